@@ -1,0 +1,3 @@
+//! Side-by-side benchmarks of MCP clients.
+
+fn main() {}

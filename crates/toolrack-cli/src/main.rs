@@ -1,0 +1,3 @@
+//! The program `toolrack`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The contract of a line to a server.

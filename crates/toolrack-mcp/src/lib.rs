@@ -1,0 +1,1 @@
+//! MCP as data, for every protocol revision; no IO.

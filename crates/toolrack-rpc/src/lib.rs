@@ -1,0 +1,1 @@
+//! JSON-RPC 2.0: messages kept raw, and the table of open requests.

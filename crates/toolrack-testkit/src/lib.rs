@@ -1,0 +1,1 @@
+//! Scripted servers and what tests of several crates share.
