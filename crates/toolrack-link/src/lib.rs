@@ -1,1 +1,26 @@
-//! The contract of a line to a server.
+//! The contract of a line to a server, what every kind of line shares, and a line in memory.
+//!
+//! A [`Line`] answers requests. What the server says unasked goes to an [`Inbox`], whose methods never
+//! wait. However a line ends, `ended` comes exactly once and last.
+//!
+//! **Invariant:** an unreadable message never ends a line, and every request has exactly one outcome.
+
+#![warn(missing_docs)]
+
+mod ending;
+mod error;
+mod inbound;
+mod line;
+mod memory;
+mod patience;
+mod plain;
+mod tally;
+
+pub use ending::{Ending, Exit, ServerExit};
+pub use error::{Delivery, LineError, SpawnFault, TransportError};
+pub use inbound::{Heard, Inbound};
+pub use line::{Abandon, BoxFuture, CANCELLED, Cancelled, Inbox, Line, Outgoing};
+pub use memory::{MemoryLine, MemoryPeer, pair};
+pub use patience::{Patience, answer_within};
+pub use plain::plain_text;
+pub use tally::{Diagnosis, Tally};

@@ -1,0 +1,131 @@
+//! What a line to a server can do, and what it tells its owner.
+
+use std::fmt;
+use std::pin::Pin;
+
+use serde_json::value::RawValue;
+use toolrack_rpc::{JsonRpcError, Params, RawJson, RequestId};
+
+use crate::ending::Ending;
+use crate::error::LineError;
+use crate::patience::Patience;
+use crate::tally::Diagnosis;
+
+/// A future behind a pointer, so that lines of every kind can stand behind one type.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// An open way to a server.
+pub trait Line: Send + Sync + fmt::Debug {
+    /// Sends a request and gives its raw result. The outcome comes within the request's patience
+    /// whatever the server does.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the request: a late answer is discarded, and the server is told
+    /// unless the request says otherwise.
+    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>>;
+
+    /// Sends something that nobody answers. Waits while the line's buffer is full.
+    ///
+    /// # Cancel safety
+    /// Dropping the future before it is done sends nothing.
+    fn notify<'a>(
+        &'a self,
+        method: &'a str,
+        params: &'a dyn Params,
+    ) -> BoxFuture<'a, Result<(), LineError>>;
+
+    /// Answers something the server asked. Never waits: a server that asks and does not read the
+    /// answers gets an error here, not our memory.
+    fn answer(
+        &self,
+        id: &RequestId,
+        outcome: Result<&RawValue, &JsonRpcError>,
+    ) -> Result<(), LineError>;
+
+    /// Says that the server is known to be at work on request `id`, which renews the caller's
+    /// patience. Returns `false` if nobody waits for it.
+    fn touch(&self, id: u64) -> bool;
+
+    /// What has been seen on this line so far, for people.
+    fn diagnosis(&self) -> Diagnosis;
+
+    /// Ends the line and everything behind it, and says how it ended. Every further call gives the
+    /// same ending.
+    ///
+    /// # Cancel safety
+    /// Once called, the line ends even if the future is dropped.
+    fn close(&self) -> BoxFuture<'_, Ending>;
+}
+
+/// A request on its way out.
+#[derive(Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// What is asked for.
+    pub method: &'a str,
+    /// Written into the line's own buffer, together with the id.
+    pub params: &'a dyn Params,
+    /// How long to wait.
+    pub patience: Patience,
+    /// What to do when the caller stops waiting.
+    pub abandon: Abandon,
+}
+
+/// Whether the server is told that nobody waits for an answer any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abandon {
+    /// It is told, in the manner of the line.
+    Tell,
+    /// It is not: some requests may not be cancelled.
+    Quietly,
+}
+
+/// How a server is told on a line of messages that a request was abandoned.
+pub const CANCELLED: &str = "notifications/cancelled";
+
+/// The parameters of [`CANCELLED`]: the id of the abandoned request.
+#[derive(Debug, Clone, Copy)]
+pub struct Cancelled(pub u64);
+
+impl Params for Cancelled {
+    fn write(&self, _id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        out.extend_from_slice(br#"{"requestId":"#);
+        serde_json::to_writer(&mut *out, &self.0)?;
+        out.extend_from_slice(br#","reason":"the caller stopped waiting"}"#);
+        Ok(())
+    }
+}
+
+/// Where a line puts what the server says unasked.
+///
+/// Every method is called from the line's own task, one at a time and in the order of arrival, and
+/// must not wait.
+pub trait Inbox: Send + Sync {
+    /// The server asks something. Whoever answers uses [`Line::answer`].
+    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>);
+
+    /// The server tells something.
+    fn notification(&self, method: &str, params: Option<RawJson>);
+
+    /// An answer that nobody waits for. Normal after a timeout, so the default does nothing.
+    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+        drop((id, outcome));
+    }
+
+    /// A line that is not a message, cleaned for people to see and cut to a sample.
+    fn unreadable(&self, sample: &str) {
+        tracing::debug!(sample, "line is not a message");
+    }
+
+    /// The line has ended. Comes exactly once, and nothing comes after it.
+    fn ended(&self, ending: &Ending);
+}
+
+impl fmt::Debug for Outgoing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outgoing")
+            .field("method", &self.method)
+            .field("patience", &self.patience)
+            .field("abandon", &self.abandon)
+            .finish_non_exhaustive()
+    }
+}

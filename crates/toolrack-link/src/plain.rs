@@ -1,0 +1,98 @@
+//! Text from a server, made safe to show.
+//!
+//! Servers are not trusted with a terminal: escape sequences, control characters and characters that
+//! cannot be seen are taken out before anybody prints what they wrote.
+
+/// Cleans `text` and cuts it to at most `max_chars` characters, with `…` where it was cut.
+pub fn plain_text(text: &str, max_chars: usize) -> String {
+    let mut shown = String::new();
+    let mut characters = text.chars().peekable();
+    let mut n_shown = 0;
+    while let Some(character) = characters.next() {
+        if character == '\u{1b}' {
+            skip_escape(&mut characters);
+            continue;
+        }
+        let Some(character) = visible(character) else { continue };
+        if n_shown == max_chars {
+            shown.push('…');
+            break;
+        }
+        shown.push(character);
+        n_shown += 1;
+    }
+    shown
+}
+
+/// What stands for a character on the screen, if it may stand there at all.
+fn visible(character: char) -> Option<char> {
+    match character {
+        '\t' | '\n' | '\r' => Some(' '),
+        // Zero width, bidirectional controls, variation selectors, tags, and the byte order mark.
+        '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}'
+        | '\u{e0000}'..='\u{e01ef}' => None,
+        control if control.is_control() => None,
+        plain => Some(plain),
+    }
+}
+
+/// Skips what follows an ESC: a CSI sequence to its final letter, a string (OSC, DCS, APC, PM, SOS) to
+/// its terminator, or one character.
+fn skip_escape(characters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match characters.next() {
+        Some('[') => {
+            characters.by_ref().find(|it| ('\u{40}'..='\u{7e}').contains(it));
+        }
+        Some(']' | 'P' | '_' | '^' | 'X') => {
+            while let Some(character) = characters.next() {
+                if character == '\u{7}' {
+                    return;
+                }
+                if character == '\u{1b}' {
+                    characters.next_if_eq(&'\\');
+                    return;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        assert_eq!(plain_text(text, 20), expected, "{text:?}");
+    }
+
+    #[test]
+    fn nothing_a_server_writes_reaches_the_terminal_as_a_command() {
+        check("plain text", "plain text");
+        check("\u{1b}[31mred\u{1b}[0m", "red");
+        check("\u{1b}]0;title\u{7}after", "after");
+        check("\u{1b}]8;;http://x\u{1b}\\link", "link");
+        check("\u{1b}Pdcs\u{1b}\\x", "x");
+        check("a\u{9b}31mb", "a31mb");
+        check("tab\tand\nbreak", "tab and break");
+        check("bell\u{7}\u{8}", "bell");
+        check("\u{202e}abc\u{e0041}\u{200b}", "abc");
+        check("äöü 漢字", "äöü 漢字");
+        check("123456789012345678901234", "12345678901234567890…");
+        check("unfinished\u{1b}[31", "unfinished");
+    }
+
+    proptest! {
+        #[test]
+        fn no_control_character_survives(text in any::<String>()) {
+            prop_assert!(!plain_text(&text, 1000).chars().any(char::is_control));
+        }
+    }
+}
