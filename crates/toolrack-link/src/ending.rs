@@ -14,6 +14,8 @@ pub enum Ending {
     Closed,
     /// The server's process is gone.
     Exited(ServerExit),
+    /// The server closed its input, and nothing more can be sent to it.
+    InputClosed,
     /// The server closed its output, and nothing more can come from it.
     OutputClosed,
     /// The connection itself broke.
@@ -46,6 +48,7 @@ impl Ending {
         match self {
             Ending::Closed => TransportError::Shutdown,
             Ending::Exited(exit) => TransportError::ProcessExited(exit.clone()),
+            Ending::InputClosed => TransportError::StdinNotAvailable,
             Ending::OutputClosed => TransportError::StdoutNotAvailable,
             Ending::Failed(error) => {
                 TransportError::Io(io::Error::new(error.kind(), Arc::clone(error)))
@@ -59,6 +62,7 @@ impl fmt::Display for Ending {
         match self {
             Ending::Closed => f.write_str("closed by us"),
             Ending::Exited(exit) => exit.fmt(f),
+            Ending::InputClosed => f.write_str("the server closed its input"),
             Ending::OutputClosed => f.write_str("the server closed its output"),
             Ending::Failed(error) => error.fmt(f),
         }

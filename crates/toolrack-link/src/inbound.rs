@@ -17,6 +17,9 @@ use crate::error::TransportError;
 use crate::line::Inbox;
 use crate::tally::Tally;
 
+/// Some servers begin their output with one.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// The answer a waiting caller is handed.
 type Reply = Result<RawJson, TransportError>;
 
@@ -56,9 +59,9 @@ impl Inbound {
         self.pending.claim()
     }
 
-    /// How many requests are open.
-    pub fn n_open(&self) -> usize {
-        self.pending.n_open()
+    /// How the line ended, if it has.
+    pub fn ending(&self) -> Option<Ending> {
+        self.pending.ended()
     }
 
     /// The counters of the line.
@@ -79,6 +82,13 @@ impl Inbound {
     /// Takes one line that has a buffer of its own; what is handed on shares it.
     pub fn accept_owned(&self, line: &Bytes) -> Heard {
         self.take(line, &|part| RawJson::new(line.slice_ref(part)))
+    }
+
+    /// Takes one line of the server's error output.
+    pub fn stderr(&self, line: &str) {
+        if !self.ended.load(Ordering::Acquire) {
+            self.inbox.stderr(line);
+        }
     }
 
     /// Takes note of a message that was thrown away because of its size, of which the first and last
@@ -103,6 +113,7 @@ impl Inbound {
 
     fn take(&self, line: &[u8], cut: &dyn Fn(&[u8]) -> RawJson) -> Heard {
         let line = line.trim_ascii();
+        let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         if line.is_empty() || self.ended.load(Ordering::Acquire) {
             return Heard::Other;
         }

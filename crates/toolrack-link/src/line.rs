@@ -116,6 +116,12 @@ pub trait Inbox: Send + Sync {
         tracing::debug!(sample, "line is not a message");
     }
 
+    /// A line the server wrote to its error output, cleaned. The default leaves it to the line's own
+    /// memory of the last ones.
+    fn stderr(&self, line: &str) {
+        tracing::trace!(line, "server wrote to stderr");
+    }
+
     /// The line has ended. Comes exactly once, and nothing comes after it.
     fn ended(&self, ending: &Ending);
 }

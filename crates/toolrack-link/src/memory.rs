@@ -145,7 +145,7 @@ impl Line for MemoryLine {
 
     fn close(&self) -> BoxFuture<'_, Ending> {
         self.inbound.end(&Ending::Closed);
-        Box::pin(async move { self.inbound.claim().err().unwrap_or(Ending::Closed) })
+        Box::pin(async move { self.inbound.ending().unwrap_or(Ending::Closed) })
     }
 }
 

@@ -95,6 +95,11 @@ impl<A, E: Clone> Pending<A, E> {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// Why the connection ended, if it has.
+    pub fn ended(&self) -> Option<E> {
+        self.table().ended.clone()
+    }
+
     /// How many requests are open.
     pub fn n_open(&self) -> usize {
         self.table().waiting.len()

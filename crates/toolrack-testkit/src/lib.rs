@@ -1,1 +1,26 @@
-//! Scripted servers and what tests of several crates share.
+//! Real server programs for tests, the demo server, and what tests of several crates share.
+//!
+//! `scripted-server` is a complete MCP server that misbehaves exactly as its plan says; `demo-server` is the
+//! friendly one a new user meets. The rest finds built programs, marks and counts processes, reads journals
+//! and waits for facts.
+
+mod code;
+pub mod demo;
+mod journal;
+mod lookup;
+mod marker;
+mod outlet;
+mod plan;
+mod probe;
+mod quantity;
+mod revision;
+pub mod scripted;
+mod timer;
+mod wait;
+mod wire;
+
+pub use journal::{Event, Journal, Record};
+pub use lookup::program;
+pub use marker::{Marker, Process};
+pub use probe::{children_of, open_fds, private_bytes, rss_bytes, zombies_of};
+pub use wait::{eventually, eventually_async, skipped};

@@ -66,6 +66,7 @@ fn answers_go_to_the_one_who_waits() {
     check(r#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#, Some(r#"{"a":1}"#), &[]);
     check(r#"{"jsonrpc":"2.0","id":"1","result":7}"#, Some("7"), &[]);
     check(r#"{"jsonrpc":"2.0","id":1.0,"result":null}"#, Some("null"), &[]);
+    check("\u{feff}{\"id\":1,\"result\":7}\r", Some("7"), &[]);
     check("\r", None, &[]);
     check(
         r#"{"id":1,"error":{"code":-32601,"message":"no"}}"#,

@@ -1,0 +1,81 @@
+//! The error codes of the protocol, once.
+
+use std::fmt;
+
+/// The code of a JSON-RPC error. Any number is one; those with a meaning have a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ErrorCode(pub i64);
+
+macro_rules! codes {
+    ($($name:ident $code:literal $text:literal $doc:literal;)*) => {
+        impl ErrorCode {
+            $(#[doc = $doc] pub const $name: Self = Self($code);)*
+
+            /// What the protocol calls it, if it has a meaning there.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 { $($code => Some($text),)* _ => None }
+            }
+        }
+    };
+}
+
+codes! {
+    PARSE_ERROR -32700 "parse error" "The message was no JSON.";
+    INVALID_REQUEST -32600 "invalid request" "The message was no request.";
+    METHOD_NOT_FOUND -32601 "method not found" "The peer does not have the method.";
+    INVALID_PARAMS -32602 "invalid params"
+        "The parameters do not fit: an unknown tool or prompt, a bad cursor, a missing member.";
+    INTERNAL_ERROR -32603 "internal error" "The peer failed.";
+    RESOURCE_NOT_FOUND -32002 "resource not found" "There is no such resource. Legacy era only.";
+    HEADER_MISMATCH -32020 "header mismatch" "Headers and body disagree. Since 2026-07-28.";
+    MISSING_CLIENT_CAPABILITY -32021 "missing required client capability"
+        "The server needs something that the request did not offer. Since 2026-07-28.";
+    UNSUPPORTED_VERSION -32022 "unsupported protocol version"
+        "The server does not speak the revision of the request. Since 2026-07-28.";
+    URL_ELICITATION_REQUIRED -32042 "URL elicitation required"
+        "The user must open a page first. Only in 2025-11-25.";
+    USER_REJECTED -1 "user rejected sampling request"
+        "What we answer when the user does not want to ask a model. Legacy era only.";
+}
+
+impl ErrorCode {
+    /// Whether only a modern server answers with it (spec 2026-07-28, versioning).
+    pub fn proves_modern(self) -> bool {
+        matches!(
+            self,
+            Self::HEADER_MISMATCH | Self::MISSING_CLIENT_CAPABILITY | Self::UNSUPPORTED_VERSION
+        )
+    }
+
+    /// Whether it may mean that a resource does not exist. Modern servers use a general code.
+    pub fn may_mean_no_resource(self) -> bool {
+        matches!(self, Self::RESOURCE_NOT_FOUND | Self::INVALID_PARAMS)
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{} ({name})", self.0),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Protocol facts §5: nothing else proves it.
+    #[test]
+    fn three_codes_prove_a_modern_server() {
+        let proof: Vec<i64> = (-33000..0).filter(|&code| ErrorCode(code).proves_modern()).collect();
+        assert_eq!(proof, [-32022, -32021, -32020]);
+    }
+
+    #[test]
+    fn codes_are_shown_with_their_meaning() {
+        assert_eq!(ErrorCode::METHOD_NOT_FOUND.to_string(), "-32601 (method not found)");
+        assert_eq!(ErrorCode(-32000).to_string(), "-32000");
+    }
+}

@@ -1,0 +1,259 @@
+//! One field of a form, and the kinds there are.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::Number;
+use serde_json::value::RawValue;
+
+use super::FieldValue;
+use super::format::TextFormat;
+use crate::lenient::or_absent;
+
+/// One field of a form.
+#[derive(Debug, Clone)]
+pub struct Field {
+    /// The name to fill it in by.
+    pub name: String,
+    /// The name for people.
+    pub title: Option<String>,
+    /// What belongs there.
+    pub description: Option<String>,
+    /// It cannot be left out.
+    pub required: bool,
+    /// What can be filled in.
+    pub kind: FieldKind,
+}
+
+/// What can be filled in.
+#[derive(Debug, Clone)]
+pub enum FieldKind {
+    /// Text.
+    Text {
+        /// The least number of characters.
+        min_length: Option<u64>,
+        /// The greatest number of characters.
+        max_length: Option<u64>,
+        /// The form it must have.
+        format: Option<TextFormat>,
+        /// A regular expression, for the server to enforce: we do not run a server's patterns.
+        pattern: Option<String>,
+        /// What stands there until it is changed.
+        default: Option<String>,
+    },
+    /// Any number.
+    Number {
+        /// The least.
+        minimum: Option<f64>,
+        /// The greatest.
+        maximum: Option<f64>,
+        /// What stands there until it is changed.
+        default: Option<Number>,
+    },
+    /// A whole number.
+    Integer {
+        /// The least.
+        minimum: Option<f64>,
+        /// The greatest.
+        maximum: Option<f64>,
+        /// What stands there until it is changed.
+        default: Option<Number>,
+    },
+    /// Yes or no.
+    Boolean {
+        /// What stands there until it is changed.
+        default: Option<bool>,
+    },
+    /// One of several options.
+    Choice {
+        /// The options, in the server's order.
+        options: Vec<Choice>,
+        /// The value chosen until another is.
+        default: Option<String>,
+    },
+    /// Any of several options.
+    MultiChoice {
+        /// The options, in the server's order.
+        options: Vec<Choice>,
+        /// The least number to choose.
+        min_items: Option<u64>,
+        /// The greatest number to choose.
+        max_items: Option<u64>,
+        /// The values chosen until others are.
+        default: Option<Vec<String>>,
+    },
+    /// A schema that the protocol does not allow here, as written. Any value passes.
+    Other(Box<RawValue>),
+}
+
+/// One option.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// What is sent.
+    pub value: String,
+    /// What is shown.
+    pub title: String,
+}
+
+impl Field {
+    pub(super) fn read(name: String, required: &BTreeSet<String>, schema: Box<RawValue>) -> Self {
+        let required = required.contains(&name);
+        let Ok(mut members) = serde_json::from_str::<Members>(schema.get()) else {
+            let kind = FieldKind::Other(schema);
+            return Self { name, title: None, description: None, required, kind };
+        };
+        let (title, description) = (members.title.take(), members.description.take());
+        let kind = members.kind().unwrap_or(FieldKind::Other(schema));
+        Self { name, title, description, required, kind }
+    }
+
+    /// The name to show to people.
+    pub fn display_name(&self) -> &str {
+        self.title.as_deref().unwrap_or(&self.name)
+    }
+}
+
+impl FieldKind {
+    /// What stands in the field until it is changed.
+    pub fn default_value(&self) -> Option<FieldValue> {
+        match self {
+            Self::Text { default, .. } | Self::Choice { default, .. } => {
+                default.clone().map(FieldValue::Text)
+            }
+            Self::Number { default, .. } | Self::Integer { default, .. } => {
+                default.clone().map(FieldValue::Number)
+            }
+            Self::Boolean { default } => default.map(FieldValue::Boolean),
+            Self::MultiChoice { default, .. } => default.clone().map(FieldValue::List),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+/// The members of all kinds together. Malformed limits and defaults count as absent.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Members {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default, deserialize_with = "or_absent")]
+    title: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
+    description: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
+    min_length: Option<u64>,
+    #[serde(default, deserialize_with = "or_absent")]
+    max_length: Option<u64>,
+    #[serde(default, deserialize_with = "or_absent")]
+    format: Option<TextFormat>,
+    #[serde(default, deserialize_with = "or_absent")]
+    pattern: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
+    minimum: Option<f64>,
+    #[serde(default, deserialize_with = "or_absent")]
+    maximum: Option<f64>,
+    #[serde(default, deserialize_with = "or_absent")]
+    min_items: Option<u64>,
+    #[serde(default, deserialize_with = "or_absent")]
+    max_items: Option<u64>,
+    #[serde(default, deserialize_with = "or_absent")]
+    default: Option<FieldValue>,
+    #[serde(flatten)]
+    options: Options,
+    items: Option<Options>,
+}
+
+/// The three ways in which options are written.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Options {
+    #[serde(rename = "enum")]
+    values: Option<Vec<String>>,
+    #[serde(default)]
+    enum_names: Vec<String>,
+    #[serde(alias = "anyOf")]
+    one_of: Option<Vec<Titled>>,
+}
+
+#[derive(Deserialize)]
+struct Titled {
+    #[serde(rename = "const")]
+    value: String,
+    title: Option<String>,
+}
+
+impl Members {
+    fn kind(self) -> Option<FieldKind> {
+        let kind = match self.kind.as_str() {
+            "string" => match self.options.list() {
+                Some(options) => FieldKind::Choice { options, default: text(self.default) },
+                None => FieldKind::Text {
+                    min_length: self.min_length,
+                    max_length: self.max_length,
+                    format: self.format,
+                    pattern: self.pattern,
+                    default: text(self.default),
+                },
+            },
+            "number" => FieldKind::Number {
+                minimum: self.minimum,
+                maximum: self.maximum,
+                default: number(self.default),
+            },
+            "integer" => FieldKind::Integer {
+                minimum: self.minimum,
+                maximum: self.maximum,
+                default: number(self.default),
+            },
+            "boolean" => FieldKind::Boolean {
+                default: match self.default {
+                    Some(FieldValue::Boolean(default)) => Some(default),
+                    _ => None,
+                },
+            },
+            "array" => FieldKind::MultiChoice {
+                options: self.items?.list()?,
+                min_items: self.min_items,
+                max_items: self.max_items,
+                default: match self.default {
+                    Some(FieldValue::List(default)) => Some(default),
+                    _ => None,
+                },
+            },
+            _ => return None,
+        };
+        Some(kind)
+    }
+}
+
+impl Options {
+    fn list(self) -> Option<Vec<Choice>> {
+        if let Some(titled) = self.one_of {
+            let choice = |it: Titled| {
+                let title = it.title.unwrap_or_else(|| it.value.clone());
+                Choice { value: it.value, title }
+            };
+            return Some(titled.into_iter().map(choice).collect());
+        }
+        let mut titles = self.enum_names.into_iter();
+        let choice = |value: String| {
+            let title = titles.next().unwrap_or_else(|| value.clone());
+            Choice { value, title }
+        };
+        Some(self.values?.into_iter().map(choice).collect())
+    }
+}
+
+fn text(default: Option<FieldValue>) -> Option<String> {
+    match default {
+        Some(FieldValue::Text(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn number(default: Option<FieldValue>) -> Option<Number> {
+    match default {
+        Some(FieldValue::Number(number)) => Some(number),
+        _ => None,
+    }
+}

@@ -1,0 +1,89 @@
+//! `initialize`: the handshake of the legacy era.
+
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::capability::client::ClientCapabilities;
+use crate::capability::server::ServerCapabilities;
+use crate::implementation::Implementation;
+use crate::lenient::{or_absent, or_default};
+use crate::revision::Revision;
+
+/// What we offer in the handshake.
+#[derive(Debug, Clone, Copy)]
+pub struct InitializeParams<'a> {
+    /// The revision we would like to speak. It also decides what the rest looks like.
+    pub revision: Revision,
+    /// What we can do for the server.
+    pub capabilities: &'a ClientCapabilities,
+    /// Who we are.
+    pub client: &'a Implementation,
+}
+
+impl Serialize for InitializeParams<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut params = serializer.serialize_struct("InitializeParams", 3)?;
+        params.serialize_field("protocolVersion", &self.revision)?;
+        params.serialize_field("capabilities", &self.capabilities.wire(self.revision))?;
+        params.serialize_field("clientInfo", &self.client.wire(self.revision))?;
+        params.end()
+    }
+}
+
+/// `notifications/initialized`: the client has read the answer, and work may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Initialized {}
+
+/// What the server answers to the handshake.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InitializeResult {
+    /// The version the server chose, as written. It need not be the one we offered.
+    pub protocol_version: String,
+    /// What the server offers.
+    #[serde(default, deserialize_with = "or_default")]
+    pub capabilities: ServerCapabilities,
+    /// Who the server says it is. `None` if that cannot be read: it is for display only.
+    #[serde(default, rename = "serverInfo", deserialize_with = "or_absent")]
+    pub server: Option<Implementation>,
+    /// How to use the server, for a model to read.
+    #[serde(default, deserialize_with = "or_absent")]
+    pub instructions: Option<String>,
+}
+
+impl InitializeResult {
+    /// The revision that was agreed, or `None` if it is one we do not speak.
+    pub fn revision(&self) -> Option<Revision> {
+        Revision::parse(&self.protocol_version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(json: &str, expected: Option<(Option<Revision>, Option<&str>, bool)>) {
+        let read: Option<InitializeResult> = serde_json::from_str(json).ok();
+        let said = read.as_ref().map(|it| {
+            let server = it.server.as_ref().map(|it| it.name.as_str());
+            (it.revision(), server, it.capabilities.tools.is_some())
+        });
+        assert_eq!(said, expected, "{json}");
+    }
+
+    #[test]
+    fn only_the_version_is_indispensable() {
+        check(
+            r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},
+                "serverInfo":{"name":"s","version":"1"},"instructions":"Hi","new":1}"#,
+            Some((Some(Revision::R2025_06_18), Some("s"), true)),
+        );
+        check(r#"{"protocolVersion":"3000-01-01"}"#, Some((None, None, false)));
+        check(
+            r#"{"protocolVersion":"2024-11-05","capabilities":null,"serverInfo":"s"}"#,
+            Some((Some(Revision::R2024_11_05), None, false)),
+        );
+        check(r#"{"capabilities":{}}"#, None);
+    }
+}

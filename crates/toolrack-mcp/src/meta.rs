@@ -1,0 +1,140 @@
+//! The keys of `_meta` that the protocol itself uses, and what we write and read there.
+
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::capability::client::ClientCapabilities;
+use crate::implementation::Implementation;
+use crate::lenient::{decode, or_absent, or_default};
+use crate::log::LogLevel;
+use crate::revision::{Era, Revision};
+use crate::token::Token;
+
+/// The keys of `_meta` that the protocol itself uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaKey;
+
+impl MetaKey {
+    /// The revision a modern request is written in.
+    pub const PROTOCOL_VERSION: &'static str = "io.modelcontextprotocol/protocolVersion";
+    /// What the sender of a modern request can do.
+    pub const CLIENT_CAPABILITIES: &'static str = "io.modelcontextprotocol/clientCapabilities";
+    /// Who sends a modern request.
+    pub const CLIENT_INFO: &'static str = "io.modelcontextprotocol/clientInfo";
+    /// From which level on log messages are wanted while a modern request runs.
+    pub const LOG_LEVEL: &'static str = "io.modelcontextprotocol/logLevel";
+    /// Who answers, in modern results.
+    pub const SERVER_INFO: &'static str = "io.modelcontextprotocol/serverInfo";
+    /// The subscription a modern notification belongs to.
+    pub const SUBSCRIPTION_ID: &'static str = "io.modelcontextprotocol/subscriptionId";
+    /// The token under which progress is reported.
+    pub const PROGRESS_TOKEN: &'static str = "progressToken";
+}
+
+/// The `_meta` of a request. A legacy one holds nothing but the progress token.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestMeta<'a> {
+    /// The revision that is spoken. It decides what is written at all.
+    pub revision: Revision,
+    /// What we can do for the server while it works on this request.
+    pub capabilities: &'a ClientCapabilities,
+    /// Who we are, unless that is withheld.
+    pub client: Option<&'a Implementation>,
+    /// From which level on we want log messages; `None` is none.
+    pub log_level: Option<LogLevel>,
+    /// The token under which progress is wanted; `None` is none.
+    pub progress_token: Option<&'a Token>,
+}
+
+impl RequestMeta<'_> {
+    /// Whether there is nothing to write, so that `_meta` can be left out.
+    pub fn is_empty(&self) -> bool {
+        self.revision.era() == Era::Legacy && self.progress_token.is_none()
+    }
+}
+
+impl Serialize for RequestMeta<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if self.revision.era() == Era::Modern {
+            map.serialize_entry(MetaKey::PROTOCOL_VERSION, &self.revision)?;
+            let capabilities = self.capabilities.wire(self.revision);
+            map.serialize_entry(MetaKey::CLIENT_CAPABILITIES, &capabilities)?;
+            if let Some(client) = self.client {
+                map.serialize_entry(MetaKey::CLIENT_INFO, &client.wire(self.revision))?;
+            }
+            if let Some(level) = self.log_level {
+                map.serialize_entry(MetaKey::LOG_LEVEL, &level)?;
+            }
+        }
+        if let Some(token) = self.progress_token {
+            map.serialize_entry(MetaKey::PROGRESS_TOKEN, token)?;
+        }
+        map.end()
+    }
+}
+
+/// The subscription that a notification's parameters, or a result, name in their `_meta`.
+pub fn subscription_id(payload: &[u8]) -> Option<Token> {
+    #[derive(Deserialize)]
+    struct Payload {
+        #[serde(default, rename = "_meta", deserialize_with = "or_default")]
+        meta: Meta,
+    }
+    #[derive(Default, Deserialize)]
+    struct Meta {
+        #[serde(
+            default,
+            rename = "io.modelcontextprotocol/subscriptionId",
+            deserialize_with = "or_absent"
+        )]
+        id: Option<Token>,
+    }
+    decode(payload).ok().and_then(|it: Payload| it.meta.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(revision: Revision, token: Option<&Token>, expected: &str) {
+        let client = Implementation { name: "c".to_owned(), ..Implementation::default() };
+        let meta = RequestMeta {
+            revision,
+            capabilities: &ClientCapabilities::default(),
+            client: Some(&client),
+            log_level: Some(LogLevel::Info),
+            progress_token: token,
+        };
+        assert_eq!(serde_json::to_string(&meta).unwrap(), expected);
+        assert_eq!(meta.is_empty(), expected == "{}");
+    }
+
+    #[test]
+    fn a_modern_request_says_who_asks() {
+        let token = Token::from(7);
+        check(Revision::R2025_11_25, None, "{}");
+        check(Revision::R2025_11_25, Some(&token), r#"{"progressToken":7}"#);
+        check(
+            Revision::R2026_07_28,
+            Some(&token),
+            concat!(
+                r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
+                r#""io.modelcontextprotocol/clientCapabilities":{},"#,
+                r#""io.modelcontextprotocol/clientInfo":{"name":"c","version":""},"#,
+                r#""io.modelcontextprotocol/logLevel":"info","progressToken":7}"#
+            ),
+        );
+    }
+
+    #[test]
+    fn the_subscription_is_found_in_meta() {
+        let of = |id: &str| format!(r#"{{"_meta":{{"{}":{id}}}}}"#, MetaKey::SUBSCRIPTION_ID);
+        assert_eq!(subscription_id(of("5").as_bytes()), Some(Token::from(5)));
+        assert_eq!(subscription_id(of("\"5\"").as_bytes()), Some(Token::from("5")));
+        assert_eq!(subscription_id(of("null").as_bytes()), None);
+        assert_eq!(subscription_id(br#"{"_meta":7}"#), None);
+        assert_eq!(subscription_id(b""), None);
+    }
+}

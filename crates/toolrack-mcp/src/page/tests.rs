@@ -1,0 +1,66 @@
+//! Pages, sound and unsound.
+
+use std::time::Duration;
+
+use super::*;
+use crate::cache::CacheScope;
+use crate::tool::Tool;
+
+#[track_caller]
+fn check(json: &str, names: &[&str], next: Option<&str>, skipped: &[(usize, Option<&str>)]) {
+    let page: Page<Tool> = Page::parse(json.as_bytes()).unwrap();
+    let read: Vec<_> = page.items.iter().map(|it| it.name.as_str()).collect();
+    let passed: Vec<_> = page.skipped.iter().map(|it| (it.index, it.name.as_deref())).collect();
+    assert_eq!((&*read, page.next_cursor.as_deref(), &*passed), (names, next, skipped), "{json}");
+}
+
+#[test]
+fn an_empty_cursor_is_not_the_end() {
+    let tool = r#"{"name":"a","inputSchema":{}}"#;
+    check(&format!(r#"{{"tools":[{tool}]}}"#), &["a"], None, &[]);
+    check(&format!(r#"{{"tools":[{tool}],"nextCursor":null}}"#), &["a"], None, &[]);
+    check(&format!(r#"{{"tools":[{tool}],"nextCursor":""}}"#), &["a"], Some(""), &[]);
+    check(&format!(r#"{{"nextCursor":"é","tools":[{tool}]}}"#), &["a"], Some("é"), &[]);
+}
+
+#[test]
+fn an_unreadable_cursor_ends_the_list_and_says_so() {
+    check(
+        r#"{"tools":[{"name":"a","inputSchema":{}}],"nextCursor":5}"#,
+        &["a"],
+        None,
+        &[(1, None)],
+    );
+}
+
+#[test]
+fn malformed_entries_are_skipped_and_named() {
+    check(
+        r#"{"tools":[{"name":"a","inputSchema":{}},7,{"name":"b"},null,{"inputSchema":{}},
+            {"name":"c","inputSchema":null},{"name":5,"inputSchema":{}},
+            {"name":"z","inputSchema":{},"more":[1]}],"nextCursor":"n"}"#,
+        &["a", "z"],
+        Some("n"),
+        &[(1, None), (2, Some("b")), (3, None), (4, None), (5, Some("c")), (6, None)],
+    );
+}
+
+#[test]
+fn a_null_list_is_empty_and_a_missing_one_is_a_failure() {
+    check(r#"{"tools":null}"#, &[], None, &[]);
+    check(r#"{"tools":[]}"#, &[], None, &[]);
+    let missing = Page::<Tool>::parse(br#"{"resources":[]}"#).unwrap_err();
+    assert!(matches!(missing, DecodeError::Missing { member: "tools" }));
+    for unsound in ["", "[]", "null", r#"{"tools":{}}"#, r#"{"tools":[}"#, r#"{"tools":[]} x"#] {
+        let failure = Page::<Tool>::parse(unsound.as_bytes()).unwrap_err();
+        assert!(matches!(failure, DecodeError::Shape(_)), "{unsound}");
+    }
+}
+
+#[test]
+fn hints_are_read_beside_the_entries() {
+    let json = br#"{"tools":[],"ttlMs":1500,"cacheScope":"public","resultType":"complete"}"#;
+    let page: Page<Tool> = Page::parse(json).unwrap();
+    let expected = CacheHint { ttl: Duration::from_millis(1500), scope: CacheScope::Public };
+    assert_eq!(page.cache, expected);
+}

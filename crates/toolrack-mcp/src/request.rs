@@ -1,0 +1,133 @@
+//! The rows of the protocol that we speak: parameters, method and answer side by side.
+//!
+//! The type of the parameters is the name of the row. `_meta` is in none of them: whoever sends a
+//! request splices it in.
+
+use serde::Serialize;
+
+use crate::call::{CallToolParams, ToolCallResult};
+use crate::cancel::Cancelled;
+use crate::completion::{CompleteParams, CompleteResult};
+use crate::discover::{DiscoverParams, DiscoverResult};
+use crate::empty::EmptyResult;
+use crate::error::DecodeError;
+use crate::initialize::{InitializeParams, InitializeResult, Initialized};
+use crate::lenient::decode;
+use crate::list::{
+    ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams, ListToolsParams,
+};
+use crate::listen::ListenParams;
+use crate::log::SetLevelParams;
+use crate::method::Method;
+use crate::page::{Listed, Page};
+use crate::ping::PingParams;
+use crate::progress::Progress;
+use crate::prompt::{GetPromptParams, GetPromptResult, Prompt};
+use crate::resource::read::{ReadResourceParams, ReadResourceResult};
+use crate::resource::subscribe::{SubscribeParams, UnsubscribeParams};
+use crate::resource::{Resource, ResourceTemplate};
+use crate::root::RootsListChanged;
+use crate::tool::Tool;
+
+/// Parameters of a request, which know their method and their answer.
+pub trait Request: Serialize {
+    /// What is asked.
+    const METHOD: Method;
+    /// What a complete answer holds.
+    type Answer: Answer;
+}
+
+/// Parameters of a notification, which know their method.
+pub trait Notification: Serialize {
+    /// What is told.
+    const METHOD: Method;
+}
+
+/// A result that can be read from raw JSON and kept.
+pub trait Answer: Sized {
+    /// Reads the `result` member of a response.
+    fn decode(raw: &[u8]) -> Result<Self, DecodeError>;
+}
+
+macro_rules! requests {
+    ($($params:ty, $method:ident => $answer:ty;)*) => {
+        $(impl Request for $params {
+            const METHOD: Method = Method::$method;
+            type Answer = $answer;
+        })*
+    };
+}
+
+macro_rules! notifications {
+    ($($params:ty, $method:ident;)*) => {
+        $(impl Notification for $params {
+            const METHOD: Method = Method::$method;
+        })*
+    };
+}
+
+macro_rules! plain_answers {
+    ($($answer:ty;)*) => {
+        $(impl Answer for $answer {
+            fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
+                decode(raw)
+            }
+        })*
+    };
+}
+
+requests! {
+    InitializeParams<'_>, Initialize => InitializeResult;
+    DiscoverParams, Discover => DiscoverResult;
+    PingParams, Ping => EmptyResult;
+    ListToolsParams<'_>, ListTools => Page<Tool>;
+    CallToolParams<'_>, CallTool => ToolCallResult<'static>;
+    ListResourcesParams<'_>, ListResources => Page<Resource>;
+    ListResourceTemplatesParams<'_>, ListResourceTemplates => Page<ResourceTemplate>;
+    ReadResourceParams<'_>, ReadResource => ReadResourceResult<'static>;
+    SubscribeParams<'_>, Subscribe => EmptyResult;
+    UnsubscribeParams<'_>, Unsubscribe => EmptyResult;
+    ListPromptsParams<'_>, ListPrompts => Page<Prompt>;
+    GetPromptParams<'_>, GetPrompt => GetPromptResult;
+    CompleteParams<'_>, Complete => CompleteResult;
+    SetLevelParams, SetLevel => EmptyResult;
+    ListenParams<'_>, Listen => EmptyResult;
+}
+
+notifications! {
+    Initialized, Initialized;
+    Cancelled, Cancelled;
+    Progress, Progress;
+    RootsListChanged, RootsListChanged;
+}
+
+plain_answers! {
+    InitializeResult;
+    CompleteResult;
+    EmptyResult;
+    GetPromptResult;
+}
+
+impl Answer for DiscoverResult {
+    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
+        Self::parse(raw)
+    }
+}
+
+impl<T: Listed> Answer for Page<T> {
+    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
+        Self::parse(raw)
+    }
+}
+
+impl Answer for ToolCallResult<'static> {
+    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
+        ToolCallResult::parse(raw).map(ToolCallResult::into_owned)
+    }
+}
+
+impl Answer for ReadResourceResult<'static> {
+    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
+        ReadResourceResult::parse(raw).map(ReadResourceResult::into_owned)
+    }
+}

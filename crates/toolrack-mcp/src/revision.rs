@@ -1,0 +1,194 @@
+//! The dated revisions of the protocol, the two eras they fall into, and what each of them has.
+//!
+//! **Invariant:** the order of the variants is the order of the dates, so `<` means "older than".
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// A released protocol version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Revision {
+    /// `2024-11-05`
+    R2024_11_05,
+    /// `2025-03-26`
+    R2025_03_26,
+    /// `2025-06-18`
+    R2025_06_18,
+    /// `2025-11-25`, the last with a handshake.
+    R2025_11_25,
+    /// `2026-07-28`, the first without one.
+    R2026_07_28,
+}
+
+/// How a conversation is opened and kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Era {
+    /// A handshake with `initialize`, then a session.
+    Legacy,
+    /// No handshake: every request says in `_meta` who asks and what it can do.
+    Modern,
+}
+
+impl Revision {
+    /// Every revision, oldest first.
+    pub const ALL: &'static [Self] = &[
+        Self::R2024_11_05,
+        Self::R2025_03_26,
+        Self::R2025_06_18,
+        Self::R2025_11_25,
+        Self::R2026_07_28,
+    ];
+
+    /// What a modern conversation prefers.
+    pub const LATEST: Self = Self::R2026_07_28;
+
+    /// What `initialize` offers. Never a modern one: a server may echo what it does not speak.
+    pub const LATEST_LEGACY: Self = Self::R2025_11_25;
+
+    /// The string on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::R2024_11_05 => "2024-11-05",
+            Self::R2025_03_26 => "2025-03-26",
+            Self::R2025_06_18 => "2025-06-18",
+            Self::R2025_11_25 => "2025-11-25",
+            Self::R2026_07_28 => "2026-07-28",
+        }
+    }
+
+    /// Reads the string on the wire. `None` is a version we do not speak.
+    pub fn parse(text: &str) -> Option<Self> {
+        // Never released, but some servers still answer with it; it differs from the first
+        // release in nothing we use.
+        if text == "2024-10-07" {
+            return Some(Self::R2024_11_05);
+        }
+        Self::ALL.iter().copied().find(|it| it.as_str() == text)
+    }
+
+    /// The newest revision of `era` that is among `offered`, for choosing from a server's list.
+    pub fn best_of<S: AsRef<str>>(offered: &[S], era: Era) -> Option<Self> {
+        offered.iter().filter_map(|it| Self::parse(it.as_ref())).filter(|it| it.era() == era).max()
+    }
+
+    /// Whether it opens with a handshake.
+    pub const fn era(self) -> Era {
+        match self {
+            Self::R2024_11_05 | Self::R2025_03_26 | Self::R2025_06_18 | Self::R2025_11_25 => {
+                Era::Legacy
+            }
+            Self::R2026_07_28 => Era::Modern,
+        }
+    }
+
+    /// Whether several messages may arrive as one array.
+    pub fn has_batches(self) -> bool {
+        self == Self::R2025_03_26
+    }
+
+    /// Whether progress may carry a `message`.
+    pub fn has_progress_message(self) -> bool {
+        self >= Self::R2025_03_26
+    }
+
+    /// Whether completions are a capability that a server declares; before, one just tries.
+    pub fn has_completions_capability(self) -> bool {
+        self >= Self::R2025_03_26
+    }
+
+    /// Whether things have a `title` for people beside their `name`.
+    pub fn has_titles(self) -> bool {
+        self >= Self::R2025_06_18
+    }
+
+    /// Whether a completion may name the arguments chosen before it.
+    pub fn has_completion_context(self) -> bool {
+        self >= Self::R2025_06_18
+    }
+
+    /// Whether HTTP requests after the opening must name the revision in a header.
+    pub fn has_version_header(self) -> bool {
+        self >= Self::R2025_06_18
+    }
+
+    /// Whether the server may ask the user to fill in a form.
+    pub fn has_elicitation(self) -> bool {
+        self >= Self::R2025_06_18
+    }
+
+    /// Whether the server may ask the user to open a page.
+    pub fn has_url_elicitation(self) -> bool {
+        self >= Self::R2025_11_25
+    }
+
+    /// Whether sampling may bring tools, and messages may hold several blocks.
+    pub fn has_sampling_tools(self) -> bool {
+        self >= Self::R2025_11_25
+    }
+
+    /// Whether an implementation may describe itself and show icons.
+    pub fn has_icons(self) -> bool {
+        self >= Self::R2025_11_25
+    }
+
+    /// Whether tasks are part of the revision itself; later they are an extension.
+    pub fn has_core_tasks(self) -> bool {
+        self == Self::R2025_11_25
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Revision {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Option<Revision>) {
+        assert_eq!(Revision::parse(text), expected);
+    }
+
+    #[test]
+    fn known_dates_are_read_and_others_are_not() {
+        for &revision in Revision::ALL {
+            check(revision.as_str(), Some(revision));
+        }
+        check("2024-10-07", Some(Revision::R2024_11_05));
+        check("2026-07-29", None);
+        check("", None);
+        check("2025-11-25 ", None);
+    }
+
+    #[test]
+    fn revisions_are_ordered_by_date() {
+        let mut sorted = Revision::ALL.to_vec();
+        sorted.sort_by_key(|it| it.as_str());
+        assert_eq!(sorted, Revision::ALL);
+        assert!(Revision::ALL.is_sorted());
+    }
+
+    #[test]
+    fn the_named_revisions_are_the_newest_of_their_era() {
+        let all: Vec<_> = Revision::ALL.iter().map(|it| it.as_str()).collect();
+        assert_eq!(Revision::best_of(&all, Era::Modern), Some(Revision::LATEST));
+        assert_eq!(Revision::best_of(&all, Era::Legacy), Some(Revision::LATEST_LEGACY));
+        assert_eq!(Revision::best_of(&["2027-01-01", "2025-03-26"], Era::Modern), None);
+    }
+
+    #[test]
+    fn only_the_second_revision_has_batches() {
+        let with: Vec<_> = Revision::ALL.iter().filter(|it| it.has_batches()).collect();
+        assert_eq!(with, [&Revision::R2025_03_26]);
+    }
+}

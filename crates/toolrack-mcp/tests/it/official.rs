@@ -1,0 +1,93 @@
+//! The official JSON schemas, if they lie beside the project.
+//!
+//! They are closed before use: a member that a revision does not list is a fault, so that a test
+//! notices what a newer revision must not say to an older one.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use toolrack_mcp::Revision;
+
+/// The schema of one revision.
+pub(crate) struct Official {
+    document: Value,
+    defs: &'static str,
+}
+
+/// All five, oldest first; or none, with a note that the capture of output does not swallow.
+pub(crate) fn all(test: &str) -> Option<Vec<(Revision, Official)>> {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/protocol/schemas");
+    if !dir.is_dir() {
+        let note = format!("SKIPPED: {test}: official schemas are not here\n");
+        std::io::stderr().write_all(note.as_bytes()).unwrap();
+        return None;
+    }
+    let read = |&revision: &Revision| {
+        let file = std::fs::read(dir.join(format!("{revision}.json"))).unwrap();
+        let document: Value = serde_json::from_slice(&file).unwrap();
+        let defs = if document.get("$defs").is_some() { "$defs" } else { "definitions" };
+        (revision, Official { document, defs })
+    };
+    Some(Revision::ALL.iter().map(read).collect())
+}
+
+impl Official {
+    pub(crate) fn definitions(&self) -> &serde_json::Map<String, Value> {
+        self.document[self.defs].as_object().unwrap()
+    }
+
+    pub(crate) fn definition(&self, name: &str) -> Option<&Value> {
+        self.definitions().get(name)
+    }
+
+    /// The methods of the definitions that a union lists.
+    pub(crate) fn methods_of(&self, union: &str) -> Vec<&str> {
+        let Some(listed) = self.definition(union).and_then(|it| it["anyOf"].as_array()) else {
+            // There is none, or it is a union of one, which is written out.
+            return self.method(union).into_iter().collect();
+        };
+        let names =
+            listed.iter().map(|it| it["$ref"].as_str().unwrap().rsplit('/').next().unwrap());
+        names.map(|it| self.method(it).unwrap()).collect()
+    }
+
+    /// The method that a definition is about.
+    pub(crate) fn method(&self, definition: &str) -> Option<&str> {
+        self.definition(definition)?["properties"]["method"]["const"].as_str()
+    }
+
+    /// Every definition that is about a method, with that method.
+    pub(crate) fn methods(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.definitions().keys().filter_map(|it| Some((it.as_str(), self.method(it)?)))
+    }
+
+    /// The definition that is about `method`.
+    pub(crate) fn of_method(&self, method: &str) -> Option<&str> {
+        self.methods().find(|&(_, it)| it == method).map(|(definition, _)| definition)
+    }
+
+    /// Every reason why `value` is not what `definition` says.
+    pub(crate) fn faults(&self, definition: &str, value: &Value) -> Vec<String> {
+        let mut schema = self.document.clone();
+        close(&mut schema);
+        schema["$ref"] = json!(format!("#/{}/{definition}", self.defs));
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        validator.iter_errors(value).map(|it| format!("{it} at {}", it.instance_path())).collect()
+    }
+}
+
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Array(list) => list.iter_mut().for_each(close),
+        Value::Object(members) => {
+            let object = members.get("type") == Some(&json!("object"));
+            let listed = members.get("properties").is_some_and(Value::is_object);
+            if object && listed && !members.contains_key("additionalProperties") {
+                members.insert("additionalProperties".to_owned(), json!(false));
+            }
+            members.values_mut().for_each(close);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,123 @@
+//! Lists with random faults in them.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::value::RawValue;
+use toolrack_mcp::{Page, Prompt, Resource, Tool, ToolCallResult};
+
+use crate::json;
+
+/// What can be wrong with an entry. None of these is a tool.
+const MALFORMED: &[&str] = &[
+    "null",
+    "7",
+    "\"name\"",
+    "[]",
+    "{}",
+    r#"{"name":"a"}"#,
+    r#"{"inputSchema":{}}"#,
+    r#"{"name":7,"inputSchema":{}}"#,
+    r#"{"name":"a","inputSchema":null}"#,
+    r#"{"name":"a","inputSchema":[]}"#,
+    r#"{"name":"a","inputSchema":{},"title":7}"#,
+    r#"{"name":"a","name":"b","inputSchema":{}}"#,
+];
+
+#[derive(Debug, Clone)]
+enum Entry {
+    Sound { name: String, schema: String },
+    Malformed(&'static str),
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    prop_oneof![
+        3 => (any::<String>(), json::sound_object())
+            .prop_map(|(name, schema)| Entry::Sound { name, schema }),
+        1 => select(MALFORMED).prop_map(Entry::Malformed),
+    ]
+}
+
+impl Entry {
+    fn text(&self) -> String {
+        match self {
+            Self::Sound { name, schema } => {
+                let name = serde_json::to_string(name).unwrap();
+                format!(r#"{{"name":{name},"inputSchema": {schema},"outputSchema":{schema} }}"#)
+            }
+            Self::Malformed(text) => (*text).to_owned(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn sound_entries_survive_in_order_and_to_the_byte(entries in vec(entry(), 0..12)) {
+        let list: Vec<_> = entries.iter().map(Entry::text).collect();
+        let json = format!(r#"{{"tools":[{}],"nextCursor":""}}"#, list.join(","));
+        let page: Page<Tool> = Page::parse(json.as_bytes()).unwrap();
+
+        let kept: Vec<_> = page
+            .items
+            .iter()
+            .map(|it| {
+                let output = it.output_schema.as_deref().map(RawValue::get);
+                (it.name.as_str(), it.input_schema.get(), output)
+            })
+            .collect();
+        let sound: Vec<_> = entries
+            .iter()
+            .filter_map(|it| match it {
+                Entry::Sound { name, schema } => {
+                    Some((name.as_str(), schema.as_str(), Some(schema.as_str())))
+                }
+                Entry::Malformed(_) => None,
+            })
+            .collect();
+        prop_assert_eq!(kept, sound);
+
+        let skipped: Vec<_> = page.skipped.iter().map(|it| it.index).collect();
+        let malformed: Vec<_> = (0..entries.len())
+            .filter(|&it| matches!(entries[it], Entry::Malformed(_)))
+            .collect();
+        prop_assert_eq!(skipped, malformed);
+        prop_assert_eq!(page.next_cursor.as_deref(), Some(""));
+    }
+
+    #[test]
+    fn other_lists_lose_nothing_but_what_is_malformed(sound in vec(any::<bool>(), 0..12)) {
+        let list = |good: &str| {
+            let entries: Vec<_> = sound.iter().map(|&it| if it { good } else { "{}" }).collect();
+            entries.join(",")
+        };
+        let n_sound = sound.iter().filter(|it| **it).count();
+        let expected = (n_sound, sound.len() - n_sound);
+        let json = format!(r#"{{"resources":[{}]}}"#, list(r#"{"uri":"a:","name":"a"}"#));
+        let page: Page<Resource> = Page::parse(json.as_bytes()).unwrap();
+        prop_assert_eq!((page.items.len(), page.skipped.len()), expected);
+        let json = format!(r#"{{"prompts":[{}]}}"#, list(r#"{"name":"a"}"#));
+        let page: Page<Prompt> = Page::parse(json.as_bytes()).unwrap();
+        prop_assert_eq!((page.items.len(), page.skipped.len()), expected);
+    }
+
+    #[test]
+    fn no_block_of_an_answer_is_lost(blocks in vec(json::sound_object(), 0..8)) {
+        let json = format!(
+            r#"{{"content":[{}],"structuredContent":[{}]}}"#,
+            blocks.join(","),
+            blocks.join(" , "),
+        );
+        let result = ToolCallResult::parse(json.as_bytes()).unwrap();
+        prop_assert_eq!(result.content.len(), blocks.len());
+        let structured = result.structured_content.as_deref().map(RawValue::get);
+        let expected = format!("[{}]", blocks.join(" , "));
+        prop_assert_eq!(structured, Some(expected.as_str()));
+        for (block, written) in result.content.iter().zip(&blocks) {
+            if let toolrack_mcp::Content::Unknown(raw) = block {
+                prop_assert_eq!(raw.get(), written);
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Everything we write against the official schema of every revision that has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use toolrack_mcp::{
+    CallToolParams, Cancelled, ClientCapabilities, CompleteParams, CompletionArgument,
+    CompletionContext, CompletionRef, Content, DiscoverParams, ElicitationAnswer,
+    ElicitationCapability, Era, FieldValue, FormContent, GetPromptParams, Implementation,
+    InitializeParams, Initialized, InputResponse, InputResponses, ListPromptsParams,
+    ListResourceTemplatesParams, ListResourcesParams, ListToolsParams, ListenParams, LogLevel,
+    Method, MethodKind, Notification, PingParams, Progress, ReadResourceParams, Request,
+    RequestMeta, Revision, Role, Root, RootsCapability, RootsListChanged, RootsResult,
+    SamplingCapability, SamplingResult, Sender, SetLevelParams, SubscribeParams,
+    SubscriptionFilter, Token, UnsubscribeParams,
+};
+
+use crate::official::{self, Official};
+
+/// Messages to be sent, with whatever `revision` allows in them.
+#[derive(Default)]
+struct Outbox(Vec<(Method, Value)>);
+
+impl Outbox {
+    fn ask<R: Request>(&mut self, params: R) {
+        self.0.push((R::METHOD, serde_json::to_value(params).unwrap()));
+    }
+
+    fn tell<N: Notification>(&mut self, params: N) {
+        self.0.push((N::METHOD, serde_json::to_value(params).unwrap()));
+    }
+}
+
+fn everything() -> ClientCapabilities {
+    let settings = || RawValue::from_string("{}".to_owned()).unwrap();
+    ClientCapabilities {
+        roots: Some(RootsCapability { list_changed: true }),
+        sampling: Some(SamplingCapability { tools: true, context: true }),
+        elicitation: Some(ElicitationCapability { form: true, url: true }),
+        experimental: BTreeMap::from([("e".to_owned(), settings())]),
+        extensions: BTreeMap::from([("org.example/x".to_owned(), settings())]),
+    }
+}
+
+fn client() -> Implementation {
+    Implementation {
+        name: "toolrack".to_owned(),
+        version: "1".to_owned(),
+        title: Some("Toolrack".to_owned()),
+        description: Some("One rack".to_owned()),
+        website_url: Some("https://example.org".to_owned()),
+        icons: Some(RawValue::from_string(r#"[{"src":"https://e.org/i"}]"#.to_owned()).unwrap()),
+    }
+}
+
+fn roots() -> RootsResult {
+    let name = Some("work".to_owned());
+    RootsResult { roots: vec![Root::new("file:///work".to_owned(), name).unwrap()] }
+}
+
+fn written() -> SamplingResult {
+    SamplingResult {
+        role: Role::Assistant,
+        content: vec![Content::from_text("hi")],
+        model: "m".to_owned(),
+        stop_reason: Some("endTurn".to_owned()),
+    }
+}
+
+fn accepted(revision: Revision) -> ElicitationAnswer {
+    let mut content = FormContent::from([
+        ("t".to_owned(), FieldValue::Text("x".to_owned())),
+        ("n".to_owned(), FieldValue::Number(7.into())),
+        ("b".to_owned(), FieldValue::Boolean(true)),
+    ]);
+    if revision.has_url_elicitation() {
+        content.insert("l".to_owned(), FieldValue::List(vec!["a".to_owned()]));
+    }
+    ElicitationAnswer::Accept { content: Some(content) }
+}
+
+fn requests(revision: Revision) -> Outbox {
+    let mut out = Outbox::default();
+    let modern = revision.era() == Era::Modern;
+    let (capabilities, client) = (everything(), client());
+    let filled = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    let arguments = RawValue::from_string(r#"{"a":[1,null]}"#.to_owned()).unwrap();
+    let answers: InputResponses = [
+        ("e".to_owned(), InputResponse::Elicitation(accepted(revision))),
+        ("s".to_owned(), InputResponse::Sampling(written())),
+        ("r".to_owned(), InputResponse::Roots(roots())),
+    ]
+    .into_iter()
+    .collect();
+    let input_responses = modern.then_some(&answers);
+    let request_state = modern.then_some("state");
+
+    out.ask(InitializeParams { revision, capabilities: &capabilities, client: &client });
+    out.ask(DiscoverParams {});
+    out.ask(PingParams {});
+    for cursor in [None, Some(""), Some("next")] {
+        out.ask(ListToolsParams { cursor });
+        out.ask(ListResourcesParams { cursor });
+        out.ask(ListResourceTemplatesParams { cursor });
+        out.ask(ListPromptsParams { cursor });
+    }
+    out.ask(CallToolParams::new("t", None));
+    let arguments = Some(&*arguments);
+    out.ask(CallToolParams { name: "t", arguments, input_responses, request_state });
+    out.ask(ReadResourceParams { uri: "a:", input_responses, request_state });
+    out.ask(SubscribeParams { uri: "a:" });
+    out.ask(UnsubscribeParams { uri: "a:" });
+    out.ask(GetPromptParams::new("p", None));
+    let arguments = Some(&filled);
+    out.ask(GetPromptParams { name: "p", arguments, input_responses, request_state });
+    let context =
+        revision.has_completion_context().then_some(CompletionContext { arguments: &filled });
+    let argument = CompletionArgument { name: "a", value: "" };
+    let prompt = CompletionRef::Prompt { name: "p" };
+    out.ask(CompleteParams { reference: prompt, argument, context });
+    let resource = CompletionRef::Resource { uri: "a:{x}" };
+    out.ask(CompleteParams { reference: resource, argument, context: None });
+    for &level in LogLevel::ALL {
+        out.ask(SetLevelParams { level });
+    }
+    let filter = SubscriptionFilter {
+        tools_list_changed: true,
+        prompts_list_changed: true,
+        resources_list_changed: true,
+        resource_subscriptions: vec!["a:".to_owned()],
+    };
+    out.ask(ListenParams { notifications: &filter });
+    out.ask(ListenParams { notifications: &SubscriptionFilter::default() });
+    out
+}
+
+fn notifications(revision: Revision) -> Outbox {
+    let mut out = Outbox::default();
+    out.tell(Initialized {});
+    out.tell(RootsListChanged {});
+    for id in [Token::from(1), Token::from("1")] {
+        let reason = Some("late".to_owned());
+        out.tell(Cancelled { request_id: Some(id.clone()), reason });
+        let message = revision.has_progress_message().then(|| "half".to_owned());
+        out.tell(Progress { token: id, progress: 0.5, total: Some(1.0), message });
+    }
+    out
+}
+
+fn envelope(revision: Revision, method: Method, mut params: Value) -> Value {
+    let is_request = method.kind() == MethodKind::Request;
+    if is_request && revision.era() == Era::Modern {
+        let (capabilities, client, token) = (everything(), client(), Token::from(1));
+        let meta = RequestMeta {
+            revision,
+            capabilities: &capabilities,
+            client: Some(&client),
+            log_level: Some(LogLevel::Info),
+            progress_token: Some(&token),
+        };
+        params["_meta"] = serde_json::to_value(meta).unwrap();
+    }
+    let mut message = json!({"method": method.as_str(), "params": params});
+    // Only from 2025-11-25 on do the definitions include the envelope.
+    if revision >= Revision::R2025_11_25 {
+        message["jsonrpc"] = json!("2.0");
+        if is_request {
+            message["id"] = json!(1);
+        }
+    }
+    message
+}
+
+#[test]
+fn everything_we_send_fits_the_official_schema() {
+    let Some(all) = official::all("everything_we_send_fits_the_official_schema") else {
+        return;
+    };
+    for (revision, official) in all {
+        let sent = requests(revision).0.into_iter().chain(notifications(revision).0);
+        for (method, params) in sent.filter(|(method, _)| method.is_in(revision)) {
+            let definition = official.of_method(method.as_str()).unwrap();
+            let message = envelope(revision, method, params);
+            let faults = official.faults(definition, &message);
+            assert_eq!(faults, Vec::<String>::new(), "{revision} {message}");
+        }
+    }
+}
+
+#[test]
+fn every_method_a_client_sends_has_its_parameters() {
+    let tasks = [Method::GetTask, Method::GetTaskPayload, Method::ListTasks, Method::CancelTask];
+    let left_for_later: Vec<Method> =
+        tasks.into_iter().chain([Method::UpdateTask, Method::TaskStatus]).collect();
+    let revision = Revision::LATEST;
+    let sent = requests(revision).0.into_iter().chain(notifications(revision).0);
+    let sent: BTreeSet<&str> = sent.map(|(method, _)| method.as_str()).collect();
+    let ours = Method::ALL
+        .iter()
+        .filter(|it| it.sender() != Sender::Server && !left_for_later.contains(it))
+        .map(|it| it.as_str());
+    assert_eq!(ours.collect::<BTreeSet<_>>(), sent);
+}
+
+#[track_caller]
+fn check_answer(
+    all: &[(Revision, Official)],
+    definition: &str,
+    answer: impl Fn(Revision) -> Option<Value>,
+) {
+    for (revision, official) in all {
+        if let Some(answer) = answer(*revision) {
+            let faults = official.faults(definition, &answer);
+            assert_eq!(faults, Vec::<String>::new(), "{revision} {answer}");
+        }
+    }
+}
+
+fn value(answer: impl Serialize) -> Value {
+    serde_json::to_value(answer).unwrap()
+}
+
+#[test]
+fn every_answer_fits_the_official_schema() {
+    let Some(all) = official::all("every_answer_fits_the_official_schema") else {
+        return;
+    };
+    check_answer(&all, "ListRootsResult", |_| Some(value(roots())));
+    check_answer(&all, "CreateMessageResult", |_| Some(value(written())));
+    check_answer(&all, "CreateMessageResult", |revision| {
+        let mut answer = written();
+        let input = RawValue::from_string("{}".to_owned()).unwrap();
+        answer.content.push(Content::ToolUse {
+            id: "1".into(),
+            name: "t".into(),
+            input: std::borrow::Cow::Owned(input),
+            extra: toolrack_mcp::Extra::default(),
+        });
+        revision.has_sampling_tools().then(|| value(answer))
+    });
+    let elicited = |answer: fn(Revision) -> ElicitationAnswer| {
+        move |revision: Revision| revision.has_elicitation().then(|| value(answer(revision)))
+    };
+    check_answer(&all, "ElicitResult", elicited(accepted));
+    check_answer(&all, "ElicitResult", elicited(|_| ElicitationAnswer::Accept { content: None }));
+    check_answer(&all, "ElicitResult", elicited(|_| ElicitationAnswer::Decline));
+    check_answer(&all, "ElicitResult", elicited(|_| ElicitationAnswer::Cancel));
+}
+
+/// The check itself must be able to fail.
+#[test]
+fn what_a_revision_does_not_know_is_noticed() {
+    let Some(all) = official::all("what_a_revision_does_not_know_is_noticed") else {
+        return;
+    };
+    let (_, first) = all.first().unwrap();
+    let modern = everything().wire(Revision::LATEST).serialize(serde_json::value::Serializer);
+    assert_ne!(first.faults("ClientCapabilities", &modern.unwrap()), Vec::<String>::new());
+    let level = json!({"method": "logging/setLevel", "params": {"level": "warn"}});
+    assert_ne!(first.faults("SetLevelRequest", &level), Vec::<String>::new());
+}

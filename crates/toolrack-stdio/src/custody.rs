@@ -1,0 +1,110 @@
+//! Holding a server's processes: starting them, hearing how they end, ending them.
+//!
+//! Two kinds of custody do the same job: a guardian process, which also works when we are killed, and
+//! the bare process group, which is all there is without one. Either is kept by one task, which obeys
+//! a [`Wish`] and tells a [`Life`].
+
+mod group;
+mod guarded;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::watch;
+use toolrack_link::{Exit, SpawnFault, TransportError};
+
+use crate::definition::{Guardian, Ladder, StdioOptions};
+use crate::guard;
+use crate::launch::LaunchSpec;
+
+/// What the owner of a line wants of its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Let it run.
+    Run,
+    /// End it, patiently. Its input has been closed.
+    Stop(Ladder),
+    /// End it; nobody waits.
+    Abandon,
+}
+
+/// What is known of a server's processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// The server runs.
+    Running,
+    /// The server has ended; what it started may still be there.
+    Exited(Exit),
+    /// Nothing is left.
+    Gone(Exit),
+}
+
+/// A server's processes, in our hands.
+#[derive(Debug)]
+pub(crate) enum Custody {
+    Guarded(guarded::Guarded),
+    Grouped(group::Grouped),
+}
+
+/// Our ends of a server's three pipes.
+#[derive(Debug)]
+pub(crate) struct Pipes {
+    pub(crate) input: Sender,
+    pub(crate) output: Receiver,
+    pub(crate) errors: Receiver,
+}
+
+impl Custody {
+    /// Starts the server.
+    pub(crate) async fn start(
+        spec: &LaunchSpec,
+        options: &StdioOptions,
+        mark: String,
+    ) -> Result<(Self, Pipes), TransportError> {
+        let (pipes, theirs) = open_pipes()?;
+        let custody = match guardian_program(&options.guardian) {
+            Some(program) => Custody::Guarded(guarded::start(&program, spec, theirs, mark).await?),
+            None => Custody::Grouped(group::start(spec, theirs)?),
+        };
+        Ok((custody, pipes))
+    }
+
+    /// Keeps the server until nothing is left of it. Ends only then, or when abandoned.
+    pub(crate) async fn keep(self, wishes: watch::Receiver<Wish>, tell: &(dyn Fn(Life) + Sync)) {
+        match self {
+            Custody::Guarded(guarded) => guarded.keep(wishes, tell).await,
+            Custody::Grouped(grouped) => grouped.keep(wishes, tell).await,
+        }
+    }
+}
+
+/// Who can be the guardian, if anybody can.
+fn guardian_program(guardian: &Guardian) -> Option<PathBuf> {
+    match guardian {
+        _ if !cfg!(target_os = "linux") => None,
+        Guardian::Nobody => None,
+        Guardian::Program(program) => Some(program.clone()),
+        // The link leads to our own file even if it has been replaced or deleted since we started.
+        Guardian::Auto => guard::is_ready().then(|| PathBuf::from("/proc/self/exe")),
+    }
+}
+
+fn open_pipes() -> io::Result<(Pipes, [OwnedFd; 3])> {
+    let (their_input, input) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (output, their_output) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (errors, their_errors) = pipe_with(PipeFlags::CLOEXEC)?;
+    let pipes = Pipes {
+        input: Sender::from_owned_fd(input)?,
+        output: Receiver::from_owned_fd(output)?,
+        errors: Receiver::from_owned_fd(errors)?,
+    };
+    Ok((pipes, [their_input, their_output, their_errors]))
+}
+
+/// The system's reason as one of ours.
+fn refused(spec: &LaunchSpec, error: io::Error) -> TransportError {
+    TransportError::Spawn(SpawnFault::Refused { program: spec.program.clone(), error })
+}

@@ -1,0 +1,81 @@
+//! What a server is, as its user says it, and how it is to be run.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::environment::Inheritance;
+
+/// A server to start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct McpServerDef {
+    /// A program on `PATH`, or a path to one.
+    pub command: String,
+    /// Passed as they are; no shell reads them.
+    pub args: Vec<String>,
+    /// Added to the small environment every server gets.
+    pub env: HashMap<String, String>,
+    /// Where it runs. Ours, if not given.
+    pub cwd: Option<PathBuf>,
+}
+
+/// How a server is run. The defaults suit every server we know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StdioOptions {
+    /// Who ends the server's processes when we cannot.
+    pub guardian: Guardian,
+    /// The longest message taken from the server. A longer one is thrown away and fails only the
+    /// call it answers.
+    pub line_limit_bytes: usize,
+    /// What may wait for a server that does not read. Beyond it, callers wait within their patience.
+    pub outbox_limit_bytes: usize,
+    /// How much of our environment the server gets.
+    pub inherit_env: Inheritance,
+    /// How patiently the server is ended.
+    pub ladder: Ladder,
+}
+
+/// Who ends the server's processes when we cannot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Guardian {
+    /// This very program, if it called [`init`](crate::init); otherwise nobody.
+    #[default]
+    Auto,
+    /// This program, which has to be a guardian (`toolrack-guard`, or one that calls `init`).
+    Program(PathBuf),
+    /// Nobody. Only the server's process group is ended, and only while we live.
+    Nobody,
+}
+
+/// How long each rung of the shutdown ladder is given before the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ladder {
+    /// After closing the server's input.
+    pub close: Duration,
+    /// After asking it to terminate.
+    pub terminate: Duration,
+}
+
+impl Default for StdioOptions {
+    fn default() -> Self {
+        Self {
+            guardian: Guardian::Auto,
+            line_limit_bytes: 32 << 20,
+            outbox_limit_bytes: 8 << 20,
+            inherit_env: Inheritance::default(),
+            ladder: Ladder::default(),
+        }
+    }
+}
+
+impl Default for Ladder {
+    fn default() -> Self {
+        Self { close: Duration::from_secs(2), terminate: Duration::from_secs(3) }
+    }
+}
+
+impl Ladder {
+    /// When we are gone there is nobody to wait for, and what is left behind must not stay.
+    pub(crate) const ABANDONED: Ladder =
+        Ladder { close: Duration::from_millis(200), terminate: Duration::from_millis(300) };
+}

@@ -1,0 +1,232 @@
+//! The one task that reads what a server writes, and writes what the pipe did not take at once.
+//!
+//! **Invariant:** reading never waits for writing, and nothing here waits for anybody but the server.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::unix::pipe::Receiver;
+use tokio::time::timeout;
+use tokio_util::io::poll_read_buf;
+use toolrack_link::{Ending, Exit, Heard, Inbound, ServerExit};
+
+use crate::line::Shared;
+use crate::outbox::Flushed;
+use crate::splitter::{Piece, Splitter};
+
+/// How much is read at once. A pipe does not hold more.
+const READ_BYTES: usize = 64 << 10;
+
+/// What is read at most after the server has ended: no more than a pipe can have held.
+const LAST_WORDS_BYTES: usize = 1 << 20;
+
+/// How long the reason may take to follow its effect: a closed pipe is seen a moment before the news
+/// that the process has ended.
+const REASON_LIMIT: Duration = Duration::from_millis(50);
+
+/// How many lines of the error output go with the news of the end.
+const STDERR_LINES: usize = 20;
+
+thread_local! {
+    /// Lines at rest hold no buffer: all that are read on one thread share this one.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What the driver has to be told between reads.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    waker: AtomicWaker,
+    rung: AtomicU8,
+}
+
+/// The pipe to the server is stuck or broken.
+const OUTBOX: u8 = 1;
+/// The server's process has ended.
+const EXITED: u8 = 2;
+
+impl Bell {
+    pub(crate) fn outbox(&self) {
+        self.ring(OUTBOX);
+    }
+
+    pub(crate) fn exited(&self) {
+        self.ring(EXITED);
+    }
+
+    fn ring(&self, what: u8) {
+        self.rung.fetch_or(what, Ordering::AcqRel);
+        self.waker.wake();
+    }
+
+    fn listen(&self, waker: &Waker) -> u8 {
+        self.waker.register(waker);
+        self.rung.load(Ordering::Acquire)
+    }
+}
+
+/// Reads from one server until there is nothing more to read.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    output: Receiver,
+    splitter: Splitter,
+}
+
+/// Why reading ended.
+#[derive(Debug)]
+enum Stop {
+    OutputClosed,
+    InputClosed,
+    Exited,
+    Failed(io::Error),
+}
+
+impl Driver {
+    pub(crate) fn new(shared: Arc<Shared>, output: Receiver, line_limit_bytes: usize) -> Self {
+        Self { shared, output, splitter: Splitter::new(line_limit_bytes) }
+    }
+
+    /// Runs until the server cannot be read any more, and ends the line with the reason.
+    pub(crate) async fn run(mut self) {
+        let mut stop = poll_fn(|context| self.poll(context)).await;
+        if matches!(stop, Stop::InputClosed) {
+            // Whoever closes its input is about to end; its last answers still count.
+            let last_words = poll_fn(|context| self.poll_output(context));
+            if let Ok(reason) = timeout(REASON_LIMIT, last_words).await {
+                stop = reason;
+            }
+        }
+        let ending = self.explain(stop).await;
+        tracing::debug!(%ending, "line ended");
+        self.shared.hang_up(&ending);
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Stop> {
+        let rung = self.shared.bell.listen(context.waker());
+        if rung & EXITED != 0 {
+            return Poll::Ready(self.last_words());
+        }
+        if let Poll::Ready(stop) = self.poll_output(context) {
+            return Poll::Ready(stop);
+        }
+        if rung & OUTBOX != 0 {
+            // Taken back first: who rings from now on is heard in the next round.
+            self.shared.bell.rung.fetch_and(!OUTBOX, Ordering::AcqRel);
+            match self.shared.outbox.poll_flush(context) {
+                Poll::Ready(Flushed::Broken) => return Poll::Ready(Stop::InputClosed),
+                Poll::Ready(Flushed::All | Flushed::Stuck) => {}
+                Poll::Pending => {
+                    self.shared.bell.rung.fetch_or(OUTBOX, Ordering::AcqRel);
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Reads until the pipe is empty.
+    fn poll_output(&mut self, context: &mut Context<'_>) -> Poll<Stop> {
+        let mut n_answers = 0;
+        let stop = loop {
+            match self.poll_read(context, &mut n_answers) {
+                Poll::Ready(Ok(0)) => break Poll::Ready(Stop::OutputClosed),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => break Poll::Ready(Stop::Failed(error)),
+                Poll::Pending => break Poll::Pending,
+            }
+        };
+        if n_answers > 0 {
+            self.shared.outbox.expect(n_answers);
+        }
+        stop
+    }
+
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        n_answers: &mut usize,
+    ) -> Poll<io::Result<usize>> {
+        let Self { shared, output, splitter } = self;
+        let mut sink = |piece: Piece<'_>| *n_answers += take(&shared.inbound, piece);
+        if let Some(buffer) = splitter.gathering() {
+            let known_bytes = buffer.len();
+            let read = poll_read_buf(Pin::new(output), context, buffer);
+            if let Poll::Ready(Ok(1..)) = read {
+                splitter.gathered(known_bytes, &mut sink);
+            }
+            return read;
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.resize(READ_BYTES, 0);
+            let mut buffer = ReadBuf::new(scratch);
+            match Pin::new(output).poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(())) => {
+                    splitter.feed(buffer.filled(), &mut sink);
+                    Poll::Ready(Ok(buffer.filled().len()))
+                }
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+    }
+
+    /// Takes what a server that has ended left in the pipe. Something it started may hold the pipe
+    /// open for ever, so the end of the pipe is not waited for.
+    fn last_words(&mut self) -> Stop {
+        let mut words = vec![0; READ_BYTES];
+        let mut n_taken = 0;
+        while n_taken < LAST_WORDS_BYTES {
+            let Ok(n_bytes @ 1..) = self.output.try_read(&mut words) else { break };
+            n_taken += n_bytes;
+            let inbound = &self.shared.inbound;
+            let mut sink = |piece: Piece<'_>| {
+                take(inbound, piece);
+            };
+            let words = words.get(..n_bytes).unwrap_or_default();
+            match self.splitter.gathering() {
+                Some(buffer) => {
+                    let known_bytes = buffer.len();
+                    buffer.extend_from_slice(words);
+                    self.splitter.gathered(known_bytes, &mut sink);
+                }
+                None => self.splitter.feed(words, &mut sink),
+            }
+        }
+        Stop::Exited
+    }
+
+    /// Finds the reason behind what was seen. The end of the process is the better one, if it comes.
+    async fn explain(&self, stop: Stop) -> Ending {
+        let exit = timeout(REASON_LIMIT, self.shared.exit());
+        match (exit.await, stop) {
+            (Ok(exit), _) => self.exited(exit).await,
+            (Err(_), Stop::OutputClosed) => Ending::OutputClosed,
+            (Err(_), Stop::InputClosed) => Ending::InputClosed,
+            (Err(_), Stop::Exited) => self.exited(Exit::Unknown).await,
+            (Err(_), Stop::Failed(error)) => Ending::Failed(Arc::new(error)),
+        }
+    }
+
+    async fn exited(&self, exit: Exit) -> Ending {
+        // What it said last is worth a moment, unless somebody else holds the pipe open.
+        drop(timeout(REASON_LIMIT, self.shared.stderr_closed.cancelled()).await);
+        Ending::Exited(ServerExit { exit, stderr: self.shared.stderr.tail(STDERR_LINES) })
+    }
+}
+
+/// Sends a piece on its way and says how many callers it woke.
+fn take(inbound: &Inbound, piece: Piece<'_>) -> usize {
+    let heard = match piece {
+        Piece::Line(line) => inbound.accept(line),
+        Piece::Owned(line) => inbound.accept_owned(&line),
+        Piece::Oversize { head, tail, limit_bytes } => inbound.oversize(head, tail, limit_bytes),
+    };
+    usize::from(heard == Heard::Answer)
+}

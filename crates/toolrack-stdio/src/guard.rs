@@ -1,0 +1,41 @@
+//! The guardian: a tiny process that holds one server, and ends everything the server has started.
+//!
+//! It is this very program, started again with one word. It has no runtime and one thread; it waits for
+//! its owner to speak, for its owner to vanish, and for its children to end.
+//!
+//! **Invariant:** it ends only after every descendant of the server that can be reached has ended.
+
+mod children;
+mod ladder;
+mod watch;
+mod wire;
+
+use std::ffi::OsStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) use ladder::{Climb, Event, Order};
+pub(crate) use wire::{REPORT_BYTES, Report, encode_launch, encode_stop};
+
+/// The one argument that makes a program a guardian.
+pub(crate) const ARGUMENT: &str = "__guard";
+
+static READY: AtomicBool = AtomicBool::new(false);
+
+/// Makes this program able to guard the servers it starts. To be called first thing in `main`.
+///
+/// If the program was started to be a guardian, this does not return: it does a guardian's work and
+/// ends the process. Otherwise it returns at once, and servers started later are guarded by copies of
+/// this program.
+pub fn init() {
+    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(ARGUMENT)) {
+        let code = watch::run();
+        #[expect(clippy::exit, reason = "the program around us must not begin its own work")]
+        std::process::exit(code);
+    }
+    READY.store(true, Ordering::Release);
+}
+
+/// Whether copies of this program can be guardians.
+pub(crate) fn is_ready() -> bool {
+    READY.load(Ordering::Acquire)
+}

@@ -1,0 +1,385 @@
+//! A line to a child process.
+//!
+//! Callers write their requests themselves and wait for their own answers. Three tasks serve the line:
+//! the driver reads answers, one reads the error output, one keeps the processes. All of them end with
+//! the line.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolrack_link::{
+    Abandon, BoxFuture, CANCELLED, Cancelled, Diagnosis, Ending, Exit, Inbound, Inbox, Line,
+    LineError, Outgoing, TransportError, answer_within,
+};
+use toolrack_rpc::{
+    JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification, write_request,
+};
+
+use crate::custody::{Custody, Life, Wish};
+use crate::definition::{Ladder, McpServerDef, StdioOptions};
+use crate::driver::{Bell, Driver};
+use crate::launch::LaunchSpec;
+use crate::marker;
+use crate::outbox::{Flushed, Outbox, Posted, Refusal};
+use crate::stderr::Stderr;
+
+/// What closing may take beyond the patience of the ladder: killing, and hearing of it.
+const KILL_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long a notification waits for room in front of a server that does not read.
+const NOTIFY_LIMIT: Duration = Duration::from_secs(30);
+
+/// How many lines of the error output a diagnosis shows.
+const STDERR_LINES: usize = 50;
+
+/// How much of the error output is read at once.
+const STDERR_READ_BYTES: usize = 4 << 10;
+
+type Write<'a> = &'a (dyn Fn(&mut Vec<u8>) -> Result<(), serde_json::Error> + Sync);
+
+/// An open line to a child process.
+///
+/// Dropping it ends the server without waiting; [`Line::close`] ends it and waits.
+#[derive(Debug)]
+pub struct StdioLine {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+}
+
+/// What the callers and the tasks of a line share.
+pub(crate) struct Shared {
+    pub(crate) inbound: Inbound,
+    pub(crate) outbox: Outbox,
+    pub(crate) bell: Bell,
+    pub(crate) stderr: Stderr,
+    pub(crate) stderr_closed: CancellationToken,
+    wish: watch::Sender<Wish>,
+    life: watch::Sender<Life>,
+    ladder: Ladder,
+}
+
+impl StdioLine {
+    /// Starts a server. What it says unasked goes to `inbox`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends whatever has been started.
+    pub async fn open(
+        definition: &McpServerDef,
+        options: StdioOptions,
+        inbox: Arc<dyn Inbox>,
+    ) -> Result<Self, TransportError> {
+        let mark = marker::next();
+        let spec =
+            LaunchSpec::resolve(definition, &options, &mark).map_err(TransportError::Spawn)?;
+        let (custody, pipes) = Custody::start(&spec, &options, mark).await?;
+        let shared = Arc::new(Shared {
+            inbound: Inbound::new(inbox),
+            outbox: Outbox::new(pipes.input, options.outbox_limit_bytes),
+            bell: Bell::default(),
+            stderr: Stderr::default(),
+            stderr_closed: CancellationToken::new(),
+            wish: watch::Sender::new(Wish::Run),
+            life: watch::Sender::new(Life::Running),
+            ladder: options.ladder,
+        });
+        let tasks = TaskTracker::new();
+        let driver = Driver::new(Arc::clone(&shared), pipes.output, options.line_limit_bytes);
+        tasks.spawn(driver.run());
+        tasks.spawn(read_stderr(Arc::clone(&shared), pipes.errors));
+        // Listening begins here: the task may run only after the first wish.
+        let wishes = shared.wish.subscribe();
+        tasks.spawn(keep(Arc::clone(&shared), custody, wishes));
+        tasks.close();
+        Ok(Self { shared, tasks })
+    }
+
+    /// Whether the server's process runs.
+    pub fn is_running(&self) -> bool {
+        *self.shared.life.borrow() == Life::Running
+    }
+
+    async fn ask(&self, request: Outgoing<'_>) -> Result<RawJson, LineError> {
+        let started = Instant::now();
+        let shared = &*self.shared;
+        let mut ticket =
+            shared.inbound.claim().map_err(|ending| LineError::not_sent(ending.to_error()))?;
+        let id = ticket.id();
+        let write = |out: &mut Vec<u8>| write_request(out, id, request.method, request.params);
+        let deadline = request.patience.deadline(started, None);
+        let mut farewell = Farewell { shared, id, abandon: request.abandon };
+        if let Err(error) = shared.post(Some(id), &write, deadline).await {
+            farewell.abandon = Abandon::Quietly;
+            let error = error.unwrap_or_else(|| TransportError::timed_out(deadline - started));
+            return Err(LineError::not_sent(error));
+        }
+        match answer_within(&mut ticket, request.patience, started).await {
+            Ok(Ok(reply)) => {
+                farewell.abandon = Abandon::Quietly;
+                reply.map_err(LineError::answered)
+            }
+            Ok(Err(ending)) => Err(farewell.failure(ending.to_error())),
+            Err(waited) => Err(farewell.failure(TransportError::timed_out(waited))),
+        }
+    }
+
+    async fn tell(&self, method: &str, params: &dyn Params) -> Result<(), LineError> {
+        let write = |out: &mut Vec<u8>| write_notification(out, method, params);
+        let started = Instant::now();
+        let posted = self.shared.post(None, &write, started + NOTIFY_LIMIT).await;
+        posted.map_err(|error| {
+            let error = error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_LIMIT));
+            LineError::not_sent(error)
+        })
+    }
+
+    /// Sends a whole message, as it is.
+    pub(crate) async fn send_value(
+        &self,
+        message: &(impl Serialize + Sync),
+    ) -> Result<(), TransportError> {
+        let write = |out: &mut Vec<u8>| {
+            serde_json::to_writer(&mut *out, message)?;
+            out.push(b'\n');
+            Ok(())
+        };
+        let posted = self.shared.post(None, &write, Instant::now() + NOTIFY_LIMIT).await;
+        posted.map_err(|error| error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_LIMIT)))
+    }
+
+    async fn finish(&self, ladder: Ladder) -> Ending {
+        let limit = ladder.close + ladder.terminate + KILL_LIMIT;
+        let ended = async {
+            self.shared.gone().await;
+            self.tasks.wait().await;
+        };
+        if timeout(limit, ended).await.is_err() {
+            tracing::warn!(?limit, "a server's processes do not end; left to their guardian");
+            self.shared.wish.send_replace(Wish::Abandon);
+        }
+        self.shared.inbound.ending().unwrap_or(Ending::Closed)
+    }
+}
+
+impl Line for StdioLine {
+    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
+        Box::pin(self.ask(request))
+    }
+
+    fn notify<'a>(
+        &'a self,
+        method: &'a str,
+        params: &'a dyn Params,
+    ) -> BoxFuture<'a, Result<(), LineError>> {
+        Box::pin(self.tell(method, params))
+    }
+
+    fn answer(
+        &self,
+        id: &RequestId,
+        outcome: Result<&RawValue, &JsonRpcError>,
+    ) -> Result<(), LineError> {
+        let write = |out: &mut Vec<u8>| write_answer(out, id, outcome);
+        self.shared.post_now(None, &write).map_err(LineError::not_sent)
+    }
+
+    fn touch(&self, id: u64) -> bool {
+        self.shared.inbound.touch(id)
+    }
+
+    fn diagnosis(&self) -> Diagnosis {
+        let stderr = self.shared.stderr.tail(STDERR_LINES).to_vec();
+        Diagnosis { stderr, ..self.shared.inbound.tally().diagnosis() }
+    }
+
+    fn close(&self) -> BoxFuture<'_, Ending> {
+        self.shared.hang_up(&Ending::Closed);
+        Box::pin(self.finish(self.shared.ladder))
+    }
+}
+
+impl Drop for StdioLine {
+    fn drop(&mut self) {
+        self.shared.inbound.end(&Ending::Closed);
+        self.shared.outbox.close();
+        self.shared.wish.send_replace(Wish::Abandon);
+    }
+}
+
+impl Shared {
+    /// Ends the line and has the server ended.
+    pub(crate) fn hang_up(&self, ending: &Ending) {
+        self.inbound.end(ending);
+        self.outbox.close();
+        self.wish.send_if_modified(|wish| {
+            let first = *wish == Wish::Run;
+            if first {
+                *wish = Wish::Stop(self.ladder);
+            }
+            first
+        });
+    }
+
+    /// Waits for the server's process to end, and says how.
+    pub(crate) async fn exit(&self) -> Exit {
+        let mut life = self.life.subscribe();
+        match life.wait_for(|life| *life != Life::Running).await.as_deref() {
+            Ok(Life::Exited(exit) | Life::Gone(exit)) => *exit,
+            Ok(Life::Running) | Err(_) => Exit::Unknown,
+        }
+    }
+
+    /// Waits until nothing is left of the server.
+    async fn gone(&self) {
+        let mut life = self.life.subscribe();
+        // The sender is ours, so the wait cannot fail.
+        let _gone = life.wait_for(|life| matches!(life, Life::Gone(_))).await;
+    }
+
+    fn learn(&self, life: Life) {
+        self.life.send_replace(life);
+        self.bell.exited();
+    }
+
+    /// Puts a message in, waiting for room until the deadline. Fails with `None` if there was none.
+    async fn post(
+        &self,
+        id: Option<u64>,
+        write: Write<'_>,
+        deadline: Instant,
+    ) -> Result<(), Option<TransportError>> {
+        loop {
+            match self.outbox.post(id, write) {
+                Ok(Posted::FlushSoon) => {
+                    let promise = Promise(self);
+                    yield_now().await;
+                    drop(promise);
+                    return Ok(());
+                }
+                Ok(Posted::Done) => return Ok(()),
+                Ok(Posted::CallDriver) => {
+                    self.bell.outbox();
+                    return Ok(());
+                }
+                Err(Refusal::Failed(error)) => return Err(Some(error)),
+                Err(Refusal::Full { .. }) => {}
+            }
+            let room = self.outbox.room();
+            // Room may have been made before we began to listen for it.
+            if !self.outbox.is_full() {
+                continue;
+            }
+            if timeout_at(deadline, room).await.is_err() {
+                return Err(None);
+            }
+        }
+    }
+
+    /// Puts a message in at once, or fails.
+    fn post_now(&self, id: Option<u64>, write: Write<'_>) -> Result<(), TransportError> {
+        match self.outbox.post(id, write) {
+            Ok(Posted::Done) => Ok(()),
+            Ok(Posted::CallDriver) => {
+                self.bell.outbox();
+                Ok(())
+            }
+            Ok(Posted::FlushSoon) => {
+                drop(Promise(self));
+                Ok(())
+            }
+            Err(Refusal::Failed(error)) => Err(error),
+            Err(Refusal::Full { buffered_bytes }) => {
+                Err(TransportError::Clogged { buffered_bytes })
+            }
+        }
+    }
+}
+
+/// A promise to flush, kept when it is dropped, whatever the reason for the drop.
+struct Promise<'a>(&'a Shared);
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        match self.0.outbox.flush() {
+            Flushed::All => {}
+            Flushed::Stuck | Flushed::Broken => self.0.bell.outbox(),
+        }
+    }
+}
+
+/// What is done about a request that nobody waits for any more.
+struct Farewell<'a> {
+    shared: &'a Shared,
+    id: u64,
+    abandon: Abandon,
+}
+
+impl Farewell<'_> {
+    /// Ends the request and says how far it had come.
+    fn failure(&mut self, error: TransportError) -> LineError {
+        if !self.shared.outbox.withdraw(self.id) {
+            return LineError::unknown(error);
+        }
+        self.abandon = Abandon::Quietly;
+        LineError::not_sent(error)
+    }
+}
+
+impl Drop for Farewell<'_> {
+    fn drop(&mut self) {
+        if self.abandon == Abandon::Quietly || self.shared.outbox.withdraw(self.id) {
+            return;
+        }
+        let write = |out: &mut Vec<u8>| write_notification(out, CANCELLED, &Cancelled(self.id));
+        let told = self.shared.post_now(None, &write);
+        told.unwrap_or_else(|error| tracing::trace!(%error, "the server was not told"));
+    }
+}
+
+async fn keep(shared: Arc<Shared>, custody: Custody, wishes: watch::Receiver<Wish>) {
+    custody.keep(wishes, &|life| shared.learn(life)).await;
+}
+
+/// Reads the error output to its end, or until nothing is left that could write to it.
+async fn read_stderr(shared: Arc<Shared>, mut errors: Receiver) {
+    let mut buffer = Vec::new();
+    let mut gone = pin!(shared.gone());
+    loop {
+        // Held only while there is something to read.
+        let ready = tokio::select! {
+            ready = errors.readable() => ready,
+            () = &mut gone => break,
+        };
+        if ready.is_err() {
+            break;
+        }
+        buffer.resize(STDERR_READ_BYTES, 0);
+        let n_bytes = match errors.read(&mut buffer).await {
+            Ok(0) | Err(_) => break,
+            Ok(n_bytes) => n_bytes,
+        };
+        let bytes = buffer.get(..n_bytes).unwrap_or_default();
+        shared.stderr.feed(bytes, &mut |line| shared.inbound.stderr(line));
+        buffer = Vec::new();
+    }
+    shared.stderr_closed.cancel();
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("life", &*self.life.borrow())
+            .field("inbound", &self.inbound)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! Bounded everything, and deadlines that depend on nothing a server does.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+use toolrack_link::{Delivery, Line, TransportError};
+use toolrack_stdio::StdioOptions;
+use toolrack_testkit::{Journal, Marker};
+
+use crate::support::{brisk, call, greeted, guarded, scripted, text};
+
+const SLACK: Duration = Duration::from_millis(250);
+
+#[tokio::test]
+async fn an_oversize_answer_fails_its_call_and_nothing_else() {
+    let marker = Marker::new();
+    let options = StdioOptions { line_limit_bytes: 1 << 20, ..brisk() };
+    let line = greeted(&scripted(&marker, &[]), options).await;
+    let failure = call(&line, "big", json!({"bytes": 3 << 20}), 10_000).await.unwrap_err();
+    assert!(
+        matches!(failure.error, TransportError::Oversize { limit_bytes: 1_048_576 }),
+        "{failure:?}"
+    );
+    assert_eq!(failure.delivery, Delivery::Answered);
+    let result = call(&line, "big", json!({"bytes": 900_000}), 10_000).await.unwrap();
+    assert_eq!(text(&result).len(), 900_000);
+    assert_eq!(line.diagnosis().oversize, 1);
+    line.close().await;
+}
+
+#[tokio::test]
+async fn large_answers_arrive_whole() {
+    let marker = Marker::new();
+    let line = greeted(&scripted(&marker, &[]), guarded()).await;
+    for n_bytes in [1, 1000, 65_000, 66_000, 1 << 20, 16 << 20] {
+        let result = call(&line, "big", json!({"bytes": n_bytes}), 30_000).await.unwrap();
+        assert_eq!(text(&result).len(), n_bytes);
+    }
+    line.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_stops_reading_does_not_stop_the_clock() {
+    let marker = Marker::new();
+    let line = greeted(&scripted(&marker, &["--plan", "initialized=stopread"]), brisk()).await;
+    let large = json!({"text": "x".repeat(2 << 20)});
+    let started = Instant::now();
+    let failure = call(&line, "echo", large, 300).await.unwrap_err();
+    assert!(matches!(failure.error, TransportError::Timeout(300)), "{failure:?}");
+    assert!(started.elapsed() < Duration::from_millis(300) + SLACK);
+    // What waits behind the stuck message never leaves, and says so.
+    let failure = call(&line, "echo", json!({"text": "x"}), 100).await.unwrap_err();
+    assert_eq!(failure.delivery, Delivery::NotSent, "{failure:?}");
+    line.close().await;
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_flood_of_nonsense_does_not_stop_the_clock() {
+    let marker = Marker::new();
+    let line = greeted(&scripted(&marker, &["--plan", "call:1=nonsense(forever)"]), brisk()).await;
+    let started = Instant::now();
+    let failure = call(&line, "echo", json!({"text": "x"}), 300).await.unwrap_err();
+    assert!(matches!(failure.error, TransportError::Timeout(300)), "{failure:?}");
+    assert!(started.elapsed() < Duration::from_millis(300) + SLACK, "{:?}", started.elapsed());
+    assert!(line.diagnosis().unreadable > 100);
+    line.close().await;
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_flood_on_stderr_holds_nobody_up_and_leaves_its_last_lines() {
+    let marker = Marker::new();
+    let line = greeted(&scripted(&marker, &["--plan", "call:1=stderr(10MiB)"]), brisk()).await;
+    let result = call(&line, "echo", json!({"text": "through"}), 10_000).await.unwrap();
+    assert_eq!(text(&result), "through");
+    assert!(!line.diagnosis().stderr.is_empty());
+    line.close().await;
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_and_the_line_goes_on() {
+    let marker = Marker::new();
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let args = ["--journal", journal.to_str().unwrap()];
+    let line = greeted(&scripted(&marker, &args), guarded()).await;
+    let slow = call(&line, "sleep", json!({"ms": 20_000, "nonce": "slow"}), 30_000);
+    assert!(tokio::time::timeout(Duration::from_millis(100), slow).await.is_err());
+    let result = call(&line, "echo", json!({"text": "next"}), 10_000).await.unwrap();
+    assert_eq!(text(&result), "next");
+    let cancelled = || Journal::read(&journal).unwrap().cancellations("slow") == 1;
+    toolrack_testkit::eventually(Duration::from_secs(5), "the server heard of it", cancelled);
+    line.close().await;
+}
+
+#[tokio::test]
+async fn late_and_double_answers_are_counted_and_dropped() {
+    let marker = Marker::new();
+    let line =
+        greeted(&scripted(&marker, &["--plan", "call:1=late(300ms); call:2=dup"]), guarded()).await;
+    assert!(call(&line, "echo", json!({"text": "late"}), 100).await.is_err());
+    let result = call(&line, "echo", json!({"text": "twice"}), 10_000).await.unwrap();
+    assert_eq!(text(&result), "twice");
+    let counted = || line.diagnosis().late == 2;
+    while !counted() {
+        tokio::task::yield_now().await;
+    }
+    line.close().await;
+}

@@ -1,0 +1,146 @@
+//! The execution journal of a scripted server: one line for each call it ran, written so that crashes and several
+//! writers lose nothing, and read back to prove that nothing ran twice.
+//!
+//! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// What became of a call, as the server saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The call arrived and was run.
+    Executed,
+    /// The client cancelled it while it was still open.
+    Cancelled,
+}
+
+/// One line of a journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// What happened to the call.
+    pub event: Event,
+    /// The argument `nonce` of the call, if it had one.
+    pub nonce: Option<String>,
+    /// The number of the call within its server process, from 1.
+    pub call: u64,
+    /// The server process.
+    pub pid: u32,
+}
+
+/// Everything that one or more servers wrote into a journal file, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Journal {
+    /// The lines, oldest first.
+    pub records: Vec<Record>,
+}
+
+impl Journal {
+    /// Reads a journal; a file that does not exist yet is an empty one.
+    ///
+    /// Fails with `InvalidData` on a line that is no record.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let text = match std::fs::read_to_string(path) {
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
+            other => other?,
+        };
+        let records = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        Ok(Self { records })
+    }
+
+    /// How often the call with this nonce was run.
+    pub fn executions(&self, nonce: &str) -> usize {
+        self.count(nonce, Event::Executed)
+    }
+
+    /// How often a cancellation reached the call with this nonce while it was open.
+    pub fn cancellations(&self, nonce: &str) -> usize {
+        self.count(nonce, Event::Cancelled)
+    }
+
+    /// Nonces that were run more than once, and how often.
+    pub fn duplicates(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for record in self.records.iter().filter(|it| it.event == Event::Executed) {
+            if let Some(nonce) = &record.nonce {
+                *counts.entry(nonce.clone()).or_default() += 1;
+            }
+        }
+        counts.retain(|_, count| *count > 1);
+        counts
+    }
+
+    fn count(&self, nonce: &str, event: Event) -> usize {
+        let is_it = |it: &&Record| it.event == event && it.nonce.as_deref() == Some(nonce);
+        self.records.iter().filter(is_it).count()
+    }
+}
+
+/// The server's end of a journal.
+#[derive(Debug)]
+pub(crate) struct JournalWriter {
+    file: File,
+}
+
+impl JournalWriter {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Self { file })
+    }
+
+    pub(crate) fn write(&self, record: &Record) -> io::Result<()> {
+        let mut line = serde_json::to_vec(record)?;
+        line.push(b'\n');
+        (&self.file).write_all(&line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(event: Event, nonce: Option<&str>, call: u64) -> Record {
+        Record { event, nonce: nonce.map(str::to_owned), call, pid: 9 }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_with_its_duplicates() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("journal");
+        assert_eq!(Journal::read(&path).expect("no file yet"), Journal::default());
+
+        let records = vec![
+            record(Event::Executed, Some("a"), 1),
+            record(Event::Executed, Some("b\n\"c\""), 2),
+            record(Event::Executed, Some("a"), 3),
+            record(Event::Cancelled, Some("a"), 3),
+            record(Event::Executed, None, 4),
+            record(Event::Executed, None, 5),
+        ];
+        let (one, two) = (JournalWriter::open(&path), JournalWriter::open(&path));
+        let writers = [one.expect("opened"), two.expect("opened")];
+        for (record, writer) in records.iter().zip(writers.iter().cycle()) {
+            writer.write(record).expect("written");
+        }
+
+        let journal = Journal::read(&path).expect("read");
+        assert_eq!(journal.records, records);
+        assert_eq!(journal.duplicates(), BTreeMap::from([("a".to_owned(), 2)]));
+        let of_a = (journal.executions("a"), journal.cancellations("a"));
+        assert_eq!(of_a, (2, 1));
+    }
+
+    #[test]
+    fn a_line_that_is_no_record_is_an_error() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("journal");
+        File::create(&path).and_then(|mut it| it.write_all(b"hello\n")).expect("written");
+        let error = Journal::read(&path).expect_err("no journal");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,215 @@
+//! The plan of a scripted server: which fault happens when. Text in, data out; nothing here acts.
+//!
+//! `call:3=exit(1); stderr=10MiB; call:every=5=late(200ms)+dup` is three rules. A rule names a moment, which times
+//! of it are meant, and what then goes wrong; without a moment a fault happens at its usual one.
+//!
+//! **Invariant:** a plan that parsed can be followed: no fault stands at a moment that has no use for it.
+
+mod argument;
+mod fault;
+mod mix;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub(crate) use fault::{
+    Cursor, FAULTS, Fault, Framing, Garbage, Ignored, Lines, Place, Shape, Stream, WrongId,
+};
+pub(crate) use mix::{Mix, scatter};
+
+use crate::quantity;
+
+/// When something can go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Before anything is read.
+    Start,
+    Initialize,
+    Discover,
+    Initialized,
+    List,
+    Call,
+    /// A request whose method this server does not know.
+    Unknown,
+    /// Any message at all, before it is looked at.
+    Message,
+    Eof,
+}
+
+impl Moment {
+    pub(crate) const ALL: [(Self, &'static str, &'static str); 9] = [
+        (Self::Start, "start", "before anything is read"),
+        (Self::Initialize, "initialize", "the request `initialize`"),
+        (Self::Discover, "discover", "the request `server/discover`, known to the server or not"),
+        (Self::Initialized, "initialized", "the notification that ends the handshake"),
+        (Self::List, "list", "the request `tools/list`"),
+        (Self::Call, "call", "the request `tools/call`"),
+        (Self::Unknown, "unknown", "a request with a method that the server does not know"),
+        (Self::Message, "message", "any message from the client, before it is looked at"),
+        (Self::Eof, "eof", "the end of the input"),
+    ];
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find_map(|(moment, known, _)| (known == name).then_some(moment))
+    }
+
+    fn name(self) -> &'static str {
+        Self::ALL
+            .into_iter()
+            .find_map(|(moment, name, _)| (moment == self).then_some(name))
+            .unwrap_or_default()
+    }
+
+    /// Whether there is a request to answer.
+    fn has_answer(self) -> bool {
+        !matches!(self, Self::Start | Self::Initialized | Self::Message | Self::Eof)
+    }
+}
+
+/// Which times of a moment are meant, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    All,
+    Range { from: u64, to: u64 },
+    Every(u64),
+}
+
+impl Which {
+    fn includes(self, number: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Range { from, to } => (from..=to).contains(&number),
+            Self::Every(step) => number.is_multiple_of(step),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Rule {
+    moment: Moment,
+    which: Which,
+    fault: Fault,
+}
+
+/// What goes wrong, and when; the empty plan is a server without faults.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Plan {
+    rules: Vec<Rule>,
+}
+
+impl Plan {
+    pub(crate) fn parse(text: &str) -> Result<Self, PlanError> {
+        let mut rules = Vec::new();
+        for rule in text.split(';').map(str::trim).filter(|it| !it.is_empty()) {
+            let parsed = parse_rule(rule);
+            rules.extend(parsed.map_err(|why| PlanError { rule: rule.to_owned(), why })?);
+        }
+        Ok(Self { rules })
+    }
+
+    /// What goes wrong at the `number`-th time of a moment, in the order of the plan.
+    pub(crate) fn at(&self, moment: Moment, number: u64) -> impl Iterator<Item = &Fault> {
+        self.rules
+            .iter()
+            .filter(move |rule| rule.moment == moment && rule.which.includes(number))
+            .map(|rule| &rule.fault)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+}
+
+/// Why a plan cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlanError {
+    rule: String,
+    why: String,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "in `{}`: {}", self.rule, self.why)
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+fn parse_rule(text: &str) -> Result<Vec<Rule>, String> {
+    let end = text.find(|it: char| !it.is_ascii_lowercase()).unwrap_or(text.len());
+    let (word, rest) = text.split_at(end);
+    match Moment::named(word) {
+        Some(moment) => parse_moment_rule(moment, rest),
+        None => parse_usual_rule(text),
+    }
+}
+
+/// `call:3=exit(1)+…`: everything after the name of the moment.
+fn parse_moment_rule(moment: Moment, rest: &str) -> Result<Vec<Rule>, String> {
+    let (which, faults) = match rest.strip_prefix(':') {
+        None => (Which::All, rest.strip_prefix('=')),
+        Some(selected) => {
+            let digits = selected.strip_prefix("every=").unwrap_or(selected);
+            let skipped = selected.len() - digits.len();
+            let end = digits.find('=').map_or(selected.len(), |at| at + skipped);
+            let (selector, faults) = selected.split_at(end);
+            (parse_which(selector)?, faults.strip_prefix('='))
+        }
+    };
+    let Some(faults) = faults.filter(|it| !it.trim().is_empty()) else {
+        return Err(format!("say what goes wrong, as in `{}=exit(1)`", moment.name()));
+    };
+    faults.split('+').map(|text| place(Fault::parse(text.trim())?, Some(moment), which)).collect()
+}
+
+/// `late=200ms` or `late(200ms)+dup`: faults at their usual moments.
+fn parse_usual_rule(text: &str) -> Result<Vec<Rule>, String> {
+    if let Some((name, args)) = text.split_once('=') {
+        let fault = Fault::parse(&format!("{}({})", name.trim(), args.trim()))?;
+        return Ok(vec![place(fault, None, Which::All)?]);
+    }
+    text.split('+').map(|it| place(Fault::parse(it.trim())?, None, Which::All)).collect()
+}
+
+fn place(fault: Fault, moment: Option<Moment>, which: Which) -> Result<Rule, String> {
+    let moment = moment.unwrap_or_else(|| fault.usual_moment());
+    if let Some(only) = fault.only_at() {
+        if !only.contains(&moment) {
+            let names: Vec<String> = only.iter().map(|it| format!("`{}`", it.name())).collect();
+            return Err(format!(
+                "`{}` stands at {}, not at `{}`",
+                fault.name(),
+                names.join(" or "),
+                moment.name()
+            ));
+        }
+    } else if fault.needs_answer() && !moment.has_answer() {
+        return Err(format!(
+            "`{}` changes an answer, and at `{}` there is none",
+            fault.name(),
+            moment.name()
+        ));
+    }
+    Ok(Rule { moment, which, fault })
+}
+
+fn parse_which(text: &str) -> Result<Which, String> {
+    let positive = |text: &str| match quantity::count(text.trim()) {
+        Ok(0) => Err("counting starts at 1".to_owned()),
+        other => other,
+    };
+    if let Some(step) = text.strip_prefix("every=") {
+        return Ok(Which::Every(positive(step)?));
+    }
+    let Some((from, to)) = text.split_once('-') else {
+        let only = positive(text)?;
+        return Ok(Which::Range { from: only, to: only });
+    };
+    let from = positive(from)?;
+    let to = if to.trim().is_empty() { u64::MAX } else { positive(to)? };
+    if to < from {
+        return Err(format!("the range {from}-{to} runs backwards"));
+    }
+    Ok(Which::Range { from, to })
+}

@@ -1,0 +1,361 @@
+//! The faults a plan can name, their arguments, and where each may stand.
+//!
+//! **Invariant:** `FAULTS` is the help text and the list of names at once; its examples are tested to parse.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::Moment;
+use super::argument::{Args, Words};
+use crate::quantity::Times;
+
+/// One thing that goes wrong.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fault {
+    Ok,
+    Late(Duration),
+    Hold(u64),
+    Dup,
+    Hang,
+    Id(WrongId),
+    Shape(Shape),
+    Error(i64),
+    Frame(Framing),
+    Huge { bytes: u64, place: Place },
+    Version(String),
+    Cursor(Cursor),
+    Garbage { kind: Garbage, times: Times },
+    Nonsense(Times),
+    Stderr { bytes: u64, lines: Lines },
+    Notify(Times),
+    Changed { times: Times, every: Duration },
+    Ping(Times),
+    Exit(i32),
+    Kill(Signal),
+    Half(i32),
+    Close(Stream),
+    Leak(i32),
+    StopRead,
+    Escape(u64),
+    Children(u64),
+    Spin,
+    Prompt,
+    Ignore(Vec<Ignored>),
+    Tree(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WrongId {
+    Zero,
+    Text,
+    Float,
+    Unknown,
+    Null,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Both,
+    Neither,
+    Null,
+    Number,
+    /// A `resultType` that no revision defines.
+    Alien,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    Crlf,
+    Bom,
+    Bytewise,
+    Batch,
+}
+
+/// Where the id of the call stands in a huge line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A line of junk before the answer; no id.
+    Line,
+    /// Junk without an end, and no answer.
+    Open,
+    Front,
+    Back,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cursor {
+    Same,
+    Empty,
+    Endless,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Garbage {
+    Text,
+    Ansi,
+    Blank,
+    Crlf,
+    Bom,
+    Utf8,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lines {
+    Many,
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdin,
+    Stdout,
+    Stderr,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ignored {
+    Term,
+    Eof,
+}
+
+/// An example of each fault, which is also its entry in the help, and what it does.
+pub(crate) const FAULTS: &[(&str, &str)] = &[
+    ("ok", "nothing goes wrong (for mixes)"),
+    ("late(200ms)", "answers that much later, even if the client cancels meanwhile"),
+    ("hold(3)", "holds answers until there are 3, then sends them in reverse"),
+    ("dup", "answers twice"),
+    ("hang", "never answers; the server itself goes on"),
+    (
+        "id(zero)",
+        "answers under the id 0; also id(text) \"7\", id(float) 7.0, id(unknown), id(null)",
+    ),
+    (
+        "shape(both)",
+        "result and error; also neither, null (result), number (result), alien (resultType)",
+    ),
+    ("error(-32603)", "answers with this error code"),
+    (
+        "frame(crlf)",
+        "ends the line with CRLF; also bom, bytewise (one write per byte), batch (in an array)",
+    ),
+    (
+        "huge(64MiB)",
+        "a junk line of that size first; huge(64MiB,open): no newline and no answer; \
+                     huge(64MiB,front|back): the answer itself, with the id in front or at the end",
+    ),
+    ("version(1999-01-01)", "the version that `initialize` or `server/discover` is answered with"),
+    (
+        "cursor(same)",
+        "`tools/list` never ends with one cursor; also empty (\"\"), endless (always new)",
+    ),
+    (
+        "garbage(text,1)",
+        "lines that are no messages; also ansi, blank, crlf, bom, utf8 (invalid), json",
+    ),
+    ("nonsense(1000)", "well-formed JSON of an impossible shape, so often or `forever`"),
+    ("stderr(10MiB)", "that much on stderr first; stderr(10MiB,raw): without newlines"),
+    ("notify(1000)", "so many log notifications first, or `forever`"),
+    (
+        "changed(1000,1ms)",
+        "so many list_changed notifications, one each 1ms; without a time all at once",
+    ),
+    ("ping(1000)", "so many pings from the server first, or `forever`"),
+    ("exit(1)", "exits without answering"),
+    ("kill(KILL)", "kills itself by that signal; also TERM, HUP, INT, ABRT, SEGV"),
+    ("half(1)", "writes half of its answer, then exits"),
+    ("close(stdout)", "closes stdout, stdin or stderr and lives on"),
+    ("leak(0)", "exits and leaves a process behind that holds stdout open"),
+    ("stopread", "reads no more once this message is served"),
+    ("escape(2)", "starts processes that left the session, are deaf to TERM and only sleep"),
+    ("children(2)", "starts processes that only sleep"),
+    ("spin", "burns a whole CPU and does nothing else"),
+    ("prompt", "asks a question on stderr and waits for a line that is no JSON"),
+    ("ignore(term,eof)", "is deaf to SIGTERM, to the end of its input, or to both"),
+    ("tree(1)", "runs the server as launcher → sh → server, so many times over"),
+];
+
+impl Fault {
+    /// Reads `name` or `name(argument, …)`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (name, args) = match text.split_once('(') {
+            None => (text, ""),
+            Some((name, rest)) => match rest.strip_suffix(')') {
+                Some(args) => (name, args),
+                None => return Err(format!("`{text}` lacks its closing parenthesis")),
+            },
+        };
+        let mut args = Args::of(name, args);
+        let fault = Self::of(name, &mut args)?;
+        args.done()?;
+        Ok(fault)
+    }
+
+    fn of(name: &str, args: &mut Args<'_>) -> Result<Self, String> {
+        Ok(match name {
+            "ok" => Self::Ok,
+            "late" => Self::Late(args.time(Duration::from_millis(200))?),
+            "hold" => Self::Hold(args.count(2)?),
+            "dup" => Self::Dup,
+            "hang" => Self::Hang,
+            "id" => Self::Id(args.word(&WRONG_IDS)?),
+            "shape" => Self::Shape(args.word(&SHAPES)?),
+            "error" => Self::Error(args.integer(-32603)?),
+            "frame" => Self::Frame(args.word(&FRAMINGS)?),
+            "huge" => Self::Huge { bytes: args.bytes()?, place: args.word(&PLACES)? },
+            "version" => Self::Version(args.text()?),
+            "cursor" => Self::Cursor(args.word(&CURSORS)?),
+            "garbage" => Self::Garbage { kind: args.word(&GARBAGE)?, times: args.times(1)? },
+            "nonsense" => Self::Nonsense(args.times(1)?),
+            "stderr" => Self::Stderr { bytes: args.bytes()?, lines: args.word(&LINES)? },
+            "notify" => Self::Notify(args.times(1)?),
+            "changed" => Self::Changed { times: args.times(1)?, every: args.time(Duration::ZERO)? },
+            "ping" => Self::Ping(args.times(1)?),
+            "exit" => Self::Exit(args.code(1)?),
+            "kill" => Self::Kill(args.word(&SIGNALS)?),
+            "half" => Self::Half(args.code(1)?),
+            "close" => Self::Close(args.word(&STREAMS)?),
+            "leak" => Self::Leak(args.code(0)?),
+            "stopread" => Self::StopRead,
+            "escape" => Self::Escape(args.count(1)?),
+            "children" => Self::Children(args.count(1)?),
+            "spin" => Self::Spin,
+            "prompt" => Self::Prompt,
+            "ignore" => Self::Ignore(args.words(&IGNORED)?),
+            "tree" => Self::Tree(args.count(1)?),
+            _ => {
+                let known: Vec<&str> = FAULTS.iter().map(|(example, _)| bare(example)).collect();
+                return Err(format!("no fault or moment `{name}`; faults: {}", known.join(", ")));
+            }
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Late(_) => "late",
+            Self::Hold(_) => "hold",
+            Self::Dup => "dup",
+            Self::Hang => "hang",
+            Self::Id(_) => "id",
+            Self::Shape(_) => "shape",
+            Self::Error(_) => "error",
+            Self::Frame(_) => "frame",
+            Self::Huge { .. } => "huge",
+            Self::Version(_) => "version",
+            Self::Cursor(_) => "cursor",
+            Self::Garbage { .. } => "garbage",
+            Self::Nonsense(_) => "nonsense",
+            Self::Stderr { .. } => "stderr",
+            Self::Notify(_) => "notify",
+            Self::Changed { .. } => "changed",
+            Self::Ping(_) => "ping",
+            Self::Exit(_) => "exit",
+            Self::Kill(_) => "kill",
+            Self::Half(_) => "half",
+            Self::Close(_) => "close",
+            Self::Leak(_) => "leak",
+            Self::StopRead => "stopread",
+            Self::Escape(_) => "escape",
+            Self::Children(_) => "children",
+            Self::Spin => "spin",
+            Self::Prompt => "prompt",
+            Self::Ignore(_) => "ignore",
+            Self::Tree(_) => "tree",
+        }
+    }
+
+    /// Where the fault stands when the plan names no moment.
+    pub(super) fn usual_moment(&self) -> Moment {
+        match self {
+            Self::Version(_) => Moment::Initialize,
+            Self::Cursor(_) => Moment::List,
+            Self::Ignore(_)
+            | Self::Tree(_)
+            | Self::Escape(_)
+            | Self::Children(_)
+            | Self::Prompt => Moment::Start,
+            _ => Moment::Call,
+        }
+    }
+
+    /// The only moments at which the fault makes sense, where they are few.
+    pub(super) fn only_at(&self) -> Option<&'static [Moment]> {
+        match self {
+            Self::Version(_) => Some(&[Moment::Initialize, Moment::Discover]),
+            Self::Cursor(_) => Some(&[Moment::List]),
+            Self::Ignore(_) | Self::Tree(_) => Some(&[Moment::Start]),
+            _ => None,
+        }
+    }
+
+    /// Whether the fault is about an answer, and so needs a request.
+    pub(super) fn needs_answer(&self) -> bool {
+        match self {
+            Self::Late(_)
+            | Self::Hold(_)
+            | Self::Dup
+            | Self::Hang
+            | Self::Id(_)
+            | Self::Shape(_)
+            | Self::Error(_)
+            | Self::Half(_)
+            | Self::Frame(_) => true,
+            Self::Huge { place, .. } => matches!(place, Place::Front | Place::Back),
+            _ => false,
+        }
+    }
+}
+
+/// The name in an example of `FAULTS`.
+pub(super) fn bare(example: &str) -> &str {
+    example.split('(').next().unwrap_or(example)
+}
+
+/// The first word of each table is what an absent argument means.
+const WRONG_IDS: Words<WrongId, 5> = [
+    ("zero", WrongId::Zero),
+    ("text", WrongId::Text),
+    ("float", WrongId::Float),
+    ("unknown", WrongId::Unknown),
+    ("null", WrongId::Null),
+];
+const SHAPES: Words<Shape, 5> = [
+    ("both", Shape::Both),
+    ("neither", Shape::Neither),
+    ("null", Shape::Null),
+    ("number", Shape::Number),
+    ("alien", Shape::Alien),
+];
+const FRAMINGS: Words<Framing, 4> = [
+    ("crlf", Framing::Crlf),
+    ("bom", Framing::Bom),
+    ("bytewise", Framing::Bytewise),
+    ("batch", Framing::Batch),
+];
+const PLACES: Words<Place, 4> =
+    [("line", Place::Line), ("open", Place::Open), ("front", Place::Front), ("back", Place::Back)];
+const CURSORS: Words<Cursor, 3> =
+    [("same", Cursor::Same), ("empty", Cursor::Empty), ("endless", Cursor::Endless)];
+const GARBAGE: Words<Garbage, 7> = [
+    ("text", Garbage::Text),
+    ("ansi", Garbage::Ansi),
+    ("blank", Garbage::Blank),
+    ("crlf", Garbage::Crlf),
+    ("bom", Garbage::Bom),
+    ("utf8", Garbage::Utf8),
+    ("json", Garbage::Json),
+];
+const LINES: Words<Lines, 2> = [("lines", Lines::Many), ("raw", Lines::None)];
+const STREAMS: Words<Stream, 3> =
+    [("stdout", Stream::Stdout), ("stdin", Stream::Stdin), ("stderr", Stream::Stderr)];
+const IGNORED: Words<Ignored, 2> = [("term", Ignored::Term), ("eof", Ignored::Eof)];
+const SIGNALS: Words<Signal, 6> = [
+    ("KILL", Signal::KILL),
+    ("TERM", Signal::TERM),
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("ABRT", Signal::ABORT),
+    ("SEGV", Signal::SEGV),
+];

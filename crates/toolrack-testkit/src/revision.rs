@@ -1,0 +1,138 @@
+//! The five protocol revisions, the two eras, and which of them a server speaks.
+
+use std::fmt;
+
+/// A dated protocol version, oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Revision {
+    R2024_11_05,
+    R2025_03_26,
+    R2025_06_18,
+    R2025_11_25,
+    R2026_07_28,
+}
+
+impl Revision {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::R2024_11_05,
+        Self::R2025_03_26,
+        Self::R2025_06_18,
+        Self::R2025_11_25,
+        Self::R2026_07_28,
+    ];
+
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::R2024_11_05 => "2024-11-05",
+            Self::R2025_03_26 => "2025-03-26",
+            Self::R2025_06_18 => "2025-06-18",
+            Self::R2025_11_25 => "2025-11-25",
+            Self::R2026_07_28 => "2026-07-28",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.text() == text)
+    }
+
+    pub(crate) const fn era(self) -> Era {
+        match self {
+            Self::R2026_07_28 => Era::Modern,
+            _ => Era::Legacy,
+        }
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// `Legacy` opens with `initialize`; `Modern` carries everything in `_meta` of each request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Era {
+    Legacy,
+    Modern,
+}
+
+/// What a server speaks: one revision only, or every one of both eras.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    Only(Revision),
+    Dual,
+}
+
+impl Speaks {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "dual" => Ok(Self::Dual),
+            "modern" => Ok(Self::Only(Revision::R2026_07_28)),
+            dated => match Revision::parse(dated) {
+                Some(revision) => Ok(Self::Only(revision)),
+                None => {
+                    let known: Vec<&str> = Revision::ALL.iter().map(|it| it.text()).collect();
+                    Err(format!("no revision `{dated}`; known: {}, modern, dual", known.join(", ")))
+                }
+            },
+        }
+    }
+
+    /// Newest first, as a discovery answer lists them.
+    pub(crate) fn supported(self) -> Vec<&'static str> {
+        match self {
+            Self::Only(revision) => vec![revision.text()],
+            Self::Dual => Revision::ALL.iter().rev().map(|it| it.text()).collect(),
+        }
+    }
+
+    pub(crate) fn modern(self) -> bool {
+        matches!(self, Self::Dual | Self::Only(Revision::R2026_07_28))
+    }
+
+    pub(crate) fn legacy(self) -> bool {
+        self != Self::Only(Revision::R2026_07_28)
+    }
+
+    /// The revision to answer `initialize` with, or nothing when the server has no legacy era.
+    pub(crate) fn agree(self, requested: &str) -> Option<Revision> {
+        match self {
+            Self::Only(revision) => (revision.era() == Era::Legacy).then_some(revision),
+            Self::Dual => match Revision::parse(requested) {
+                Some(revision) if revision.era() == Era::Legacy => Some(revision),
+                _ => Some(Revision::R2025_11_25),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initialize_is_answered_with_a_legacy_revision_or_not_at_all() {
+        let check = |speaks: &str, requested: &str, expected: Option<&str>| {
+            let agreed = Speaks::parse(speaks).expect("a revision").agree(requested);
+            assert_eq!(agreed.map(Revision::text), expected, "{speaks} asked for {requested}");
+        };
+        check("2025-03-26", "2025-11-25", Some("2025-03-26"));
+        check("dual", "2024-11-05", Some("2024-11-05"));
+        check("dual", "2026-07-28", Some("2025-11-25"));
+        check("dual", "1999-01-01", Some("2025-11-25"));
+        check("modern", "2025-11-25", None);
+        check("2026-07-28", "2026-07-28", None);
+    }
+
+    #[test]
+    fn an_unknown_revision_is_refused_with_the_known_ones() {
+        assert_eq!(
+            Speaks::parse("2025-01-01"),
+            Err(
+                "no revision `2025-01-01`; known: 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, \
+                 2026-07-28, modern, dual"
+                    .to_owned()
+            )
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! The scripted server: a complete MCP server on stdin and stdout that follows a plan of faults.
+//!
+//! One thread reads and answers; a timer answers what takes time. Nothing here knows a client: whatever a plan asks
+//! for is done to whoever is at the other end.
+//!
+//! **Invariant:** a process that was told to outlive its client still ends by itself after `--lifetime`.
+
+mod act;
+mod ask;
+mod audience;
+mod catalog;
+mod content;
+mod greeting;
+mod help;
+mod open_calls;
+mod options;
+mod role;
+mod server;
+mod tool;
+mod twist;
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::ExitCode;
+
+use options::{Command, Options, Role};
+use server::Server;
+
+use crate::outlet::Outlet;
+
+/// Runs the program with these arguments, until the client hangs up or the plan ends it.
+pub fn run(args: Vec<String>) -> ExitCode {
+    match options::parse(&args) {
+        Ok(Command::Help) => {
+            // Nobody is left to tell when stdout is closed.
+            io::stdout().write_all(help::text().as_bytes()).unwrap_or_default();
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Run(options)) => play(*options, args),
+        Err(why) => complain(&why),
+    }
+}
+
+fn play(options: Options, args: Vec<String>) -> ExitCode {
+    let played = match options.role {
+        Role::Server | Role::Inside(_) => match options.levels_left() {
+            0 => serve(options),
+            left => role::launch(args, left),
+        },
+        Role::Child => role::be_a_child(options.lifetime),
+        Role::Escapee => role::be_an_escapee(options.lifetime),
+        Role::Between(n_escapees) => role::be_between(n_escapees, &options),
+    };
+    played.unwrap_or_else(|fault| complain(&fault.to_string()))
+}
+
+fn serve(options: Options) -> io::Result<ExitCode> {
+    let server = Server::new(options, Outlet::new(Stdout))?;
+    server.start();
+    let mut input = BufReader::with_capacity(64 * 1024, Stdin);
+    let mut line = Vec::new();
+    loop {
+        if server.has_stopped_reading() {
+            server.outlet.flush();
+            role::linger(server.options.lifetime);
+        }
+        // Answers leave together while more requests are at hand, and at once when the client waits.
+        if !input.buffer().contains(&b'\n') {
+            server.outlet.flush();
+        }
+        // An input that fails is an input that ended.
+        if input.read_until(b'\n', &mut line).unwrap_or_default() == 0 {
+            break;
+        }
+        server.take(&line);
+        line.clear();
+    }
+    server.end_of_input();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn complain(why: &str) -> ExitCode {
+    let line = format!("scripted-server: {why}\nhint: see `scripted-server --help`\n");
+    // Nobody is left to tell when stderr is closed.
+    io::stderr().write_all(line.as_bytes()).unwrap_or_default();
+    ExitCode::from(2)
+}
+
+/// Descriptor 0 without a second buffer.
+struct Stdin;
+
+impl Read for Stdin {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(io::stdin(), buffer)?)
+    }
+}
+
+/// Descriptor 1 without a second buffer, whatever it points to by now.
+struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(io::stdout(), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! One thread that runs jobs when their time has come, so that no slow call needs a thread of its own.
+//!
+//! **Invariant:** jobs of the same instant run in the order in which they were given. Dropping the timer drops the
+//! jobs that are still waiting.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+pub(crate) struct Timer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: BinaryHeap<Entry>,
+    given: u64,
+    closed: bool,
+}
+
+struct Entry {
+    at: Instant,
+    order: u64,
+    job: Job,
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").field("waiting", &self.shared.lock().jobs.len()).finish()
+    }
+}
+
+impl Timer {
+    pub(crate) fn start() -> Self {
+        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), bell: Condvar::new() });
+        let worker = Arc::clone(&shared);
+        thread::spawn(move || worker.run());
+        Self { shared }
+    }
+
+    pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
+        let mut queue = self.shared.lock();
+        let order = queue.given;
+        queue.given += 1;
+        queue.jobs.push(Entry { at: now() + delay, order, job: Box::new(job) });
+        drop(queue);
+        self.shared.bell.notify_one();
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.closed = true;
+        queue.jobs.clear();
+        drop(queue);
+        self.shared.bell.notify_one();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        while let Some(job) = self.next() {
+            job();
+        }
+    }
+
+    /// Waits for the next job that is due; nothing when the timer is gone.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.lock();
+        loop {
+            if queue.closed {
+                return None;
+            }
+            let wait = queue.jobs.peek().map(|first| first.at.saturating_duration_since(now()));
+            queue = match wait {
+                Some(Duration::ZERO) => return queue.jobs.pop().map(|entry| entry.job),
+                Some(wait) => {
+                    self.bell.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "these servers are real processes on the real clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// The heap gives its greatest first, so the earliest counts as the greatest.
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn jobs_run_in_the_order_of_their_times() {
+        let timer = Timer::start();
+        let (tell, told) = mpsc::channel();
+        for (name, delay) in [("late", 30), ("soon", 0), ("soon too", 0), ("later", 60)] {
+            let tell = tell.clone();
+            timer.after(Duration::from_millis(delay), move || {
+                tell.send(name).expect("the test listens");
+            });
+        }
+        let order: Vec<&str> = told.iter().take(4).collect();
+        assert_eq!(order, ["soon", "soon too", "late", "later"]);
+    }
+}

@@ -1,0 +1,105 @@
+//! Waiting for facts instead of sleeping, and saying aloud which tests did not run.
+
+use std::io::{self, Write};
+use std::thread;
+use std::time::Duration;
+
+use crate::timer::now;
+
+/// How long to wait between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Waits until `fact` holds.
+///
+/// # Panics
+///
+/// When it does not hold `within` the time; the text says `what` was waited for.
+pub fn eventually(within: Duration, what: &str, fact: impl FnMut() -> bool) {
+    assert!(poll(within, fact), "not within {within:?}: {what}");
+}
+
+/// Waits until `fact` holds, in any async runtime: `sleep` is that runtime's.
+///
+/// Time is counted in pauses, so that a paused clock is as good as a running one.
+///
+/// # Panics
+///
+/// When it does not hold `within` the time; the text says `what` was waited for.
+///
+/// # Cancel safety
+///
+/// Nothing is held between two looks, so the future may be dropped at any time.
+pub async fn eventually_async(
+    within: Duration,
+    what: &str,
+    sleep: impl AsyncFn(Duration),
+    mut fact: impl AsyncFnMut() -> bool,
+) {
+    let mut waited = Duration::ZERO;
+    while !fact().await {
+        assert!(waited < within, "not within {within:?}: {what}");
+        sleep(PAUSE).await;
+        waited += PAUSE;
+    }
+}
+
+/// Says that a test did not run, and why, past the test harness that would keep it for itself.
+pub fn skipped(test: &str, reason: &str) {
+    let line = format!("SKIPPED: {test}: {reason}\n");
+    // The line is for people; a test without a stderr has nobody to tell.
+    io::stderr().write_all(line.as_bytes()).unwrap_or_default();
+}
+
+/// Looks until `fact` holds or the time is up; the last look is never before the end of the time.
+pub(crate) fn poll(within: Duration, mut fact: impl FnMut() -> bool) -> bool {
+    let deadline = now() + within;
+    loop {
+        let last = now() >= deadline;
+        if fact() {
+            return true;
+        }
+        if last {
+            return false;
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_fact_that_comes_true_is_waited_for() {
+        let mut looks = 0;
+        eventually(Duration::from_secs(5), "the third look", || {
+            looks += 1;
+            looks == 3
+        });
+        assert_eq!(looks, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "not within 10ms: pigs fly")]
+    fn a_fact_that_never_comes_true_is_named() {
+        eventually(Duration::from_millis(10), "pigs fly", || false);
+    }
+
+    #[test]
+    fn the_async_twin_counts_its_own_pauses() {
+        let slept = Cell::new(Duration::ZERO);
+        let waiting = eventually_async(
+            Duration::from_hours(1),
+            "half an hour",
+            async |pause| slept.set(slept.get() + pause),
+            async || slept.get() >= Duration::from_mins(30),
+        );
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(pin!(waiting).as_mut().poll(&mut context), Poll::Ready(()));
+        assert_eq!(slept.get(), Duration::from_mins(30));
+    }
+}

@@ -1,0 +1,371 @@
+//! Every fault of a plan that shows on the pipes, seen from the other end.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+
+use serde_json::{Value, json};
+use toolrack_testkit::{Journal, eventually};
+
+use crate::peer::{PATIENCE, Peer, texts};
+
+/// The lines that a call of `echo` brings under a plan, with the id `ID` for the id of the call.
+fn lines_of(plan: &str, n_lines: usize) -> Vec<String> {
+    let mut peer = Peer::legacy(&["--plan", plan]);
+    let id = peer.call("echo", json!({ "text": "t" }));
+    let read =
+        |peer: &mut Peer| String::from_utf8_lossy(&peer.line().expect("a line")).into_owned();
+    let lines: Vec<String> = (0..n_lines).map(|_| read(&mut peer)).collect();
+    peer.hang_up();
+    if let Some(extra) = peer.line() {
+        panic!("{plan}: too much: {}", String::from_utf8_lossy(&extra));
+    }
+    assert_eq!(peer.exit().code(), Some(0), "{plan}");
+    lines.into_iter().map(|it| it.replace(&format!("\"id\":{id}"), "\"id\":ID")).collect()
+}
+
+const ANSWER: &str =
+    r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"t"}]}}"#;
+
+#[test]
+fn answers_are_misshapen_as_planned() {
+    let check = |plan: &str, expected: &[&str]| {
+        assert_eq!(lines_of(plan, expected.len()), expected, "{plan}");
+    };
+    let body = r#""result":{"content":[{"type":"text","text":"t"}]}}"#;
+    check("", &[ANSWER]);
+    check("ok", &[ANSWER]);
+    check("call:2=exit", &[ANSWER]);
+    check("dup", &[ANSWER, ANSWER]);
+    check("hang", &[]);
+    check("late=1ms", &[ANSWER]);
+    check("hold=1", &[ANSWER]);
+    check("hold=2", &[]);
+    check("id=zero", &[&format!(r#"{{"jsonrpc":"2.0","id":0,{body}"#)]);
+    check("id=text", &[&format!(r#"{{"jsonrpc":"2.0","id":"2",{body}"#)]);
+    check("id=float", &[&format!(r#"{{"jsonrpc":"2.0","id":ID.0,{body}"#)]);
+    check("id=unknown", &[&format!(r#"{{"jsonrpc":"2.0","id":987654321,{body}"#)]);
+    check("id=null", &[&format!(r#"{{"jsonrpc":"2.0","id":null,{body}"#)]);
+    check("shape=neither", &[r#"{"jsonrpc":"2.0","id":ID}"#]);
+    check("shape=null", &[r#"{"jsonrpc":"2.0","id":ID,"result":null}"#]);
+    check("shape=number", &[r#"{"jsonrpc":"2.0","id":ID,"result":5}"#]);
+    let error = r#"{"code":-32603,"message":"also an error"}"#;
+    let both = ANSWER.replace("}]}}", &format!(r#"}}]}},"error":{error}}}"#));
+    check("shape=both", &[&both]);
+    check(
+        "shape=alien",
+        &[r#"{"jsonrpc":"2.0","id":ID,"result":{"resultType":"alien","content":[]}}"#],
+    );
+    check(
+        "error=-32000",
+        &[r#"{"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"the plan says so"}}"#],
+    );
+    check("frame=crlf", &[&format!("{ANSWER}\r")]);
+    check("frame=bom", &[&format!("\u{feff}{ANSWER}")]);
+    check("frame=batch", &[&format!("[{ANSWER}]")]);
+    check("frame=bytewise", &[ANSWER]);
+}
+
+#[test]
+fn noise_comes_before_the_answer() {
+    let check = |plan: &str, noise: &[&str]| {
+        let expected: Vec<&str> = noise.iter().copied().chain([ANSWER]).collect();
+        assert_eq!(lines_of(plan, expected.len()), expected, "{plan}");
+    };
+    let nonsense = r#"{"jsonrpc":"2.0","id":1,"result":5,"method":7}"#;
+    check("nonsense=3", &[nonsense; 3]);
+    check("garbage=text,2", &["Server listening on port 3000 (press q to quit)"; 2]);
+    check("garbage=blank", &[""]);
+    check("garbage=crlf", &["\r"]);
+    check("garbage=bom", &["\u{feff}"]);
+    check("garbage=json", &[r#"{"level":30,"msg":"ready","pid":1}"#]);
+    check("garbage=ansi", &["\x1b[2K\x1b[31m✖ warning\x1b[0m \x1b]0;title\x07"]);
+    check("garbage=utf8", &["{\"jsonrpc\":\"2.0\",\"method\":\"\u{fffd}\u{fffd}\u{fffd}(\"}"]);
+    check("huge=100", &["j".repeat(100).as_str()]);
+    let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+    check("changed=2", &[changed; 2]);
+    let log = |n: u32| {
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":{n},"level":"info","logger":"flood"}}}}"#
+        )
+    };
+    check("notify=2", &[&log(0), &log(1)]);
+    // The server counts its own requests from 1, so its second has the id of our call.
+    let ping = |id: &str| format!(r#"{{"id":{id},"jsonrpc":"2.0","method":"ping"}}"#);
+    check("ping=2", &[&ping("1"), &ping("ID")]);
+}
+
+#[test]
+fn faults_strike_at_their_moments() {
+    let mut peer = Peer::scripted(&[
+        "--plan",
+        "start=garbage; initialize=garbage(json); list:2=dup; eof=garbage",
+    ]);
+    let text = b"Server listening on port 3000 (press q to quit)".to_vec();
+    assert_eq!(peer.line(), Some(text.clone()));
+    peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
+    assert_eq!(peer.message()["msg"], json!("ready"));
+    assert_eq!(peer.message()["id"], json!(1));
+    peer.ask("tools/list", json!({}));
+    peer.assert_quiet();
+    let second = peer.ask("tools/list", json!({}));
+    assert_eq!(peer.message(), second);
+    peer.hang_up();
+    assert_eq!((peer.line(), peer.line()), (Some(text), None));
+    assert_eq!(peer.exit().code(), Some(0));
+}
+
+#[test]
+fn held_answers_come_in_reverse() {
+    let mut peer = Peer::legacy(&["--plan", "call:1-3=hold(3)"]);
+    let mut ids: Vec<Value> = (0..3).map(|_| peer.call("echo", json!({ "text": "x" }))).collect();
+    let seen: Vec<Value> = (0..3).map(|_| peer.message()["id"].clone()).collect();
+    ids.reverse();
+    assert_eq!(seen, ids);
+    peer.finish();
+}
+
+#[test]
+fn a_late_answer_lets_others_pass_and_survives_its_cancellation() {
+    let mut peer = Peer::legacy(&["--plan", "call:1=late(1s)"]);
+    let late = peer.call("echo", json!({ "text": "late" }));
+    peer.notify("notifications/cancelled", json!({ "requestId": late }));
+    peer.assert_quiet();
+    assert_eq!(texts(&peer.answer_to(&late)), json!("late"));
+    peer.finish();
+}
+
+#[test]
+fn huge_answers_carry_their_id_where_planned() {
+    for place in ["front", "back"] {
+        let mut peer = Peer::legacy(&["--plan", &format!("call:1=huge(3MiB,{place})")]);
+        let id = peer.call("echo", json!({ "text": "x" }));
+        let line = peer.line().expect("a line");
+        let needle = format!("\"id\":{id}");
+        let at = line.windows(needle.len()).position(|it| it == needle.as_bytes());
+        assert_eq!(at.map(|it| it < 100), Some(place == "front"));
+        let answer: Value = serde_json::from_slice(&line).expect("a message");
+        assert_eq!(texts(&answer).as_str().map(str::len), Some(3 << 20));
+        peer.assert_quiet();
+        peer.finish();
+    }
+    let mut open = Peer::legacy(&["--plan", "call:1=huge(1MiB,open)"]);
+    open.call("echo", json!({ "text": "x" }));
+    open.hang_up();
+    assert_eq!(open.line().map(|it| it.len()), Some(1 << 20));
+    assert_eq!(open.line(), None);
+}
+
+#[test]
+fn a_flood_without_end_ends_with_its_reader() {
+    let mut peer = Peer::legacy(&["--plan", "nonsense=forever"]);
+    peer.call("echo", json!({ "text": "x" }));
+    for _ in 0..100_000 {
+        assert_eq!(peer.message()["method"], json!(7));
+    }
+    let marker = peer.marker.clone();
+    drop(peer);
+    marker.assert_nobody_left(PATIENCE);
+}
+
+#[test]
+fn changes_can_come_at_a_pace() {
+    let mut peer = Peer::legacy(&["--plan", "call:1=changed(5,1ms)"]);
+    let id = peer.call("echo", json!({ "text": "x" }));
+    let mut methods: Vec<Value> = (0..6).map(|_| peer.message()).collect();
+    methods.retain(|it| it.get("id") != Some(&id));
+    assert_eq!(methods.len(), 5);
+    assert!(methods.iter().all(|it| it["method"] == json!("notifications/tools/list_changed")));
+    peer.finish();
+}
+
+#[test]
+fn stderr_is_flooded_before_the_answer() {
+    for (plan, n_lines) in [("call:1=stderr(1MiB)", 13_057), ("call:1=stderr(1MiB,raw)", 1)] {
+        let mut peer = Peer::legacy(&["--plan", plan]);
+        assert_eq!(peer.told("echo", json!({ "text": "x" })), json!("x"));
+        peer.hang_up();
+        peer.exit();
+        let flood = peer.stderr();
+        let seen = (flood.len(), flood.split(|it| *it == b'\n').count());
+        assert_eq!(seen, (1 << 20, n_lines), "{plan}");
+    }
+}
+
+#[test]
+fn a_server_ends_as_planned() {
+    let check = |plan: &str, code: Option<i32>, signal: Option<i32>, before: &[u8]| {
+        let mut peer = Peer::legacy(&["--plan", plan]);
+        peer.call("echo", json!({ "text": "x" }));
+        let mut rest = Vec::new();
+        while let Some(line) = peer.line() {
+            rest.extend(line);
+        }
+        assert_eq!(rest, before, "{plan}");
+        let status = peer.exit();
+        assert_eq!((status.code(), status.signal()), (code, signal), "{plan}");
+        peer.marker.assert_nobody_left(PATIENCE);
+    };
+    check("exit=7", Some(7), None, b"");
+    check("call:1=exit(0)", Some(0), None, b"");
+    check("kill=KILL", None, Some(9), b"");
+    check("kill=TERM", None, Some(15), b"");
+    check("kill=SEGV", None, Some(11), b"");
+    check("half=4", Some(4), None, br#"{"jsonrpc":"2.0","id":2,"result":{"co"#);
+}
+
+#[test]
+fn a_server_may_end_before_or_during_the_handshake() {
+    let check = |plan: &str, code: i32| {
+        let mut peer = Peer::scripted(&["--plan", plan]);
+        if plan.starts_with("initialize") {
+            peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
+        }
+        assert_eq!(peer.line(), None, "{plan}");
+        assert_eq!(peer.exit().code(), Some(code), "{plan}");
+    };
+    check("start=exit(5)", 5);
+    check("initialize=exit(6)", 6);
+    let mut after = Peer::legacy(&["--plan", "initialized=exit(8)"]);
+    assert_eq!(after.line(), None);
+    assert_eq!(after.exit().code(), Some(8));
+}
+
+#[test]
+fn an_old_server_meets_discovery_in_its_own_way() {
+    let mut dies = Peer::scripted(&["--revision", "2024-11-05", "--plan", "unknown=exit(1)"]);
+    dies.send("server/discover", json!({}));
+    assert_eq!((dies.line(), dies.exit().code()), (None, Some(1)));
+
+    let mut silent = Peer::scripted(&["--plan", "discover=hang"]);
+    silent.send("server/discover", json!({}));
+    silent.initialize("2025-11-25");
+    assert_eq!(silent.heard.len(), 1);
+    silent.finish();
+
+    let mut odd = Peer::scripted(&["--plan", "discover=error(0)"]);
+    assert_eq!(odd.ask("server/discover", json!({}))["error"]["code"], json!(0));
+    odd.finish();
+
+    let mut hangs = Peer::scripted(&["--plan", "initialize=hang"]);
+    let id = hangs.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
+    let pinged = hangs.ask("ping", json!({}));
+    assert_eq!(pinged["id"], json!(id.as_u64().expect("a number") + 1));
+    hangs.finish();
+}
+
+#[test]
+fn versions_and_cursors_are_answered_as_planned() {
+    let mut peer = Peer::scripted(&["--plan", "version=1999-01-01"]);
+    let answer = peer.initialize("2025-11-25");
+    assert_eq!(answer["result"]["protocolVersion"], json!("1999-01-01"));
+    peer.finish();
+
+    let mut modern = Peer::modern(&["--plan", "discover=version(2031-01-01)"]);
+    let answer = modern.ask("server/discover", json!({}));
+    assert_eq!(answer["result"]["supportedVersions"], json!(["2031-01-01"]));
+    modern.finish();
+
+    for (plan, expected) in [
+        ("cursor=same", ["again", "again"]),
+        ("cursor=empty", ["", ""]),
+        ("cursor=endless", ["1", "2"]),
+    ] {
+        let mut peer = Peer::legacy(&["--plan", plan]);
+        let first = peer.ask("tools/list", json!({}))["result"]["nextCursor"].clone();
+        let second =
+            peer.ask("tools/list", json!({ "cursor": first }))["result"]["nextCursor"].clone();
+        assert_eq!([first, second], expected, "{plan}");
+        peer.finish();
+    }
+}
+
+#[test]
+fn a_server_that_stops_reading_answers_what_it_read() {
+    let mut peer = Peer::legacy(&["--plan", "call:2=stopread", "--lifetime", "1s"]);
+    assert_eq!(peer.told("echo", json!({ "text": "one" })), json!("one"));
+    assert_eq!(peer.told("echo", json!({ "text": "two" })), json!("two"));
+    peer.call("echo", json!({ "text": "three" }));
+    peer.hang_up();
+    assert!(peer.is_running());
+    assert_eq!(peer.line(), None);
+    assert_eq!(peer.exit().code(), Some(0));
+}
+
+#[test]
+fn a_server_may_never_read_at_all() {
+    let mut peer = Peer::scripted(&["--plan", "start=stopread", "--lifetime", "1s"]);
+    peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
+    assert_eq!((peer.line(), peer.exit().code()), (None, Some(0)));
+}
+
+#[test]
+fn an_id_that_is_a_text_comes_back_as_it_was() {
+    for plan in ["", "id=float", "id=text"] {
+        let mut peer = Peer::legacy(&["--plan", plan]);
+        peer.write(&json!({ "jsonrpc": "2.0", "id": "a-1", "method": "tools/call", "params": { "name": "pid" } }));
+        assert_eq!(peer.message()["id"], json!("a-1"), "{plan}");
+        peer.finish();
+    }
+}
+
+#[test]
+fn a_server_that_prompts_takes_messages_for_answers() {
+    let mut peer = Peer::scripted(&["--plan", "prompt"]);
+    peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
+    peer.write_raw(b"y\n");
+    peer.initialize("2025-11-25");
+    assert_eq!(peer.heard.len(), 1);
+    peer.hang_up();
+    peer.exit();
+    assert!(peer.stderr().ends_with(b"(y) "));
+}
+
+#[test]
+fn a_mix_is_the_same_for_the_same_seed() {
+    let run = |seed: &str| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("journal");
+        let file = path.to_str().expect("a name");
+        let mix = "ok=60,hang=20,dup=20";
+        let mut peer = Peer::legacy(&["--mix", mix, "--seed", seed, "--journal", file]);
+        let ids: Vec<Value> = (0..100)
+            .map(|n| peer.call("echo", json!({ "text": "x", "nonce": n.to_string() })))
+            .collect();
+        peer.hang_up();
+        let mut answered = Vec::new();
+        while let Some(line) = peer.line() {
+            let message: Value = serde_json::from_slice(&line).expect("a message");
+            answered.push(message["id"].as_u64().expect("an id"));
+        }
+        let journal = Journal::read(&path).expect("a journal");
+        assert_eq!((journal.records.len(), journal.duplicates().len()), (ids.len(), 0));
+        answered
+    };
+    let (one, two) = (run("7"), run("8"));
+    assert_eq!(one, run("7"));
+    assert_ne!(one, two);
+    let distinct: BTreeSet<&u64> = one.iter().collect();
+    assert!(distinct.len() < 95 && one.len() > distinct.len(), "{one:?}");
+}
+
+#[test]
+fn a_call_in_which_the_server_dies_is_journaled_as_begun() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("journal");
+    let file = path.to_str().expect("a name");
+    for plan in ["exit", "kill=KILL", "half"] {
+        let mut peer = Peer::legacy(&["--journal", file, "--plan", plan]);
+        peer.call("echo", json!({ "text": "x", "nonce": plan }));
+        peer.exit();
+        let journal = Journal::read(&path).expect("a journal");
+        assert_eq!(journal.executions(plan), 1, "{plan}");
+    }
+}
+
+#[test]
+fn spinning_ends_with_the_lifetime() {
+    let mut peer = Peer::scripted(&["--plan", "initialize=spin", "--lifetime", "300ms"]);
+    peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
+    eventually(PATIENCE, "the spinning server ends", || !peer.is_running());
+    assert_eq!(peer.line(), None);
+}

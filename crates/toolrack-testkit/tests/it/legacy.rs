@@ -1,0 +1,274 @@
+//! The handshake era, well behaved: every method and tool, in each of its four revisions.
+
+use serde_json::{Value, json};
+use toolrack_testkit::{Event, Journal, eventually};
+
+use crate::peer::{PATIENCE, Peer, texts};
+use crate::schema;
+
+#[test]
+fn every_legacy_revision_works_and_keeps_to_its_schema() {
+    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let mut peer = Peer::scripted(&["--revision", revision, "--tools", "3"]);
+        let answer = peer.initialize(revision);
+        assert_eq!(answer.pointer("/result/protocolVersion"), Some(&json!(revision)));
+        use_everything(&mut peer, revision);
+        schema::assert_valid(&peer, revision, "every_legacy_revision_works");
+        peer.finish();
+    }
+}
+
+fn use_everything(peer: &mut Peer, revision: &str) {
+    peer.ask("ping", json!({}));
+    peer.ask("tools/list", json!({}));
+    for (method, params) in [
+        ("resources/list", json!({})),
+        ("resources/templates/list", json!({})),
+        ("resources/read", json!({ "uri": "test://readme" })),
+        ("resources/read", json!({ "uri": "test://logo" })),
+        ("resources/read", json!({ "uri": "test://echo/hi" })),
+        ("resources/subscribe", json!({ "uri": "test://counter" })),
+        ("prompts/list", json!({})),
+        ("prompts/get", json!({ "name": "greeting", "arguments": { "name": "Ada" } })),
+        ("logging/setLevel", json!({ "level": "warning" })),
+        (
+            "completion/complete",
+            json!({ "ref": { "type": "ref/prompt", "name": "greeting" }, "argument": { "name": "name", "value": "a" } }),
+        ),
+    ] {
+        let answer = peer.ask(method, params);
+        assert!(answer.get("result").is_some(), "{revision} {method}: {answer}");
+    }
+    assert_eq!(
+        peer.told("echo", json!({ "text": "é\"\n", "nonce": "n1" })),
+        json!(["é\"\n", "n1"])
+    );
+    assert_eq!(peer.told("add", json!({ "a": 1, "b": 2.5 })), json!("3.5"));
+    assert_eq!(peer.told("sleep", json!({ "ms": 1 })), json!("slept 1 ms"));
+    assert_eq!(peer.told("fail", json!({ "text": "no" })), json!("no"));
+    assert_eq!(peer.told("tool_00002", json!({})), json!("tool_00002"));
+    assert_eq!(
+        peer.told("log", json!({ "level": "error", "text": "x", "count": 2 })),
+        json!("sent 2")
+    );
+    assert_eq!(peer.told("log", json!({ "level": "info" })), json!("sent 0"));
+    assert_eq!(peer.told("mutate_tools", json!({ "add": "new" })), json!("added new"));
+    assert_eq!(peer.told("new", json!({})), json!("new"));
+    assert_eq!(peer.told("mutate_tools", json!({ "remove": "new" })), json!("removed new"));
+    assert_eq!(
+        peer.told("touch", json!({ "uri": "test://counter" })),
+        json!("touched test://counter")
+    );
+    let id = peer.send(
+        "tools/call",
+        json!({ "name": "progress", "arguments": { "steps": 3 }, "_meta": { "progressToken": "p" } }),
+    );
+    assert_eq!(texts(&peer.answer_to(&id)), json!("took 3 steps"));
+    let kinds: &[&str] = if revision < "2025-06-18" {
+        &["ping", "roots", "sampling"]
+    } else {
+        &["ping", "roots", "sampling", "elicitation"]
+    };
+    for kind in kinds {
+        assert_eq!(ask_back(peer, kind), json!(r#"{"result":{"mine":1}}"#), "{kind}");
+    }
+    let methods = |name: &str| peer.heard.iter().filter(|it| it["method"] == json!(name)).count();
+    let told = [
+        "notifications/message",
+        "notifications/progress",
+        "notifications/tools/list_changed",
+        "notifications/resources/updated",
+    ];
+    assert_eq!(told.map(methods), [2, 3, 2, 1]);
+}
+
+/// Calls `ask`, answers the server's request, and returns what the tool made of it.
+fn ask_back(peer: &mut Peer, kind: &str) -> Value {
+    let id = peer.call("ask", json!({ "kind": kind }));
+    let request = peer.message();
+    peer.write(&json!({ "jsonrpc": "2.0", "id": request["id"], "result": { "mine": 1 } }));
+    texts(&peer.answer_to(&id))
+}
+
+#[test]
+fn refusals_carry_the_codes_of_their_revision() {
+    let mut peer = Peer::scripted(&[]);
+    let check = |peer: &mut Peer, method: &str, params: Value, code: i64| {
+        let answer = peer.ask(method, params);
+        assert_eq!(answer.pointer("/error/code"), Some(&json!(code)), "{method}: {answer}");
+    };
+    check(&mut peer, "tools/list", json!({}), -32600);
+    check(&mut peer, "server/discover", json!({}), -32601);
+    peer.initialize("2025-11-25");
+    check(&mut peer, "server/discover", json!({}), -32601);
+    check(&mut peer, "no/such", json!({}), -32601);
+    check(&mut peer, "tools/call", json!({ "name": "nobody" }), -32602);
+    check(&mut peer, "tools/call", json!({ "name": "sleep", "arguments": {} }), -32602);
+    check(&mut peer, "tools/list", json!({ "cursor": "x" }), -32602);
+    check(&mut peer, "resources/read", json!({ "uri": "test://none" }), -32002);
+    check(&mut peer, "prompts/get", json!({ "name": "greeting" }), -32602);
+    check(&mut peer, "logging/setLevel", json!({ "level": "loud" }), -32602);
+    peer.write_raw(b"not a message\n\n");
+    assert_eq!(peer.message().pointer("/error/code"), Some(&json!(-32700)));
+    schema::assert_valid(&peer, "2025-11-25", "refusals_carry_the_codes_of_their_revision");
+    peer.finish();
+}
+
+#[test]
+fn tools_come_in_pages_that_make_the_whole_list() {
+    let mut whole = Peer::legacy(&["--tools", "20"]);
+    let all = whole.ask("tools/list", json!({}))["result"]["tools"].clone();
+    assert_eq!(all.as_array().map(Vec::len), Some(34));
+    whole.finish();
+
+    let mut paged = Peer::legacy(&["--tools", "20", "--page-size", "7", "--schema-bytes", "4KiB"]);
+    let (mut names, mut params, mut n_pages) = (Vec::new(), json!({}), 0);
+    let largest = loop {
+        let result = paged.ask("tools/list", params)["result"].clone();
+        names.extend(
+            result["tools"].as_array().expect("a list").iter().map(|it| it["name"].clone()),
+        );
+        n_pages += 1;
+        match result.get("nextCursor") {
+            Some(cursor) => params = json!({ "cursor": cursor }),
+            None => break result["tools"][0]["inputSchema"].to_string().len(),
+        }
+    };
+    let expected: Vec<Value> =
+        all.as_array().expect("a list").iter().map(|it| it["name"].clone()).collect();
+    assert_eq!((names, n_pages), (expected, 5));
+    assert!(largest >= 4096, "{largest}");
+    paged.finish();
+}
+
+#[test]
+fn big_results_have_the_size_that_was_asked_for() {
+    let mut peer = Peer::legacy(&[]);
+    for (bytes, escapes) in [(0, false), (1 << 20, false), (100_001, true)] {
+        let text = peer.told("big", json!({ "bytes": bytes, "escapes": escapes }));
+        assert_eq!(text.as_str().map(str::len), Some(bytes));
+    }
+    peer.finish();
+}
+
+#[test]
+fn a_cancelled_call_stops_without_an_answer_and_is_journaled() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("journal");
+    let file = path.to_str().expect("a name");
+    let mut peer = Peer::legacy(&["--journal", file, "--plan", "call:3=hang"]);
+    let pid = peer.child.id();
+    let sleeping = peer.call("sleep", json!({ "ms": 60_000, "nonce": "s" }));
+    let stepping = peer.send(
+        "tools/call",
+        json!({ "name": "progress", "arguments": { "steps": 100_000, "ms": 60_000, "nonce": "p" } }),
+    );
+    let hanging = peer.call("echo", json!({ "text": "h", "nonce": "h" }));
+    for id in [&sleeping, &stepping, &hanging] {
+        peer.notify("notifications/cancelled", json!({ "requestId": id }));
+    }
+    peer.notify("notifications/cancelled", json!({ "requestId": 999 }));
+    peer.assert_quiet();
+    let journal = Journal::read(&path).expect("a journal");
+    let seen: Vec<(Event, Option<&str>, u64, u32)> =
+        journal.records.iter().map(|it| (it.event, it.nonce.as_deref(), it.call, it.pid)).collect();
+    let row = |event, nonce, call| (event, nonce, call, pid);
+    assert_eq!(
+        seen,
+        [
+            row(Event::Executed, Some("s"), 1),
+            row(Event::Executed, Some("p"), 2),
+            row(Event::Executed, Some("h"), 3),
+            row(Event::Cancelled, Some("s"), 1),
+            row(Event::Cancelled, Some("p"), 2),
+            row(Event::Cancelled, Some("h"), 3),
+            row(Event::Executed, None, 4),
+        ]
+    );
+    peer.finish();
+}
+
+#[test]
+fn cancelling_a_call_that_asks_takes_its_question_back() {
+    let mut peer = Peer::legacy(&[]);
+    let id = peer.call("ask", json!({ "kind": "roots" }));
+    let request = peer.message();
+    peer.notify("notifications/cancelled", json!({ "requestId": id }));
+    let taken_back = peer.message();
+    assert_eq!(taken_back["method"], json!("notifications/cancelled"));
+    assert_eq!(taken_back["params"]["requestId"], request["id"]);
+    peer.write(&json!({ "jsonrpc": "2.0", "id": request["id"], "result": {} }));
+    peer.assert_quiet();
+    peer.finish();
+}
+
+#[test]
+fn a_client_that_cannot_answer_is_quoted() {
+    let mut peer = Peer::legacy(&[]);
+    let id = peer.call("ask", json!({ "kind": "sampling" }));
+    let request = peer.message();
+    let error = json!({ "code": -32601, "message": "no" });
+    peer.write(&json!({ "jsonrpc": "2.0", "id": request["id"], "error": error }));
+    let told = texts(&peer.answer_to(&id));
+    assert_eq!(told, json!(r#"{"error":{"code":-32601,"message":"no"}}"#));
+    peer.finish();
+}
+
+#[test]
+fn a_server_tells_about_its_process() {
+    let mut peer = Peer::legacy(&["--marker", "visible"]);
+    let (variable, value) = peer.marker.pair();
+    let value = value.to_owned();
+    let environment: Value = parse(&peer.told("env", json!({})));
+    assert_eq!(environment[variable], json!(value));
+    let descriptors = parse(&peer.told("fds", json!({})));
+    // A test harness may hand down more than these three, but all three are our pipes.
+    let is_pipe = |fd: &str| descriptors[fd].as_str().is_some_and(|it| it.starts_with("pipe:"));
+    assert_eq!(["0", "1", "2"].map(is_pipe), [true; 3], "{descriptors}");
+    assert!(!descriptors.to_string().contains("/proc/"), "{descriptors}");
+    let process = parse(&peer.told("pid", json!({})));
+    let expected = (json!(peer.child.id()), json!(std::process::id()));
+    assert_eq!((process["pid"].clone(), process["parent"].clone()), expected);
+    let survivors = peer.marker.survivors();
+    assert_eq!(survivors.len(), 1, "{survivors:?}");
+    assert!(survivors[0].command_line.ends_with("scripted-server --marker visible"));
+    peer.finish();
+}
+
+#[test]
+fn a_dual_server_agrees_on_what_the_client_asks_for() {
+    for (asked, agreed) in [("2024-11-05", "2024-11-05"), ("2030-01-01", "2025-11-25")] {
+        let mut peer = Peer::scripted(&["--revision", "dual"]);
+        let answer = peer.initialize(asked);
+        assert_eq!(answer["result"]["protocolVersion"], json!(agreed));
+        assert_eq!(peer.told("echo", json!({ "text": "hi" })), json!("hi"));
+        peer.finish();
+    }
+}
+
+#[test]
+fn a_plan_that_cannot_be_read_ends_the_program_with_a_reason() {
+    let mut peer = Peer::scripted(&["--plan", "explode"]);
+    assert_eq!(peer.exit().code(), Some(2));
+    let said = String::from_utf8(peer.stderr()).expect("text");
+    assert!(said.starts_with("scripted-server: --plan: in `explode`: no fault"), "{said}");
+    assert!(said.ends_with("hint: see `scripted-server --help`"), "{said}");
+}
+
+#[test]
+fn help_explains_every_fault() {
+    let mut peer = Peer::scripted(&["--help"]);
+    let mut text = String::new();
+    while let Some(line) = peer.line() {
+        text.push_str(&String::from_utf8(line).expect("text"));
+        text.push('\n');
+    }
+    for word in ["  stopread ", "  unknown ", "call:every=10=hang"] {
+        assert!(text.contains(word), "{word:?} in {text}");
+    }
+    eventually(PATIENCE, "help exits", || !peer.is_running());
+}
+
+fn parse(text: &Value) -> Value {
+    serde_json::from_str(text.as_str().expect("a text")).expect("JSON")
+}

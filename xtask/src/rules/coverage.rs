@@ -1,0 +1,117 @@
+//! `docs/specs.md`: what was asked for, where it is, and the test that shows it.
+//!
+//! **Invariant:** a test named there exists. The page cannot promise what nobody checks.
+
+use std::collections::BTreeSet;
+
+use super::{Finding, numbered};
+use crate::rust_text::words;
+
+pub(crate) const PAGE: &str = "docs/specs.md";
+
+/// The columns of every table on the page.
+const COLUMNS: [&str; 4] = ["requirement", "where", "test", "note"];
+
+/// What the test column says until there is one.
+const NOT_YET: &str = "not yet";
+
+/// What the test column says of a row that no test can show.
+const NOT_TESTED: &str = "–";
+
+/// The names of all functions defined in a file, tests among them.
+pub(crate) fn functions(code: &str) -> BTreeSet<String> {
+    let pairs = code.lines().flat_map(|line| words(line).zip(words(line).skip(1)));
+    let named = pairs.filter(|((_, keyword), (gap, _))| *keyword == "fn" && gap.trim().is_empty());
+    named.map(|(_, (_, name))| name.to_owned()).collect()
+}
+
+pub(crate) fn findings(page: &str, functions: &BTreeSet<String>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut is_in_table = false;
+    for (line, text) in numbered(page) {
+        let cells = cells(text);
+        if !is_in_table || cells.is_empty() {
+            is_in_table = cells == COLUMNS;
+            continue;
+        }
+        let is_rule = cells.iter().all(|cell| cell.trim_matches(['-', ':']).is_empty());
+        if is_rule && cells.len() == COLUMNS.len() {
+            continue;
+        }
+        let [_, _, test, _] = cells.as_slice() else {
+            let advice = format!("{} cells, but the table has {}", cells.len(), COLUMNS.len());
+            found.push(Finding::new(PAGE, line, "coverage", advice));
+            continue;
+        };
+        let advices = faults(test, functions);
+        found.extend(advices.into_iter().map(|it| Finding::new(PAGE, line, "coverage", it)));
+    }
+    found
+}
+
+fn faults(cell: &str, functions: &BTreeSet<String>) -> Vec<String> {
+    if cell == NOT_YET || cell == NOT_TESTED {
+        return Vec::new();
+    }
+    // Every second part of a text split at backticks stands between two of them.
+    let names: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+    if names.is_empty() {
+        return vec![format!("name a test in backticks, or write `{NOT_YET}`")];
+    }
+    let last = |name: &&str| name.rsplit("::").next().unwrap_or_default().to_owned();
+    let missing = names.iter().map(last).filter(|name| !functions.contains(name));
+    missing.map(|name| format!("no function `{name}` exists; correct the name")).collect()
+}
+
+/// The cells of a table row; nothing if the line is not one. `\|` is a character, not a border.
+fn cells(line: &str) -> Vec<String> {
+    let row = line.trim().strip_prefix('|').and_then(|it| it.strip_suffix('|'));
+    let Some(row) = row else {
+        return Vec::new();
+    };
+    let row = row.replace("\\|", "\0");
+    row.split('|').map(|cell| cell.trim().replace('\0', "|")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::assert_findings;
+
+    #[track_caller]
+    fn check(rows: &str, expected: &[&str]) {
+        let functions = functions("fn late_answer_is_discarded() {}\nasync fn two() {}");
+        let page =
+            format!("# A page\n| requirement | where | test | note |\n|---|---|:-:|---|\n{rows}");
+        assert_findings(&findings(&page, &functions), expected);
+    }
+
+    #[test]
+    fn named_tests_exist() {
+        check("| a | b | `late_answer_is_discarded` | |", &[]);
+        check("| a | b | `toolrack_rpc::pending::two`, `late_answer_is_discarded` | |", &[]);
+        check("| a | b | not yet | |", &[]);
+        check("| a \\| c | b | – | |", &[]);
+        check(
+            "| a | b | `three` and `four` | |",
+            &[
+                "docs/specs.md:4: coverage: no function `three` exists; correct the name",
+                "docs/specs.md:4: coverage: no function `four` exists; correct the name",
+            ],
+        );
+    }
+
+    #[test]
+    fn every_row_names_a_test_or_says_that_there_is_none() {
+        let advice = "name a test in backticks, or write `not yet`";
+        check("| a | b | | |", &[&format!("docs/specs.md:4: coverage: {advice}")]);
+        check("| a | b | somewhere | |", &[&format!("docs/specs.md:4: coverage: {advice}")]);
+        let advice = "docs/specs.md:5: coverage: 3 cells, but the table has 4";
+        check("| a | b | not yet | |\n| a | b | not yet |", &[advice]);
+    }
+
+    #[test]
+    fn other_tables_and_prose_are_left_alone() {
+        check("\n| word | meaning |\n|---|---|\n| x | y |\n\nProse with `no_such_test`.\n", &[]);
+    }
+}

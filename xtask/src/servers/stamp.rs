@@ -1,0 +1,112 @@
+//! A note beside what was installed, saying from which lock files.
+//!
+//! **Invariant:** the note is written last and removed first, so an install that was interrupted is
+//! never taken for a finished one.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stamp {
+    path: PathBuf,
+    mark: String,
+}
+
+impl Stamp {
+    /// The stamp that fits these files as they are now, and whatever else the install depends on.
+    pub(super) fn of(dir: &Path, files: &[&str], besides: &str, path: &str) -> Result<Self> {
+        let mut hasher = DefaultHasher::new();
+        besides.hash(&mut hasher);
+        for file in files {
+            let file = dir.join(file);
+            fs::read(&file).with_context(|| file.display().to_string())?.hash(&mut hasher);
+        }
+        Ok(Self { path: dir.join(path), mark: format!("{:016x}", hasher.finish()) })
+    }
+
+    /// Whether the same was installed before and the programs are still there.
+    pub(super) fn is_current(&self, dir: &Path, programs: &[&str]) -> bool {
+        fs::read_to_string(&self.path).is_ok_and(|mark| mark == self.mark)
+            && programs.iter().all(|program| dir.join(program).exists())
+    }
+
+    pub(super) fn leave(&self) -> Result<()> {
+        let written =
+            fs::File::create(&self.path).and_then(|mut file| file.write_all(self.mark.as_bytes()));
+        written.with_context(|| self.path.display().to_string())
+    }
+
+    pub(super) fn remove(&self) -> Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| self.path.display().to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder of our own that goes away with the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("xtask-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn put(&self, file: &str, text: &str) {
+            fs::File::create(self.0.join(file)).unwrap().write_all(text.as_bytes()).unwrap();
+        }
+
+        fn stamp(&self, besides: &str) -> Stamp {
+            Stamp::of(&self.0, &["lock"], besides, "stamp").unwrap()
+        }
+
+        fn is_current(&self, besides: &str) -> bool {
+            self.stamp(besides).is_current(&self.0, &["program"])
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    #[test]
+    fn install_is_repeated_only_when_something_changed() {
+        let folder = Folder::new("stamp");
+        folder.put("lock", "one");
+        folder.put("program", "");
+        assert!(!folder.is_current("3.11"));
+        folder.stamp("3.11").leave().unwrap();
+        assert!(folder.is_current("3.11"));
+        assert!(!folder.is_current("3.12"));
+        folder.put("lock", "two");
+        assert!(!folder.is_current("3.11"));
+        folder.put("lock", "one");
+        assert!(folder.is_current("3.11"));
+        fs::remove_file(folder.0.join("program")).unwrap();
+        assert!(!folder.is_current("3.11"));
+    }
+
+    #[test]
+    fn removing_a_stamp_that_is_not_there_is_no_error() {
+        let folder = Folder::new("no-stamp");
+        folder.put("lock", "one");
+        folder.stamp("").remove().unwrap();
+        folder.stamp("").leave().unwrap();
+        folder.stamp("").remove().unwrap();
+        assert!(!folder.is_current(""));
+    }
+}

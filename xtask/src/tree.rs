@@ -1,0 +1,62 @@
+//! The text files of the repository, read once, so that every rule is a function of text alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+/// What is built, downloaded or Git's own: nobody writes it by hand.
+const SKIPPED_DIRS: [&str; 5] = ["target", "node_modules", "venv", ".git", "__pycache__"];
+
+/// One text file. `path` is relative to the root, with forward slashes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+/// The folder that holds the workspace.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// What stands after the last dot of a path.
+pub(crate) fn extension(path: &str) -> &str {
+    path.rsplit_once('.').map_or("", |(_, extension)| extension)
+}
+
+/// Every text file below `root`, sorted by path. A file that is not UTF-8 is not text.
+pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+        for entry in entries {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            if kind.is_dir() && !is_skipped(&path) {
+                folders.push(path);
+            } else if kind.is_file() {
+                sources.extend(read_text(root, &path)?);
+            }
+        }
+    }
+    sources.sort_by(|left, right| left.path.cmp(&right.path));
+    Ok(sources)
+}
+
+fn is_skipped(folder: &Path) -> bool {
+    folder.file_name().is_some_and(|name| SKIPPED_DIRS.iter().any(|it| name == *it))
+}
+
+fn read_text(root: &Path, path: &Path) -> Result<Option<Source>> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        // Somebody removed it since the folder was listed, as editors and tests do.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    let shown = path.strip_prefix(root)?.to_string_lossy().replace('\\', "/");
+    Ok(String::from_utf8(bytes).ok().map(|text| Source { path: shown, text }))
+}
