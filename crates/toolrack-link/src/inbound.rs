@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use tokio::time::Instant;
 use toolrack_rpc::{
-    Frame, FrameError, JsonRpcError, Pending, RawJson, RequestId, Ticket, elements, lost_id,
+    Due, Frame, FrameError, JsonRpcError, Pending, RawJson, RequestId, Ticket, elements, lost_id,
 };
 
 use crate::ending::Ending;
@@ -54,9 +54,16 @@ impl Inbound {
         }
     }
 
-    /// Claims the next request id.
-    pub fn claim(&self) -> Result<Ticket<'_, Reply, Ending>, Ending> {
-        self.pending.claim()
+    /// Claims the next request id, for a wait that is over when `due` says.
+    pub fn claim(&self, due: Due) -> Result<Ticket<'_, Reply, Ending>, Ending> {
+        self.pending.claim(due)
+    }
+
+    /// Fails every request whose time is over, and says when to come again. For lines whose callers have
+    /// no clock of their own.
+    pub fn expire(&self) -> Option<Instant> {
+        let over = |due: Due| Err(TransportError::timed_out(due.at - due.started));
+        self.pending.expire(Instant::now().into_std(), over).map(Instant::from_std)
     }
 
     /// How the line ended, if it has.

@@ -79,20 +79,20 @@ impl Drop for MemoryLine {
 
 impl MemoryLine {
     async fn ask(&self, request: Outgoing<'_>) -> Result<RawJson, LineError> {
-        let started = Instant::now();
+        let due = request.patience.begin();
         let mut ticket =
-            self.inbound.claim().map_err(|ending| LineError::not_sent(ending.to_error()))?;
+            self.inbound.claim(due).map_err(|ending| LineError::not_sent(ending.to_error()))?;
         let id = ticket.id();
         let text = line_of(|out| write_request(out, id, request.method, request.params))?;
-        let deadline = request.patience.deadline(started, None);
-        let Ok(place) = timeout_at(deadline, self.outbound.reserve()).await else {
-            return Err(LineError::not_sent(TransportError::timed_out(deadline - started)));
+        let timed_out = |waited| TransportError::timed_out(waited);
+        let Ok(place) = timeout_at(Instant::from_std(due.at), self.outbound.reserve()).await else {
+            return Err(LineError::not_sent(timed_out(due.at - due.started)));
         };
         place.map_err(|_gone| LineError::not_sent(TransportError::StdinNotAvailable))?.send(text);
         let mut farewell = Farewell { line: self, id, abandon: request.abandon };
-        let outcome = answer_within(&mut ticket, request.patience, started)
+        let outcome = answer_within(&mut ticket, due)
             .await
-            .map_err(|waited| LineError::unknown(TransportError::timed_out(waited)))?;
+            .map_err(|waited| LineError::unknown(timed_out(waited)))?;
         farewell.abandon = Abandon::Quietly;
         match outcome {
             Ok(reply) => reply.map_err(LineError::answered),

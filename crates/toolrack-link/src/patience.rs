@@ -9,7 +9,7 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use toolrack_rpc::Ticket;
+use toolrack_rpc::{Due, Ticket};
 
 /// Longer than any wait that ends, and short enough to be added to any moment.
 const FOREVER: Duration = Duration::from_hours(24 * 365 * 30);
@@ -34,31 +34,33 @@ impl Patience {
         Self::exactly(FOREVER)
     }
 
-    /// When a wait is over that began at `started` and saw work last at `touched`.
-    pub fn deadline(&self, started: Instant, touched: Option<Instant>) -> Instant {
-        let renewed = touched.unwrap_or(started) + self.answer.min(FOREVER);
-        renewed.min(started + self.at_most.min(FOREVER))
+    /// When a wait is over that begins now.
+    pub fn begin(&self) -> Due {
+        let started = Instant::now().into_std();
+        let renew = self.answer.min(FOREVER);
+        let last = started + self.at_most.min(FOREVER);
+        Due { started, at: (started + renew).min(last), renew, last }
     }
 }
 
-/// Waits for the answer of `ticket`. When patience has run out, says how long it was.
+/// Waits for the answer of `ticket` with a clock of its own. When patience has run out, says how long it
+/// was.
 pub async fn answer_within<A, E: Clone>(
     ticket: &mut Ticket<'_, A, E>,
-    patience: Patience,
-    started: Instant,
+    due: Due,
 ) -> Result<Result<A, E>, Duration> {
-    let mut alarm = pin!(sleep_until(patience.deadline(started, None)));
+    let mut alarm = pin!(sleep_until(Instant::from_std(due.at)));
     poll_fn(|context| {
         if let Poll::Ready(outcome) = Pin::new(&mut *ticket).poll(context) {
             return Poll::Ready(Ok(outcome));
         }
         loop {
             ready!(alarm.as_mut().poll(context));
-            let renewed = patience.deadline(started, ticket.touched().map(Instant::from_std));
-            if renewed <= alarm.deadline() {
-                return Poll::Ready(Err(alarm.deadline() - started));
+            let renewed = ticket.due().map_or(due.at, |due| due.at);
+            if Instant::from_std(renewed) <= alarm.deadline() {
+                return Poll::Ready(Err(renewed - due.started));
             }
-            alarm.as_mut().reset(renewed);
+            alarm.as_mut().reset(Instant::from_std(renewed));
         }
     })
     .await
@@ -75,7 +77,8 @@ mod tests {
     /// Touches the request at the given times and says after how long the wait was given up.
     async fn check(patience: Patience, touches: &[u64], expected: u64) {
         let pending = Pending::<(), ()>::new();
-        let mut ticket = pending.claim().unwrap();
+        let due = patience.begin();
+        let mut ticket = pending.claim(due).unwrap();
         let started = Instant::now();
         let work = async {
             for at in touches {
@@ -85,7 +88,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            outcome = answer_within(&mut ticket, patience, started) => assert_eq!(outcome, Err(MS(expected))),
+            outcome = answer_within(&mut ticket, due) => assert_eq!(outcome, Err(MS(expected))),
             () = work => {}
         }
         assert_eq!(started.elapsed(), MS(expected), "{patience:?} {touches:?}");
@@ -104,8 +107,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_in_time_is_given() {
         let pending = Pending::<u8, ()>::new();
-        let mut ticket = pending.claim().unwrap();
-        let answer = answer_within(&mut ticket, Patience::endless(), Instant::now());
+        let due = Patience::endless().begin();
+        let mut ticket = pending.claim(due).unwrap();
+        let answer = answer_within(&mut ticket, due);
         let (answer, ()) = tokio::join!(answer, async { pending.settle(1, 7).unwrap() });
         assert_eq!(answer, Ok(Ok(7)));
     }

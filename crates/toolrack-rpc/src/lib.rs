@@ -18,6 +18,6 @@ mod write;
 pub use frame::{Frame, FrameError, elements, lost_id};
 pub use id::RequestId;
 pub use message::{JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse};
-pub use pending::{Pending, Ticket};
+pub use pending::{Due, Pending, Ticket};
 pub use raw::RawJson;
-pub use write::{NoParams, Params, write_answer, write_notification, write_request};
+pub use write::{NoParams, Params, write_answer, write_notification, write_request, write_text};

@@ -10,7 +10,20 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// When a wait is over, and how far signs of work from the peer can move that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// When the wait began.
+    pub started: Instant,
+    /// When it is over.
+    pub at: Instant,
+    /// What a sign of work adds to the moment it comes.
+    pub renew: Duration,
+    /// When it is over whatever comes.
+    pub last: Instant,
+}
 
 /// The open requests of one connection. `A` is an answer, `E` the reason for which the connection ended.
 pub struct Pending<A, E> {
@@ -26,37 +39,44 @@ pub struct Ticket<'a, A, E: Clone> {
     pending: &'a Pending<A, E>,
     id: u64,
     open: bool,
+    is_soonest: bool,
 }
 
 struct Table<A, E> {
     last_id: u64,
     ended: Option<E>,
+    /// The moment that [`Pending::expire`] has promised to be called again.
+    alarm: Option<Instant>,
     waiting: HashMap<u64, Entry<A>, BuildHasherDefault<IdHasher>>,
 }
 
 struct Entry<A> {
     waker: Option<Waker>,
     answer: Option<A>,
-    touched: Option<Instant>,
+    due: Due,
 }
 
 impl<A, E: Clone> Pending<A, E> {
     /// An empty table. Ids are counted from one.
     pub fn new() -> Self {
-        let table = Table { last_id: 0, ended: None, waiting: HashMap::default() };
+        let table = Table { last_id: 0, ended: None, alarm: None, waiting: HashMap::default() };
         Self { table: Mutex::new(table) }
     }
 
-    /// Claims the next id. Fails once the connection has ended.
-    pub fn claim(&self) -> Result<Ticket<'_, A, E>, E> {
+    /// Claims the next id, for a wait that is over when `due` says. Fails once the connection has ended.
+    pub fn claim(&self, due: Due) -> Result<Ticket<'_, A, E>, E> {
         let mut table = self.table();
         if let Some(reason) = &table.ended {
             return Err(reason.clone());
         }
         table.last_id += 1;
         let id = table.last_id;
-        table.waiting.insert(id, Entry { waker: None, answer: None, touched: None });
-        Ok(Ticket { pending: self, id, open: true })
+        let is_soonest = table.alarm.is_none_or(|alarm| due.at < alarm);
+        if is_soonest {
+            table.alarm = Some(due.at);
+        }
+        table.waiting.insert(id, Entry { waker: None, answer: None, due });
+        Ok(Ticket { pending: self, id, open: true, is_soonest })
     }
 
     /// Hands an answer to whoever waits for it. Gives it back if nobody does, which is normal: the
@@ -80,8 +100,31 @@ impl<A, E: Clone> Pending<A, E> {
     pub fn touch(&self, id: u64, now: Instant) -> bool {
         let mut table = self.table();
         let Some(entry) = table.waiting.get_mut(&id) else { return false };
-        entry.touched = Some(now);
+        entry.due.at = (now + entry.due.renew).min(entry.due.last);
         true
+    }
+
+    /// Settles every wait that is over with what `answer` makes of it, and says when to come again.
+    ///
+    /// Only needed where waiting callers have no clock of their own: then one clock serves them all, and
+    /// has to be set anew only for a claim that [is sooner](Ticket::is_soonest) than it.
+    pub fn expire(&self, now: Instant, answer: impl Fn(Due) -> A) -> Option<Instant> {
+        let mut table = self.table();
+        let table = &mut *table;
+        let mut wakers = Vec::new();
+        table.alarm = None;
+        for entry in table.waiting.values_mut().filter(|entry| entry.answer.is_none()) {
+            if entry.due.at > now {
+                let alarm = table.alarm.get_or_insert(entry.due.at);
+                *alarm = entry.due.at.min(*alarm);
+                continue;
+            }
+            entry.answer = Some(answer(entry.due));
+            wakers.extend(entry.waker.take());
+        }
+        let alarm = table.alarm;
+        wakers.into_iter().for_each(Waker::wake);
+        alarm
     }
 
     /// Ends every wait with `reason` and refuses new claims. Answers that have already been handed
@@ -133,9 +176,14 @@ impl<A, E: Clone> Ticket<'_, A, E> {
         self.id
     }
 
-    /// When the peer was last heard of about this request.
-    pub fn touched(&self) -> Option<Instant> {
-        self.pending.table().waiting.get(&self.id).and_then(|entry| entry.touched)
+    /// Whether this wait is over before any clock that was set for others.
+    pub fn is_soonest(&self) -> bool {
+        self.is_soonest
+    }
+
+    /// When the wait is over, as things stand. `None` once it is settled.
+    pub fn due(&self) -> Option<Due> {
+        self.pending.table().waiting.get(&self.id).map(|entry| entry.due)
     }
 }
 

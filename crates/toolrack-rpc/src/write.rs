@@ -83,6 +83,19 @@ pub fn write_answer(
     })
 }
 
+/// Appends a text in quotes. Names hardly ever need escapes, and looking for one is faster than writing
+/// character by character.
+pub fn write_text(out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
+    let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\\' | ..=0x1f);
+    if !text.as_bytes().iter().all(is_plain) {
+        return serde_json::to_writer(out, text);
+    }
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+    Ok(())
+}
+
 fn method_and_params(
     out: &mut Vec<u8>,
     id: u64,
@@ -91,7 +104,7 @@ fn method_and_params(
 ) -> Result<(), serde_json::Error> {
     const KEY: &[u8] = br#","params":"#;
     out.extend_from_slice(br#","method":"#);
-    serde_json::to_writer(&mut *out, method)?;
+    write_text(out, method)?;
     let before = out.len();
     out.extend_from_slice(KEY);
     params.write(id, out)?;
@@ -165,6 +178,15 @@ mod tests {
             |out| write_answer(out, &RequestId::from(3), Err(&JsonRpcError::new(-32601, "no"))),
             r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32601,"message":"no"}}"#,
         );
+    }
+
+    #[test]
+    fn a_text_is_escaped_only_where_it_must_be() {
+        for text in ["tools/call", "", "ä漢", "a\"b", "a\\b", "a\nb", "a\u{7f}b"] {
+            let mut out = Vec::new();
+            write_text(&mut out, text).unwrap();
+            assert_eq!(out, serde_json::to_vec(text).unwrap(), "{text}");
+        }
     }
 
     #[test]

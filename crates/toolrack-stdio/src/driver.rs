@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep_until, timeout};
 use tokio_util::io::poll_read_buf;
 use toolrack_link::{Ending, Exit, Heard, Inbound, ServerExit};
 
@@ -51,6 +51,8 @@ pub(crate) struct Bell {
 const OUTBOX: u8 = 1;
 /// The server's process has ended.
 const EXITED: u8 = 2;
+/// Somebody waits for less time than the clock is set to.
+const ALARM: u8 = 4;
 
 impl Bell {
     pub(crate) fn outbox(&self) {
@@ -61,9 +63,18 @@ impl Bell {
         self.ring(EXITED);
     }
 
+    pub(crate) fn alarm(&self) {
+        self.ring(ALARM);
+    }
+
     fn ring(&self, what: u8) {
         self.rung.fetch_or(what, Ordering::AcqRel);
         self.waker.wake();
+    }
+
+    /// Takes a ring back before it is acted on: who rings from then on is heard in the next round.
+    fn answer(&self, what: u8) {
+        self.rung.fetch_and(!what, Ordering::AcqRel);
     }
 
     fn listen(&self, waker: &Waker) -> u8 {
@@ -78,6 +89,7 @@ pub(crate) struct Driver {
     shared: Arc<Shared>,
     output: Receiver,
     splitter: Splitter,
+    clock: Option<Pin<Box<Sleep>>>,
 }
 
 /// Why reading ended.
@@ -91,7 +103,7 @@ enum Stop {
 
 impl Driver {
     pub(crate) fn new(shared: Arc<Shared>, output: Receiver, line_limit_bytes: usize) -> Self {
-        Self { shared, output, splitter: Splitter::new(line_limit_bytes) }
+        Self { shared, output, splitter: Splitter::new(line_limit_bytes), clock: None }
     }
 
     /// Runs until the server cannot be read any more, and ends the line with the reason.
@@ -117,9 +129,9 @@ impl Driver {
         if let Poll::Ready(stop) = self.poll_output(context) {
             return Poll::Ready(stop);
         }
+        self.poll_clock(context, rung);
         if rung & OUTBOX != 0 {
-            // Taken back first: who rings from now on is heard in the next round.
-            self.shared.bell.rung.fetch_and(!OUTBOX, Ordering::AcqRel);
+            self.shared.bell.answer(OUTBOX);
             match self.shared.outbox.poll_flush(context) {
                 Poll::Ready(Flushed::Broken) => return Poll::Ready(Stop::InputClosed),
                 Poll::Ready(Flushed::All | Flushed::Stuck) => {}
@@ -129,6 +141,28 @@ impl Driver {
             }
         }
         Poll::Pending
+    }
+
+    /// Fails the requests whose time is over. One clock serves them all, and callers that are answered in
+    /// time never touch it.
+    fn poll_clock(&mut self, context: &mut Context<'_>, rung: u8) {
+        if rung & ALARM != 0 {
+            self.shared.bell.answer(ALARM);
+            self.set_clock();
+        }
+        while let Some(clock) = &mut self.clock
+            && clock.as_mut().poll(context).is_ready()
+        {
+            self.set_clock();
+        }
+    }
+
+    fn set_clock(&mut self) {
+        match (self.shared.inbound.expire(), &mut self.clock) {
+            (Some(moment), Some(clock)) => clock.as_mut().reset(moment),
+            (Some(moment), none) => *none = Some(Box::pin(sleep_until(moment))),
+            (None, clock) => *clock = None,
+        }
     }
 
     /// Reads until the pipe is empty.
@@ -153,7 +187,7 @@ impl Driver {
         context: &mut Context<'_>,
         n_answers: &mut usize,
     ) -> Poll<io::Result<usize>> {
-        let Self { shared, output, splitter } = self;
+        let Self { shared, output, splitter, .. } = self;
         let mut sink = |piece: Piece<'_>| *n_answers += take(&shared.inbound, piece);
         if let Some(buffer) = splitter.gathering() {
             let known_bytes = buffer.len();

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_link::{
     Abandon, BoxFuture, CANCELLED, Cancelled, Diagnosis, Ending, Exit, Inbound, Inbox, Line,
-    LineError, Outgoing, TransportError, answer_within,
+    LineError, Outgoing, TransportError,
 };
 use toolrack_rpc::{
     JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification, write_request,
@@ -110,26 +110,29 @@ impl StdioLine {
     }
 
     async fn ask(&self, request: Outgoing<'_>) -> Result<RawJson, LineError> {
-        let started = Instant::now();
         let shared = &*self.shared;
+        let due = request.patience.begin();
         let mut ticket =
-            shared.inbound.claim().map_err(|ending| LineError::not_sent(ending.to_error()))?;
+            shared.inbound.claim(due).map_err(|ending| LineError::not_sent(ending.to_error()))?;
+        if ticket.is_soonest() {
+            shared.bell.alarm();
+        }
         let id = ticket.id();
         let write = |out: &mut Vec<u8>| write_request(out, id, request.method, request.params);
-        let deadline = request.patience.deadline(started, None);
         let mut farewell = Farewell { shared, id, abandon: request.abandon };
-        if let Err(error) = shared.post(Some(id), &write, deadline).await {
+        if let Err(error) = shared.post(Some(id), &write, Instant::from_std(due.at)).await {
             farewell.abandon = Abandon::Quietly;
-            let error = error.unwrap_or_else(|| TransportError::timed_out(deadline - started));
-            return Err(LineError::not_sent(error));
+            let timed_out = || TransportError::timed_out(due.at - due.started);
+            return Err(LineError::not_sent(error.unwrap_or_else(timed_out)));
         }
-        match answer_within(&mut ticket, request.patience, started).await {
-            Ok(Ok(reply)) => {
+        match (&mut ticket).await {
+            // The driver's clock has settled it.
+            Ok(Err(error @ TransportError::Timeout(_))) => Err(farewell.failure(error)),
+            Ok(reply) => {
                 farewell.abandon = Abandon::Quietly;
                 reply.map_err(LineError::answered)
             }
-            Ok(Err(ending)) => Err(farewell.failure(ending.to_error())),
-            Err(waited) => Err(farewell.failure(TransportError::timed_out(waited))),
+            Err(ending) => Err(farewell.failure(ending.to_error())),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use proptest::prelude::*;
 
 use super::*;
+use crate::patience::Patience;
 
 /// Writes down what it is given, one entry per call.
 #[derive(Default)]
@@ -47,7 +48,7 @@ impl Inbox for Notes {
 fn check(line: &str, expected_reply: Option<&str>, expected_notes: &[&str]) {
     let notes = Arc::new(Notes::default());
     let inbound = Inbound::new(Arc::clone(&notes) as Arc<dyn Inbox>);
-    let mut ticket = inbound.claim().unwrap();
+    let mut ticket = inbound.claim(Patience::endless().begin()).unwrap();
     inbound.accept(line.as_bytes());
     let waker = std::task::Waker::noop();
     let polled = std::pin::Pin::new(&mut ticket).poll(&mut std::task::Context::from_waker(waker));
@@ -120,8 +121,8 @@ fn a_batch_is_taken_message_by_message() {
 #[test]
 fn an_oversize_answer_fails_the_call_it_belongs_to() {
     let inbound = Inbound::new(Arc::new(Notes::default()));
-    let mut first = inbound.claim().unwrap();
-    let _second = inbound.claim().unwrap();
+    let mut first = inbound.claim(Patience::endless().begin()).unwrap();
+    let _second = inbound.claim(Patience::endless().begin()).unwrap();
     assert_eq!(
         inbound.oversize(br#"{"jsonrpc":"2.0","id":1,"result":{"#, b"xx", 10),
         Heard::Answer
@@ -144,7 +145,7 @@ fn the_end_comes_once_and_last() {
     inbound.end(&Ending::Closed);
     inbound.accept(br#"{"method":"after"}"#);
     assert_eq!(*notes.0.lock().unwrap(), ["ended the server closed its output"]);
-    assert!(inbound.claim().is_err());
+    assert!(inbound.claim(Patience::endless().begin()).is_err());
 }
 
 proptest! {
@@ -153,6 +154,6 @@ proptest! {
         let inbound = Inbound::new(Arc::new(Notes::default()));
         inbound.accept(&line);
         inbound.accept_owned(&Bytes::from(line));
-        prop_assert!(inbound.claim().is_ok());
+        prop_assert!(inbound.claim(Patience::endless().begin()).is_ok());
     }
 }
