@@ -1,0 +1,109 @@
+//! Calls of tools, from raw and fast to plain and easy.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use toolrack_link::{LineError, TransportError};
+use toolrack_mcp::{CallToolParams, LogLevel, Method, ToolCallResult};
+use toolrack_rpc::RawJson;
+
+use crate::client::McpClient;
+use crate::error::CallError;
+use crate::session::Feature;
+use crate::tool::McpToolResult;
+use crate::watcher::OnProgress;
+
+/// What a caller may want of one call. The default is what the client was set to.
+#[derive(Clone, Default)]
+pub struct CallOptions {
+    /// How long to wait without a sign of work from the server.
+    pub timeout: Option<Duration>,
+    /// How long to wait in all.
+    pub at_most: Option<Duration>,
+    /// Called with each report of progress, in the caller's own task and before the call returns.
+    pub on_progress: Option<OnProgress>,
+    /// From which level on the server may send log messages while it works. In the legacy era this is set
+    /// for the whole conversation instead.
+    pub log_level: Option<LogLevel>,
+}
+
+impl McpClient {
+    /// Calls a tool and gives its text.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_tool(
+        &self,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<McpToolResult, CallError> {
+        let arguments = written(arguments)?;
+        let raw = self.call_tool_raw(tool, &arguments, &CallOptions::default()).await?;
+        Ok(McpToolResult::from(&parse(&raw)?))
+    }
+
+    /// Calls a tool and gives everything it answered.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_tool_full(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        options: &CallOptions,
+    ) -> Result<ToolCallResult<'static>, CallError> {
+        let arguments = written(arguments)?;
+        let raw = self.call_tool_raw(tool, &arguments, options).await?;
+        parse(&raw).map(ToolCallResult::into_owned)
+    }
+
+    /// Calls a tool and gives the result as the server wrote it. Nothing is decoded on the way: the
+    /// arguments are written as they are, and the result is cut out of its line.
+    ///
+    /// Departs from spec 2025-06-18, tools §Output Schema: whether structured content fits its schema
+    /// is left to whoever decodes it, because most callers hand it on.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    #[tracing::instrument(
+        name = "mcp.call",
+        skip_all,
+        fields(server = self.name(), tool = tool)
+    )]
+    pub async fn call_tool_raw(
+        &self,
+        tool: &str,
+        arguments: &RawValue,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        let session = self.session();
+        session.require(Feature::Tools)?;
+        session.converse(CallToolParams::new(tool, Some(arguments)), options).await
+    }
+}
+
+/// Some servers want `{}` rather than nothing.
+fn written(arguments: &Value) -> Result<Box<RawValue>, CallError> {
+    let written = match arguments {
+        Value::Null => to_raw_value(&Value::Object(serde_json::Map::new())),
+        arguments => to_raw_value(arguments),
+    };
+    written.map_err(|fault| LineError::not_sent(TransportError::Serialize(fault)).into())
+}
+
+fn parse(raw: &RawJson) -> Result<ToolCallResult<'_>, CallError> {
+    ToolCallResult::parse(raw.as_bytes())
+        .map_err(|fault| CallError::undecodable(Method::CallTool, fault))
+}
+
+impl fmt::Debug for CallOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallOptions")
+            .field("timeout", &self.timeout)
+            .field("at_most", &self.at_most)
+            .field("log_level", &self.log_level)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,238 @@
+//! Why a server could not be connected to, and what a person can do about it.
+
+use std::time::Duration;
+
+use toolrack_link::{Diagnosis, ServerExit, SpawnFault, TransportError};
+use toolrack_mcp::{DecodeError, ErrorCode, Method, Revision};
+use toolrack_rpc::JsonRpcError;
+
+/// Why there is no connection. Whatever was started for it has ended by the time this is given.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// There is no line: it could not be opened, or broke. For a process, it could not be started.
+    #[error("there is no line to the server")]
+    Transport(#[source] TransportError),
+    /// Something runs at the other end, and it does not speak MCP.
+    #[error("{0}")]
+    NotMcp(NotMcp),
+    /// The server ended before the connection was made.
+    #[error("the server {} before it answered", .exit.exit)]
+    Exited {
+        /// How, and the last lines of its error output.
+        exit: ServerExit,
+        /// The first line of its output, if that was not a message.
+        sample: Option<String>,
+    },
+    /// The server did not answer.
+    #[error("no answer to `{method}` within {waited:?}")]
+    TimedOut {
+        /// What was asked last.
+        method: Method,
+        /// How long the whole attempt took.
+        waited: Duration,
+        /// The program that may still be fetching the server.
+        still_installing: Option<String>,
+        /// What was seen on the line.
+        diagnosis: Box<Diagnosis>,
+    },
+    /// There is no revision that both sides speak.
+    #[error("no common protocol revision: we speak {}, the server speaks {}", ours(), list(.theirs))]
+    UnsupportedVersion {
+        /// What the server speaks.
+        theirs: Vec<String>,
+    },
+    /// The server said no.
+    #[error("the server refused `{method}`")]
+    Refused {
+        /// What was asked.
+        method: Method,
+        /// What the server said.
+        source: JsonRpcError,
+    },
+    /// The server answered, and it was no answer.
+    #[error("the answer to `{method}` does not fit the protocol")]
+    Undecodable {
+        /// What was asked.
+        method: Method,
+        /// What is wrong with the answer.
+        source: DecodeError,
+    },
+}
+
+/// What gave it away.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotMcp {
+    /// It sends back what it is sent, as `cat` does.
+    #[error("the program echoes its input and is no MCP server")]
+    Echo,
+    /// It writes lines that are no messages, and nothing else.
+    #[error("the program writes text and no MCP messages, first `{sample}`")]
+    Noise {
+        /// The first of them, cleaned and cut.
+        sample: String,
+    },
+}
+
+impl ConnectError {
+    /// What to try next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ConnectError::Transport(TransportError::Spawn(fault)) => spawn_hint(fault),
+            ConnectError::NotMcp(NotMcp::Echo) => {
+                Some("check the command: this program only repeats what it reads".to_owned())
+            }
+            ConnectError::NotMcp(NotMcp::Noise { .. }) => Some(
+                "check the command and its arguments: many servers need a flag such as `--stdio`"
+                    .to_owned(),
+            ),
+            ConnectError::Exited { exit, sample } => {
+                let said = exit.stderr.iter().rev().find(|line| !line.trim().is_empty());
+                let said = said.or(sample.as_ref());
+                Some(match said {
+                    Some(line) => format!("it said last: {}", line.trim()),
+                    None => "it said nothing; run the command in a terminal to see why".to_owned(),
+                })
+            }
+            ConnectError::TimedOut { still_installing: Some(launcher), .. } => Some(format!(
+                "`{launcher}` may still be installing the server; run it once in a terminal, or \
+                 allow more time to start"
+            )),
+            ConnectError::TimedOut { diagnosis, .. } => match diagnosis.stderr.last() {
+                Some(line) => Some(format!("it said last: {}", line.trim())),
+                None => Some("check the command, or allow more time to start".to_owned()),
+            },
+            ConnectError::UnsupportedVersion { .. } => {
+                Some("look for another release of the server".to_owned())
+            }
+            ConnectError::Refused { method: Method::Discover, source } => {
+                let is_modern = ErrorCode(source.code).proves_modern();
+                let legacy = "the server may be of the legacy era; allow both eras";
+                missing_capabilities(source).or((!is_modern).then(|| legacy.to_owned()))
+            }
+            ConnectError::Transport(_) | ConnectError::Refused { .. } => None,
+            ConnectError::Undecodable { .. } => {
+                Some("the server is faulty; look for another release of it".to_owned())
+            }
+        }
+    }
+}
+
+fn spawn_hint(fault: &SpawnFault) -> Option<String> {
+    let text = match fault {
+        SpawnFault::NotFound { program, .. } => match program.as_str() {
+            "npx" | "npm" | "node" => "install Node.js, which brings it".to_owned(),
+            "uvx" | "uv" => "install uv, which brings it".to_owned(),
+            "bunx" | "bun" => "install Bun, which brings it".to_owned(),
+            "docker" => "install Docker, or start it".to_owned(),
+            _ => format!("install `{program}`, or give its full path"),
+        },
+        SpawnFault::NoSuchFile(_) => "check the path of the command".to_owned(),
+        SpawnFault::NotExecutable(path) => {
+            format!("make it executable with `chmod +x {}`", path.display())
+        }
+        SpawnFault::BadDirectory(_) => "check the working directory".to_owned(),
+        _ => return None,
+    };
+    Some(text)
+}
+
+/// Spec 2026-07-28, basic §Error Codes: -32021 says which abilities of ours the server needs.
+fn missing_capabilities(error: &JsonRpcError) -> Option<String> {
+    let needed = error.data.as_ref()?.get("requiredCapabilities")?.as_object()?;
+    let names: Vec<&str> = needed.keys().map(String::as_str).collect();
+    Some(format!("the server needs a client that offers {}", names.join(", ")))
+}
+
+fn ours() -> String {
+    let versions: Vec<String> = Revision::ALL.iter().map(|it| it.as_str().to_owned()).collect();
+    list(&versions)
+}
+
+fn list(versions: &[String]) -> String {
+    if versions.is_empty() { "none it names".to_owned() } else { versions.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use toolrack_link::Exit;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(error: ConnectError, shown: &str, hint: Option<&str>) {
+        assert_eq!((error.to_string().as_str(), error.hint().as_deref()), (shown, hint));
+    }
+
+    fn exited(stderr: &[&str], sample: Option<&str>) -> ConnectError {
+        let stderr = stderr.iter().map(|line| (*line).to_owned()).collect();
+        let exit = ServerExit { exit: Exit::Code(1), stderr };
+        ConnectError::Exited { exit, sample: sample.map(str::to_owned) }
+    }
+
+    fn timed_out(launcher: Option<&str>) -> ConnectError {
+        ConnectError::TimedOut {
+            method: Method::Initialize,
+            waited: Duration::from_secs(30),
+            still_installing: launcher.map(str::to_owned),
+            diagnosis: Box::default(),
+        }
+    }
+
+    #[test]
+    fn every_failure_says_what_to_try() {
+        let missing = SpawnFault::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
+        check(
+            ConnectError::Transport(TransportError::Spawn(missing)),
+            "there is no line to the server",
+            Some("install Node.js, which brings it"),
+        );
+        check(
+            ConnectError::NotMcp(NotMcp::Echo),
+            "the program echoes its input and is no MCP server",
+            Some("check the command: this program only repeats what it reads"),
+        );
+        let exited_text = "the server exited with code 1 before it answered";
+        check(
+            exited(&["a", "npm error", " "], Some("s")),
+            exited_text,
+            Some("it said last: npm error"),
+        );
+        check(exited(&[], Some("usage: x")), exited_text, Some("it said last: usage: x"));
+        check(
+            exited(&[], None),
+            exited_text,
+            Some("it said nothing; run the command in a terminal to see why"),
+        );
+        check(
+            timed_out(Some("npx")),
+            "no answer to `initialize` within 30s",
+            Some(
+                "`npx` may still be installing the server; run it once in a terminal, or allow \
+                 more time to start",
+            ),
+        );
+        check(
+            timed_out(None),
+            "no answer to `initialize` within 30s",
+            Some("check the command, or allow more time to start"),
+        );
+        check(
+            ConnectError::UnsupportedVersion { theirs: vec!["1999-01-01".to_owned()] },
+            "no common protocol revision: we speak 2024-11-05, 2025-03-26, 2025-06-18, \
+             2025-11-25, 2026-07-28, the server speaks 1999-01-01",
+            Some("look for another release of the server"),
+        );
+        let data = Some(json!({"requiredCapabilities": {"sampling": {}}}));
+        check(
+            ConnectError::Refused {
+                method: Method::Discover,
+                source: JsonRpcError { data, ..JsonRpcError::new(-32021, "no") },
+            },
+            "the server refused `server/discover`",
+            Some("the server needs a client that offers sampling"),
+        );
+    }
+}

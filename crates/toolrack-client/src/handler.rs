@@ -1,0 +1,61 @@
+//! What the program around a client can do for servers: ask its user, ask a model, name directories.
+
+use toolrack_link::BoxFuture;
+use toolrack_mcp::{
+    ClientCapabilities, Elicitation, ElicitationAnswer, LogMessage, Root, SamplingParams,
+    SamplingResult,
+};
+
+/// Answers what servers ask.
+///
+/// A server is told of exactly those abilities that [`capabilities`](Self::capabilities) names, and
+/// nothing else is ever asked of the other methods. Whoever is asked must be shown which server asks.
+pub trait ClientHandler: Send + Sync {
+    /// What can be asked. Read once for each connection.
+    fn capabilities(&self) -> ClientCapabilities;
+
+    /// The user is asked to fill in a form or to open a page. A page must not be fetched, and not be
+    /// opened without the user's consent to the address shown in full.
+    ///
+    /// # Cancel safety
+    /// The future is dropped when the server no longer wants the answer.
+    fn elicit<'a>(
+        &'a self,
+        _server: &'a str,
+        _question: Elicitation,
+    ) -> BoxFuture<'a, ElicitationAnswer> {
+        Box::pin(async { ElicitationAnswer::Cancel })
+    }
+
+    /// A model is asked to go on with a conversation.
+    ///
+    /// # Cancel safety
+    /// The future is dropped when the server no longer wants the answer.
+    fn sample<'a>(
+        &'a self,
+        _server: &'a str,
+        _params: SamplingParams,
+    ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
+        Box::pin(async { Err(Refusal::Failed("no model is connected".to_owned())) })
+    }
+
+    /// The directories that the server may regard as its place of work.
+    fn roots<'a>(&'a self, _server: &'a str) -> BoxFuture<'a, Vec<Root>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    /// The server says something for the log. Called from the line's own task, so it must not wait.
+    fn log(&self, _message: &LogMessage) {}
+}
+
+/// Why a model was not asked, or did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The user does not want it.
+    #[error("the user does not want it")]
+    ByUser,
+    /// It did not work.
+    #[error("{0}")]
+    Failed(String),
+}

@@ -1,0 +1,110 @@
+//! Servers that are child processes: the one place that knows what kind of line there is.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use toolrack_link::{BoxFuture, Inbox, Line, TransportError};
+use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
+
+use crate::builder::ClientBuilder;
+use crate::client::McpClient;
+use crate::connector::Connector;
+use crate::failure::ConnectError;
+
+/// Programs that fetch a server before they run it.
+const LAUNCHERS: &[&str] =
+    &["npx", "npm", "pnpm", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx", "docker", "podman"];
+
+/// Starts a process for each line.
+#[derive(Debug, Clone)]
+pub struct StdioConnector {
+    definition: McpServerDef,
+    options: StdioOptions,
+}
+
+impl StdioConnector {
+    /// A connector for the server that `definition` describes.
+    pub fn new(definition: McpServerDef, options: StdioOptions) -> Self {
+        Self { definition, options }
+    }
+}
+
+impl Connector for StdioConnector {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+        Box::pin(async move {
+            let line = StdioLine::open(&self.definition, self.options.clone(), inbox).await?;
+            Ok(Arc::new(line) as Arc<dyn Line>)
+        })
+    }
+
+    fn description(&self) -> String {
+        let words = std::iter::once(&self.definition.command).chain(&self.definition.args);
+        words.map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    fn launcher(&self) -> Option<&str> {
+        let program = Path::new(&self.definition.command).file_stem()?.to_str()?;
+        LAUNCHERS.contains(&program).then_some(program)
+    }
+}
+
+impl McpClient {
+    /// Starts a server, agrees on a revision with it, and fetches its tools. Everything else is as
+    /// [`builder`](Self::builder) has it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends whatever was started.
+    pub async fn connect(name: &str, command: &str, args: &[String]) -> Result<Self, ConnectError> {
+        let command = command.to_owned();
+        let definition = McpServerDef { command, args: args.to_vec(), ..McpServerDef::default() };
+        Self::builder(name).connect_stdio(definition, StdioOptions::default()).await
+    }
+}
+
+impl ClientBuilder {
+    /// Connects to a server that is a child process.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends whatever was started.
+    pub async fn connect_stdio(
+        self,
+        definition: McpServerDef,
+        options: StdioOptions,
+    ) -> Result<McpClient, ConnectError> {
+        self.connect_with(Arc::new(StdioConnector::new(definition, options))).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(command: &str, expected: Option<&str>) {
+        let command = command.to_owned();
+        let definition = McpServerDef { command, ..McpServerDef::default() };
+        let connector = StdioConnector::new(definition, StdioOptions::default());
+        assert_eq!(connector.launcher(), expected);
+    }
+
+    #[test]
+    fn launchers_are_known_by_name() {
+        check("npx", Some("npx"));
+        check("/usr/local/bin/uvx", Some("uvx"));
+        check("npx.cmd", Some("npx"));
+        check("my-npx-server", None);
+        check("/opt/npx/server", None);
+        check("", None);
+    }
+
+    #[test]
+    fn a_command_is_described_as_it_is_typed() {
+        let definition = McpServerDef {
+            command: "npx".to_owned(),
+            args: vec!["-y".to_owned(), "server".to_owned()],
+            ..McpServerDef::default()
+        };
+        let connector = StdioConnector::new(definition, StdioOptions::default());
+        assert_eq!(connector.description(), "npx -y server");
+    }
+}

@@ -1,0 +1,231 @@
+//! Subscriptions of the modern era: requests that stay open while the server tells of changes.
+//!
+//! Spec 2026-07-28, subscriptions: the first message acknowledges what will be told, every message names
+//! its subscription by the id of the request, and the end is a result, a cancellation, or both.
+//!
+//! **Invariant:** a subscription is in the table exactly as long as its task runs.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use toolrack_link::{Abandon, CANCELLED, Cancelled, Delivery, Outgoing, Patience};
+use toolrack_mcp::{ListenParams, Method, SubscriptionFilter, Token};
+use toolrack_rpc::RawJson;
+
+use crate::error::CallError;
+use crate::event::Event;
+use crate::lock::lock;
+use crate::meta::{Extra, Packed};
+use crate::session::Session;
+
+/// The subscriptions that are open, by the id of their request.
+#[derive(Debug, Default)]
+pub(crate) struct Listens {
+    open: Mutex<HashMap<u64, Arc<Listening>>>,
+}
+
+/// What is known of one subscription.
+#[derive(Debug)]
+struct Listening {
+    asked: SubscriptionFilter,
+    news: watch::Sender<News>,
+    /// The server has said that it is over.
+    over: CancellationToken,
+}
+
+/// How far a subscription has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum News {
+    /// Not written yet.
+    Nothing,
+    /// On its way to the server.
+    Written,
+    /// The server will tell this much.
+    Granted(SubscriptionFilter),
+    /// There is none, and it never was.
+    Failed,
+}
+
+/// An open subscription. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    news: watch::Receiver<News>,
+    failure: Arc<Mutex<Option<CallError>>>,
+    asked: SubscriptionFilter,
+    _stop: DropGuard,
+}
+
+impl Listens {
+    pub(crate) fn has(&self, id: &Token) -> bool {
+        self.find(id).is_some()
+    }
+
+    pub(crate) fn acknowledged(&self, id: &Token, granted: SubscriptionFilter) {
+        let Some(listening) = self.find(id) else { return };
+        let missing = listening.asked.without(&granted);
+        if missing != SubscriptionFilter::default() {
+            tracing::debug!(?missing, "the server does not tell everything that was asked for");
+        }
+        listening.news.send_replace(News::Granted(granted));
+    }
+
+    pub(crate) fn cancelled(&self, id: &Token) {
+        if let Some(listening) = self.find(id) {
+            listening.over.cancel();
+        }
+    }
+
+    fn find(&self, id: &Token) -> Option<Arc<Listening>> {
+        // Spec 2026-07-28, subscriptions: the id comes back in the type in which it was sent.
+        let Token::Integer(number) = id else { return None };
+        let id = u64::try_from(*number).ok()?;
+        lock(&self.open).get(&id).map(Arc::clone)
+    }
+}
+
+impl Subscription {
+    /// Begins a subscription.
+    pub(crate) fn open(session: &Arc<Session>, asked: SubscriptionFilter) -> Self {
+        let (news, receiver) = watch::channel(News::Nothing);
+        let failure = Arc::default();
+        let stop = CancellationToken::new();
+        let task = Task {
+            session: Arc::clone(session),
+            listening: Arc::new(Listening {
+                asked: asked.clone(),
+                news,
+                over: CancellationToken::new(),
+            }),
+            failure: Arc::clone(&failure),
+            stop: stop.clone(),
+            id: AtomicU64::new(0),
+        };
+        session.tracker.spawn(task.run());
+        Self { news: receiver, failure, asked, _stop: stop.drop_guard() }
+    }
+
+    /// Waits until the request is on the way, or will never be.
+    pub(crate) async fn written(&mut self) {
+        wait_for(&mut self.news, |news| *news != News::Nothing).await;
+    }
+
+    /// Waits until the server has said what it will tell, and gives what it will not tell.
+    pub(crate) async fn granted(
+        &mut self,
+        patience: Duration,
+    ) -> Result<SubscriptionFilter, CallError> {
+        let settled = |news: &News| matches!(news, News::Granted(_) | News::Failed);
+        match timeout(patience, wait_for(&mut self.news, settled)).await {
+            Ok(News::Granted(granted)) => Ok(self.asked.without(&granted)),
+            Ok(_) => {
+                let failure = lock(&self.failure).take();
+                Err(failure.unwrap_or_else(|| {
+                    CallError::unexpected(Method::Listen, "it ended before it began".to_owned())
+                }))
+            }
+            Err(_elapsed) => {
+                Err(CallError::TimedOut { waited: patience, delivery: Delivery::Unknown })
+            }
+        }
+    }
+}
+
+/// The task behind one subscription.
+struct Task {
+    session: Arc<Session>,
+    listening: Arc<Listening>,
+    failure: Arc<Mutex<Option<CallError>>>,
+    stop: CancellationToken,
+    id: AtomicU64,
+}
+
+/// How a subscription ended.
+enum End {
+    /// We did not want it any more.
+    Stopped,
+    /// The client is gone, and the line with it.
+    Gone,
+    /// The server ended it by a notification.
+    Cancelled,
+    /// The request was answered.
+    Answered(Result<RawJson, CallError>),
+}
+
+impl Task {
+    async fn run(self) {
+        let end = self.listen().await;
+        let id = self.id.load(Ordering::Relaxed);
+        lock(&self.session.mailbox.listens.open).remove(&id);
+        match end {
+            End::Gone => {}
+            // A request that never left has no id, and nobody to be told.
+            End::Stopped if id == 0 => {}
+            End::Stopped => self.tell_server(id).await,
+            End::Cancelled | End::Answered(Ok(_)) => self.ended(None),
+            End::Answered(Err(error)) => self.ended(Some(error)),
+        }
+    }
+
+    async fn listen(&self) -> End {
+        let session = &self.session;
+        let on_id = |id| {
+            self.id.store(id, Ordering::Relaxed);
+            lock(&session.mailbox.listens.open).insert(id, Arc::clone(&self.listening));
+            self.listening.news.send_replace(News::Written);
+        };
+        let params = ListenParams { notifications: &self.listening.asked };
+        let extra = Extra { on_id: Some(&on_id), ..Extra::default() };
+        let params = Packed { envelope: &session.envelope, params: &params, extra };
+        let request = session.line.request(Outgoing {
+            method: Method::Listen.as_str(),
+            params: &params,
+            patience: Patience::endless(),
+            // A subscription that the server has ended must not be cancelled, so this task says
+            // itself when there is something to cancel.
+            abandon: Abandon::Quietly,
+        });
+        tokio::select! {
+            biased;
+            () = session.stop.cancelled() => End::Gone,
+            () = self.stop.cancelled() => End::Stopped,
+            outcome = request => End::Answered(outcome.map_err(CallError::from)),
+            () = self.listening.over.cancelled() => End::Cancelled,
+        }
+    }
+
+    async fn tell_server(&self, id: u64) {
+        let told = self.session.line.notify(CANCELLED, &Cancelled(id)).await;
+        told.unwrap_or_else(|error| tracing::trace!(%error, "the server was not told"));
+    }
+
+    /// Whoever waits for the acknowledgment learns of the failure; whoever relied on the
+    /// subscription learns that it is over.
+    fn ended(&self, error: Option<CallError>) {
+        let granted = matches!(*self.listening.news.borrow(), News::Granted(_));
+        if let Some(error) = &error {
+            tracing::debug!(%error, "a subscription failed");
+        }
+        *lock(&self.failure) = error;
+        self.listening.news.send_replace(News::Failed);
+        let uris = self.listening.asked.resource_subscriptions.clone();
+        for uri in &uris {
+            lock(&self.session.resources).remove(uri);
+        }
+        if granted && self.session.mailbox.bulletin.ending().is_none() {
+            self.session.mailbox.bulletin.tell(Event::SubscriptionEnded { uris });
+        }
+    }
+}
+
+/// The first news that `wanted` accepts. A task that is gone has failed.
+async fn wait_for(news: &mut watch::Receiver<News>, wanted: impl FnMut(&News) -> bool) -> News {
+    match news.wait_for(wanted).await {
+        Ok(news) => news.clone(),
+        Err(_gone) => News::Failed,
+    }
+}

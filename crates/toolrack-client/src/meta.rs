@@ -1,0 +1,193 @@
+//! What accompanies the parameters of every request: `_meta`, written straight into the line's buffer.
+//!
+//! **Invariant:** a modern request always has the members that the protocol demands, and a legacy one
+//! never has them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+use toolrack_mcp::{ClientCapabilities, Implementation, LogLevel, MetaKey, RequestMeta, Revision};
+use toolrack_rpc::Params;
+
+/// The part of `_meta` that is the same in every request of a session, written once.
+#[derive(Debug, Default)]
+pub(crate) struct Envelope {
+    /// Members separated by commas; empty in the legacy era.
+    members: Box<[u8]>,
+    /// The highest id that was written, so that open requests can be found without a table of them.
+    last_id: AtomicU64,
+}
+
+/// The parameters of one request with everything that accompanies them.
+pub(crate) struct Packed<'a, P> {
+    pub(crate) envelope: &'a Envelope,
+    pub(crate) params: &'a P,
+    pub(crate) extra: Extra<'a>,
+}
+
+/// What accompanies one request only.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Extra<'a> {
+    /// Whether the server may report progress. The token is the id of the request.
+    pub(crate) progress: Reports,
+    /// From which level on the server may send log messages. Only the modern era knows this.
+    pub(crate) log_level: Option<LogLevel>,
+    /// Told the id before the server can know it.
+    pub(crate) on_id: Option<&'a (dyn Fn(u64) + Sync)>,
+}
+
+/// Whether the server is asked to report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Reports {
+    Wanted,
+    #[default]
+    Unwanted,
+}
+
+impl Envelope {
+    /// Spec 2026-07-28, basic §Request Metadata: version and capabilities are demanded of every
+    /// request, the name of the client is recommended.
+    pub(crate) fn modern(
+        revision: Revision,
+        client: &Implementation,
+        capabilities: &ClientCapabilities,
+    ) -> Result<Self, serde_json::Error> {
+        let meta = RequestMeta {
+            revision,
+            capabilities,
+            client: Some(client),
+            log_level: None,
+            progress_token: None,
+        };
+        let mut text = serde_json::to_vec(&meta)?;
+        text.pop();
+        Ok(Self { members: text.into_iter().skip(1).collect(), last_id: AtomicU64::new(0) })
+    }
+
+    /// The highest id so far.
+    pub(crate) fn last_id(&self) -> u64 {
+        self.last_id.load(Ordering::Relaxed)
+    }
+}
+
+impl<P: Serialize + Sync> Params for Packed<'_, P> {
+    fn write(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        self.envelope.last_id.fetch_max(id, Ordering::Relaxed);
+        if let Some(tell) = self.extra.on_id {
+            tell(id);
+        }
+        let start = out.len();
+        self.write_meta(id, out)?;
+        let body = out.len();
+        serde_json::to_writer(&mut *out, self.params)?;
+        splice(out, start, body);
+        Ok(())
+    }
+}
+
+impl<P> Packed<'_, P> {
+    /// Writes `{"_meta":{…}`, or nothing if there is nothing to say.
+    fn write_meta(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        const OPEN: &[u8] = br#"{"_meta":{"#;
+        let start = out.len();
+        out.extend_from_slice(OPEN);
+        if self.extra.progress == Reports::Wanted {
+            serde_json::to_writer(&mut *out, MetaKey::PROGRESS_TOKEN)?;
+            out.push(b':');
+            serde_json::to_writer(&mut *out, &id)?;
+            out.push(b',');
+        }
+        if !self.envelope.members.is_empty() {
+            out.extend_from_slice(&self.envelope.members);
+            out.push(b',');
+            if let Some(level) = self.extra.log_level {
+                serde_json::to_writer(&mut *out, MetaKey::LOG_LEVEL)?;
+                out.push(b':');
+                serde_json::to_writer(&mut *out, &level)?;
+                out.push(b',');
+            }
+        }
+        if out.len() == start + OPEN.len() {
+            out.truncate(start);
+            return Ok(());
+        }
+        out.pop();
+        out.push(b'}');
+        Ok(())
+    }
+}
+
+/// Joins `_meta` and the members behind it into one object. Without either, nothing is left.
+fn splice(out: &mut Vec<u8>, start: usize, body: usize) {
+    let is_empty = out.get(body..) == Some(b"{}".as_slice());
+    match (body > start, is_empty) {
+        (true, true) => {
+            out.truncate(body);
+            out.push(b'}');
+        }
+        (true, false) => {
+            if let Some(brace) = out.get_mut(body) {
+                *brace = b',';
+            }
+        }
+        (false, true) => out.truncate(start),
+        (false, false) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(envelope: &Envelope, params: serde_json::Value, extra: Extra<'_>, expected: &str) {
+        let mut out = b"before".to_vec();
+        Packed { envelope, params: &params, extra }.write(7, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), format!("before{expected}"));
+        assert_eq!(envelope.last_id(), 7);
+    }
+
+    fn modern() -> Envelope {
+        let client = Implementation { name: "t".to_owned(), ..Implementation::default() };
+        Envelope::modern(Revision::LATEST, &client, &ClientCapabilities::default()).unwrap()
+    }
+
+    const MEMBERS: &str = concat!(
+        r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
+        r#""io.modelcontextprotocol/clientCapabilities":{},"#,
+        r#""io.modelcontextprotocol/clientInfo":{"name":"t","version":""}"#,
+    );
+
+    const REPORTING: Extra<'_> =
+        Extra { progress: Reports::Wanted, log_level: Some(LogLevel::Info), on_id: None };
+
+    #[test]
+    fn legacy_requests_carry_a_token_at_most() {
+        let legacy = Envelope::default();
+        check(&legacy, json!({}), Extra::default(), "");
+        check(&legacy, json!({"a": 1}), Extra::default(), r#"{"a":1}"#);
+        check(&legacy, json!({"a": 1}), REPORTING, r#"{"_meta":{"progressToken":7},"a":1}"#);
+        check(&legacy, json!({}), REPORTING, r#"{"_meta":{"progressToken":7}}"#);
+    }
+
+    #[test]
+    fn modern_requests_say_who_asks() {
+        let plain = format!(r#"{{"_meta":{{{MEMBERS}}}}}"#);
+        check(&modern(), json!({}), Extra::default(), &plain);
+        let full = format!(
+            r#"{{"_meta":{{"progressToken":7,{MEMBERS},"io.modelcontextprotocol/logLevel":"info"}},"a":1}}"#
+        );
+        check(&modern(), json!({"a": 1}), REPORTING, &full);
+    }
+
+    #[test]
+    fn the_id_is_told_while_writing() {
+        let told = AtomicU64::new(0);
+        let tell = |id| told.store(id, Ordering::Relaxed);
+        let extra = Extra { on_id: Some(&tell), ..Extra::default() };
+        check(&Envelope::default(), json!({}), extra, "");
+        assert_eq!(told.load(Ordering::Relaxed), 7);
+    }
+}

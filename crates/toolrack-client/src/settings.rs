@@ -1,0 +1,73 @@
+//! What can be set about a connection: how long to wait, and how much to take.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Seconds that a call waits for its answer unless told otherwise.
+pub const MCP_REQUEST_TIMEOUT_SECS: u64 = 120;
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// One request without a sign of work from the server. Progress starts it again.
+    pub call: Duration,
+    /// One request in all, whatever progress the server shows.
+    pub at_most: Duration,
+    /// The whole of a connection: start, handshake and first list of tools.
+    pub startup: Duration,
+    /// The answer to the question which era the server belongs to.
+    pub probe: Duration,
+    /// One answer of the user or the model to a question of the server.
+    pub question: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            call: Duration::from_secs(MCP_REQUEST_TIMEOUT_SECS),
+            at_most: Duration::from_mins(10),
+            startup: Duration::from_secs(30),
+            probe: Duration::from_secs(2),
+            question: Duration::from_mins(5),
+        }
+    }
+}
+
+/// The moment that lies `wait` ahead. A wait that nobody will live to see is cut, because moments can
+/// overflow.
+pub(crate) fn deadline(wait: Duration) -> Instant {
+    Instant::now() + wait.min(Duration::from_hours(24 * 365))
+}
+
+/// How much is taken from a server before it is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Pages of one list. What comes after them is not fetched.
+    pub pages: usize,
+    /// Entries of one list. What comes after them is left out.
+    pub entries: usize,
+    /// How often one call may be answered with a question.
+    pub rounds: u32,
+    /// Requests of the server that are open at once; one more is told that we are busy.
+    pub questions: usize,
+    /// Those among them that wait for the user or the model.
+    pub human_questions: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { pages: 1_000, entries: 10_000, rounds: 10, questions: 32, human_questions: 8 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_forever_is_allowed() {
+        assert!(deadline(Duration::MAX) > deadline(Duration::from_hours(24)));
+        assert_eq!(deadline(Duration::ZERO), Instant::now());
+    }
+}

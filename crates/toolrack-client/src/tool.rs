@@ -1,0 +1,121 @@
+//! Tools and their answers in their plainest form: a name, a schema, a text.
+//!
+//! The names are those of the founding documents. Everything a server says about a tool is in
+//! [`Tool`]; everything it answers is in the raw result.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toolrack_mcp::{Tool, ToolCallResult};
+
+/// A tool as an agent needs it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct McpToolDef {
+    /// The name to call it by.
+    pub name: String,
+    /// What it does, empty if the server does not say.
+    #[serde(default)]
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    #[serde(default, rename = "inputSchema")]
+    pub input_schema: Value,
+}
+
+/// What a tool answered, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpToolResult {
+    /// The text blocks, joined with newlines.
+    pub content: String,
+    /// The tool ran and failed; the text says why.
+    pub is_error: bool,
+}
+
+impl From<&Tool> for McpToolDef {
+    fn from(tool: &Tool) -> Self {
+        Self {
+            name: tool.name.clone(),
+            description: tool.description.clone().unwrap_or_default(),
+            input_schema: serde_json::from_str(tool.input_schema.get()).unwrap_or_default(),
+        }
+    }
+}
+
+impl From<&ToolCallResult<'_>> for McpToolResult {
+    fn from(result: &ToolCallResult<'_>) -> Self {
+        Self { content: result.text().into_owned(), is_error: result.is_error }
+    }
+}
+
+/// The tools of a `tools/list` result. Entries that cannot be read are left out.
+pub fn parse_tools_list(result: &Value) -> Vec<McpToolDef> {
+    let listed = result.get("tools").and_then(Value::as_array);
+    let entries = listed.into_iter().flatten();
+    entries.filter_map(|entry| McpToolDef::deserialize(entry).ok()).collect()
+}
+
+/// The text of a `tools/call` result.
+pub fn parse_tool_result(result: &Value) -> McpToolResult {
+    let blocks = result.get("content").and_then(Value::as_array);
+    let texts = blocks.into_iter().flatten().filter_map(|block| block.get("text")?.as_str());
+    let content = texts.collect::<Vec<_>>().join("\n");
+    let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or_default();
+    McpToolResult { content, is_error }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tools_list_parsing() {
+        let result = json!({"tools": [
+            {"name": "browser_navigate", "description": "Go to a URL", "inputSchema": {"type": "object"}},
+            {"description": "no name"},
+            {"name": "bare"},
+        ]});
+        let described = McpToolDef {
+            name: "browser_navigate".to_owned(),
+            description: "Go to a URL".to_owned(),
+            input_schema: json!({"type": "object"}),
+        };
+        let bare = McpToolDef {
+            name: "bare".to_owned(),
+            description: String::new(),
+            input_schema: Value::Null,
+        };
+        assert_eq!(parse_tools_list(&result), [described, bare]);
+        assert_eq!(parse_tools_list(&json!({})), []);
+    }
+
+    #[track_caller]
+    fn check(result: Value, content: &str, outcome: Result<(), ()>) {
+        let is_error = outcome.is_err();
+        let expected = McpToolResult { content: content.to_owned(), is_error };
+        assert_eq!(parse_tool_result(&result), expected, "{result}");
+        let text = result.to_string();
+        let typed = ToolCallResult::parse(text.as_bytes()).unwrap();
+        assert_eq!(McpToolResult::from(&typed), expected, "{result}");
+    }
+
+    #[test]
+    fn tool_result_parsing() {
+        let blocks = json!([
+            {"type": "text", "text": "first"},
+            {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+            {"type": "text", "text": "second"},
+        ]);
+        check(json!({"content": blocks}), "first\nsecond", Ok(()));
+    }
+
+    #[test]
+    fn tool_result_error() {
+        check(json!({"content": [{"type": "text", "text": "no"}], "isError": true}), "no", Err(()));
+    }
+
+    #[test]
+    fn tool_result_empty() {
+        check(json!({}), "", Ok(()));
+        check(json!({"content": []}), "", Ok(()));
+    }
+}

@@ -1,0 +1,105 @@
+//! The official schemas, against which everything the client writes is held.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+/// Follows one conversation and judges what the client writes in it.
+#[derive(Debug, Default)]
+pub(crate) struct Judge {
+    /// The legacy revision in force. Without one, the conversation is modern.
+    legacy: Option<String>,
+    /// What the server has asked, by id.
+    asked: HashMap<String, String>,
+}
+
+impl Judge {
+    /// Takes note of what the server says.
+    pub(crate) fn hear(&mut self, text: &str) {
+        match serde_json::from_str(text) {
+            Ok(Value::Array(batch)) => batch.iter().for_each(|it| self.hear_one(it)),
+            Ok(message) => self.hear_one(&message),
+            Err(_noise) => {}
+        }
+    }
+
+    fn hear_one(&mut self, message: &Value) {
+        if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
+            self.legacy = Some(known(version)).filter(|it| it != "2026-07-28");
+        }
+        if let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) {
+            self.asked.insert(id.to_string(), method.to_owned());
+        }
+    }
+
+    /// Says what is wrong with a message of the client.
+    pub(crate) fn judge(&mut self, text: &str) -> Vec<String> {
+        let message: Value = serde_json::from_str(text).expect("the client writes JSON");
+        let method = message["method"].as_str();
+        if method == Some("initialize") {
+            self.legacy = message["params"]["protocolVersion"].as_str().map(known);
+        }
+        let meta = &message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
+        let modern = Some("2026-07-28");
+        let revision = meta.as_str().or(self.legacy.as_deref()).or(modern).unwrap_or_default();
+        let mut faults = faults(revision, "JSONRPCMessage", &message);
+        let (definition, part) = match (method, message.get("id"), message.get("result")) {
+            (Some(_), Some(_), _) => ("ClientRequest", &message),
+            (Some(_), None, _) => ("ClientNotification", &message),
+            (None, Some(id), Some(result)) => (self.result_of(id), result),
+            (None, ..) => return faults,
+        };
+        if method.is_none() && revision == "2026-07-28" {
+            faults.push("the client answers a modern server".to_owned());
+        }
+        faults.extend(self::faults(revision, definition, part));
+        faults
+    }
+
+    fn result_of(&self, id: &Value) -> &'static str {
+        match self.asked.get(&id.to_string()).map(String::as_str) {
+            Some("roots/list") => "ListRootsResult",
+            Some("sampling/createMessage") => "CreateMessageResult",
+            Some("elicitation/create") => "ElicitResult",
+            Some("ping") => "EmptyResult",
+            other => panic!("an answer to nothing that was asked: {id} {other:?}"),
+        }
+    }
+}
+
+fn known(version: &str) -> String {
+    if version == "2024-10-07" { "2024-11-05".to_owned() } else { version.to_owned() }
+}
+
+/// Validators by revision and definition: building one takes far longer than using it.
+type Validators = HashMap<(String, &'static str), Option<Validator>>;
+
+/// What is wrong with `value` as a `definition` of `revision`; nothing if the schemas are not there.
+fn faults(revision: &str, definition: &'static str, value: &Value) -> Vec<String> {
+    static VALIDATORS: OnceLock<Mutex<Validators>> = OnceLock::new();
+    let mut validators =
+        VALIDATORS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (revision.to_owned(), definition);
+    let validator = validators.entry(key).or_insert_with(|| validator(revision, definition));
+    let Some(validator) = validator else { return Vec::new() };
+    let faults = validator.iter_errors(value);
+    faults.map(|it| format!("not a {definition} of {revision}: {it}")).collect()
+}
+
+fn validator(revision: &str, definition: &str) -> Option<Validator> {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/protocol/schemas");
+    let Ok(text) = std::fs::read_to_string(dir.join(format!("{revision}.json"))) else {
+        let note =
+            format!("SKIPPED: no official schema of {revision} to check `{definition}` with\n");
+        std::io::stderr().write_all(note.as_bytes()).expect("stderr is there");
+        return None;
+    };
+    let mut root: Value = serde_json::from_str(&text).expect("a schema is JSON");
+    let place = if root.get("$defs").is_some() { "$defs" } else { "definitions" };
+    root["$ref"] = json!(format!("#/{place}/{definition}"));
+    Some(jsonschema::validator_for(&root).expect("a schema"))
+}

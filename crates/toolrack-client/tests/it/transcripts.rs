@@ -1,0 +1,69 @@
+//! Every transcript is played and compared. `UPDATE=1` rewrites the client's half instead.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::script::Script;
+use crate::stage::play;
+
+#[test]
+fn every_transcript_is_played_as_written() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+    let entries = std::fs::read_dir(&dir).expect("the transcripts are there");
+    let mut paths: Vec<PathBuf> = entries.map(|it| it.expect("an entry").path()).collect();
+    paths.sort();
+    assert!(paths.len() > 50, "only {} transcripts were found", paths.len());
+    let wanted = std::env::var_os("ONLY");
+    let mut differences = String::new();
+    for path in paths {
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        if wanted.as_ref().is_some_and(|it| !name.contains(&*it.to_string_lossy())) {
+            continue;
+        }
+        let played = std::panic::catch_unwind(|| check(&path));
+        let difference = played.unwrap_or_else(|_panic| Some("panicked, see above".to_owned()));
+        if let Some(difference) = difference {
+            write!(differences, "\n{name}: {difference}").expect("a text grows");
+        }
+    }
+    assert!(differences.is_empty(), "{differences}");
+}
+
+/// Plays one transcript and gives the first difference.
+fn check(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).expect("a transcript is text");
+    let script = Script::parse(&text);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let seen = runtime.block_on(play(&script));
+    if std::env::var_os("UPDATE").is_some() {
+        #[expect(clippy::disallowed_methods, reason = "a test file, rewritten on request")]
+        std::fs::write(path, script.rewritten(&seen)).expect("a transcript can be written");
+        return None;
+    }
+    for (scene, seen) in script.scenes.iter().zip(&seen) {
+        let same = scene.expected.len() == seen.len()
+            && scene.expected.iter().zip(seen).all(|(left, right)| is_same(left, right));
+        if !same {
+            let expected = scene.expected.join("\n  ");
+            let seen = seen.join("\n  ");
+            return Some(format!(
+                "after {:?}\nexpected\n  {expected}\nseen\n  {seen}",
+                scene.input
+            ));
+        }
+    }
+    None
+}
+
+/// Messages are compared as JSON, everything else as text.
+fn is_same(expected: &str, seen: &str) -> bool {
+    let message =
+        |line: &str| -> Option<Value> { serde_json::from_str(line.strip_prefix("> ")?).ok() };
+    expected == seen || (message(expected).is_some() && message(expected) == message(seen))
+}
