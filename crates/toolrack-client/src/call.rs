@@ -1,12 +1,12 @@
 //! Calls of tools, from raw and fast to plain and easy.
 
 use std::fmt;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
-use toolrack_link::{LineError, TransportError};
-use toolrack_mcp::{CallToolParams, LogLevel, Method, ToolCallResult};
+use serde_json::value::RawValue;
+use toolrack_mcp::{Arguments, CallToolParams, LogLevel, Method, ToolCallResult};
 use toolrack_rpc::RawJson;
 
 use crate::client::McpClient;
@@ -39,9 +39,8 @@ impl McpClient {
         tool: &str,
         arguments: &Value,
     ) -> Result<McpToolResult, CallError> {
-        let arguments = written(arguments)?;
-        let raw = self.call_tool_raw(tool, &arguments, &CallOptions::default()).await?;
-        Ok(McpToolResult::from(&parse(&raw)?))
+        let options = CallOptions::default();
+        McpToolResult::read(self.call(tool, written(arguments), &options).await?)
     }
 
     /// Calls a tool and gives everything it answered.
@@ -54,8 +53,7 @@ impl McpClient {
         arguments: &Value,
         options: &CallOptions,
     ) -> Result<ToolCallResult<'static>, CallError> {
-        let arguments = written(arguments)?;
-        let raw = self.call_tool_raw(tool, &arguments, options).await?;
+        let raw = self.call(tool, written(arguments), options).await?;
         parse(&raw).map(ToolCallResult::into_owned)
     }
 
@@ -67,15 +65,24 @@ impl McpClient {
     ///
     /// # Cancel safety
     /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_tool_raw(
+        &self,
+        tool: &str,
+        arguments: &RawValue,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        self.call(tool, Arguments::Raw(arguments), options).await
+    }
+
     #[tracing::instrument(
         name = "mcp.call",
         skip_all,
         fields(server = self.name(), tool = tool)
     )]
-    pub async fn call_tool_raw(
+    async fn call(
         &self,
         tool: &str,
-        arguments: &RawValue,
+        arguments: Arguments<'_>,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let session = self.session();
@@ -85,15 +92,15 @@ impl McpClient {
 }
 
 /// Some servers want `{}` rather than nothing.
-fn written(arguments: &Value) -> Result<Box<RawValue>, CallError> {
-    let written = match arguments {
-        Value::Null => to_raw_value(&Value::Object(serde_json::Map::new())),
-        arguments => to_raw_value(arguments),
-    };
-    written.map_err(|fault| LineError::not_sent(TransportError::Serialize(fault)).into())
+fn written(arguments: &Value) -> Arguments<'_> {
+    static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
+    match arguments {
+        Value::Null => Arguments::Value(&NOTHING),
+        arguments => Arguments::Value(arguments),
+    }
 }
 
-fn parse(raw: &RawJson) -> Result<ToolCallResult<'_>, CallError> {
+pub(crate) fn parse(raw: &RawJson) -> Result<ToolCallResult<'_>, CallError> {
     ToolCallResult::parse(raw.as_bytes())
         .map_err(|fault| CallError::undecodable(Method::CallTool, fault))
 }

@@ -9,13 +9,13 @@ use toolrack_mcp::{
     PingParams, Prompt, ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate,
     RootsListChanged, SetLevelParams, SubscribeParams, SubscriptionFilter, Tool, UnsubscribeParams,
 };
+use toolrack_rpc::NoParams;
 
 use crate::call::CallOptions;
 use crate::client::McpClient;
 use crate::error::CallError;
 use crate::listen::Subscription;
 use crate::lock::lock;
-use crate::meta::{Extra, Packed};
 use crate::page::Listing;
 use crate::session::{Feature, decode};
 
@@ -173,11 +173,6 @@ impl McpClient {
         if !promised || session.era() == Era::Modern {
             return Ok(());
         }
-        let params = Packed {
-            envelope: &session.envelope,
-            params: &RootsListChanged {},
-            extra: Extra::default(),
-        };
-        Ok(session.line.notify(RootsListChanged::METHOD.as_str(), &params).await?)
+        Ok(session.line.notify(RootsListChanged::METHOD.as_str(), &NoParams).await?)
     }
 }

@@ -14,7 +14,7 @@ use toolrack_mcp::{
     Answer, DecodeError, DiscoverParams, DiscoverResult, EmptyResult, Era, InitializeParams,
     InitializeResult, Initialized, Method, Notification, Request, Revision,
 };
-use toolrack_rpc::{JsonRpcError, RawJson};
+use toolrack_rpc::{JsonRpcError, NoParams, RawJson};
 
 use crate::builder::Plan;
 use crate::connector::Connector;
@@ -223,15 +223,9 @@ impl<'a> Handshake<'a> {
             }
             Era::Legacy => {
                 let Some(link) = &self.link else { return Err(Stopped::Late) };
-                let envelope = Envelope::default();
-                let params = Packed {
-                    envelope: &envelope,
-                    params: &Initialized {},
-                    extra: Extra::default(),
-                };
-                let sent = link.line.notify(Initialized::METHOD.as_str(), &params).await;
+                let sent = link.line.notify(Initialized::METHOD.as_str(), &NoParams).await;
                 sent.map_err(|failure| Stopped::Gone(failure.error))?;
-                envelope
+                Envelope::default()
             }
         };
         Ok(Agreed { revision, envelope, card: std::mem::take(&mut self.card) })

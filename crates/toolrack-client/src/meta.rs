@@ -5,9 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::Serialize;
-use toolrack_mcp::{ClientCapabilities, Implementation, LogLevel, MetaKey, RequestMeta, Revision};
-use toolrack_rpc::Params;
+use toolrack_mcp::{
+    ClientCapabilities, Implementation, LogLevel, MetaKey, Request, RequestMeta, Revision,
+};
+use toolrack_rpc::{Params, write_text};
 
 /// The part of `_meta` that is the same in every request of a session, written once.
 #[derive(Debug, Default)]
@@ -70,7 +71,7 @@ impl Envelope {
     }
 }
 
-impl<P: Serialize + Sync> Params for Packed<'_, P> {
+impl<P: Request + Sync> Params for Packed<'_, P> {
     fn write(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         self.envelope.last_id.fetch_max(id, Ordering::Relaxed);
         if let Some(tell) = self.extra.on_id {
@@ -79,7 +80,7 @@ impl<P: Serialize + Sync> Params for Packed<'_, P> {
         let start = out.len();
         self.write_meta(id, out)?;
         let body = out.len();
-        serde_json::to_writer(&mut *out, self.params)?;
+        self.params.write(out)?;
         splice(out, start, body);
         Ok(())
     }
@@ -92,7 +93,7 @@ impl<P> Packed<'_, P> {
         let start = out.len();
         out.extend_from_slice(OPEN);
         if self.extra.progress == Reports::Wanted {
-            serde_json::to_writer(&mut *out, MetaKey::PROGRESS_TOKEN)?;
+            write_text(out, MetaKey::PROGRESS_TOKEN)?;
             out.push(b':');
             serde_json::to_writer(&mut *out, &id)?;
             out.push(b',');
@@ -137,14 +138,25 @@ fn splice(out: &mut Vec<u8>, start: usize, body: usize) {
 
 #[cfg(test)]
 mod tests {
+    use serde::Serialize;
     use serde_json::json;
+    use toolrack_mcp::{EmptyResult, Method};
 
     use super::*;
+
+    #[derive(Serialize)]
+    struct Anything(serde_json::Value);
+
+    impl Request for Anything {
+        const METHOD: Method = Method::Ping;
+        type Answer = EmptyResult;
+    }
 
     #[track_caller]
     fn check(envelope: &Envelope, params: serde_json::Value, extra: Extra<'_>, expected: &str) {
         let mut out = b"before".to_vec();
-        Packed { envelope, params: &params, extra }.write(7, &mut out).unwrap();
+        let params = &Anything(params);
+        Packed { envelope, params, extra }.write(7, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), format!("before{expected}"));
         assert_eq!(envelope.last_id(), 7);
     }

@@ -5,7 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolrack_mcp::{Tool, ToolCallResult};
+use toolrack_mcp::{Method, OnlyText, Tool, ToolCallResult};
+use toolrack_rpc::RawJson;
+
+use crate::call::parse;
+use crate::error::CallError;
 
 /// A tool as an agent needs it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,6 +39,21 @@ impl From<&Tool> for McpToolDef {
             name: tool.name.clone(),
             description: tool.description.clone().unwrap_or_default(),
             input_schema: serde_json::from_str(tool.input_schema.get()).unwrap_or_default(),
+        }
+    }
+}
+
+impl McpToolResult {
+    /// Reads the answer to a call. The common answer, one block of plain text, keeps the buffer in which
+    /// it came, so that a large one is in memory once and not twice.
+    pub(crate) fn read(raw: RawJson) -> Result<Self, CallError> {
+        let Some(only) = OnlyText::find(raw.as_bytes()) else {
+            return Ok(Self::from(&parse(&raw)?));
+        };
+        let text = Vec::from(raw.into_bytes().slice(only.text));
+        match String::from_utf8(text) {
+            Ok(content) => Ok(Self { content, is_error: only.is_error }),
+            Err(fault) => Err(CallError::unexpected(Method::CallTool, fault.to_string())),
         }
     }
 }
@@ -96,6 +115,8 @@ mod tests {
         let text = result.to_string();
         let typed = ToolCallResult::parse(text.as_bytes()).unwrap();
         assert_eq!(McpToolResult::from(&typed), expected, "{result}");
+        let read = McpToolResult::read(RawJson::new(text)).unwrap();
+        assert_eq!(read, expected, "{result}");
     }
 
     #[test]

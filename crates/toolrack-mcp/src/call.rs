@@ -6,13 +6,17 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::content::Content;
 use crate::content::block::Plain;
+use crate::content::{Content, Extra};
 use crate::error::DecodeError;
 use crate::input::InputResponses;
 use crate::lenient::{decode, present};
+use crate::method::Method;
+use crate::only_text::OnlyText;
+use crate::request::Request;
 
 /// Uses a tool.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -22,7 +26,7 @@ pub struct CallToolParams<'a> {
     pub name: &'a str,
     /// The arguments, an object. Some servers want `{}` rather than nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub arguments: Option<&'a RawValue>,
+    pub arguments: Option<Arguments<'a>>,
     /// Our answers, when the server asked something before it would answer. Since 2026-07-28.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_responses: Option<&'a InputResponses>,
@@ -31,10 +35,47 @@ pub struct CallToolParams<'a> {
     pub request_state: Option<&'a str>,
 }
 
+/// Arguments in the form in which the caller has them.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(untagged)]
+pub enum Arguments<'a> {
+    /// JSON text, written as it is.
+    Raw(&'a RawValue),
+    /// A value, written straight into the message.
+    Value(&'a Value),
+}
+
 impl<'a> CallToolParams<'a> {
     /// The first request of a call.
-    pub fn new(name: &'a str, arguments: Option<&'a RawValue>) -> Self {
+    pub fn new(name: &'a str, arguments: Option<Arguments<'a>>) -> Self {
         Self { name, arguments, input_responses: None, request_state: None }
+    }
+}
+
+impl Request for CallToolParams<'_> {
+    const METHOD: Method = Method::CallTool;
+    type Answer = ToolCallResult<'static>;
+
+    /// The first request of a call is what this crate writes most often by far, so its names are not
+    /// searched for characters to escape one by one.
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        let is_first = self.input_responses.is_none() && self.request_state.is_none();
+        let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\\' | ..=0x1f);
+        if !is_first || !self.name.as_bytes().iter().all(is_plain) {
+            return serde_json::to_writer(out, self);
+        }
+        out.extend_from_slice(br#"{"name":""#);
+        out.extend_from_slice(self.name.as_bytes());
+        out.push(b'"');
+        if let Some(arguments) = self.arguments {
+            out.extend_from_slice(br#","arguments":"#);
+            match arguments {
+                Arguments::Raw(raw) => out.extend_from_slice(raw.get().as_bytes()),
+                Arguments::Value(value) => serde_json::to_writer(&mut *out, value)?,
+            }
+        }
+        out.push(b'}');
+        Ok(())
     }
 }
 
@@ -54,6 +95,13 @@ pub struct ToolCallResult<'a> {
 impl<'a> ToolCallResult<'a> {
     /// Reads the answer to a call.
     pub fn parse(raw: &'a [u8]) -> Result<Self, DecodeError> {
+        if let Some(only) = OnlyText::find(raw)
+            && let Some(Ok(text)) = raw.get(only.text).map(std::str::from_utf8)
+        {
+            let block = Content::Text { text: Cow::Borrowed(text), extra: Extra::default() };
+            let is_error = only.is_error;
+            return Ok(Self { content: vec![block], is_error, ..Self::default() });
+        }
         match decode::<Sound<'a>>(raw) {
             Ok(sound) => Ok(sound.finish()),
             Err(_unsound) => decode::<Members<'a>>(raw).map(Members::salvage),
@@ -163,6 +211,28 @@ mod tests {
         let content = serde_json::to_string(&read.content).unwrap();
         let structured = read.structured_content.as_deref().map(RawValue::get);
         assert_eq!((&*content, structured, read.is_error), expected, "{json}");
+    }
+
+    #[test]
+    fn a_call_is_written_as_it_would_be_serialized() {
+        let value = serde_json::json!({"a": ["b"]});
+        let raw = RawValue::from_string(r#"{ "a" : 1 }"#.to_owned()).unwrap();
+        let state = CallToolParams { request_state: Some("s"), ..CallToolParams::new("x", None) };
+        let named = |name| CallToolParams::new(name, Some(Arguments::Value(&value)));
+        let calls = [
+            CallToolParams::new("echo", None),
+            CallToolParams::new("echo", Some(Arguments::Raw(&raw))),
+            state,
+            named("echo"),
+            named("a\"b"),
+            named("a\nb"),
+            named("漢字"),
+        ];
+        for call in calls {
+            let mut out = Vec::new();
+            call.write(&mut out).unwrap();
+            assert_eq!(out, serde_json::to_vec(&call).unwrap(), "{call:?}");
+        }
     }
 
     #[test]

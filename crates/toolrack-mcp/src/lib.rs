@@ -30,6 +30,7 @@ mod log;
 mod meta;
 mod method;
 mod notification;
+mod only_text;
 mod page;
 mod ping;
 mod progress;
@@ -45,7 +46,7 @@ mod token;
 mod tool;
 
 pub use cache::{CacheHint, CacheScope};
-pub use call::{CallToolParams, ToolCallResult};
+pub use call::{Arguments, CallToolParams, ToolCallResult};
 pub use cancel::Cancelled;
 pub use capability::client::{
     ClientCapabilities, ClientCapabilitiesWire, ElicitationCapability, RootsCapability,
@@ -80,6 +81,7 @@ pub use log::{LogLevel, LogMessage, SetLevelParams};
 pub use meta::{MetaKey, RequestMeta, subscription_id};
 pub use method::{Method, MethodKind, Sender};
 pub use notification::{ListKind, ResourceUpdated, ServerNotification};
+pub use only_text::OnlyText;
 pub use page::{Listed, Page, Skipped};
 pub use ping::PingParams;
 pub use progress::Progress;

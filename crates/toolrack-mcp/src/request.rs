@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::call::{CallToolParams, ToolCallResult};
+use crate::call::ToolCallResult;
 use crate::cancel::Cancelled;
 use crate::completion::{CompleteParams, CompleteResult};
 use crate::discover::{DiscoverParams, DiscoverResult};
@@ -35,6 +35,14 @@ pub trait Request: Serialize {
     const METHOD: Method;
     /// What a complete answer holds.
     type Answer: Answer;
+
+    /// Appends the parameters as JSON, exactly as they would be serialized.
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error>
+    where
+        Self: Sized,
+    {
+        serde_json::to_writer(out, self)
+    }
 }
 
 /// Parameters of a notification, which know their method.
@@ -81,7 +89,6 @@ requests! {
     DiscoverParams, Discover => DiscoverResult;
     PingParams, Ping => EmptyResult;
     ListToolsParams<'_>, ListTools => Page<Tool>;
-    CallToolParams<'_>, CallTool => ToolCallResult<'static>;
     ListResourcesParams<'_>, ListResources => Page<Resource>;
     ListResourceTemplatesParams<'_>, ListResourceTemplates => Page<ResourceTemplate>;
     ReadResourceParams<'_>, ReadResource => ReadResourceResult<'static>;

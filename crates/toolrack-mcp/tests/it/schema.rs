@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolrack_mcp::{
-    CallToolParams, Cancelled, ClientCapabilities, CompleteParams, CompletionArgument,
+    Arguments, CallToolParams, Cancelled, ClientCapabilities, CompleteParams, CompletionArgument,
     CompletionContext, CompletionRef, Content, DiscoverParams, ElicitationAnswer,
     ElicitationCapability, Era, FieldValue, FormContent, GetPromptParams, Implementation,
     InitializeParams, Initialized, InputResponse, InputResponses, ListPromptsParams,
@@ -108,7 +108,12 @@ fn requests(revision: Revision) -> Outbox {
     }
     out.ask(CallToolParams::new("t", None));
     let arguments = Some(&*arguments);
-    out.ask(CallToolParams { name: "t", arguments, input_responses, request_state });
+    out.ask(CallToolParams {
+        name: "t",
+        arguments: arguments.map(Arguments::Raw),
+        input_responses,
+        request_state,
+    });
     out.ask(ReadResourceParams { uri: "a:", input_responses, request_state });
     out.ask(SubscribeParams { uri: "a:" });
     out.ask(UnsubscribeParams { uri: "a:" });
