@@ -25,8 +25,9 @@ struct Program {
     needed_by: &'static str,
 }
 
-const PROGRAMS: [Program; 2] = [
-    Program { name: "strace", package: "strace", needed_by: "tests that count system calls" },
+const PROGRAMS: [Program; 3] = [
+    Program { name: "npm", package: "npm", needed_by: "the servers from npm" },
+    Program { name: "python3", package: "python3-venv", needed_by: "the servers from PyPI" },
     Program { name: "ps", package: "procps", needed_by: "killing what outlives its time limit" },
 ];
 

@@ -34,6 +34,8 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments, printer: &Printer) -> Result<(), Failure> {
     match arguments.command {
         Command::Demo(options) => {
+            // What a crash left behind is ended before anything new is started.
+            toolrack_stdio::sweep();
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(interruptible(commands::demo::demo(&options, printer)))
         }

@@ -3,6 +3,7 @@
 //! The names are those of the founding documents. Everything a server says about a tool is in
 //! [`Tool`]; everything it answers is in the raw result.
 
+use bytes::Buf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolrack_mcp::{Method, OnlyText, Tool, ToolCallResult};
@@ -50,8 +51,11 @@ impl McpToolResult {
         let Some(only) = OnlyText::find(raw.as_bytes()) else {
             return Ok(Self::from(&parse(&raw)?));
         };
-        let text = Vec::from(raw.into_bytes().slice(only.text));
-        match String::from_utf8(text) {
+        // Cut in place: a second handle on the buffer would force a copy of it.
+        let mut text = raw.into_bytes();
+        text.truncate(only.text.end);
+        text.advance(only.text.start);
+        match String::from_utf8(Vec::from(text)) {
             Ok(content) => Ok(Self { content, is_error: only.is_error }),
             Err(fault) => Err(CallError::unexpected(Method::CallTool, fault.to_string())),
         }

@@ -23,6 +23,9 @@ static READY: AtomicBool = AtomicBool::new(false);
 
 /// Makes this program able to guard the servers it starts. To be called first thing in `main`.
 ///
+/// First thing means before a runtime is built: call it in a plain `fn main` and build the runtime behind it.
+/// With `#[tokio::main]` the runtime is already there, and a guardian has no use for its threads.
+///
 /// If the program was started to be a guardian, this does not return: it does a guardian's work and
 /// ends the process. Otherwise it returns at once, and servers started later are guarded by copies of
 /// this program.

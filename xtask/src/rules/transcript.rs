@@ -1,7 +1,7 @@
 //! Written dialogues that tests replay: each line has one of a few forms.
 //!
 //! `# why`, `> {…}` what we send, `< …` what the server sends (raw text too, for servers that send
-//! garbage), `= fact` and `! failure`, or nothing.
+//! garbage), `= fact`, `! action` of the one who plays the caller, or nothing.
 
 use serde_json::Value;
 

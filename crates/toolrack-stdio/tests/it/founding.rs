@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolrack_link::TransportError;
 use toolrack_rpc::{JsonRpcNotification, JsonRpcRequest};
-use toolrack_stdio::{Incoming, StdioTransport};
+use toolrack_stdio::{Incoming, McpServerDef, StdioTransport};
+use toolrack_testkit::skipped;
 
 use crate::support::{guarded, program, spawn};
 
@@ -32,6 +33,16 @@ while True:
     for req in reversed(pair):
         print(json.dumps({"jsonrpc": "2.0", "id": req["id"], "result": req["params"]}), flush=True)
 "#;
+
+/// The script as a server, or `None` where there is no Python to run it.
+fn python(test: &str, script: &str) -> Option<McpServerDef> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|dir| dir.join("python3").is_file()) {
+        skipped(test, "python3 is not installed");
+        return None;
+    }
+    Some(program("python3", &["-c", script]))
+}
 
 #[tokio::test]
 async fn spawns_echo_process() {
@@ -72,7 +83,8 @@ async fn spawn_with_working_directory() {
 
 #[tokio::test]
 async fn send_and_receive_roundtrip() {
-    let transport = spawn(&program("python3", &["-c", ECHO])).await;
+    let Some(server) = python("send_and_receive_roundtrip", ECHO) else { return };
+    let transport = spawn(&server).await;
     let result = transport.request("echo", Some(json!({"test": "value"})), 5000).await.unwrap();
     assert_eq!(result, json!({"test": "value"}));
     transport.shutdown().await.unwrap();
@@ -80,7 +92,8 @@ async fn send_and_receive_roundtrip() {
 
 #[tokio::test]
 async fn what_was_sent_by_hand_is_received_by_hand() {
-    let transport = spawn(&program("python3", &["-c", ECHO])).await;
+    let Some(server) = python("what_was_sent_by_hand_is_received_by_hand", ECHO) else { return };
+    let transport = spawn(&server).await;
     transport.send(&JsonRpcRequest::new(77, "echo", Some(json!([1])))).await.unwrap();
     let Incoming::Response(response) = transport.receive().await.unwrap() else { panic!() };
     assert_eq!(response.into_result(), Ok(json!([1])));
@@ -119,7 +132,8 @@ async fn an_error_answer_is_an_error_with_its_code() {
 /// The founding document would call this a mismatch; here every answer finds its own request.
 #[tokio::test]
 async fn answers_out_of_order_find_their_requests() {
-    let transport = spawn(&program("python3", &["-c", REVERSED])).await;
+    let Some(server) = python("answers_out_of_order_find_their_requests", REVERSED) else { return };
+    let transport = spawn(&server).await;
     let ask = |number: u64| transport.request("x", Some(json!(number)), 5000);
     let (first, second) = tokio::join!(ask(1), ask(2));
     assert_eq!((first.unwrap(), second.unwrap()), (json!(1), json!(2)));
@@ -128,7 +142,8 @@ async fn answers_out_of_order_find_their_requests() {
 
 #[tokio::test]
 async fn a_thousand_requests_at_once_are_answered() {
-    let transport = spawn(&program("python3", &["-c", ECHO])).await;
+    let Some(server) = python("a_thousand_requests_at_once_are_answered", ECHO) else { return };
+    let transport = spawn(&server).await;
     let asked = (0..1000).map(|number| transport.request("x", Some(json!(number)), 20_000));
     let answers: Vec<Value> =
         futures_util::future::join_all(asked).await.into_iter().map(Result::unwrap).collect();
