@@ -5,18 +5,22 @@
 //! a [`Wish`] and tells a [`Life`].
 
 mod group;
+#[cfg(target_os = "linux")]
 mod guarded;
 
 use std::io;
 use std::os::fd::OwnedFd;
+#[cfg(target_os = "linux")]
 use std::path::PathBuf;
 
-use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::watch;
 use toolrack_link::{Exit, SpawnFault, TransportError};
 
-use crate::definition::{Guardian, Ladder, StdioOptions};
+#[cfg(target_os = "linux")]
+use crate::definition::Guardian;
+use crate::definition::{Ladder, StdioOptions};
+#[cfg(target_os = "linux")]
 use crate::guard;
 use crate::launch::LaunchSpec;
 
@@ -45,6 +49,7 @@ pub(crate) enum Life {
 /// A server's processes, in our hands.
 #[derive(Debug)]
 pub(crate) enum Custody {
+    #[cfg(target_os = "linux")]
     Guarded(guarded::Guarded),
     Grouped(group::Grouped),
 }
@@ -65,16 +70,18 @@ impl Custody {
         mark: String,
     ) -> Result<(Self, Pipes), TransportError> {
         let (pipes, theirs) = open_pipes()?;
-        let custody = match guardian_program(&options.guardian) {
-            Some(program) => Custody::Guarded(guarded::start(&program, spec, theirs, mark).await?),
-            None => Custody::Grouped(group::start(spec, theirs)?),
-        };
-        Ok((custody, pipes))
+        #[cfg(target_os = "linux")]
+        if let Some(program) = guardian_program(&options.guardian) {
+            let guarded = guarded::start(&program, spec, theirs, mark).await?;
+            return Ok((Custody::Guarded(guarded), pipes));
+        }
+        Ok((Custody::Grouped(group::start(spec, theirs)?), pipes))
     }
 
     /// Keeps the server until nothing is left of it. Ends only then, or when abandoned.
     pub(crate) async fn keep(self, wishes: watch::Receiver<Wish>, tell: &(dyn Fn(Life) + Sync)) {
         match self {
+            #[cfg(target_os = "linux")]
             Custody::Guarded(guarded) => guarded.keep(wishes, tell).await,
             Custody::Grouped(grouped) => grouped.keep(wishes, tell).await,
         }
@@ -82,9 +89,9 @@ impl Custody {
 }
 
 /// Who can be the guardian, if anybody can.
+#[cfg(target_os = "linux")]
 fn guardian_program(guardian: &Guardian) -> Option<PathBuf> {
     match guardian {
-        _ if !cfg!(target_os = "linux") => None,
         Guardian::Nobody => None,
         Guardian::Program(program) => Some(program.clone()),
         // The link leads to our own file even if it has been replaced or deleted since we started.
@@ -93,15 +100,15 @@ fn guardian_program(guardian: &Guardian) -> Option<PathBuf> {
 }
 
 fn open_pipes() -> io::Result<(Pipes, [OwnedFd; 3])> {
-    let (their_input, input) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (output, their_output) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (errors, their_errors) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (their_input, input) = io::pipe()?;
+    let (output, their_output) = io::pipe()?;
+    let (errors, their_errors) = io::pipe()?;
     let pipes = Pipes {
-        input: Sender::from_owned_fd(input)?,
-        output: Receiver::from_owned_fd(output)?,
-        errors: Receiver::from_owned_fd(errors)?,
+        input: Sender::from_owned_fd(input.into())?,
+        output: Receiver::from_owned_fd(output.into())?,
+        errors: Receiver::from_owned_fd(errors.into())?,
     };
-    Ok((pipes, [their_input, their_output, their_errors]))
+    Ok((pipes, [their_input.into(), their_output.into(), their_errors.into()]))
 }
 
 /// The system's reason as one of ours.

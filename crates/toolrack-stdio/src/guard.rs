@@ -5,21 +5,19 @@
 //!
 //! **Invariant:** it ends only after every descendant of the server that can be reached has ended.
 
+#[cfg(target_os = "linux")]
 mod children;
 mod ladder;
+#[cfg(target_os = "linux")]
 mod watch;
+#[cfg(target_os = "linux")]
 mod wire;
 
-use std::ffi::OsStr;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 pub(crate) use ladder::{Climb, Event, Order};
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{ARGUMENT, is_ready};
+#[cfg(target_os = "linux")]
 pub(crate) use wire::{REPORT_BYTES, Report, encode_launch, encode_stop};
-
-/// The one argument that makes a program a guardian.
-pub(crate) const ARGUMENT: &str = "__guard";
-
-static READY: AtomicBool = AtomicBool::new(false);
 
 /// Makes this program able to guard the servers it starts. To be called first thing in `main`.
 ///
@@ -29,16 +27,36 @@ static READY: AtomicBool = AtomicBool::new(false);
 /// If the program was started to be a guardian, this does not return: it does a guardian's work and
 /// ends the process. Otherwise it returns at once, and servers started later are guarded by copies of
 /// this program.
+///
+/// Guardians need Linux. Elsewhere this does nothing, and servers are kept by their process group alone.
 pub fn init() {
-    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(ARGUMENT)) {
-        let code = watch::run();
-        #[expect(clippy::exit, reason = "the program around us must not begin its own work")]
-        std::process::exit(code);
-    }
-    READY.store(true, Ordering::Release);
+    #[cfg(target_os = "linux")]
+    linux::init();
 }
 
-/// Whether copies of this program can be guardians.
-pub(crate) fn is_ready() -> bool {
-    READY.load(Ordering::Acquire)
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::ffi::OsStr;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::watch;
+
+    /// The one argument that makes a program a guardian.
+    pub(crate) const ARGUMENT: &str = "__guard";
+
+    static READY: AtomicBool = AtomicBool::new(false);
+
+    pub(super) fn init() {
+        if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(ARGUMENT)) {
+            let code = watch::run();
+            #[expect(clippy::exit, reason = "the program around us must not begin its own work")]
+            std::process::exit(code);
+        }
+        READY.store(true, Ordering::Release);
+    }
+
+    /// Whether copies of this program can be guardians.
+    pub(crate) fn is_ready() -> bool {
+        READY.load(Ordering::Acquire)
+    }
 }

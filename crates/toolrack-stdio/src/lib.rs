@@ -23,6 +23,7 @@ mod program;
 mod splitter;
 mod stderr;
 mod sweep;
+#[cfg(target_os = "linux")]
 mod sys;
 mod transport;
 
