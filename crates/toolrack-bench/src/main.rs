@@ -1,3 +1,66 @@
 //! Side-by-side benchmarks of MCP clients.
+//!
+//! `stdio` runs every client in a process of its own, in interleaved rounds, against the server that is
+//! this same program; `client` is one such process, `serve` is that server.
 
-fn main() {}
+mod alloc;
+mod bench;
+mod child;
+mod cli;
+mod client;
+mod clock;
+mod gauge;
+mod machine;
+mod peers;
+mod print;
+mod process;
+mod report;
+mod result;
+mod scenario;
+mod server;
+mod sheet;
+mod stats;
+mod table;
+mod verdict;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command, StdioArgs};
+use crate::report::Answer;
+
+fn main() -> anyhow::Result<ExitCode> {
+    // Toolrack's guardians are copies of the program that embeds it.
+    toolrack_stdio::init();
+    match Cli::parse().command {
+        Command::Serve(args) => server::serve(args.tools).map(|()| ExitCode::SUCCESS),
+        Command::Client(args) => {
+            let answer = client::run(&args);
+            print::line(serde_json::to_string(&answer)?);
+            match answer {
+                Answer::Report(_) => Ok(ExitCode::SUCCESS),
+                Answer::Failure(_) => Ok(ExitCode::FAILURE),
+            }
+        }
+        Command::Stdio(args) => stdio(&args),
+    }
+}
+
+fn stdio(args: &StdioArgs) -> anyhow::Result<ExitCode> {
+    let results = bench::run(args)?;
+    let verdicts = verdict::verdicts(&results);
+    let mut sections = sheet::tables(&results);
+    sections.push(verdict::section(&verdicts));
+    let body = sections.join("\n");
+    print::line(&body);
+    if args.after.write {
+        machine::write_benchmarks(&body).context("BENCHMARKS.md cannot be written")?;
+    }
+    if args.after.no_gate || verdict::all_met(&verdicts) {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Ok(ExitCode::FAILURE)
+    }
+}

@@ -1,0 +1,144 @@
+//! The bench itself: who runs when, and what comes of it.
+
+use clap::ValueEnum as _;
+
+use crate::child::{self, Outcome};
+use crate::cli::{ClientArgs, StdioArgs, value_name};
+use crate::peers::ClientName;
+use crate::print;
+use crate::report::Report;
+use crate::result::{Entry, Results};
+use crate::scenario::{Cores, How, Scenario};
+
+const VALGRIND_IS_MISSING: &str = "valgrind is not installed";
+
+/// Runs everything that was asked for.
+pub(crate) fn run(args: &StdioArgs) -> anyhow::Result<Results> {
+    child::adopt_orphans()?;
+    let mut results = Results::default();
+    for scenario in chosen(&args.only) {
+        print::progress(format_args!("{}", value_name(&scenario)));
+        let entries = entries(args, scenario);
+        match scenario.how() {
+            How::Rounds => rounds(args, &entries, &mut results)?,
+            How::Difference if scenario == Scenario::Instructions && !valgrind_is_there() => {
+                results.skipped.push((scenario, VALGRIND_IS_MISSING));
+            }
+            How::Difference => differences(args, &entries, &mut results)?,
+        }
+    }
+    Ok(results)
+}
+
+fn valgrind_is_there() -> bool {
+    child::is_installed("valgrind")
+}
+
+/// Each round runs every entry once, and each starts with another one: what disturbs the machine for a
+/// while disturbs all alike.
+fn rounds(args: &StdioArgs, entries: &[Entry], results: &mut Results) -> anyhow::Result<()> {
+    for round in 0..args.rounds.unwrap_or(args.effort().size().rounds) {
+        for entry in rotated(entries, round) {
+            if results.is_open(entry) {
+                results.add(entry, child::run(&client_args(args, entry, 0))?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Counts do not vary as times do, so one pair of runs is enough.
+fn differences(args: &StdioArgs, entries: &[Entry], results: &mut Results) -> anyhow::Result<()> {
+    let (fewer, more) = args.effort().size().n_calls;
+    for entry in entries.iter().copied() {
+        let counted = |n_calls| {
+            let args = client_args(args, entry, n_calls);
+            match entry.scenario {
+                Scenario::Instructions => child::run_counting_instructions(&args),
+                _ => child::run(&args),
+            }
+        };
+        let outcome = match (counted(fewer)?, counted(more)?) {
+            (Outcome::Measured(short), Outcome::Measured(long)) => {
+                Outcome::Measured(per_call(&short, &long, more - fewer))
+            }
+            (Outcome::Measured(_), other) | (other, _) => other,
+        };
+        results.add(entry, outcome);
+    }
+    Ok(())
+}
+
+fn per_call(short: &Report, long: &Report, n_calls: u32) -> Report {
+    long.iter()
+        .filter_map(|(metric, long)| {
+            Some((*metric, (long - short.get(metric)?) / f64::from(n_calls)))
+        })
+        .collect()
+}
+
+fn chosen(only: &[Scenario]) -> Vec<Scenario> {
+    let all = Scenario::value_variants().iter().copied();
+    all.filter(|it| only.is_empty() || only.contains(it)).collect()
+}
+
+fn entries(args: &StdioArgs, scenario: Scenario) -> Vec<Entry> {
+    let clients = ClientName::value_variants().iter().copied();
+    let clients: Vec<ClientName> =
+        clients.filter(|it| args.clients.is_empty() || args.clients.contains(it)).collect();
+    let mut entries = Vec::new();
+    for setup in args.setups(scenario) {
+        let fitting = clients.iter().copied().filter(|client| scenario.fits(*client, setup));
+        entries.extend(fitting.map(|client| Entry { scenario, setup, client }));
+    }
+    entries
+}
+
+fn client_args(args: &StdioArgs, entry: Entry, calls: u32) -> ClientArgs {
+    ClientArgs {
+        client: entry.client,
+        scenario: entry.scenario,
+        rt: entry.setup.runtime,
+        pin: entry.setup.cores == Cores::One,
+        quick: args.quick,
+        calls,
+    }
+}
+
+fn rotated(entries: &[Entry], round: usize) -> impl Iterator<Item = Entry> {
+    let shift = round.checked_rem(entries.len()).unwrap_or(0);
+    let (late, early) = entries.split_at(shift);
+    early.iter().chain(late).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Metric;
+    use crate::scenario::CURRENT;
+
+    #[track_caller]
+    fn check(round: usize, expected: &[ClientName]) {
+        let clients = [ClientName::Rmcp, ClientName::Pmcp, ClientName::Tower];
+        let entries =
+            clients.map(|client| Entry { scenario: Scenario::Connect, setup: CURRENT, client });
+        let order: Vec<ClientName> = rotated(&entries, round).map(|it| it.client).collect();
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn every_round_starts_with_another_client() {
+        check(0, &[ClientName::Rmcp, ClientName::Pmcp, ClientName::Tower]);
+        check(1, &[ClientName::Pmcp, ClientName::Tower, ClientName::Rmcp]);
+        check(2, &[ClientName::Tower, ClientName::Rmcp, ClientName::Pmcp]);
+        check(3, &[ClientName::Rmcp, ClientName::Pmcp, ClientName::Tower]);
+        assert_eq!(rotated(&[], 2).count(), 0);
+    }
+
+    #[test]
+    fn a_call_costs_the_difference_of_two_runs() {
+        let short = Report::from([(Metric::Allocations, 500.0)]);
+        let long = Report::from([(Metric::Allocations, 900.0), (Metric::Instructions, 7.0)]);
+        assert_eq!(per_call(&short, &long, 100), Report::from([(Metric::Allocations, 4.0)]));
+    }
+}

@@ -1,0 +1,189 @@
+//! What is measured, in which surroundings, and how long.
+
+pub(crate) mod drive;
+pub(crate) mod measure;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::peers::{ClientName, Role};
+
+/// One thing to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Scenario {
+    /// One call of 100 B after another.
+    Sequential,
+    #[value(name = "in-flight-64")]
+    InFlight64,
+    #[value(name = "in-flight-1024")]
+    InFlight1024,
+    /// A fast call while four slow ones are in flight, and alone.
+    HeadOfLine,
+    /// A result of 1 MiB with JSON escapes.
+    #[value(name = "result-1-escaped")]
+    Result1Escaped,
+    #[value(name = "result-8")]
+    Result8,
+    #[value(name = "result-16")]
+    Result16,
+    #[value(name = "tools-5000")]
+    Tools5000,
+    /// Spawn, handshake and a list of ten tools, one at a time.
+    Connect,
+    IdleLines,
+    /// User-space instructions per call, counted by callgrind.
+    Instructions,
+    Allocations,
+}
+
+pub(crate) const MIB: usize = 1024 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Runtime {
+    Current,
+    Multi,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cores {
+    /// Client and server share one core, so that only work counts and not luck of the scheduler.
+    One,
+    All,
+}
+
+/// Where a client runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Setup {
+    pub(crate) runtime: Runtime,
+    pub(crate) cores: Cores,
+}
+
+pub(crate) const PINNED: Setup = Setup { runtime: Runtime::Current, cores: Cores::One };
+pub(crate) const CURRENT: Setup = Setup { runtime: Runtime::Current, cores: Cores::All };
+pub(crate) const MULTI: Setup = Setup { runtime: Runtime::Multi, cores: Cores::All };
+
+impl Scenario {
+    pub(crate) fn setups(self) -> &'static [Setup] {
+        match self {
+            Self::Sequential | Self::InFlight64 | Self::InFlight1024 => &[PINNED, MULTI, CURRENT],
+            // Across two cores a latency is mostly that of waking the other one, and jumps about.
+            Self::HeadOfLine => &[PINNED],
+            _ => &[CURRENT],
+        }
+    }
+
+    /// Whether this client can do it, in this setup.
+    pub(crate) fn fits(self, client: ClientName, setup: Setup) -> bool {
+        let is_about_lines = matches!(self, Self::Connect | Self::IdleLines);
+        match client {
+            ClientName::BareFresh => {
+                matches!(self, Self::Result1Escaped | Self::Result8 | Self::Result16)
+            }
+            ClientName::ToolrackGuarded => is_about_lines,
+            // Undecoded, a text is as long as it stands in JSON; and a list is decoded anyway.
+            ClientName::ToolrackRaw => {
+                !is_about_lines && !matches!(self, Self::Result1Escaped | Self::Tools5000)
+            }
+            _ if client.role() == Role::Limit && self == Self::HeadOfLine => false,
+            _ => client.has_runtime() || setup.runtime == Runtime::Current,
+        }
+    }
+
+    pub(crate) fn n_tools(self) -> usize {
+        match self {
+            Self::Tools5000 => 5_000,
+            _ => 10,
+        }
+    }
+
+    pub(crate) fn how(self) -> How {
+        match self {
+            Self::Instructions | Self::Allocations => How::Difference,
+            _ => How::Rounds,
+        }
+    }
+
+    /// A client that has not answered by then never will.
+    pub(crate) fn limit(self) -> Duration {
+        match self {
+            Self::Instructions => Duration::from_mins(2),
+            _ => Duration::from_secs(15),
+        }
+    }
+}
+
+/// How a scenario becomes numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Every client once per round; the median over the rounds counts.
+    Rounds,
+    /// Two run lengths; the difference is what the calls between them cost.
+    Difference,
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    Quick,
+    Full,
+}
+
+/// The sizes that an effort stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) rounds: usize,
+    /// How long calls are repeated in a scenario that counts calls.
+    pub(crate) window: Duration,
+    /// Repetitions of a large result or list.
+    pub(crate) n_operations: usize,
+    pub(crate) n_connects: usize,
+    pub(crate) n_lines: usize,
+    /// The two run lengths of a difference.
+    pub(crate) n_calls: (u32, u32),
+}
+
+impl Effort {
+    pub(crate) fn size(self) -> Size {
+        match self {
+            Self::Quick => Size {
+                rounds: 3,
+                window: Duration::from_millis(250),
+                n_operations: 5,
+                n_connects: 10,
+                n_lines: 50,
+                n_calls: (200, 700),
+            },
+            Self::Full => Size {
+                rounds: 5,
+                window: Duration::from_millis(700),
+                n_operations: 10,
+                n_connects: 30,
+                n_lines: 200,
+                n_calls: (500, 2_500),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(scenario: Scenario, setup: Setup, expected: &[ClientName]) {
+        let all = ClientName::value_variants().iter().copied();
+        let limits = all.filter(|it| it.role() == Role::Limit);
+        let fitting: Vec<ClientName> = limits.filter(|it| scenario.fits(*it, setup)).collect();
+        assert_eq!(fitting, expected, "{scenario:?} {setup:?}");
+    }
+
+    #[test]
+    fn limits_are_measured_where_they_mean_something() {
+        use ClientName::{BareBlock, BareFresh, BareTokio};
+        check(Scenario::Sequential, PINNED, &[BareTokio, BareBlock]);
+        check(Scenario::Sequential, MULTI, &[BareTokio]);
+        check(Scenario::Result8, CURRENT, &[BareTokio, BareBlock, BareFresh]);
+        check(Scenario::HeadOfLine, PINNED, &[]);
+    }
+}

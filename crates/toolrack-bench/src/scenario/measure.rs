@@ -1,0 +1,177 @@
+//! The measuring itself: repeats an operation, and says what it cost. Knows no client.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::report::{Metric, Report};
+use crate::stats::{median, quantile};
+use crate::{alloc, clock, gauge};
+
+/// Before anything is measured it is done this often, so that lazy things have happened.
+const WARM_UPS: usize = 100;
+
+pub(crate) async fn warm_up(
+    mut call: impl AsyncFnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for _ in 0..WARM_UPS {
+        call().await?;
+    }
+    Ok(())
+}
+
+/// Latencies in µs of one call after another, for at least one call and at most `window`.
+pub(crate) async fn latencies(
+    window: Duration,
+    mut call: impl AsyncFnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<f64>> {
+    let mut micros = Vec::new();
+    let started = clock::now();
+    let mut before = started;
+    loop {
+        call().await?;
+        let after = clock::now();
+        micros.push((after - before).as_secs_f64() * 1e6);
+        before = after;
+        if after - started >= window {
+            return Ok(micros);
+        }
+    }
+}
+
+pub(crate) async fn sequential(
+    window: Duration,
+    mut call: impl AsyncFnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Report> {
+    warm_up(&mut call).await?;
+    let spent = Spent::start();
+    let micros = latencies(window, call).await?;
+    let mut report = spent.per_call(micros.len());
+    report.insert(Metric::P50Micros, median(&micros).context("no call was made")?);
+    report.insert(Metric::P99Micros, quantile(&micros, 0.99).context("no call was made")?);
+    Ok(report)
+}
+
+/// Time of a large operation that is repeated.
+pub(crate) async fn operations(
+    n_operations: usize,
+    mut operation: impl AsyncFnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Report> {
+    let mut millis = Vec::new();
+    let mut cpu_millis = Vec::new();
+    for _ in 0..n_operations {
+        let spent = Spent::start();
+        operation().await?;
+        let (elapsed, cpu) = spent.so_far();
+        millis.push(elapsed.as_secs_f64() * 1e3);
+        cpu_millis.push(cpu.as_secs_f64() * 1e3);
+    }
+    Ok(Report::from([
+        (Metric::Millis, median(&millis).context("no operation was made")?),
+        (Metric::CpuMillis, median(&cpu_millis).context("no operation was made")?),
+    ]))
+}
+
+/// Memory from an idle moment on.
+pub(crate) struct Footprint {
+    idle: u64,
+}
+
+impl Footprint {
+    pub(crate) fn start() -> anyhow::Result<Self> {
+        gauge::reset_peak()?;
+        Ok(Self { idle: gauge::Memory::of_this_process()?.resident })
+    }
+
+    /// The report, with the highest that memory has been since.
+    pub(crate) fn added_to(&self, mut report: Report) -> anyhow::Result<Report> {
+        report.insert(Metric::PeakMegabytes, megabytes(gauge::peak_resident()?));
+        report.insert(Metric::OverIdleMegabytes, self.over_idle()?);
+        Ok(report)
+    }
+
+    pub(crate) fn over_idle(&self) -> anyhow::Result<f64> {
+        Ok(megabytes(gauge::peak_resident()?.saturating_sub(self.idle)))
+    }
+}
+
+/// What `n_calls` allocate. The caller subtracts two of these, and with them all that is not a call.
+pub(crate) async fn counted(
+    n_calls: u32,
+    mut call: impl AsyncFnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Report> {
+    warm_up(&mut call).await?;
+    let before = alloc::counted();
+    for _ in 0..n_calls {
+        call().await?;
+    }
+    let after = alloc::counted();
+    Ok(Report::from([
+        (Metric::Allocations, float(after.count - before.count)),
+        (Metric::AllocatedBytes, float(after.bytes - before.bytes)),
+    ]))
+}
+
+/// Times of connecting, of which each is given with the CPU time it took.
+pub(crate) fn connects(times: &[(Duration, Duration)]) -> anyhow::Result<Report> {
+    let millis: Vec<f64> = times.iter().map(|(elapsed, _)| elapsed.as_secs_f64() * 1e3).collect();
+    let cpu: Vec<f64> = times.iter().map(|(_, cpu)| cpu.as_secs_f64() * 1e3).collect();
+    Ok(Report::from([
+        (Metric::Millis, median(&millis).context("nothing connected")?),
+        (Metric::P99Millis, quantile(&millis, 0.99).context("nothing connected")?),
+        (Metric::CpuMillis, median(&cpu).context("nothing connected")?),
+    ]))
+}
+
+/// What `n_lines` more idle lines added to a process that had `before`.
+pub(crate) fn idle_lines(before: gauge::Memory, n_lines: usize) -> anyhow::Result<Report> {
+    let after = gauge::Memory::of_this_process()?;
+    let per_line = |after: u64, before: u64| float(after.saturating_sub(before)) / count(n_lines);
+    let mut report = Report::from([
+        (Metric::ResidentKibPerLine, per_line(after.resident, before.resident)),
+        (Metric::AnonymousKibPerLine, per_line(after.anonymous, before.anonymous)),
+    ]);
+    let go_betweens: Vec<f64> =
+        gauge::private_memory_of_go_betweens()?.into_iter().map(float).collect();
+    if let Some(private) = median(&go_betweens) {
+        report.insert(Metric::PrivateKibPerGoBetween, private);
+    }
+    Ok(report)
+}
+
+/// A stopwatch for time and CPU time.
+pub(crate) struct Spent {
+    started: std::time::Instant,
+    cpu: Duration,
+}
+
+impl Spent {
+    pub(crate) fn start() -> Self {
+        Self { started: clock::now(), cpu: gauge::cpu_time() }
+    }
+
+    pub(crate) fn so_far(&self) -> (Duration, Duration) {
+        (clock::now() - self.started, gauge::cpu_time().saturating_sub(self.cpu))
+    }
+
+    pub(crate) fn per_call(&self, n_calls: usize) -> Report {
+        let (elapsed, cpu) = self.so_far();
+        Report::from([
+            (Metric::CallsPerSecond, count(n_calls) / elapsed.as_secs_f64()),
+            (Metric::CpuMicrosPerCall, cpu.as_secs_f64() * 1e6 / count(n_calls)),
+        ])
+    }
+}
+
+fn megabytes(kib: u64) -> f64 {
+    float(kib) * 1024.0 / 1e6
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of this size are exact in an f64")]
+fn float(value: u64) -> f64 {
+    value as f64
+}
+
+fn count(value: usize) -> f64 {
+    float(value as u64)
+}

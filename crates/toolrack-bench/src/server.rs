@@ -1,0 +1,198 @@
+//! The server that every client is measured against: `toolrack-bench serve`.
+//!
+//! A legacy server (2025-11-25) on blocking pipes that spends as little CPU as it can: it answers all
+//! requests of one read with one write, so that what is measured is the client. It ends with its input.
+//!
+//! **Invariant:** only whole lines are written, each under the lock on the output.
+
+mod reply;
+mod scan;
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use memchr::memchr;
+
+use self::reply::Escapes;
+use self::scan::{Request, Shortcut, member, number, unquoted};
+use crate::clock;
+
+/// How long a call of `slow` takes.
+const SLOW: Duration = Duration::from_millis(400);
+
+/// One read takes at most what a pipe holds; a client that stops reading while it writes more than this
+/// and the two pipes hold is blocked, as it would be by any server that answers before it reads on.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Slow calls that may wait at once. When all are taken the server waits for the oldest.
+const SLOW_CALLS: usize = 1024;
+
+/// Serves until the input ends. `n_tools` is the length of its tool list.
+pub(crate) fn serve(n_tools: usize) -> anyhow::Result<()> {
+    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned().context("no input")?);
+    let output = File::from(io::stdout().as_fd().try_clone_to_owned().context("no output")?);
+    let mut server = Server::new(output, n_tools);
+
+    let mut buffer = vec![0; READ_BYTES];
+    let mut filled = 0;
+    loop {
+        let Some(free) = buffer.get_mut(filled..) else { return Ok(()) };
+        let read = input.read(free)?;
+        if read == 0 {
+            return Ok(());
+        }
+        filled += read;
+        let mut rest = buffer.get(..filled).unwrap_or_default();
+        while let Some(newline) = memchr(b'\n', rest) {
+            let (line, after) = rest.split_at(newline);
+            server.answer(line)?;
+            rest = after.get(1..).unwrap_or_default();
+        }
+        server.flush()?;
+        let unread = rest.len();
+        buffer.copy_within(filled - unread..filled, 0);
+        filled = unread;
+        if filled == buffer.len() {
+            buffer.resize(2 * filled, 0);
+        }
+    }
+}
+
+struct Server {
+    output: Arc<Mutex<File>>,
+    out: Vec<u8>,
+    shortcut: Shortcut,
+    n_tools: usize,
+    /// Made by the first `tools/list`, so that starting is quick.
+    tool_list: Option<Vec<u8>>,
+    /// The last large result and what it was asked for; a client asks for the same one again.
+    big: Option<((usize, Escapes), Vec<u8>)>,
+    /// The timer's queue, from the first slow call on.
+    slow: Option<SyncSender<SlowCall>>,
+}
+
+struct SlowCall {
+    due: Instant,
+    line: Vec<u8>,
+}
+
+impl Server {
+    fn new(output: File, n_tools: usize) -> Self {
+        Self {
+            output: Arc::new(Mutex::new(output)),
+            out: Vec::with_capacity(READ_BYTES),
+            shortcut: Shortcut::new(),
+            n_tools,
+            tool_list: None,
+            big: None,
+            slow: None,
+        }
+    }
+
+    fn answer(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        if let Some(id) = self.shortcut.id_of_echo(line) {
+            reply::echo(&mut self.out, id);
+            return Ok(());
+        }
+        let Request { id: Some(id), method, params } = Request::of(line) else {
+            return Ok(());
+        };
+        match method {
+            b"tools/call" => self.call(id, params)?,
+            b"tools/list" => self.list(id)?,
+            b"initialize" => reply::whole_result(&mut self.out, id, reply::INITIALIZED),
+            b"ping" => reply::whole_result(&mut self.out, id, b"{}"),
+            _ => reply::method_not_found(&mut self.out, id),
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, id: &[u8], params: &[u8]) -> anyhow::Result<()> {
+        match member(params, b"name").map(unquoted) {
+            Some(b"big") => self.big(id, member(params, b"arguments").unwrap_or_default())?,
+            Some(b"slow") => self.slow(id)?,
+            _ => reply::echo(&mut self.out, id),
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, id: &[u8]) -> io::Result<()> {
+        let list = self.tool_list.take().unwrap_or_else(|| reply::tool_list(self.n_tools));
+        self.answer_with(id, &list)?;
+        self.tool_list = Some(list);
+        Ok(())
+    }
+
+    fn big(&mut self, id: &[u8], arguments: &[u8]) -> io::Result<()> {
+        let text_bytes = member(arguments, b"n").map_or(0, number);
+        let escapes = match member(arguments, b"escapes") {
+            Some(b"true") => Escapes::With,
+            _ => Escapes::Without,
+        };
+        let asked = (text_bytes, escapes);
+        let (_, result) = self
+            .big
+            .take()
+            .filter(|(made, _)| *made == asked)
+            .unwrap_or_else(|| (asked, reply::big(text_bytes, escapes)));
+        self.answer_with(id, &result)?;
+        self.big = Some((asked, result));
+        Ok(())
+    }
+
+    /// A large result is written from where it is; copying it first would be time of the server.
+    fn answer_with(&mut self, id: &[u8], result: &[u8]) -> io::Result<()> {
+        if result.len() < READ_BYTES {
+            reply::whole_result(&mut self.out, id, result);
+            return Ok(());
+        }
+        reply::result_opening(&mut self.out, id);
+        self.write_through(&[result, reply::RESULT_CLOSING])
+    }
+
+    /// Queues the answer with the timer, so that the calls behind it are not held up.
+    fn slow(&mut self, id: &[u8]) -> anyhow::Result<()> {
+        let mut line = Vec::new();
+        reply::echo(&mut line, id);
+        let output = Arc::clone(&self.output);
+        let queue = self.slow.get_or_insert_with(|| {
+            let (queue, calls) = mpsc::sync_channel(SLOW_CALLS);
+            thread::spawn(move || answer_when_due(&calls, &output));
+            queue
+        });
+        queue.send(SlowCall { due: clock::now() + SLOW, line }).context("the timer ended")
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.out.is_empty() {
+            self.write_through(&[])?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is pending and then `pieces`, as one uninterrupted piece.
+    fn write_through(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.write_all(&self.out)?;
+        self.out.clear();
+        pieces.iter().try_for_each(|piece| output.write_all(piece))
+    }
+}
+
+/// All slow calls take equally long, so the order of arrival is the order of answering.
+fn answer_when_due(calls: &Receiver<SlowCall>, output: &Mutex<File>) {
+    for call in calls {
+        thread::sleep(call.due.saturating_duration_since(clock::now()));
+        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+        // A client that is gone has closed the pipe; the main loop sees it too, and ends.
+        if output.write_all(&call.line).is_err() {
+            return;
+        }
+    }
+}

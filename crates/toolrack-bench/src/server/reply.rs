@@ -1,0 +1,144 @@
+//! What the bench server answers: bytes made once, into which an id is put.
+
+/// Text of every small result: 100 bytes.
+const ECHO: &str = concat!(
+    "The quick brown fox jumps over the lazy dog, ",
+    "and the patient client reads every byte of it, twice...",
+);
+
+/// Text is repeated in units of this many decoded bytes.
+const UNIT_BYTES: usize = 64;
+const PLAIN_UNIT: &str = "Sphinx of black quartz, judge my vow; pack five dozen big jugs. ";
+/// Two of the escapes that real results are full of, in as many decoded bytes as the plain unit.
+const ESCAPED_UNIT: &str = r#"Sphinx of \"black quartz\", judge my vow: pack five dozen jugs.\n  "#;
+
+/// Whether a large text must be unescaped by who reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Escapes {
+    Without,
+    With,
+}
+
+/// A result whose text has `text_bytes` once decoded.
+pub(crate) fn big(text_bytes: usize, escapes: Escapes) -> Vec<u8> {
+    let unit = match escapes {
+        Escapes::Without => PLAIN_UNIT,
+        Escapes::With => ESCAPED_UNIT,
+    };
+    let mut result = Vec::from(TEXT_OPENING);
+    result.extend(unit.as_bytes().repeat(text_bytes / UNIT_BYTES));
+    result.extend(b".".repeat(text_bytes % UNIT_BYTES));
+    result.extend_from_slice(TEXT_CLOSING);
+    result
+}
+
+pub(crate) fn echo(out: &mut Vec<u8>, id: &[u8]) {
+    result_opening(out, id);
+    out.extend_from_slice(TEXT_OPENING);
+    out.extend_from_slice(ECHO.as_bytes());
+    out.extend_from_slice(TEXT_CLOSING);
+    out.extend_from_slice(RESULT_CLOSING);
+}
+
+const TEXT_OPENING: &[u8] = br#"{"content":[{"type":"text","text":""#;
+const TEXT_CLOSING: &[u8] = br#""}],"isError":false}"#;
+
+pub(crate) fn result_opening(out: &mut Vec<u8>, id: &[u8]) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id);
+    out.extend_from_slice(br#","result":"#);
+}
+
+pub(crate) const RESULT_CLOSING: &[u8] = b"}\n";
+
+pub(crate) fn whole_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
+    result_opening(out, id);
+    out.extend_from_slice(result);
+    out.extend_from_slice(RESULT_CLOSING);
+}
+
+// Spec 2025-11-25, lifecycle §Initialization: version, capabilities and name of the server.
+pub(crate) const INITIALIZED: &[u8] = br#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"toolrack-bench","version":"1.0.0"}}"#;
+
+pub(crate) fn method_not_found(out: &mut Vec<u8>, id: &[u8]) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id);
+    out.extend_from_slice(br#","error":{"code":-32601,"message":"Method not found"}}"#);
+    out.push(b'\n');
+}
+
+/// A `tools/list` result of `n_tools`, each of the size that servers with real schemas have.
+pub(crate) fn tool_list(n_tools: usize) -> Vec<u8> {
+    let mut list = br#"{"tools":["#.to_vec();
+    for n in 0..n_tools {
+        if n > 0 {
+            list.push(b',');
+        }
+        list.extend_from_slice(tool(n).to_string().as_bytes());
+    }
+    list.extend_from_slice(b"]}");
+    list
+}
+
+fn tool(n: usize) -> serde_json::Value {
+    serde_json::json!({
+        "name": format!("repository_search_{n:05}"),
+        "title": format!("Search repository {n}"),
+        "description": "Searches the files of a repository for a pattern and returns the matching lines \
+            with their paths and line numbers. Binary files are skipped. Results come in the order of the \
+            paths, at most `limit` of them; ask again with `cursor` for the rest. Patterns are regular \
+            expressions unless `literal` is set.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "pattern": { "type": "string", "minLength": 1, "description": "What to look for: a regular expression, or plain text with `literal`" },
+                "paths": { "type": "array", "items": { "type": "string" }, "description": "Only files under these directories, relative to the root of the repository" },
+                "literal": { "type": "boolean", "default": false, "description": "Take the pattern as plain text" },
+                "case": { "type": "string", "enum": ["smart", "sensitive", "insensitive"], "default": "smart", "description": "How upper and lower case compare" },
+                "limit": { "type": "integer", "minimum": 1, "maximum": 1000, "default": 100, "description": "The most matches to return" },
+                "context": { "type": "integer", "minimum": 0, "maximum": 20, "default": 0, "description": "How many lines to return before and after each match" },
+                "cursor": { "type": "string", "description": "Where the last answer ended" }
+            },
+            "required": ["pattern"],
+            "additionalProperties": false
+        },
+        "annotations": { "readOnlyHint": true, "destructiveHint": false, "idempotentHint": true, "openWorldHint": false }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn decoded_text(escapes: Escapes, text_bytes: usize) -> usize {
+        let value: Value = serde_json::from_slice(&big(text_bytes, escapes)).unwrap();
+        value["content"][0]["text"].as_str().unwrap().len()
+    }
+
+    #[test]
+    fn large_texts_decode_to_the_size_asked_for() {
+        assert_eq!(decoded_text(Escapes::Without, 1_000), 1_000);
+        assert_eq!(decoded_text(Escapes::Without, 1 << 20), 1 << 20);
+        assert_eq!(decoded_text(Escapes::With, (1 << 20) + 7), (1 << 20) + 7);
+    }
+
+    #[test]
+    fn echo_is_one_line_with_a_hundred_bytes_of_text() {
+        let mut line = Vec::new();
+        echo(&mut line, br#""a-1""#);
+        let value: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(value["id"], "a-1");
+        assert_eq!(value["result"]["content"][0]["text"].as_str().map(str::len), Some(100));
+        assert_eq!(memchr::memchr_iter(b'\n', &line).count(), 1);
+    }
+
+    #[test]
+    fn five_thousand_tools_are_about_seven_megabytes() {
+        let list = tool_list(5_000);
+        let value: Value = serde_json::from_slice(&list).unwrap();
+        assert_eq!(value["tools"].as_array().map(Vec::len), Some(5_000));
+        assert!((6_900_000..7_300_000).contains(&list.len()), "{}", list.len());
+    }
+}

@@ -1,0 +1,105 @@
+//! The bench as a program: its server in a dialogue, every client in a short run, and the tables.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+const CLIENTS: [&str; 9] = [
+    "bare-tokio",
+    "bare-block",
+    "toolrack",
+    "toolrack-raw",
+    "toolrack-guarded",
+    "rmcp",
+    "pmcp",
+    "turbomcp",
+    "tower",
+];
+
+#[expect(clippy::disallowed_methods, reason = "the program under test is run as a user runs it")]
+fn bench(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolrack-bench"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+}
+
+/// What the server answers to these lines before its input ends.
+fn dialogue(requests: &[Value]) -> anyhow::Result<Vec<Value>> {
+    let mut server = bench(&["serve", "--tools", "2"]).stdin(Stdio::piped()).spawn()?;
+    let mut input = server.stdin.take().context("no stdin")?;
+    for request in requests {
+        writeln!(input, "{request}")?;
+    }
+    drop(input);
+    let output = server.wait_with_output()?;
+    ensure!(output.status.success(), "the server failed");
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| Ok(serde_json::from_slice(line)?)).collect()
+}
+
+#[test]
+fn the_server_is_a_legacy_server_that_ends_with_its_input() {
+    let answers = dialogue(&[
+        json!({"jsonrpc": "2.0", "id": 0, "method": "server/discover"}),
+        json!({"jsonrpc": "2.0", "id": "a", "method": "initialize", "params": {}}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "ping"}),
+    ])
+    .unwrap();
+    let expected = [
+        json!({"jsonrpc": "2.0", "id": 0, "error": {"code": -32601, "message": "Method not found"}}),
+        json!({"jsonrpc": "2.0", "id": "a", "result": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "toolrack-bench", "version": "1.0.0"},
+        }}),
+        json!({"jsonrpc": "2.0", "id": 2, "result": {}}),
+    ];
+    assert_eq!(answers, expected);
+}
+
+#[test]
+fn the_server_answers_calls_with_as_much_text_as_was_asked_for() {
+    let call = |id: u32, name: &str, arguments: Value| {
+        let params = json!({"name": name, "arguments": arguments});
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+    };
+    let answers = dialogue(&[
+        call(1, "echo", json!({"text": "hello"})),
+        call(2, "big", json!({"n": 100_000})),
+        call(3, "big", json!({"n": 100_001, "escapes": true})),
+    ])
+    .unwrap();
+    let texts: Vec<(u64, usize)> = answers
+        .iter()
+        .map(|it| {
+            let text = it["result"]["content"][0]["text"].as_str().unwrap();
+            (it["id"].as_u64().unwrap(), text.len())
+        })
+        .collect();
+    assert_eq!(texts, [(1, 100), (2, 100_000), (3, 100_001)]);
+}
+
+#[test]
+fn every_client_gets_through_a_short_run() {
+    for client in CLIENTS {
+        let args = ["client", "--client", client, "--scenario", "allocations", "--calls", "20"];
+        let output = bench(&args).output().unwrap();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(answer["report"]["allocations"].is_f64(), "{client}: {answer}");
+    }
+}
+
+#[test]
+fn what_was_asked_for_is_measured_and_shown() {
+    let args =
+        ["stdio", "--quick", "--only", "allocations", "--clients", "bare-block", "--no-gate"];
+    let output = bench(&args).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    assert!(text.starts_with("## Heap allocations per sequential call\n"), "{text}");
+    assert!(text.contains("| limit: blocking pipe |"), "{text}");
+    assert!(text.contains("| allocations per call, raw result "), "{text}");
+}
