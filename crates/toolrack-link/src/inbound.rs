@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use tokio::time::Instant;
 use toolrack_rpc::{
-    Due, Frame, FrameError, JsonRpcError, Pending, RawJson, RequestId, Ticket, elements, lost_id,
+    Due, Frame, FrameError, JsonRpcError, Lost, Pending, RawJson, RequestId, Ticket, elements,
 };
 
 use crate::ending::Ending;
@@ -102,7 +102,12 @@ impl Inbound {
     /// bytes are known.
     pub fn oversize(&self, head: &[u8], tail: &[u8], limit_bytes: usize) -> Heard {
         self.tally.oversize();
-        let Some(id) = lost_id(head, tail).or_else(|| self.pending.only()) else {
+        let id = match Lost::identify(head, tail) {
+            Lost::Answer(id) => Some(id),
+            Lost::Unknown => self.pending.only(),
+            Lost::Unasked => None,
+        };
+        let Some(id) = id else {
             tracing::warn!(limit_bytes, "a message over the size limit was thrown away");
             return Heard::Other;
         };

@@ -104,12 +104,30 @@ pub fn elements(line: &[u8]) -> Option<Vec<&[u8]>> {
     Some(elements.into_iter().map(bytes_of).collect())
 }
 
-/// The id of an answer of which only the first and the last bytes were kept.
-///
-/// A message beyond the size limit is thrown away while it streams in; this finds out whose it was,
-/// so that one caller gets an error at once instead of waiting for its deadline.
-pub fn lost_id(head: &[u8], tail: &[u8]) -> Option<u64> {
-    id_in_front(head).or_else(|| id_at_end(tail))
+/// What a message was of which only the first and the last bytes were kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// The answer to this request.
+    Answer(u64),
+    /// A request or a notification of the peer.
+    Unasked,
+    /// It cannot be told.
+    Unknown,
+}
+
+impl Lost {
+    /// A message beyond the size limit is thrown away while it streams in; this finds out whose it was,
+    /// so that one caller gets an error at once instead of waiting for its deadline.
+    pub fn identify(head: &[u8], tail: &[u8]) -> Self {
+        // A quote inside a string has a backslash before it, so this is a member, if perhaps not the
+        // envelope's own; an answer with such a member in front is told by its id first.
+        let is_unasked = || memchr::memmem::find(head, br#""method":"#).is_some();
+        match id_in_front(head).or_else(|| id_at_end(tail)) {
+            Some(id) => Lost::Answer(id),
+            None if is_unasked() => Lost::Unasked,
+            None => Lost::Unknown,
+        }
+    }
 }
 
 const ID_KEY: &[u8] = br#""id":"#;

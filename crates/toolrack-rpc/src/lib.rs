@@ -15,7 +15,7 @@ mod raw;
 mod scan;
 mod write;
 
-pub use frame::{Frame, FrameError, elements, lost_id};
+pub use frame::{Frame, FrameError, Lost, elements};
 pub use id::RequestId;
 pub use message::{JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse};
 pub use pending::{Due, Pending, Ticket};

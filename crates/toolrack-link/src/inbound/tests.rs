@@ -133,8 +133,10 @@ fn an_oversize_answer_fails_the_call_it_belongs_to() {
         polled,
         std::task::Poll::Ready(Ok(Err(TransportError::Oversize { limit_bytes: 10 })))
     ));
+    let note = br#"{"method":"notifications/message","params":"#;
+    assert_eq!(inbound.oversize(note, b"xx", 10), Heard::Other, "that was nobody's answer");
     assert_eq!(inbound.oversize(b"xxxx", b"xx", 10), Heard::Answer, "only one is left waiting");
-    assert_eq!(inbound.tally().diagnosis().oversize, 2);
+    assert_eq!(inbound.tally().diagnosis().oversize, 3);
 }
 
 #[test]

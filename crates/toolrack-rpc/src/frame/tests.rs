@@ -112,17 +112,24 @@ fn a_batch_is_taken_apart() {
 }
 
 #[track_caller]
-fn lost(head: &str, tail: &str, expected: Option<u64>) {
-    assert_eq!(lost_id(head.as_bytes(), tail.as_bytes()), expected, "{head} … {tail}");
+fn lost(head: &str, tail: &str, expected: Lost) {
+    assert_eq!(Lost::identify(head.as_bytes(), tail.as_bytes()), expected, "{head} … {tail}");
 }
 
 #[test]
-fn the_id_of_a_discarded_answer_is_found_at_either_end() {
-    lost(r#"{"jsonrpc":"2.0","id":41,"result":{"content":"aaa"#, "aaa\"}}", Some(41));
-    lost(r#"{"jsonrpc": "2.0", "id": 41, "result": {"aaa"#, "aaa\"}}", Some(41));
-    lost(r#"{"result":{"id":9,"x":"aaa"#, r#"aaa"},"jsonrpc":"2.0","id":41}"#, Some(41));
-    lost(r#"{"result":{"id":9,"x":"aaa"#, r#"aaa"}}"#, None);
-    lost("aaaaaaaaa", "aaaaaaaaa", None);
+fn a_discarded_message_is_known_by_its_ends() {
+    let ours = Lost::Answer(41);
+    lost(r#"{"jsonrpc":"2.0","id":41,"result":{"content":"aaa"#, "aaa\"}}", ours);
+    lost(r#"{"jsonrpc": "2.0", "id": 41, "result": {"aaa"#, "aaa\"}}", ours);
+    lost(r#"{"result":{"id":9,"x":"aaa"#, r#"aaa"},"jsonrpc":"2.0","id":41}"#, ours);
+    lost(r#"{"result":{"id":9,"x":"aaa"#, r#"aaa"}}"#, Lost::Unknown);
+    lost(r#"{"result":{"x":"\"method\":"#, r#"aaa"}}"#, Lost::Unknown);
+    lost(
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"aaa"#,
+        "a\"}}",
+        Lost::Unasked,
+    );
+    lost("aaaaaaaaa", "aaaaaaaaa", Lost::Unknown);
 }
 
 proptest! {
@@ -130,7 +137,7 @@ proptest! {
     fn no_bytes_panic(line in proptest::collection::vec(any::<u8>(), 0..200)) {
         let parsed = Frame::parse(&line);
         prop_assert!(parsed.is_ok() || parsed.is_err());
-        prop_assert!(lost_id(&line, &line).is_none_or(|id| id < u64::MAX));
+        prop_assert!(Lost::identify(&line, &line) != Lost::Answer(u64::MAX));
     }
 
     #[test]
