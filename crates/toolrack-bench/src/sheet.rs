@@ -157,7 +157,7 @@ fn title(scenario: Scenario, cores: Cores) -> String {
         Scenario::Result16 => "One result of 16 MiB without escapes",
         Scenario::Tools5000 => "A list of 5,000 tools (7.1 MB of JSON)",
         Scenario::Connect => "Connect: spawn, handshake and a list of 10 tools, one at a time",
-        Scenario::IdleLines => "Idle lines: memory of the client process",
+        Scenario::IdleLines => "Idle lines to servers of one tool: memory of the client process",
         Scenario::Instructions => "User-space instructions per sequential call",
         Scenario::Allocations => "Heap allocations per sequential call",
     };

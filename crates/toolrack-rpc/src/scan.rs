@@ -48,9 +48,19 @@ fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// Sends members that stand behind `result` (such as `"error":null`) to the full parser.
+/// Sends members that stand behind `result` to the full parser: they end in another bracket than it
+/// begins with (`"error":null`), or they are an error beside the result, which must not pass for one.
 fn looks_like_one_value(text: &[u8]) -> bool {
-    matches!((text.first(), text.last()), (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']')))
+    let ends = (text.first(), text.last());
+    matches!(ends, (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']'))) && !may_hold_error(text)
+}
+
+/// An error object is short, so only the end is searched, however long the result is. A result that holds
+/// such a member itself is merely read the long way.
+fn may_hold_error(text: &[u8]) -> bool {
+    const SEARCHED_BYTES: usize = 4096;
+    let end = text.get(text.len().saturating_sub(SEARCHED_BYTES)..).unwrap_or(text);
+    memchr::memmem::find(end, br#","error":"#).is_some()
 }
 
 #[cfg(test)]
@@ -80,6 +90,8 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":1234567890123456,"result":{}}"#, None);
         check(r#"{"jsonrpc":"2.0","id":7,"result":null}"#, None);
         check(r#"{"jsonrpc":"2.0","id":7,"result":{},"error":null}"#, None);
+        check(r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1}}"#, None);
+        check(r#"{"result":{},"error":{"code":1},"jsonrpc":"2.0","id":7}"#, None);
         check(r#"{ "jsonrpc":"2.0","id":7,"result":{}}"#, None);
         check(r#"{"result":{},"id":7,"jsonrpc":"2.0"}"#, None);
         check(r#"{"result":{}}"#, None);

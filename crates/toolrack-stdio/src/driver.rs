@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
-use tokio::time::{Sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tokio_util::io::poll_read_buf;
 use toolrack_link::{Ending, Exit, Heard, Inbound, ServerExit};
 
@@ -28,9 +28,9 @@ const READ_BYTES: usize = 64 << 10;
 /// What is read at most after the server has ended: no more than a pipe can have held.
 const LAST_WORDS_BYTES: usize = 1 << 20;
 
-/// How long the reason may take to follow its effect: a closed pipe is seen a moment before the news
-/// that the process has ended.
-const REASON_LIMIT: Duration = Duration::from_millis(50);
+/// How long the reason may take, in all, to follow its effect: a closed pipe is seen a moment before the
+/// news that the process has ended, and its last words a moment after. Callers wait meanwhile.
+const REASON_LIMIT: Duration = Duration::from_millis(80);
 
 /// How many lines of the error output go with the news of the end.
 const STDERR_LINES: usize = 20;
@@ -109,14 +109,15 @@ impl Driver {
     /// Runs until the server cannot be read any more, and ends the line with the reason.
     pub(crate) async fn run(mut self) {
         let mut stop = poll_fn(|context| self.poll(context)).await;
+        let until = Instant::now() + REASON_LIMIT;
         if matches!(stop, Stop::InputClosed) {
             // Whoever closes its input is about to end; its last answers still count.
             let last_words = poll_fn(|context| self.poll_output(context));
-            if let Ok(reason) = timeout(REASON_LIMIT, last_words).await {
+            if let Ok(reason) = timeout_at(until, last_words).await {
                 stop = reason;
             }
         }
-        let ending = self.explain(stop).await;
+        let ending = self.explain(stop, until).await;
         tracing::debug!(%ending, "line ended");
         self.shared.hang_up(&ending);
     }
@@ -237,20 +238,20 @@ impl Driver {
     }
 
     /// Finds the reason behind what was seen. The end of the process is the better one, if it comes.
-    async fn explain(&self, stop: Stop) -> Ending {
-        let exit = timeout(REASON_LIMIT, self.shared.exit());
+    async fn explain(&self, stop: Stop, until: Instant) -> Ending {
+        let exit = timeout_at(until, self.shared.exit());
         match (exit.await, stop) {
-            (Ok(exit), _) => self.exited(exit).await,
+            (Ok(exit), _) => self.exited(exit, until).await,
             (Err(_), Stop::OutputClosed) => Ending::OutputClosed,
             (Err(_), Stop::InputClosed) => Ending::InputClosed,
-            (Err(_), Stop::Exited) => self.exited(Exit::Unknown).await,
+            (Err(_), Stop::Exited) => self.exited(Exit::Unknown, until).await,
             (Err(_), Stop::Failed(error)) => Ending::Failed(Arc::new(error)),
         }
     }
 
-    async fn exited(&self, exit: Exit) -> Ending {
+    async fn exited(&self, exit: Exit, until: Instant) -> Ending {
         // What it said last is worth a moment, unless somebody else holds the pipe open.
-        drop(timeout(REASON_LIMIT, self.shared.stderr_closed.cancelled()).await);
+        drop(timeout_at(until, self.shared.stderr_closed.cancelled()).await);
         Ending::Exited(ServerExit { exit, stderr: self.shared.stderr.tail(STDERR_LINES) })
     }
 }

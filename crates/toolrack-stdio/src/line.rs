@@ -122,8 +122,10 @@ impl StdioLine {
         let mut farewell = Farewell { shared, id, abandon: request.abandon };
         if let Err(error) = shared.post(Some(id), &write, Instant::from_std(due.at)).await {
             farewell.abandon = Abandon::Quietly;
+            // Why the line ended says more than that its input is closed.
+            let ended = shared.inbound.ending().map(|ending| ending.to_error());
             let timed_out = || TransportError::timed_out(due.at - due.started);
-            return Err(LineError::not_sent(error.unwrap_or_else(timed_out)));
+            return Err(LineError::not_sent(ended.or(error).unwrap_or_else(timed_out)));
         }
         match (&mut ticket).await {
             // The driver's clock has settled it.

@@ -77,17 +77,22 @@ pub(crate) fn owner(mark: &str) -> Option<Owner> {
     (launch.parse::<u64>().is_ok() && part().is_none()).then_some(owner)
 }
 
-/// When a process started, in ticks since the boot. `None` if there is no such process.
+/// When a process started, in ticks since the boot. `None` if there is no such process, or only what is
+/// left of one until its parent has taken note.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_start_time(&stat)
 }
 
-/// The 22nd field. The second one is a name that may hold anything, blanks and brackets included, so
-/// counting starts behind its last bracket.
+/// The 22nd field, for a process whose state, the third, is not that of a dead one. The second field is a
+/// name that may hold anything, blanks and brackets included, so counting starts behind its last bracket.
 fn parse_start_time(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    let mut fields = rest.split_ascii_whitespace();
+    match fields.next()? {
+        "Z" | "X" | "x" => None,
+        _alive => fields.nth(18)?.parse().ok(),
+    }
 }
 
 #[cfg(test)]
@@ -126,5 +131,6 @@ mod tests {
         let stat = "77 (a) b) (c) S 1 77 77 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
         assert_eq!(parse_start_time(stat), Some(4242));
         assert_eq!(parse_start_time("nonsense"), None);
+        assert_eq!(parse_start_time(&stat.replace(") S", ") Z")), None, "only a zombie");
     }
 }

@@ -141,10 +141,10 @@ impl Outbox {
     pub(crate) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<Flushed> {
         loop {
             let mut state = self.state();
+            let Pipe::Open(pipe) = &state.pipe else { return Poll::Ready(Flushed::Broken) };
             if !state.stuck {
                 return Poll::Ready(Flushed::All);
             }
-            let Pipe::Open(pipe) = &state.pipe else { return Poll::Ready(Flushed::Broken) };
             // An error shows again, with its reason, in the write below.
             let _readiness: io::Result<()> = ready!(pipe.poll_write_ready(context));
             // Unlike a plain write, this one makes the pipe's readiness known when it is full.

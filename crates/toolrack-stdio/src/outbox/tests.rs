@@ -85,6 +85,7 @@ async fn a_server_that_is_gone_takes_nothing() {
     drop(server);
     assert_eq!(outbox.post(Some(1), &text("one")).unwrap(), Posted::CallDriver);
     assert!(outbox.withdraw(1), "it never left");
+    assert_eq!(poll_fn(|context| outbox.poll_flush(context)).await, Flushed::Broken);
     let refused = outbox.post(Some(2), &text("two"));
     assert!(matches!(refused, Err(Refusal::Failed(TransportError::StdinNotAvailable))));
     outbox.close();

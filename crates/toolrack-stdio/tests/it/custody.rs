@@ -124,12 +124,13 @@ async fn a_killed_guardian_does_not_leave_its_server_behind() {
         .into_iter()
         .find(|pid| is_guardian_of(*pid, &marker))
         .unwrap();
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(guardian.cast_signed()).unwrap(),
-        rustix::process::Signal::KILL,
-    )
-    .unwrap();
-    let failure = call(&line, "echo", json!({"text": "x"}), 10_000).await.unwrap_err();
+    let guardian = rustix::process::Pid::from_raw(guardian.cast_signed()).unwrap();
+    let kill = async {
+        rustix::process::kill_process(guardian, rustix::process::Signal::KILL).unwrap();
+    };
+    let slow = call(&line, "sleep", json!({"ms": 20_000}), 30_000);
+    let (outcome, ()) = tokio::join!(slow, kill);
+    let failure = outcome.unwrap_err();
     assert!(matches!(failure.error, TransportError::ProcessExited(_)), "{failure:?}");
     line.close().await;
     marker.assert_nobody_left(Duration::from_secs(1));
