@@ -59,7 +59,7 @@ const COMMANDS: [Row; 6] = [
     Row {
         name: "reliability",
         arguments: "[ARGS]",
-        line: "build and run the fault scenarios, release profile",
+        line: "build and run the reliability gates, release profile",
     },
     Row { name: "help", arguments: "", line: "this list" },
 ];
@@ -181,7 +181,7 @@ mod tests {
         check("test late_answer", Ok(test(Install::First, Some("late_answer"))));
         check("test late_answer --no-install", Ok(test(Install::Never, Some("late_answer"))));
         check("bench --fast x", Ok(Command::Bench(vec!["--fast".into(), "x".into()])));
-        check("reliability 10m", Ok(Command::Reliability(vec!["10m".into()])));
+        check("reliability --quick", Ok(Command::Reliability(vec!["--quick".into()])));
     }
 
     #[test]

@@ -21,9 +21,10 @@ pub(crate) fn bench(root: &Path, words: Vec<String>) -> Result<ExitCode> {
 }
 
 pub(crate) fn reliability(root: &Path, words: Vec<String>) -> Result<ExitCode> {
+    // The gates start the scripted server, which is looked for beside them.
     let packages =
-        ["-p", "toolrack-testkit", "-p", "toolrack-stdio", "-p", "toolrack-cli", "--bins"];
-    run(root, &packages, "reliability", words)
+        ["-p", "toolrack-reliability", "-p", "toolrack-testkit", "-p", "toolrack-stdio", "--bins"];
+    run(root, &packages, "toolrack-reliability", words)
 }
 
 fn run(root: &Path, packages: &[&str], program: &str, words: Vec<String>) -> Result<ExitCode> {

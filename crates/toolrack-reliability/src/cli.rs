@@ -1,0 +1,141 @@
+//! The command line: what a person types, and the roles in which this program starts itself.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::flood::Flood;
+use crate::gate::{Effort, Gate};
+
+/// Kills, breaks and floods, and counts what was promised
+#[derive(Debug, PartialEq, Parser)]
+#[command(name = "toolrack-reliability", args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) role: Option<Role>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct RunArgs {
+    /// A few minutes, for every commit (this is the default)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Up to an hour, for a release
+    #[arg(long)]
+    full: bool,
+    /// Only these gates
+    #[arg(long = "gate", value_delimiter = ',', ignore_case = true)]
+    gates: Vec<Gate>,
+    /// Only this seed, instead of the fixed ones and a new one
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Where the results are written [default: reliability.json in the target directory]
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// What this program is when it was started by itself.
+#[derive(Debug, PartialEq, Subcommand)]
+pub(crate) enum Role {
+    /// Put one promise to the test
+    #[command(hide = true)]
+    Gate(GateArgs),
+    /// Be killed
+    #[command(hide = true)]
+    Victim(VictimArgs),
+    /// Be flooded, and measure our own memory
+    #[command(hide = true)]
+    Measure(MeasureArgs),
+}
+
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct GateArgs {
+    pub(crate) gate: Gate,
+    #[arg(long)]
+    pub(crate) effort: Effort,
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub(crate) seeds: Vec<u64>,
+}
+
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct VictimArgs {
+    #[arg(long)]
+    pub(crate) marker: String,
+    /// End what a predecessor left behind, first of all
+    #[arg(long)]
+    pub(crate) sweep: bool,
+}
+
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct MeasureArgs {
+    pub(crate) flood: Flood,
+    #[arg(long)]
+    pub(crate) effort: Effort,
+    #[arg(long)]
+    pub(crate) marker: String,
+}
+
+impl RunArgs {
+    pub(crate) fn effort(&self) -> Effort {
+        if self.full { Effort::Full } else { Effort::Quick }
+    }
+
+    /// The gates that were asked for, in their own order; all of them if none was.
+    pub(crate) fn gates(&self) -> Vec<Gate> {
+        let asked = |gate: &Gate| self.gates.is_empty() || self.gates.contains(gate);
+        Gate::ALL.into_iter().filter(asked).collect()
+    }
+}
+
+impl GateArgs {
+    /// The arguments that make these again, for the process that runs the gate.
+    pub(crate) fn to_args(&self) -> Vec<String> {
+        let seeds: Vec<String> = self.seeds.iter().map(ToString::to_string).collect();
+        let effort = self.effort.of("quick", "full");
+        let words =
+            ["gate", &self.gate.to_string(), "--effort", effort, "--seeds", &seeds.join(",")];
+        words.map(str::to_owned).to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("toolrack-reliability").chain(line.split_whitespace()))
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: (Effort, &[Gate], Option<u64>, Option<&str>)) {
+        let RunArgs { seed, json, .. } = &parse(line).unwrap().run;
+        let run = parse(line).unwrap().run;
+        let json = json.as_ref().and_then(|it| it.to_str());
+        assert_eq!((run.effort(), &*run.gates(), *seed, json), expected, "{line}");
+    }
+
+    #[test]
+    fn a_run_is_read() {
+        check("", (Effort::Quick, &Gate::ALL, None, None));
+        check("--quick", (Effort::Quick, &Gate::ALL, None, None));
+        check("--full --seed 7", (Effort::Full, &Gate::ALL, Some(7), None));
+        check("--gate G03,G01", (Effort::Quick, &[Gate::G01, Gate::G03], None, None));
+        check("--gate g05 --json a.json", (Effort::Quick, &[Gate::G05], None, Some("a.json")));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for line in ["--quick --full", "--gate G99", "--seed x", "--full victim --marker m"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_gate_gets_the_arguments_it_was_meant_to_get() {
+        let args = || GateArgs { gate: Gate::G04, effort: Effort::Full, seeds: vec![1, 99] };
+        let parsed = parse(&args().to_args().join(" ")).unwrap();
+        assert_eq!(parsed.role, Some(Role::Gate(args())));
+    }
+}

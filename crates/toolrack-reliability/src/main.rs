@@ -1,0 +1,79 @@
+//! The reliability gates: processes are killed, servers misbehave, and what was promised is counted.
+//!
+//! One process runs each gate and is thrown away afterwards, so that no gate can hide behind another's
+//! descriptors, threads or memory. It is this same program, as is everything that gets killed.
+
+mod census;
+mod cli;
+mod clock;
+mod deadline;
+mod death;
+mod findings;
+mod flood;
+mod gate;
+mod ledger;
+mod memory;
+mod nursery;
+mod orphan;
+mod outcome;
+mod peer;
+mod plan;
+mod print;
+mod process;
+mod random;
+mod report;
+mod stats;
+mod suite;
+mod victim;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+
+use crate::cli::{Cli, GateArgs, Role};
+use crate::findings::Findings;
+use crate::gate::Gate;
+use crate::random::Seeds;
+use crate::victim::Sweep;
+
+fn main() -> anyhow::Result<ExitCode> {
+    // Every server started from here on is guarded by a copy of this program.
+    toolrack_stdio::init();
+    let Cli { role, run } = Cli::parse();
+    match role {
+        None => suite::run(&run),
+        Some(Role::Gate(args)) => {
+            print::line(serde_json::to_string(&open(args)?)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Role::Victim(args)) => {
+            victim::run(&args.marker, if args.sweep { Sweep::First } else { Sweep::Never })
+        }
+        Some(Role::Measure(args)) => {
+            let measured = flood::run(args.flood, args.effort, &args.marker)?;
+            print::line(serde_json::to_string(&measured)?);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn open(args: GateArgs) -> anyhow::Result<Findings> {
+    let GateArgs { gate, effort, seeds } = args;
+    let seeds = Seeds::of(seeds).context("no seeds")?;
+    match gate {
+        Gate::G01 => Ok(orphan::run(effort, &seeds)),
+        Gate::G02 => in_runtime(death::run(effort, &seeds)),
+        Gate::G03 => in_runtime(outcome::run(effort, &seeds)),
+        Gate::G04 => in_runtime(deadline::run(effort, &seeds)),
+        Gate::G05 => memory::run(effort, &seeds),
+    }
+}
+
+fn in_runtime(gate: impl Future<Output = anyhow::Result<Findings>>) -> anyhow::Result<Findings> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?
+        .block_on(gate)
+}

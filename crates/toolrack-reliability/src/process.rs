@@ -1,0 +1,147 @@
+//! Starting this program again and listening to it, and ending processes without ever hitting somebody else's.
+//!
+//! **Invariant:** a signal goes through a handle that was opened while the process was known to be the
+//! right one, so an id that is used again is never hit.
+
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use toolrack_testkit::{Marker, Process};
+
+use crate::clock::now;
+
+/// How long a process may take to die of `SIGKILL`.
+const KILL_LIMIT: Duration = Duration::from_secs(2);
+
+/// How often a process is looked at that is waited for.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How long the rest of what a process printed may take to come after its end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What a process printed, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) printed: String,
+    pub(crate) ending: String,
+}
+
+/// A process that can be signaled and watched.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) pid: u32,
+    descriptor: OwnedFd,
+}
+
+impl Handle {
+    /// A handle on whoever has this id now. Nothing if nobody has.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        let descriptor = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+        Some(Self { pid, descriptor })
+    }
+
+    /// Sends a signal. One who is gone needs none.
+    pub(crate) fn signal(&self, signal: Signal) {
+        pidfd_send_signal(&self.descriptor, signal).unwrap_or_default();
+    }
+
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Waits for the end of the process. Returns `false` if it did not come in time.
+    pub(crate) fn ends_within(&self, limit: Duration) -> bool {
+        let mut source = [PollFd::new(&self.descriptor, PollFlags::IN)];
+        let limit = Timespec::try_from(limit).ok();
+        matches!(poll(&mut source, limit.as_ref()), Ok(1..))
+    }
+}
+
+/// This very program, to be started in another role.
+pub(crate) fn ourselves() -> io::Result<Command> {
+    let program = std::env::current_exe()?;
+    #[expect(clippy::disallowed_methods, reason = "a gate kills programs, and starts them for it")]
+    Ok(Command::new(program))
+}
+
+/// Runs a process to its end, or kills it when the time is over.
+pub(crate) fn listen(command: &mut Command, limit: Duration) -> io::Result<Said> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let pipe = child.stdout.take();
+    // The channel holds the one message there is, so the thread never waits.
+    let (tell, printed) = sync_channel(1);
+    thread::spawn(move || {
+        let mut text = String::new();
+        // What does not come as text is worth as much as nothing, and so is a late listener.
+        pipe.map(|mut pipe| pipe.read_to_string(&mut text)).transpose().unwrap_or_default();
+        tell.send(text).unwrap_or_default();
+    });
+    let deadline = now() + limit;
+    let ending = loop {
+        if let Some(status) = child.try_wait()? {
+            break status.to_string();
+        }
+        if now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            break format!("did not end in {limit:?} and was killed");
+        }
+        thread::sleep(POLL);
+    };
+    let printed = printed.recv_timeout(LAST_WORDS).unwrap_or_default();
+    Ok(Said { printed, ending })
+}
+
+/// The scripted server, which is built beside this program.
+pub(crate) fn scripted_server() -> io::Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name("scripted-server");
+    if path.is_file() {
+        return Ok(path);
+    }
+    let message = format!("{} is not built; run `cargo xtask reliability`", path.display());
+    Err(io::Error::new(io::ErrorKind::NotFound, message))
+}
+
+/// Ends everybody who carries the marker, and says who it was.
+pub(crate) fn end_marked(marker: &Marker) -> Vec<Process> {
+    let deadline = now() + KILL_LIMIT;
+    let mut ended: Vec<Process> = Vec::new();
+    loop {
+        let handles: Vec<Handle> =
+            marker.survivors().iter().filter_map(|it| Handle::of(it.pid)).collect();
+        // Seen again with a handle open, it is certainly the one the handle is for.
+        let left = marker.survivors();
+        for handle in handles.iter().filter(|it| left.iter().any(|seen| seen.pid == it.pid)) {
+            handle.kill();
+            handle.ends_within(deadline.saturating_duration_since(now()));
+        }
+        if left.is_empty() || now() > deadline {
+            return ended;
+        }
+        ended.extend(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_runs_has_a_handle_and_does_not_end() {
+        let own = Handle::of(std::process::id()).unwrap();
+        assert!(!own.ends_within(Duration::ZERO));
+    }
+
+    #[test]
+    fn nobody_is_ended_for_a_marker_that_nobody_carries() {
+        assert_eq!(end_marked(&Marker::new()), Vec::new());
+    }
+}

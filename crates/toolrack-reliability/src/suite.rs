@@ -1,0 +1,172 @@
+//! A run: one process for each gate, its findings read, its leftovers ended, everything reported.
+//!
+//! **Invariant:** no wait here is without end, and no process of a gate outlives it.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::census::{self, Census};
+use crate::cli::{GateArgs, RunArgs};
+use crate::clock::now;
+use crate::findings::Findings;
+use crate::gate::{Effort, Gate};
+use crate::process::{self, Handle, Said, listen};
+use crate::random::Seeds;
+use crate::report::{Conditions, GateReport, Report};
+use crate::{nursery, print};
+
+/// How often what is left of a gate is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How long guardians of a gate that has ended may take: their ladder, and a busy machine.
+const AFTERMATH: Duration = Duration::from_secs(8);
+
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    process::scripted_server()?;
+    nursery::adopt_orphans().context("orphans of the gates cannot be adopted")?;
+    let (effort, seeds) = (args.effort(), Seeds::choose(args.seed));
+    let mut report = Report {
+        effort,
+        commit: commit(),
+        n_cores: thread::available_parallelism().map_or(1, Into::into),
+        gates: Vec::new(),
+    };
+    for gate in args.gates() {
+        let gate = open(gate, effort, &seeds)?;
+        gate.lines().iter().for_each(print::line);
+        report.gates.push(gate);
+    }
+    let path = args.json.clone().map_or_else(beside_the_program, Ok)?;
+    write(&path, &report).with_context(|| format!("{} cannot be written", path.display()))?;
+    print::line(format!("results: {}", path.display()));
+    Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport> {
+    print::talk(format!("{gate}: {}", gate.promise()));
+    let started = now();
+    let args = GateArgs { gate, effort, seeds: seeds.all().to_vec() };
+    let mut child = process::ourselves()?;
+    let mut findings = read(listen(child.args(args.to_args()), effort.limit())?);
+    let left = end_descendants();
+    if !left.is_empty() {
+        findings.fail(first(seeds), format!("left behind and ended: {}", left.join(" | ")));
+    }
+    // A seed that was made up for a failure without one would lead nowhere.
+    for failure in findings.failures.iter_mut().filter(|it| !seeds.all().contains(&it.seed)) {
+        failure.seed = first(seeds);
+    }
+    let (took, load) = (started.elapsed(), census::load());
+    let conditions = Conditions { effort, seeds: seeds.all().to_vec(), took, load };
+    Ok(GateReport::new(gate, conditions, findings))
+}
+
+fn first(seeds: &Seeds) -> u64 {
+    seeds.all().first().copied().unwrap_or_default()
+}
+
+fn read(said: Said) -> Findings {
+    match serde_json::from_str(said.printed.trim()) {
+        Ok(findings) => findings,
+        Err(_) => broken(format!("gave no findings: {}", said.ending)),
+    }
+}
+
+fn broken(what: String) -> Findings {
+    let mut findings = Findings::default();
+    findings.fail(0, what);
+    findings
+}
+
+/// Waits for what a gate left running; what does not end by itself is killed, and described.
+fn end_descendants() -> Vec<String> {
+    let deadline = now() + AFTERMATH;
+    let mut ended = Vec::new();
+    loop {
+        nursery::take_note();
+        let left = Census::take().descendants(std::process::id());
+        if left.is_empty() || now() > deadline + AFTERMATH {
+            return ended;
+        }
+        if now() > deadline {
+            for resident in left {
+                // It was seen below us after the handle was opened only if it lives on.
+                let handle = Handle::of(resident.pid).filter(|_| resident.lives());
+                let Some(handle) = handle else { continue };
+                ended.push(format!("{} {}", resident.pid, command_line(resident.pid)));
+                handle.kill();
+            }
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn command_line(pid: u32) -> String {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&words).replace('\0', " ").trim_end().to_owned()
+}
+
+/// `target/reliability.json` for `target/release/toolrack-reliability`.
+fn beside_the_program() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let target = program.parent().and_then(Path::parent);
+    Ok(target.context("this program lies in no target directory")?.join("reliability.json"))
+}
+
+fn write(path: &Path, report: &Report) -> anyhow::Result<()> {
+    let mut text = serde_json::to_vec_pretty(report)?;
+    text.push(b'\n');
+    Ok(File::create(path)?.write_all(&text)?)
+}
+
+/// The commit that is checked out here, if this is run in a clone.
+fn commit() -> Option<String> {
+    let git = Path::new(".git");
+    let head = fs::read_to_string(git.join("HEAD")).ok()?;
+    let Some(branch) = head.trim().strip_prefix("ref: ") else {
+        return Some(head.trim().to_owned());
+    };
+    let loose = fs::read_to_string(git.join(branch)).ok();
+    let packed =
+        || fs::read_to_string(git.join("packed-refs")).ok().and_then(|it| packed_ref(&it, branch));
+    loose.map(|it| it.trim().to_owned()).or_else(packed)
+}
+
+fn packed_ref(packed: &str, branch: &str) -> Option<String> {
+    let lines = packed.lines().filter_map(|line| line.split_once(' '));
+    lines.into_iter().find_map(|(commit, name)| (name == branch).then(|| commit.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(printed: &str, expected: &Findings) {
+        let said = Said { printed: printed.to_owned(), ending: "signal: 9".to_owned() };
+        assert_eq!(read(said), *expected);
+    }
+
+    #[test]
+    fn findings_are_read_and_silence_is_a_failure() {
+        let mut findings = Findings::default();
+        findings.count("cycles", 3);
+        check(&format!("{}\n", serde_json::to_string(&findings).unwrap()), &findings);
+        let silence = broken("gave no findings: signal: 9".to_owned());
+        check("", &silence);
+        check("thread panicked", &silence);
+    }
+
+    #[test]
+    fn a_packed_branch_is_found() {
+        let packed = "# pack-refs with: peeled\nabc refs/heads/other\ndef refs/heads/main\n";
+        assert_eq!(packed_ref(packed, "refs/heads/main").as_deref(), Some("def"));
+        assert_eq!(packed_ref(packed, "refs/heads/gone"), None);
+    }
+}
