@@ -5,6 +5,10 @@
 //! parser. The payload is not checked here: text that only looks like one value fails to decode in
 //! the task of the caller it was meant for, and nobody else is touched.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
 const ID_FIRST: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 const THEN_RESULT: &[u8] = br#","result":"#;
 const RESULT_FIRST: &[u8] = br#"{"result":"#;
@@ -59,8 +63,9 @@ fn looks_like_one_value(text: &[u8]) -> bool {
 /// such a member itself is merely read the long way.
 fn may_hold_error(text: &[u8]) -> bool {
     const SEARCHED_BYTES: usize = 4096;
+    static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#","error":"#));
     let end = text.get(text.len().saturating_sub(SEARCHED_BYTES)..).unwrap_or(text);
-    memchr::memmem::find(end, br#","error":"#).is_some()
+    ERROR.find(end).is_some()
 }
 
 #[cfg(test)]
