@@ -31,7 +31,8 @@ fn profile_dir(executable: &Path) -> Option<&Path> {
 fn build_command(name: &str, dir: &Path) -> String {
     let package = match name {
         "toolrack" => "toolrack-cli",
-        "scripted-server" | "demo-server" | "reliability" => "toolrack-testkit",
+        "toolrack-guard" => "toolrack-stdio",
+        "scripted-server" | "demo-server" => "toolrack-testkit",
         other => other,
     };
     let profile = match dir.file_name().and_then(|it| it.to_str()) {
