@@ -41,9 +41,12 @@ pub(crate) fn all_pids() -> Vec<u32> {
 pub(crate) struct Status {
     pub(crate) state: char,
     pub(crate) parent: u32,
+    /// Zero when the group belongs to a process outside of this process namespace, as the session may.
+    pub(crate) group: u32,
+    pub(crate) session: u32,
 }
 
-/// State and parent, or nothing when the process has gone meanwhile.
+/// What the kernel tells of a process, or nothing when it has gone meanwhile.
 pub(crate) fn status(pid: u32) -> Option<Status> {
     parse_stat(&std::fs::read_to_string(of(pid).join("stat")).ok()?)
 }
@@ -56,8 +59,8 @@ pub(crate) fn of(pid: u32) -> PathBuf {
 fn parse_stat(stat: &str) -> Option<Status> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    let parent = fields.next()?.parse().ok()?;
-    Some(Status { state, parent })
+    let mut number = || fields.next()?.parse().ok();
+    Some(Status { state, parent: number()?, group: number()?, session: number()? })
 }
 
 fn kib_line(text: &str, name: &str) -> io::Result<u64> {
@@ -74,12 +77,12 @@ mod tests {
 
     #[test]
     fn the_fields_of_stat_survive_odd_program_names() {
-        let check = |stat: &str, expected: Option<(char, u32)>| {
-            let parsed = parse_stat(stat).map(|it| (it.state, it.parent));
+        let check = |stat: &str, expected: Option<(char, u32, u32, u32)>| {
+            let parsed = parse_stat(stat).map(|it| (it.state, it.parent, it.group, it.session));
             assert_eq!(parsed, expected, "{stat}");
         };
-        check("12 (sh) S 1 12 12 0", Some(('S', 1)));
-        check("12 (a) R (b)) Z 77 12", Some(('Z', 77)));
+        check("12 (sh) S 1 11 10 0", Some(('S', 1, 11, 10)));
+        check("12 (a) R (b)) Z 77 0 0", Some(('Z', 77, 0, 0)));
         check("12", None);
     }
 

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, getpgrp, getpid, getppid, getsid};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::server::{Server, Ticket};
 use crate::code;
+use crate::probe;
 use crate::revision::{Era, Revision};
 use crate::wire::{self, Answer, Params, Refusal, quoted};
 
@@ -279,13 +279,17 @@ fn descriptors() -> Answer {
     Answer::text(&Value::Object(open).to_string())
 }
 
+/// Told by `/proc`: the system calls have no word for a group outside of our process namespace.
 fn processes() -> Answer {
-    let raw = |pid: Option<Pid>| pid.map(|it| it.as_raw_nonzero().get());
+    let own = std::process::id();
+    let Some(status) = probe::status(own) else {
+        return Answer::tool_failure("there is no /proc here");
+    };
     let facts = json!({
-        "pid": raw(Some(getpid())),
-        "parent": raw(getppid()),
-        "group": raw(Some(getpgrp())),
-        "session": raw(getsid(None).ok()),
+        "pid": own,
+        "parent": status.parent,
+        "group": status.group,
+        "session": status.session,
     });
     Answer::text(&facts.to_string())
 }
