@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use toolrack_rpc::JsonRpcError;
 
+use crate::credentials::AuthError;
 use crate::ending::ServerExit;
 
 /// Why a line could not do what was asked. The names are those of the founding documents; there is no
@@ -49,6 +50,29 @@ pub enum TransportError {
         /// What is waiting.
         buffered_bytes: usize,
     },
+    /// Nobody answers at the server's address.
+    #[error("no connection to {address}")]
+    Unreachable {
+        /// Where, without anything secret.
+        address: String,
+        /// What the system said.
+        #[source]
+        error: io::Error,
+    },
+    /// An HTTP server answered with something else than an answer.
+    #[error("the server answered with HTTP status {code}{}", shown(.text))]
+    Status {
+        /// The status code.
+        code: u16,
+        /// The beginning of what it said, cleaned for people to see.
+        text: String,
+    },
+    /// The server does not let us in.
+    #[error("{0}")]
+    Unauthorized(#[from] AuthError),
+    /// The server has forgotten the session, and no new one could be begun.
+    #[error("the server has ended the session")]
+    SessionLost,
     /// The server's process is gone.
     #[error("{0}")]
     ProcessExited(ServerExit),
@@ -141,6 +165,11 @@ impl LineError {
     pub fn answered(error: impl Into<TransportError>) -> Self {
         Self { error: error.into(), delivery: Delivery::Answered }
     }
+}
+
+/// A text behind a colon, or nothing.
+fn shown(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
 impl From<LineError> for TransportError {

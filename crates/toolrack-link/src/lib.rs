@@ -7,6 +7,8 @@
 
 #![warn(missing_docs)]
 
+mod backoff;
+mod credentials;
 mod ending;
 mod error;
 mod inbound;
@@ -16,10 +18,12 @@ mod patience;
 mod plain;
 mod tally;
 
+pub use backoff::Backoff;
+pub use credentials::{AtHand, AuthError, Authorization, Credentials, Rebuff};
 pub use ending::{Ending, Exit, ServerExit};
 pub use error::{Delivery, LineError, SpawnFault, TransportError};
 pub use inbound::{Heard, Inbound};
-pub use line::{Abandon, BoxFuture, CANCELLED, Cancelled, Inbox, Line, Outgoing};
+pub use line::{Abandon, BoxFuture, CANCELLED, Cancelled, Dialect, Inbox, Line, Medium, Outgoing};
 pub use memory::{MemoryLine, MemoryPeer, pair};
 pub use patience::{Patience, answer_within};
 pub use plain::plain_text;

@@ -46,6 +46,15 @@ pub trait Line: Send + Sync + fmt::Debug {
     /// patience. Returns `false` if nobody waits for it.
     fn touch(&self, id: u64) -> bool;
 
+    /// Says in which dialect the next messages are written. Lines that carry messages in something else
+    /// need to know; the others do not care.
+    fn speak(&self, _dialect: Dialect) {}
+
+    /// How messages travel, which decides what silence means.
+    fn medium(&self) -> Medium {
+        Medium::Stream
+    }
+
     /// What has been seen on this line so far, for people.
     fn diagnosis(&self) -> Diagnosis;
 
@@ -55,6 +64,27 @@ pub trait Line: Send + Sync + fmt::Debug {
     /// # Cancel safety
     /// Once called, the line ends even if the future is dropped.
     fn close(&self) -> BoxFuture<'_, Ending>;
+}
+
+/// How messages travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// All on one stream to one process, which may be deaf to a question it does not know.
+    Stream,
+    /// Each request in an exchange of its own, as in HTTP: a server that is silent is out of order, and
+    /// an exchange that is given up needs no message to say so where the dialect is stateless.
+    Exchange,
+}
+
+/// What the next messages are written for. The version is that of the protocol, as it is spelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Every request stands for itself and names its version.
+    Stateless(&'static str),
+    /// The request that begins a session comes next.
+    Greeting,
+    /// A session was agreed in this version.
+    Session(&'static str),
 }
 
 /// A request on its way out.
@@ -120,6 +150,12 @@ pub trait Inbox: Send + Sync {
     /// memory of the last ones.
     fn stderr(&self, line: &str) {
         tracing::trace!(line, "server wrote to stderr");
+    }
+
+    /// The server has forgotten us, and the line has begun a new session with it. What the old session
+    /// knew is gone, such as subscriptions. Lines that end with their session never say this.
+    fn renewed(&self) {
+        tracing::debug!("a new session was begun");
     }
 
     /// The line has ended. Comes exactly once, and nothing comes after it.

@@ -77,6 +77,10 @@ impl Request for CallToolParams<'_> {
         out.push(b'}');
         Ok(())
     }
+
+    fn subject(&self) -> Option<&str> {
+        Some(self.name)
+    }
 }
 
 /// What a tool answered, borrowing from the raw result where it can.

@@ -43,6 +43,13 @@ pub trait Request: Serialize {
     {
         serde_json::to_writer(out, self)
     }
+
+    /// What is asked about: the name of a tool or prompt, or the URI of a resource to read.
+    ///
+    /// Spec 2026-07-28, transports §Standard Request Headers: HTTP repeats it in `Mcp-Name`.
+    fn subject(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Parameters of a notification, which know their method.
@@ -58,10 +65,13 @@ pub trait Answer: Sized {
 }
 
 macro_rules! requests {
-    ($($params:ty, $method:ident => $answer:ty;)*) => {
+    ($($params:ty, $method:ident $(($subject:ident))? => $answer:ty;)*) => {
         $(impl Request for $params {
             const METHOD: Method = Method::$method;
             type Answer = $answer;
+            $(fn subject(&self) -> Option<&str> {
+                Some(self.$subject)
+            })?
         })*
     };
 }
@@ -91,11 +101,11 @@ requests! {
     ListToolsParams<'_>, ListTools => Page<Tool>;
     ListResourcesParams<'_>, ListResources => Page<Resource>;
     ListResourceTemplatesParams<'_>, ListResourceTemplates => Page<ResourceTemplate>;
-    ReadResourceParams<'_>, ReadResource => ReadResourceResult<'static>;
+    ReadResourceParams<'_>, ReadResource(uri) => ReadResourceResult<'static>;
     SubscribeParams<'_>, Subscribe => EmptyResult;
     UnsubscribeParams<'_>, Unsubscribe => EmptyResult;
     ListPromptsParams<'_>, ListPrompts => Page<Prompt>;
-    GetPromptParams<'_>, GetPrompt => GetPromptResult;
+    GetPromptParams<'_>, GetPrompt(name) => GetPromptResult;
     CompleteParams<'_>, Complete => CompleteResult;
     SetLevelParams, SetLevel => EmptyResult;
     ListenParams<'_>, Listen => EmptyResult;

@@ -16,6 +16,15 @@ pub trait Params: Sync {
     /// Appends one JSON value, or nothing at all for a request without parameters. The id of the
     /// request is given, because some parameters repeat it (a progress token, for one).
     fn write(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error>;
+
+    /// What the request is about, such as the name of a tool. Some lines say it beside the message too.
+    fn subject(&self) -> Option<&str> {
+        None
+    }
+
+    /// Tells the name and the value of every argument that has to be said beside the message too, on lines
+    /// that can.
+    fn mirror(&self, _tell: &mut dyn FnMut(&str, &str)) {}
 }
 
 /// No parameters.

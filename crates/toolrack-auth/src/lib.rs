@@ -1,0 +1,3 @@
+//! OAuth for servers over HTTP.
+
+#![warn(missing_docs)]

@@ -1,0 +1,3 @@
+//! Config files as data.
+
+#![warn(missing_docs)]

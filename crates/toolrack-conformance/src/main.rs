@@ -1,0 +1,3 @@
+//! The client that the official conformance suites drive.
+
+fn main() {}

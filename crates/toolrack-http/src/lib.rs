@@ -1,0 +1,3 @@
+//! A line to a server over HTTP.
+
+#![warn(missing_docs)]

@@ -1,0 +1,3 @@
+//! Many servers behind one list of tools.
+
+#![warn(missing_docs)]
