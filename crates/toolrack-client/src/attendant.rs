@@ -28,13 +28,16 @@ pub(crate) async fn attend(session: Arc<Session>) {
         desk: Desk::default(),
         refresh: Refresh::default(),
         fetching: JoinSet::new(),
+        restoring: JoinSet::new(),
         changes_seen: session.mailbox.changes(ListKind::Tools),
+        renewals_seen: session.mailbox.renewals(),
         renew_at: None,
         session,
     };
     attendant.run().await;
     attendant.desk.clear().await;
     attendant.fetching.shutdown().await;
+    attendant.restoring.shutdown().await;
 }
 
 struct Attendant {
@@ -42,7 +45,9 @@ struct Attendant {
     desk: Desk,
     refresh: Refresh,
     fetching: JoinSet<Result<(), CallError>>,
+    restoring: JoinSet<()>,
     changes_seen: u64,
+    renewals_seen: u64,
     renew_at: Option<Instant>,
 }
 
@@ -53,6 +58,7 @@ impl Attendant {
                 return;
             }
             self.take_questions();
+            self.take_renewals();
             self.take_changes();
             tokio::select! {
                 biased;
@@ -64,6 +70,7 @@ impl Attendant {
                 Some(fetched) = self.fetching.join_next(), if !self.fetching.is_empty() => {
                     self.fetched(fetched);
                 }
+                Some(_done) = self.restoring.join_next(), if !self.restoring.is_empty() => {}
                 () = alarm(self.refresh.due()), if self.refresh.due().is_some() => self.fetch(),
                 () = alarm(self.renew_at), if self.renew_at.is_some() => self.renew(),
             }
@@ -89,6 +96,17 @@ impl Attendant {
             if self.session.require(Feature::Tools).is_ok() {
                 self.refresh.noticed(Instant::now());
             }
+        }
+    }
+
+    /// One restoration at a time: what a newer session needs, an older attempt cannot give.
+    fn take_renewals(&mut self) {
+        let renewals = self.session.mailbox.renewals();
+        if renewals != self.renewals_seen {
+            self.renewals_seen = renewals;
+            self.restoring.abort_all();
+            let session = Arc::clone(&self.session);
+            self.restoring.spawn(async move { session.restore().await });
         }
     }
 

@@ -21,6 +21,7 @@ use crate::failure::{ConnectError, NotMcp};
 use crate::handshake::{Agreed, Handshake, Link, Stopped, noise};
 use crate::listen::Subscription;
 use crate::lock::lock;
+use crate::mirrors::Mirrors;
 use crate::page::Shelf;
 use crate::session::Session;
 use crate::settings::deadline;
@@ -72,9 +73,11 @@ fn begin(plan: Plan, agreed: Agreed, link: Link) -> Arc<Session> {
         limits: plan.limits,
         card,
         shelf: Shelf::default(),
+        mirrors: Mirrors::default(),
         log_level: Mutex::default(),
         lists: Mutex::default(),
         resources: Mutex::default(),
+        subscribed: Mutex::default(),
         tracker: TaskTracker::new(),
         stop: CancellationToken::new(),
     });
@@ -156,6 +159,7 @@ impl Loss<'_> {
                 (TransportError::ProcessExited(exit), _) | (_, Ending::Exited(exit)) => {
                     exited(exit, seen)
                 }
+                (TransportError::Unauthorized(error), _) => ConnectError::NeedsAuth(error),
                 (error, _) => noise(&seen, 1).unwrap_or(ConnectError::Transport(error)),
             },
         }

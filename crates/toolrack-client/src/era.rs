@@ -71,6 +71,8 @@ pub(crate) enum Reply<'a, T> {
     Silent,
     /// The server or its output went away.
     Gone,
+    /// Nothing was learned: nobody is there, or lets us in, or the server is out of order.
+    Barred,
 }
 
 /// What to do next.
@@ -117,6 +119,8 @@ pub(crate) enum Fault {
     Silent,
     /// It went away.
     Gone,
+    /// It could not be asked at all.
+    Barred,
 }
 
 /// What is known so far.
@@ -186,6 +190,8 @@ impl Detection {
             Reply::Odd => self.greet(LineChoice::Same, Fault::Odd),
             Reply::Silent => self.greet(LineChoice::Fresh, Fault::Silent),
             Reply::Gone => self.greet(LineChoice::Fresh, Fault::Gone),
+            // Spec 2026-07-28, transports §Backward Compatibility: an outage is no sign of an old server.
+            Reply::Barred => Step::Fail(Fault::Barred),
         }
     }
 
@@ -203,6 +209,7 @@ impl Detection {
             Reply::Odd => Step::Fail(Fault::Odd),
             Reply::Silent => Step::Fail(Fault::Silent),
             Reply::Gone => Step::Fail(Fault::Gone),
+            Reply::Barred => Step::Fail(Fault::Barred),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use toolrack_link::{Diagnosis, ServerExit, SpawnFault, TransportError};
+use toolrack_link::{AuthError, Diagnosis, ServerExit, SpawnFault, TransportError};
 use toolrack_mcp::{DecodeError, ErrorCode, Method, Revision};
 use toolrack_rpc::JsonRpcError;
 
@@ -13,6 +13,9 @@ pub enum ConnectError {
     /// There is no line: it could not be opened, or broke. For a process, it could not be started.
     #[error("there is no line to the server")]
     Transport(#[source] TransportError),
+    /// The server wants to know who asks, and there is no good answer to that yet.
+    #[error("the server does not let us in")]
+    NeedsAuth(#[source] AuthError),
     /// Something runs at the other end, and it does not speak MCP.
     #[error("{0}")]
     NotMcp(NotMcp),
@@ -80,6 +83,13 @@ impl ConnectError {
     pub fn hint(&self) -> Option<String> {
         match self {
             ConnectError::Transport(TransportError::Spawn(fault)) => spawn_hint(fault),
+            ConnectError::Transport(error) => remote_hint(error).map(str::to_owned),
+            ConnectError::NeedsAuth(AuthError::LoginNeeded { .. }) => {
+                Some("log in to the server, or give it a token".to_owned())
+            }
+            ConnectError::NeedsAuth(_) => {
+                Some("check the account, the token and the address of the server".to_owned())
+            }
             ConnectError::NotMcp(NotMcp::Echo) => {
                 Some("check the command: this program only repeats what it reads".to_owned())
             }
@@ -111,7 +121,7 @@ impl ConnectError {
                 let legacy = "the server may be of the legacy era; allow both eras";
                 missing_capabilities(source).or((!is_modern).then(|| legacy.to_owned()))
             }
-            ConnectError::Transport(_) | ConnectError::Refused { .. } => None,
+            ConnectError::Refused { .. } => None,
             ConnectError::Undecodable { .. } => {
                 Some("the server is faulty; look for another release of it".to_owned())
             }
@@ -136,6 +146,22 @@ fn spawn_hint(fault: &SpawnFault) -> Option<String> {
         _ => return None,
     };
     Some(text)
+}
+
+fn remote_hint(error: &TransportError) -> Option<&'static str> {
+    Some(match error {
+        TransportError::Unreachable { .. } => {
+            "check the address, and that the server runs and can be reached from here"
+        }
+        TransportError::Status { code: 404 | 405, .. } => {
+            "check the path of the address: many servers listen at `/mcp` or `/sse`"
+        }
+        TransportError::Status { code: 400..500, .. } => {
+            "check the address and the headers: this may be no MCP server"
+        }
+        TransportError::Status { .. } => "the server is out of order; try again later",
+        _ => return None,
+    })
 }
 
 /// Spec 2026-07-28, basic §Error Codes: -32021 says which abilities of ours the server needs.
@@ -224,6 +250,22 @@ mod tests {
             "no common protocol revision: we speak 2024-11-05, 2025-03-26, 2025-06-18, \
              2025-11-25, 2026-07-28, the server speaks 1999-01-01",
             Some("look for another release of the server"),
+        );
+        check(
+            ConnectError::NeedsAuth(AuthError::LoginNeeded { reason: String::new() }),
+            "the server does not let us in",
+            Some("log in to the server, or give it a token"),
+        );
+        let status = |code| TransportError::Status { code, text: String::new() };
+        check(
+            ConnectError::Transport(status(404)),
+            "there is no line to the server",
+            Some("check the path of the address: many servers listen at `/mcp` or `/sse`"),
+        );
+        check(
+            ConnectError::Transport(status(503)),
+            "there is no line to the server",
+            Some("the server is out of order; try again later"),
         );
         let data = Some(json!({"requiredCapabilities": {"sampling": {}}}));
         check(

@@ -111,6 +111,7 @@ impl McpClient {
         session.require(Feature::Subscriptions)?;
         if session.era() == Era::Legacy {
             session.ask(&SubscribeParams { uri }, session.usual_patience()).await?;
+            lock(&session.subscribed).insert(uri.to_owned());
             return Ok(());
         }
         if lock(&session.resources).len() >= MAX_SUBSCRIPTIONS {
@@ -133,6 +134,7 @@ impl McpClient {
     pub async fn unsubscribe_resource(&self, uri: &str) -> Result<(), CallError> {
         let session = self.session();
         if session.era() == Era::Legacy {
+            lock(&session.subscribed).remove(uri);
             session.ask(&UnsubscribeParams { uri }, session.usual_patience()).await?;
             return Ok(());
         }
@@ -145,12 +147,10 @@ impl McpClient {
     pub async fn set_log_level(&self, level: LogLevel) -> Result<(), CallError> {
         let session = self.session();
         session.require(Feature::Logging)?;
-        match session.era() {
-            Era::Legacy => {
-                session.ask(&SetLevelParams { level }, session.usual_patience()).await?;
-            }
-            Era::Modern => *lock(&session.log_level) = Some(level),
+        if session.era() == Era::Legacy {
+            session.ask(&SetLevelParams { level }, session.usual_patience()).await?;
         }
+        *lock(&session.log_level) = Some(level);
         Ok(())
     }
 

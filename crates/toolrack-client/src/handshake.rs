@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use toolrack_link::{Abandon, Diagnosis, Line, Outgoing, Patience, TransportError};
+use toolrack_link::{
+    Abandon, Diagnosis, Dialect, Line, Medium, Outgoing, Patience, TransportError,
+};
 use toolrack_mcp::{
     Answer, DecodeError, DiscoverParams, DiscoverResult, EmptyResult, Era, InitializeParams,
     InitializeResult, Initialized, Method, Notification, Request, Revision,
@@ -74,34 +76,49 @@ pub(crate) enum Stopped {
 /// What a question brought instead of a good answer.
 enum Trouble {
     Odd(DecodeError),
+    /// An HTTP server that does not want such a request, whatever it is.
+    Declined(TransportError),
     Refused(JsonRpcError),
     Silent,
     Gone(TransportError),
+    Barred(TransportError),
 }
 
 impl Trouble {
     fn reply<T>(&self) -> Reply<'_, T> {
         match self {
-            Trouble::Odd(_) => Reply::Odd,
+            Trouble::Odd(_) | Trouble::Declined(_) => Reply::Odd,
             Trouble::Refused(error) => Reply::Refused(error),
             Trouble::Silent => Reply::Silent,
             Trouble::Gone(_) => Reply::Gone,
+            Trouble::Barred(_) => Reply::Barred,
+        }
+    }
+
+    /// What a failure means for the question of eras, which depends on how messages travel.
+    fn judge(error: TransportError, medium: Medium) -> Self {
+        match (error, medium) {
+            (TransportError::JsonRpc(error), _) => Trouble::Refused(error),
+            (error @ (TransportError::Parse(_) | TransportError::Oversize { .. }), _) => {
+                let fault: serde_json::Error = serde::de::Error::custom(error);
+                Trouble::Odd(DecodeError::from(fault))
+            }
+            (TransportError::Timeout(_) | TransportError::Clogged { .. }, Medium::Stream) => {
+                Trouble::Silent
+            }
+            (gone, Medium::Stream) => Trouble::Gone(gone),
+            (TransportError::Status { code, text }, Medium::Exchange) if is_verdict(code) => {
+                Trouble::Declined(TransportError::Status { code, text })
+            }
+            (outage, Medium::Exchange) => Trouble::Barred(outage),
         }
     }
 }
 
-impl From<TransportError> for Trouble {
-    fn from(error: TransportError) -> Self {
-        match error {
-            TransportError::JsonRpc(error) => Trouble::Refused(error),
-            TransportError::Timeout(_) | TransportError::Clogged { .. } => Trouble::Silent,
-            TransportError::Parse(_) | TransportError::Oversize { .. } => {
-                let fault: serde_json::Error = serde::de::Error::custom(error);
-                Trouble::Odd(DecodeError::from(fault))
-            }
-            gone => Trouble::Gone(gone),
-        }
-    }
+/// Protocol facts §5.2: which HTTP statuses say something about the request. The others say that the
+/// server is busy, broken or locked.
+fn is_verdict(code: u16) -> bool {
+    (400..500).contains(&code) && !matches!(code, 401 | 403 | 407 | 408 | 425 | 429)
 }
 
 impl<'a> Handshake<'a> {
@@ -168,12 +185,13 @@ impl<'a> Handshake<'a> {
         let envelope = self.envelope(revision)?;
         // Something must be left for the greeting of a server that does not answer.
         let most = self.plan.timeouts.startup / 3;
-        let wait = match (wait, self.connector.launcher()) {
-            (Wait::Long, _) => self.left(),
-            (Wait::Short, None) => self.plan.timeouts.probe.min(most),
-            (Wait::Short, Some(_)) => self.plan.timeouts.probe.max(LAUNCHER_PROBE).min(most),
+        let wait = match (wait, self.medium(), self.connector.launcher()) {
+            // Nobody is greeted after silence in an exchange, so nothing has to be left.
+            (Wait::Long, _, _) | (_, Medium::Exchange, _) => self.left(),
+            (Wait::Short, _, None) => self.plan.timeouts.probe.min(most),
+            (Wait::Short, _, Some(_)) => self.plan.timeouts.probe.max(LAUNCHER_PROBE).min(most),
         };
-        self.enter(Stage::Probing);
+        self.enter(Stage::Probing, Dialect::Stateless(revision.as_str()));
         let answer: Result<DiscoverResult, Trouble> =
             self.ask(&DiscoverParams {}, &envelope, wait).await?;
         let step = match &answer {
@@ -195,7 +213,7 @@ impl<'a> Handshake<'a> {
             capabilities: &self.plan.capabilities,
             client: &self.plan.client,
         };
-        self.enter(Stage::Legacy);
+        self.enter(Stage::Legacy, Dialect::Greeting);
         let answer: Result<InitializeResult, Trouble> =
             self.ask(&params, &Envelope::default(), self.left()).await?;
         let step = match &answer {
@@ -218,10 +236,11 @@ impl<'a> Handshake<'a> {
     async fn settle(&mut self, revision: Revision) -> Result<Agreed, Stopped> {
         let envelope = match revision.era() {
             Era::Modern => {
-                self.enter(Stage::Modern);
+                self.enter(Stage::Modern, Dialect::Stateless(revision.as_str()));
                 self.envelope(revision)?
             }
             Era::Legacy => {
+                self.enter(Stage::Legacy, Dialect::Session(revision.as_str()));
                 let Some(link) = &self.link else { return Err(Stopped::Late) };
                 let sent = link.line.notify(Initialized::METHOD.as_str(), &NoParams).await;
                 sent.map_err(|failure| Stopped::Gone(failure.error))?;
@@ -256,7 +275,7 @@ impl<'a> Handshake<'a> {
         };
         Ok(match outcome {
             Ok(raw) => decode::<P>(&raw),
-            Err(failure) => Err(Trouble::from(failure.error)),
+            Err(failure) => Err(Trouble::judge(failure.error, line.medium())),
         })
     }
 
@@ -266,10 +285,15 @@ impl<'a> Handshake<'a> {
         })
     }
 
-    fn enter(&self, stage: Stage) {
+    fn enter(&self, stage: Stage, dialect: Dialect) {
         if let Some(link) = &self.link {
             link.mailbox.enter(stage);
+            link.line.speak(dialect);
         }
+    }
+
+    fn medium(&self) -> Medium {
+        self.link.as_ref().map_or(Medium::Stream, |link| link.line.medium())
     }
 
     fn left(&self) -> Duration {
@@ -288,8 +312,10 @@ impl<'a> Handshake<'a> {
         match trouble {
             Trouble::Odd(source) => Stopped::Because(ConnectError::Undecodable { method, source }),
             Trouble::Refused(source) => Stopped::Because(ConnectError::Refused { method, source }),
-            Trouble::Silent => Stopped::Late,
-            Trouble::Gone(error) => Stopped::Gone(error),
+            Trouble::Silent | Trouble::Barred(TransportError::Timeout(_)) => Stopped::Late,
+            Trouble::Gone(error) | Trouble::Barred(error) | Trouble::Declined(error) => {
+                Stopped::Gone(error)
+            }
         }
     }
 }
@@ -328,4 +354,53 @@ pub(crate) fn noise(seen: &Diagnosis, least: u64) -> Option<ConnectError> {
     }
     let sample = seen.sample.clone().unwrap_or_default();
     Some(ConnectError::NotMcp(NotMcp::Noise { sample }))
+}
+
+#[cfg(test)]
+mod tests {
+    use toolrack_link::AuthError;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(error: TransportError, stream: &str, exchange: &str) {
+        // An error cannot be cloned, and is judged twice.
+        let again = match &error {
+            TransportError::Status { code, text } => {
+                TransportError::Status { code: *code, text: text.clone() }
+            }
+            TransportError::Timeout(ms) => TransportError::Timeout(*ms),
+            TransportError::Unauthorized(auth) => TransportError::Unauthorized(auth.clone()),
+            TransportError::Parse(text) => TransportError::Parse(text.clone()),
+            _ => TransportError::StdoutNotAvailable,
+        };
+        let shown = format!("{error:?}");
+        let name = |trouble: Trouble| match trouble.reply::<()>() {
+            Reply::Good(()) => "good",
+            Reply::Odd => "odd",
+            Reply::Refused(_) => "refused",
+            Reply::Silent => "silent",
+            Reply::Gone => "gone",
+            Reply::Barred => "barred",
+        };
+        let judged = [(error, Medium::Stream), (again, Medium::Exchange)]
+            .map(|(error, medium)| name(Trouble::judge(error, medium)));
+        assert_eq!(judged, [stream, exchange], "{shown}");
+    }
+
+    /// Protocol facts §5.2: no outage and no locked door is a sign of an old server.
+    #[test]
+    fn only_what_says_something_about_the_request_counts() {
+        check(TransportError::Timeout(5), "silent", "barred");
+        check(TransportError::StdoutNotAvailable, "gone", "barred");
+        check(TransportError::Parse("no".to_owned()), "odd", "odd");
+        let locked = AuthError::LoginNeeded { reason: String::new() };
+        check(TransportError::Unauthorized(locked), "gone", "barred");
+        for code in [400, 404, 405, 406, 415, 422] {
+            check(TransportError::Status { code, text: String::new() }, "gone", "odd");
+        }
+        for code in [301, 401, 403, 408, 429, 500, 502, 503, 504] {
+            check(TransportError::Status { code, text: String::new() }, "gone", "barred");
+        }
+    }
 }

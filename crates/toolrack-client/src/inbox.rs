@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tokio::sync::Notify;
 use toolrack_link::{Ending, Inbox, Line};
 use toolrack_mcp::{
-    Cancelled, ListKind, LogMessage, Method, Progress, ServerNotification, Token, subscription_id,
+    Cancelled, ListKind, LogMessage, Method, Progress, ServerNotification, SubscriptionFilter,
+    Token, subscription_id,
 };
 use toolrack_rpc::{RawJson, RequestId};
 
@@ -44,6 +45,8 @@ pub(crate) struct Mailbox {
     echo: AtomicBool,
     /// How often each list has changed.
     changes: [AtomicU64; 3],
+    /// How often the server has forgotten us.
+    renewals: AtomicU64,
     /// Requests of the server that were not answered, because they must not be or there were too many.
     ignored: AtomicU64,
     /// The pages that the user was sent to, as the server named them.
@@ -123,6 +126,26 @@ impl Mailbox {
     /// How often the server has said that a list changed.
     pub(crate) fn changes(&self, kind: ListKind) -> u64 {
         self.counter(kind).load(Ordering::Acquire)
+    }
+
+    /// How often the line has begun a new session.
+    pub(crate) fn renewals(&self) -> u64 {
+        self.renewals.load(Ordering::Acquire)
+    }
+
+    /// Nobody has told of changes for a while, so everything `missed` speaks of may be another now.
+    pub(crate) fn unseen(&self, missed: &SubscriptionFilter) {
+        let lists = [
+            (missed.tools_list_changed, ListKind::Tools),
+            (missed.prompts_list_changed, ListKind::Prompts),
+            (missed.resources_list_changed, ListKind::Resources),
+        ];
+        for (_, kind) in lists.into_iter().filter(|(is_missed, _)| *is_missed) {
+            self.changed(kind);
+        }
+        for uri in &missed.resource_subscriptions {
+            self.bulletin.tell(Event::ResourceUpdated { uri: uri.clone() });
+        }
     }
 
     pub(crate) fn ignored(&self) -> u64 {
@@ -275,8 +298,10 @@ impl Inbox for Mailbox {
                 self.page_done(complete.elicitation_id);
             }
             ServerNotification::SubscriptionAcknowledged(acknowledged) => {
-                if let Some(id) = subscription {
-                    self.listens.acknowledged(&id, acknowledged.notifications);
+                let granted = acknowledged.notifications;
+                let missed = subscription.and_then(|id| self.listens.acknowledged(&id, granted));
+                if let Some(missed) = missed {
+                    self.unseen(&missed);
                 }
             }
             _ => tracing::trace!(method, "a notification of no use"),
@@ -286,6 +311,11 @@ impl Inbox for Mailbox {
     fn unreadable(&self, sample: &str) {
         tracing::debug!(sample, "line is not a message");
         self.noise.store(true, Ordering::Release);
+        self.bell.notify_one();
+    }
+
+    fn renewed(&self) {
+        self.renewals.fetch_add(1, Ordering::Release);
         self.bell.notify_one();
     }
 

@@ -11,9 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolrack_link::{Abandon, CANCELLED, Cancelled, Delivery, Outgoing, Patience};
+use toolrack_link::{
+    Abandon, Backoff, CANCELLED, Cancelled, Delivery, LineError, Outgoing, Patience, TransportError,
+};
 use toolrack_mcp::{ListenParams, Method, SubscriptionFilter, Token};
 use toolrack_rpc::RawJson;
 
@@ -47,6 +49,8 @@ enum News {
     Written,
     /// The server will tell this much.
     Granted(SubscriptionFilter),
+    /// It was granted or may have been, the exchange broke, and it is asked for again.
+    Broken,
     /// There is none, and it never was.
     Failed,
 }
@@ -65,13 +69,19 @@ impl Listens {
         self.find(id).is_some()
     }
 
-    pub(crate) fn acknowledged(&self, id: &Token, granted: SubscriptionFilter) {
-        let Some(listening) = self.find(id) else { return };
+    /// Gives what may have changed unseen, if the subscription was broken for a while.
+    pub(crate) fn acknowledged(
+        &self,
+        id: &Token,
+        granted: SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let listening = self.find(id)?;
         let missing = listening.asked.without(&granted);
         if missing != SubscriptionFilter::default() {
             tracing::debug!(?missing, "the server does not tell everything that was asked for");
         }
-        listening.news.send_replace(News::Granted(granted));
+        let before = listening.news.send_replace(News::Granted(granted.clone()));
+        (before == News::Broken).then_some(granted)
     }
 
     pub(crate) fn cancelled(&self, id: &Token) {
@@ -158,17 +168,51 @@ enum End {
 
 impl Task {
     async fn run(self) {
-        let end = self.listen().await;
-        let id = self.id.load(Ordering::Relaxed);
-        lock(&self.session.mailbox.listens.open).remove(&id);
-        match end {
-            End::Gone => {}
-            // A request that never left has no id, and nobody to be told.
-            End::Stopped if id == 0 => {}
-            End::Stopped => self.tell_server(id).await,
-            End::Cancelled | End::Answered(Ok(_)) => self.ended(None),
-            End::Answered(Err(error)) => self.ended(Some(error)),
+        let mut backoff = Backoff::default();
+        loop {
+            let began = Instant::now();
+            let end = self.listen().await;
+            let id = self.id.load(Ordering::Relaxed);
+            lock(&self.session.mailbox.listens.open).remove(&id);
+            match end {
+                End::Gone => return,
+                // A request that never left has no id, and an exchange ends by being dropped.
+                End::Stopped if id == 0 || self.session.is_stateless() => return,
+                End::Stopped => return self.tell_server(id).await,
+                End::Cancelled | End::Answered(Ok(_)) => return self.ended(None),
+                End::Answered(Err(error)) if !self.may_reopen(&error) => {
+                    return self.ended(Some(error));
+                }
+                End::Answered(Err(error)) => tracing::debug!(%error, "a subscription broke"),
+            }
+            if matches!(*self.listening.news.borrow(), News::Granted(_)) {
+                backoff.worked(began);
+            }
+            self.listening.news.send_replace(News::Broken);
+            let wait = backoff.failed(Instant::now(), fastrand::f64());
+            tokio::select! {
+                () = self.session.stop.cancelled() => return,
+                () = self.stop.cancelled() => return,
+                () = sleep(wait) => {}
+            }
         }
+    }
+
+    /// Spec 2026-07-28, subscriptions §Ending: a stream that breaks may be opened again. One that was never
+    /// granted and that somebody waits for fails at once instead.
+    fn may_reopen(&self, error: &CallError) -> bool {
+        let CallError::Line(LineError { error, .. }) = error else { return false };
+        let passes = match error {
+            TransportError::Status { code, .. } => matches!(code, 408 | 425 | 429 | 500..),
+            TransportError::Io(_)
+            | TransportError::Unreachable { .. }
+            | TransportError::Parse(_)
+            | TransportError::Oversize { .. } => true,
+            _ => false,
+        };
+        let is_awaited = !self.listening.asked.resource_subscriptions.is_empty();
+        let never_was = matches!(*self.listening.news.borrow(), News::Nothing | News::Written);
+        passes && self.session.is_stateless() && !(is_awaited && never_was)
     }
 
     async fn listen(&self) -> End {
@@ -176,7 +220,13 @@ impl Task {
         let on_id = |id| {
             self.id.store(id, Ordering::Relaxed);
             lock(&session.mailbox.listens.open).insert(id, Arc::clone(&self.listening));
-            self.listening.news.send_replace(News::Written);
+            self.listening.news.send_if_modified(|news| {
+                let is_first = *news == News::Nothing;
+                if is_first {
+                    *news = News::Written;
+                }
+                is_first
+            });
         };
         let params = ListenParams { notifications: &self.listening.asked };
         let extra = Extra { on_id: Some(&on_id), ..Extra::default() };
@@ -206,7 +256,7 @@ impl Task {
     /// Whoever waits for the acknowledgment learns of the failure; whoever relied on the
     /// subscription learns that it is over.
     fn ended(&self, error: Option<CallError>) {
-        let granted = matches!(*self.listening.news.borrow(), News::Granted(_));
+        let granted = matches!(*self.listening.news.borrow(), News::Granted(_) | News::Broken);
         if let Some(error) = &error {
             tracing::debug!(%error, "a subscription failed");
         }

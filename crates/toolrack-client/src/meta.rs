@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use toolrack_mcp::{
-    ClientCapabilities, Implementation, LogLevel, MetaKey, Request, RequestMeta, Revision,
+    ClientCapabilities, Implementation, LogLevel, MetaKey, Mirror, Request, RequestMeta, Revision,
 };
 use toolrack_rpc::{Params, write_text};
 
@@ -35,6 +35,8 @@ pub(crate) struct Extra<'a> {
     pub(crate) log_level: Option<LogLevel>,
     /// Told the id before the server can know it.
     pub(crate) on_id: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Which arguments are said beside the message too.
+    pub(crate) mirror: Option<&'a Mirror>,
 }
 
 /// Whether the server is asked to report.
@@ -83,6 +85,16 @@ impl<P: Request + Sync> Params for Packed<'_, P> {
         self.params.write(out)?;
         splice(out, start, body);
         Ok(())
+    }
+
+    fn subject(&self) -> Option<&str> {
+        self.params.subject()
+    }
+
+    fn mirror(&self, tell: &mut dyn FnMut(&str, &str)) {
+        if let (Some(mirror), Some(arguments)) = (self.extra.mirror, self.params.arguments()) {
+            mirror.tell(arguments, tell);
+        }
     }
 }
 
@@ -173,7 +185,9 @@ mod tests {
     );
 
     const REPORTING: Extra<'_> =
-        Extra { progress: Reports::Wanted, log_level: Some(LogLevel::Info), on_id: None };
+        Extra { progress: Reports::Wanted, log_level: Some(LogLevel::Info), ..EMPTY };
+    const EMPTY: Extra<'_> =
+        Extra { progress: Reports::Unwanted, log_level: None, on_id: None, mirror: None };
 
     #[test]
     fn legacy_requests_carry_a_token_at_most() {

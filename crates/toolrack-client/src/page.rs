@@ -88,10 +88,13 @@ pub(crate) trait Paged: Listed + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Page<Self>, CallError>>;
 
     fn shelf(shelf: &Shelf) -> &Mutex<Kept<Self>>;
+
+    /// Leaves out what must not be shown on this kind of line.
+    fn sift(_session: &Session, _listing: &mut Listing<Self>) {}
 }
 
 macro_rules! paged {
-    ($($item:ident $params:ident $kind:ident $shelf:ident;)*) => {
+    ($($item:ident $params:ident $kind:ident $shelf:ident $(, $sift:item)?;)*) => {
         $(impl Paged for $item {
             const KIND: ListKind = ListKind::$kind;
 
@@ -107,12 +110,18 @@ macro_rules! paged {
             fn shelf(shelf: &Shelf) -> &Mutex<Kept<Self>> {
                 &shelf.$shelf
             }
+
+            $($sift)?
         })*
     };
 }
 
 paged! {
-    Tool ListToolsParams Tools tools;
+    Tool ListToolsParams Tools tools, fn sift(session: &Session, listing: &mut Listing<Self>) {
+        if session.is_stateless() {
+            session.mirrors.sift(listing);
+        }
+    };
     Prompt ListPromptsParams Prompts prompts;
     Resource ListResourcesParams Resources resources;
     ResourceTemplate ListResourceTemplatesParams Resources templates;
@@ -152,7 +161,9 @@ impl Session {
         };
         let ttl = gathered.ttl.unwrap_or_default().min(LONGEST);
         let fresh_until = (!ttl.is_zero()).then(|| Instant::now() + ttl);
-        let listing = Arc::new(gathered.listing);
+        let mut listing = gathered.listing;
+        T::sift(self, &mut listing);
+        let listing = Arc::new(listing);
         let mut kept = lock(T::shelf(&self.shelf));
         // Only tools are shown when they are not fresh, so the others need not be held either.
         let is_wanted = T::KIND == ListKind::Tools || fresh_until.is_some();

@@ -13,7 +13,7 @@ use toolrack_link::BoxFuture;
 use toolrack_mcp::{
     CallToolParams, Elicitation, ElicitationAnswer, ErrorCode, ErrorDetail, GetPromptParams,
     InputRequest, InputRequired, InputResponse, InputResponses, ReadResourceParams, Request,
-    ResultType, Revision, UrlElicitation,
+    ResultType, Revision, Tool, UrlElicitation,
 };
 use toolrack_rpc::{JsonRpcError, RawJson};
 
@@ -91,7 +91,9 @@ impl Session {
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let raw = match self.exchange(&params, options).await {
-            Err(CallError::Refused(error)) => self.after_pages(&params, options, error).await?,
+            Err(CallError::Refused(error)) => {
+                Box::pin(self.second(&params, options, error)).await?
+            }
             outcome => outcome?,
         };
         match self.kind(&raw) {
@@ -100,6 +102,23 @@ impl Session {
             ResultType::InputRequired => Box::pin(self.rounds(&params, options, raw)).await,
             ResultType::Task | ResultType::Other => self.complete(P::METHOD, raw),
         }
+    }
+
+    /// Whether a refusal can be helped by sending the request again, and its outcome.
+    async fn second<P: Repeatable>(
+        &self,
+        params: &P,
+        options: &CallOptions,
+        error: JsonRpcError,
+    ) -> Result<RawJson, CallError> {
+        let mismatch = ErrorCode(error.code) == ErrorCode::HEADER_MISMATCH;
+        if mismatch && self.is_stateless() && params.arguments().is_some() {
+            // Spec 2026-07-28, transports §Custom Headers: the tool may have been changed, so the list is
+            // fetched before the one other try.
+            self.fetch::<Tool>().await?;
+            return self.exchange(params, options).await;
+        }
+        self.after_pages(params, options, error).await
     }
 
     async fn rounds<P: Repeatable>(
@@ -159,7 +178,7 @@ impl Session {
         error: JsonRpcError,
     ) -> Result<RawJson, CallError> {
         match self.pages_wanted(&error) {
-            Some(pages) => Box::pin(self.open_pages(params, options, pages, error)).await,
+            Some(pages) => self.open_pages(params, options, pages, error).await,
             None => Err(CallError::Refused(error)),
         }
     }

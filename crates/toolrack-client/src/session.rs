@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the revision never changes. A modern conversation is never made a legacy one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::value::to_raw_value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_link::{Abandon, Line, Outgoing, Patience};
+use toolrack_link::{Abandon, Line, Medium, Outgoing, Patience};
 use toolrack_mcp::{
     Answer, Era, Implementation, LogLevel, Method, Request, ResultType, Revision,
     ServerCapabilities,
@@ -24,6 +24,7 @@ use crate::inbox::Mailbox;
 use crate::listen::Subscription;
 use crate::lock::lock;
 use crate::meta::{Envelope, Extra, Packed, Reports};
+use crate::mirrors::Mirrors;
 use crate::outcome::kind_of;
 use crate::page::Shelf;
 use crate::settings::{Limits, Timeouts};
@@ -38,12 +39,16 @@ pub(crate) struct Session {
     pub(crate) limits: Limits,
     pub(crate) card: ServerCard,
     pub(crate) shelf: Shelf,
-    /// What modern requests ask for in log messages unless they say otherwise.
+    /// The arguments that are said beside the message, if any tool has such.
+    pub(crate) mirrors: Mirrors,
+    /// The level of log messages that was asked for. Modern requests repeat it.
     pub(crate) log_level: Mutex<Option<LogLevel>>,
     /// The subscription to changes of lists.
     pub(crate) lists: Mutex<Option<Subscription>>,
     /// The subscriptions to resources, by URI.
     pub(crate) resources: Mutex<HashMap<String, Subscription>>,
+    /// The resources that a legacy server was asked to tell about.
+    pub(crate) subscribed: Mutex<BTreeSet<String>>,
     /// Every task of the conversation.
     pub(crate) tracker: TaskTracker,
     /// Ends every task of the conversation.
@@ -118,7 +123,7 @@ impl Session {
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let log_level = options.log_level.or(*lock(&self.log_level));
-        let extra = Extra { progress: Reports::Wanted, log_level, on_id: None };
+        let extra = Extra { progress: Reports::Wanted, log_level, ..Extra::default() };
         let patience = self.patience(options);
         let Some(on_progress) = &options.on_progress else {
             return self.send(params, patience, extra).await;
@@ -184,6 +189,8 @@ impl Session {
         patience: Patience,
         extra: Extra<'_>,
     ) -> Result<RawJson, CallError> {
+        let mirror = self.mirrors.of(params.subject());
+        let extra = Extra { mirror: mirror.as_deref(), ..extra };
         let request = Outgoing {
             method: P::METHOD.as_str(),
             params: &Packed { envelope: &self.envelope, params, extra },
@@ -191,6 +198,11 @@ impl Session {
             abandon: Abandon::Tell,
         };
         Ok(self.line.request(request).await?)
+    }
+
+    /// Whether every request is an exchange that stands for itself.
+    pub(crate) fn is_stateless(&self) -> bool {
+        self.era() == Era::Modern && self.line.medium() == Medium::Exchange
     }
 }
 

@@ -81,6 +81,10 @@ impl Request for CallToolParams<'_> {
     fn subject(&self) -> Option<&str> {
         Some(self.name)
     }
+
+    fn arguments(&self) -> Option<Arguments<'_>> {
+        self.arguments
+    }
 }
 
 /// What a tool answered, borrowing from the raw result where it can.

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::call::ToolCallResult;
+use crate::call::{Arguments, ToolCallResult};
 use crate::cancel::Cancelled;
 use crate::completion::{CompleteParams, CompleteResult};
 use crate::discover::{DiscoverParams, DiscoverResult};
@@ -48,6 +48,11 @@ pub trait Request: Serialize {
     ///
     /// Spec 2026-07-28, transports §Standard Request Headers: HTTP repeats it in `Mcp-Name`.
     fn subject(&self) -> Option<&str> {
+        None
+    }
+
+    /// The arguments of a tool, some of which HTTP repeats in headers.
+    fn arguments(&self) -> Option<Arguments<'_>> {
         None
     }
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -118,8 +119,13 @@ impl StdioLine {
             shared.bell.alarm();
         }
         let id = ticket.id();
-        let write = |out: &mut Vec<u8>| write_request(out, id, request.method, request.params);
-        let mut farewell = Farewell { shared, id, abandon: request.abandon };
+        // Until the message is in the buffer there is nothing to take back.
+        let posted = AtomicBool::new(false);
+        let write = |out: &mut Vec<u8>| {
+            posted.store(true, Ordering::Relaxed);
+            write_request(out, id, request.method, request.params)
+        };
+        let mut farewell = Farewell { shared, id, abandon: request.abandon, posted: &posted };
         if let Err(error) = shared.post(Some(id), &write, Instant::from_std(due.at)).await {
             farewell.abandon = Abandon::Quietly;
             // Why the line ended says more than that its input is closed.
@@ -327,6 +333,7 @@ struct Farewell<'a> {
     shared: &'a Shared,
     id: u64,
     abandon: Abandon,
+    posted: &'a AtomicBool,
 }
 
 impl Farewell<'_> {
@@ -342,7 +349,8 @@ impl Farewell<'_> {
 
 impl Drop for Farewell<'_> {
     fn drop(&mut self) {
-        if self.abandon == Abandon::Quietly || self.shared.outbox.withdraw(self.id) {
+        let quietly = self.abandon == Abandon::Quietly || !self.posted.load(Ordering::Relaxed);
+        if quietly || self.shared.outbox.withdraw(self.id) {
             return;
         }
         let write = |out: &mut Vec<u8>| write_notification(out, CANCELLED, &Cancelled(self.id));

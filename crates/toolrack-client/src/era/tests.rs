@@ -34,6 +34,16 @@ fn listing(code: i64, versions: &[&str]) -> JsonRpcError {
     JsonRpcError { data: Some(json!({"supported": versions})), ..error(code) }
 }
 
+#[test]
+fn an_outage_says_nothing_about_the_era() {
+    let barred = Step::Fail(Fault::Barred);
+    for choice in [EraChoice::Auto, EraChoice::Modern, EraChoice::Legacy] {
+        assert_eq!(Detection::new(choice, None).probed(Reply::Barred), barred);
+        let mut detection = Detection::new(choice, None);
+        assert_eq!(detection.greeted(Revision::LATEST_LEGACY, Reply::Barred), barred);
+    }
+}
+
 fn auto() -> Detection {
     Detection::new(EraChoice::Auto, None)
 }

@@ -1,14 +1,16 @@
 //! Bounded everything, and deadlines that depend on nothing a server does.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::poll;
 use serde_json::json;
 use tokio::time::Instant;
 use toolrack_link::{Delivery, Line, TransportError};
 use toolrack_stdio::StdioOptions;
 use toolrack_testkit::{Journal, Marker};
 
-use crate::support::{brisk, call, greeted, guarded, scripted, text};
+use crate::support::{brisk, call, greeted, guarded, open, program, scripted, text};
 
 const SLACK: Duration = Duration::from_millis(250);
 
@@ -107,5 +109,32 @@ async fn late_and_double_answers_are_counted_and_dropped() {
     while !counted() {
         tokio::task::yield_now().await;
     }
+    line.close().await;
+}
+
+/// Spec 2025-11-25, cancellation: only requests that are believed to be in flight are cancelled.
+#[tokio::test]
+async fn a_call_that_never_left_is_dropped_without_a_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("read");
+    let script = format!("sleep 0.5; cat > {}", file.display());
+    let options = StdioOptions { outbox_limit_bytes: 64 << 10, ..brisk() };
+    let line = open(&program("sh", &["-c", &script]), options).await;
+    let large = json!({"text": "x".repeat(1 << 20)});
+    let mut stuck = pin!(call(&line, "echo", large, 20_000));
+    let mut waiting = Box::pin(call(&line, "echo", json!({"text": "y"}), 20_000));
+    assert!(poll!(stuck.as_mut()).is_pending());
+    assert!(poll!(waiting.as_mut()).is_pending());
+    let read = || std::fs::read(&file).unwrap_or_default();
+    // Nobody polls the one that waits while room is made for it.
+    while !read().ends_with(b"\n") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(waiting);
+    line.notify("notifications/last", &None::<()>).await.unwrap();
+    while !read().windows(4).any(|it| it == b"last") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!read().windows(9).any(|it| it == b"cancelled"));
     line.close().await;
 }

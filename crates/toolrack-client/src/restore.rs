@@ -1,0 +1,44 @@
+//! What a new session has to be told because the old one knew it.
+//!
+//! **Invariant:** whatever cannot be restored is told to whoever relied on it.
+
+use toolrack_mcp::{SetLevelParams, SubscribeParams, SubscriptionFilter};
+
+use crate::event::Event;
+use crate::lock::lock;
+use crate::session::Session;
+
+impl Session {
+    /// Spec 2025-11-25, transports §Session Management: a new session knows nothing of the old one.
+    pub(crate) async fn restore(&self) {
+        let level = *lock(&self.log_level);
+        if let Some(level) = level
+            && let Err(error) = self.ask(&SetLevelParams { level }, self.usual_patience()).await
+        {
+            tracing::warn!(%error, "the level of log messages could not be set again");
+        }
+        let uris: Vec<String> = lock(&self.subscribed).iter().cloned().collect();
+        let mut lost = Vec::new();
+        let mut kept = Vec::new();
+        for uri in uris {
+            match self.ask(&SubscribeParams { uri: &uri }, self.usual_patience()).await {
+                Ok(_) => kept.push(uri),
+                Err(error) => {
+                    tracing::warn!(uri, %error, "a subscription could not be renewed");
+                    lock(&self.subscribed).remove(&uri);
+                    lost.push(uri);
+                }
+            }
+        }
+        if !lost.is_empty() {
+            self.mailbox.bulletin.tell(Event::SubscriptionEnded { uris: lost });
+        }
+        let offered = &self.card.capabilities;
+        self.mailbox.unseen(&SubscriptionFilter {
+            tools_list_changed: offered.tools.is_some(),
+            prompts_list_changed: offered.prompts.is_some(),
+            resources_list_changed: offered.resources.is_some(),
+            resource_subscriptions: kept,
+        });
+    }
+}
