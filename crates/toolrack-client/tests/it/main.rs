@@ -9,6 +9,7 @@
 )]
 
 mod bad_input;
+mod founding;
 mod person;
 mod real;
 mod schema;

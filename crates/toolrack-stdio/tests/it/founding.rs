@@ -1,16 +1,17 @@
 //! The verification plan of the founding document on the stdio transport, test by test, and what that
 //! document deferred: requests under way at the same time, answered out of order.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use toolrack_link::TransportError;
+use toolrack_link::{Abandon, Delivery, Line as _, Outgoing, Patience, TransportError};
 use toolrack_rpc::{JsonRpcNotification, JsonRpcRequest};
 use toolrack_stdio::{Incoming, McpServerDef, StdioTransport};
 use toolrack_testkit::skipped;
 
-use crate::support::{guarded, program, spawn};
+use crate::support::{guarded, open, program, spawn};
 
 /// The echo server of the founding document.
 const ECHO: &str = r#"
@@ -205,4 +206,46 @@ async fn shutdown_kills_what_does_not_listen() {
     transport.shutdown().await.unwrap();
     let took = started.elapsed();
     assert!(took > Duration::from_millis(200) && took < Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_as_json_is_not_sent() {
+    let line = open(&program("cat", &[]), guarded()).await;
+    let unwritable = Some(BTreeMap::from([((1, 2), 3)]));
+    let request = Outgoing {
+        method: "m",
+        params: &unwritable,
+        patience: Patience::exactly(Duration::from_secs(10)),
+        abandon: Abandon::Tell,
+    };
+    let refused = line.request(request).await.unwrap_err();
+    assert!(matches!(refused.error, TransportError::Serialize(_)), "{refused:?}");
+    assert_eq!(refused.delivery, Delivery::NotSent);
+    assert_eq!(line.diagnosis().messages, 0);
+    line.close().await;
+}
+
+#[tokio::test]
+async fn what_was_sent_before_a_shutdown_arrives() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("heard");
+    let script = format!("sleep 0.2; cat > {}", file.display());
+    let transport = spawn(&program("sh", &["-c", &script])).await;
+    for number in 0..100 {
+        let told = JsonRpcNotification::new("told", Some(json!({ "number": number })));
+        transport.send_notification(&told).await.unwrap();
+    }
+    transport.shutdown().await.unwrap();
+    let heard = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(heard.lines().count(), 100, "{heard}");
+}
+
+#[tokio::test]
+async fn the_usual_wait_is_thirty_seconds() {
+    let transport = spawn(&program("sleep", &["1000"])).await;
+    tokio::time::pause();
+    let waited = transport.request_with_default_timeout("m", None).await;
+    assert!(matches!(waited, Err(TransportError::Timeout(30_000))), "{waited:?}");
+    tokio::time::resume();
+    transport.shutdown().await.unwrap();
 }
