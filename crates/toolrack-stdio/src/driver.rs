@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::BufMut as _;
 use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
@@ -22,8 +23,15 @@ use crate::line::Shared;
 use crate::outbox::Flushed;
 use crate::splitter::{Piece, Splitter};
 
-/// How much is read at once. A pipe does not hold more.
+/// How much is read at once.
 const READ_BYTES: usize = 64 << 10;
+
+/// After how many lines the clock, the outbox and other tasks have their turn. A server that writes without
+/// end keeps the pipe full for ever.
+const LINES_PER_TURN: usize = 256;
+
+/// How much is read at once after a turn that left something, so that turns stay short.
+const CAREFUL_READ_BYTES: usize = 16 << 10;
 
 /// What is read at most after the server has ended: no more than a pipe can have held.
 const LAST_WORDS_BYTES: usize = 1 << 20;
@@ -53,6 +61,8 @@ const OUTBOX: u8 = 1;
 const EXITED: u8 = 2;
 /// Somebody waits for less time than the clock is set to.
 const ALARM: u8 = 4;
+/// There was more to read than one turn takes.
+const BEHIND: u8 = 8;
 
 impl Bell {
     pub(crate) fn outbox(&self) {
@@ -92,6 +102,21 @@ pub(crate) struct Driver {
     clock: Option<Pin<Box<Sleep>>>,
 }
 
+/// How much is read at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Full,
+    Careful,
+}
+
+/// What was read without a pause.
+#[derive(Debug)]
+struct Turn {
+    pace: Pace,
+    n_lines: usize,
+    n_answers: usize,
+}
+
 /// Why reading ended.
 #[derive(Debug)]
 enum Stop {
@@ -112,7 +137,7 @@ impl Driver {
         let until = Instant::now() + REASON_LIMIT;
         if matches!(stop, Stop::InputClosed) {
             // Whoever closes its input is about to end; its last answers still count.
-            let last_words = poll_fn(|context| self.poll_output(context));
+            let last_words = poll_fn(|context| self.poll_output(context, Pace::Full));
             if let Ok(reason) = timeout_at(until, last_words).await {
                 stop = reason;
             }
@@ -127,7 +152,11 @@ impl Driver {
         if rung & EXITED != 0 {
             return Poll::Ready(self.last_words());
         }
-        if let Poll::Ready(stop) = self.poll_output(context) {
+        if rung & BEHIND != 0 {
+            self.shared.bell.answer(BEHIND);
+        }
+        let pace = if rung & BEHIND == 0 { Pace::Full } else { Pace::Careful };
+        if let Poll::Ready(stop) = self.poll_output(context, pace) {
             return Poll::Ready(stop);
         }
         self.poll_clock(context, rung);
@@ -151,8 +180,10 @@ impl Driver {
             self.shared.bell.answer(ALARM);
             self.set_clock();
         }
+        // The runtime looks at its timers only now and then while there is always something to read.
+        let late = |clock: &Sleep| rung & BEHIND != 0 && clock.deadline() <= Instant::now();
         while let Some(clock) = &mut self.clock
-            && clock.as_mut().poll(context).is_ready()
+            && (late(clock) || clock.as_mut().poll(context).is_ready())
         {
             self.set_clock();
         }
@@ -166,33 +197,43 @@ impl Driver {
         }
     }
 
-    /// Reads until the pipe is empty.
-    fn poll_output(&mut self, context: &mut Context<'_>) -> Poll<Stop> {
-        let mut n_answers = 0;
+    /// Reads until the pipe is empty, or the turn is over.
+    fn poll_output(&mut self, context: &mut Context<'_>, pace: Pace) -> Poll<Stop> {
+        let mut turn = Turn { pace, n_lines: 0, n_answers: 0 };
         let stop = loop {
-            match self.poll_read(context, &mut n_answers) {
+            if turn.n_lines >= LINES_PER_TURN {
+                self.shared.bell.ring(BEHIND);
+                break Poll::Pending;
+            }
+            match self.poll_read(context, &mut turn) {
                 Poll::Ready(Ok(0)) => break Poll::Ready(Stop::OutputClosed),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => break Poll::Ready(Stop::Failed(error)),
                 Poll::Pending => break Poll::Pending,
             }
         };
-        if n_answers > 0 {
-            self.shared.outbox.expect(n_answers);
+        if turn.n_answers > 0 {
+            self.shared.outbox.expect(turn.n_answers);
         }
         stop
     }
 
-    fn poll_read(
-        &mut self,
-        context: &mut Context<'_>,
-        n_answers: &mut usize,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_read(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Poll<io::Result<usize>> {
         let Self { shared, output, splitter, .. } = self;
-        let mut sink = |piece: Piece<'_>| *n_answers += take(&shared.inbound, piece);
+        let pace = turn.pace;
+        let mut sink = |piece: Piece<'_>| {
+            turn.n_lines += 1;
+            turn.n_answers += take(&shared.inbound, piece);
+        };
         if let Some(buffer) = splitter.gathering() {
             let known_bytes = buffer.len();
-            let read = poll_read_buf(Pin::new(output), context, buffer);
+            let read = match pace {
+                Pace::Full => poll_read_buf(Pin::new(output), context, buffer),
+                Pace::Careful => {
+                    let mut part = buffer.limit(CAREFUL_READ_BYTES);
+                    poll_read_buf(Pin::new(output), context, &mut part)
+                }
+            };
             if let Poll::Ready(Ok(1..)) = read {
                 splitter.gathered(known_bytes, &mut sink);
             }
@@ -200,7 +241,11 @@ impl Driver {
         }
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.resize(READ_BYTES, 0);
-            let mut buffer = ReadBuf::new(scratch);
+            let part = match pace {
+                Pace::Full => scratch.as_mut_slice(),
+                Pace::Careful => scratch.split_at_mut(CAREFUL_READ_BYTES).0,
+            };
+            let mut buffer = ReadBuf::new(part);
             match Pin::new(output).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) => {
                     splitter.feed(buffer.filled(), &mut sink);
