@@ -1,0 +1,256 @@
+//! Real-shaped files of every tool we read, and what they become.
+
+use toolrack_config::{Dialect, detect, read, read_as};
+
+use crate::show;
+
+#[track_caller]
+fn check(sample: &str, dialect: Dialect, servers: &[&str], faults: &[&str]) {
+    let text = show::sample(sample);
+    let reading = read(sample, &text);
+    assert_eq!(detect(sample, &text).dialect, dialect, "{sample}");
+    assert_eq!(reading.value.dialect, dialect, "{sample}");
+    assert_eq!(show::servers(&reading.value), servers, "{sample}");
+    assert_eq!(show::faults(&reading.faults), faults, "{sample}");
+    assert_eq!(read_as(dialect, sample, &text), reading, "{sample}");
+}
+
+#[test]
+fn claude_code_counts_milliseconds_and_fills_in_variables() {
+    check(
+        "claude-code/.mcp.json",
+        Dialect::ClaudeCode,
+        &[
+            r#"filesystem: npx ["-y", "@modelcontextprotocol/server-filesystem", "${PROJECT_DIR:-.}"] env={"LOG_LEVEL": "info", "SHELL_FORM": "$${NAME%.*}"} timeout=60s max_timeout=60s"#,
+            r#"sentry: https://mcp.sentry.dev/mcp headers={"Authorization": "Bearer ${SENTRY_TOKEN}"}"#,
+            "asana: https://mcp.asana.com/sse",
+        ],
+        &["W 15:67 Unsupported mcpServers.asana.headersHelper"],
+    );
+}
+
+#[test]
+fn projects_of_claude_code_are_agents() {
+    let sample = "claude-code/.claude.json";
+    check(
+        sample,
+        Dialect::ClaudeCode,
+        &[
+            "github: https://api.githubcopilot.com/mcp/",
+            r#"/home/me/shop/postgres: uvx ["postgres-mcp", "--access-mode=restricted"] env={"DATABASE_URI": "${DATABASE_URI}"}"#,
+            "/home/me/shop/github: https://example.com/shop/mcp",
+        ],
+        &[],
+    );
+    let file = read(sample, &show::sample(sample)).value;
+    let names = |agent| file.resolve(agent).into_iter().map(|it| it.name).collect::<Vec<_>>();
+    assert_eq!(names("/home/me/shop"), ["github", "postgres"]);
+    assert_eq!(names("/home/me/empty"), ["github"]);
+}
+
+#[test]
+fn claude_desktop_fills_in_nothing() {
+    check(
+        "claude-desktop/claude_desktop_config.json",
+        Dialect::ClaudeDesktop,
+        &[
+            r#"memory: npx ["-y", "@modelcontextprotocol/server-memory"] env={"MEMORY_FILE_PATH": "/home/me/$${not_expanded}/memory.json"}"#,
+            r#"time: /opt/homebrew/bin/uvx ["mcp-server-time"]"#,
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn cursor_has_comments_and_variables_of_its_own() {
+    check(
+        "cursor/.cursor/mcp.json",
+        Dialect::Cursor,
+        &[
+            r#"local: python ["${workspaceFolder}/tools/mcp_server.py", "--home", "${HOME}"] env={"API_KEY": "${env:API_KEY}", "PORT": "8080"}"#,
+            r#"remote: https://api.example.com/mcp headers={"Authorization": "Bearer ${env:MY_SERVICE_TOKEN}"}"#,
+        ],
+        &[
+            "W 7:16 Unsupported mcpServers.local.args[0]",
+            "W 9:7 Unsupported mcpServers.local.envFile",
+        ],
+    );
+}
+
+#[test]
+fn windsurf_says_server_url_and_disabled() {
+    check(
+        "windsurf/windsurf/mcp_config.json",
+        Dialect::Windsurf,
+        &[
+            r#"figma: https://mcp.figma.com/mcp headers={"X-Figma-Token": "${env:FIGMA_TOKEN}"} deny=["delete_file"]"#,
+            r#"git: off uvx ["mcp-server-git"]"#,
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn lm_studio_counts_milliseconds_and_cline_seconds() {
+    check(
+        "lm-studio/.lmstudio/mcp.json",
+        Dialect::LmStudio,
+        &[
+            r#"hf-mcp-server: https://huggingface.co/mcp headers={"Authorization": "Bearer hf_placeholder"} timeout=15s"#,
+        ],
+        &[],
+    );
+    check(
+        "cline/cline_mcp_settings.json",
+        Dialect::Cline,
+        &[
+            r#"weather: node ["/opt/weather/index.js"] timeout=90s"#,
+            "linear: off https://mcp.linear.app/mcp timeout=60s",
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn inputs_of_vscode_are_secrets() {
+    check(
+        "vscode/.vscode/mcp.json",
+        Dialect::VsCode,
+        &[
+            r#"Perplexity: npx ["-y", "server-perplexity-ask", "--region=${secret:region:-eu}"] env={"PERPLEXITY_API_KEY": "${secret:perplexity-key}"}"#,
+            r#"github: https://api.githubcopilot.com/mcp/ headers={"X-Trace": "${env:USER}"}"#,
+        ],
+        &["W 3:5 Unsupported inputs[0]"],
+    );
+    check("vscode/settings.json", Dialect::VsCode, &[r#"fetch: uvx ["mcp-server-fetch"]"#], &[]);
+}
+
+#[test]
+fn zed_counts_seconds_and_keeps_its_extensions() {
+    check(
+        "zed/settings.json",
+        Dialect::Zed,
+        &[
+            r#"local: some-command ["--path", "$${HOME}"] env={"A": "1"} timeout=45s"#,
+            r#"older: off node ["server.js"]"#,
+            r#"remote: https://example.com/mcp headers={"Authorization": "Bearer x"}"#,
+        ],
+        &["W 18:5 Unsupported context_servers.mcp-server-context7"],
+    );
+}
+
+#[test]
+fn codex_names_its_units_and_its_variables() {
+    check(
+        "codex/config.toml",
+        Dialect::Codex,
+        &[
+            r#"docs: npx ["-y", "docs-mcp", "$${LITERAL}"] env={"DOCS_TOKEN": "${env:DOCS_TOKEN:-}", "MY_ENV_VAR": "MY_ENV_VALUE"} cwd=/srv/docs timeout=45s startup_timeout=20.5s allow=["search", "read_*"] deny=["delete"]"#,
+            r#"figma: https://mcp.figma.com/mcp headers={"Authorization": "Bearer ${env:FIGMA_OAUTH_TOKEN}", "X-Figma-Region": "us-east-1", "X-Org": "${env:ORG_ID}"} startup_timeout=1.5s"#,
+            "old: off old-server []",
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn opencode_has_two_shapes_and_counts_milliseconds() {
+    check(
+        "opencode/opencode.jsonc",
+        Dialect::OpenCode,
+        &[
+            r#"everything: npx ["-y", "@modelcontextprotocol/server-everything", "${file:~/.port}"] env={"PLAIN": "$${X}", "TOKEN": "${env:MY_TOKEN}"} startup_timeout=5s"#,
+            r#"jira: off https://jira.example.com/mcp headers={"Authorization": "Bearer ${env:JIRA_TOKEN}"}"#,
+        ],
+        &[],
+    );
+    check(
+        "opencode/v2.json",
+        Dialect::OpenCode,
+        &[r#"local: off bun ["x", "my-mcp"] cwd=. timeout=90s startup_timeout=20s"#],
+        &[],
+    );
+}
+
+#[test]
+fn goose_counts_seconds_and_keeps_its_own() {
+    check(
+        "goose/config.yaml",
+        Dialect::Goose,
+        &[
+            r#"github: npx ["-y", "@modelcontextprotocol/server-github"] env={"GITHUB_PERSONAL_ACCESS_TOKEN": "secret GITHUB_PERSONAL_ACCESS_TOKEN", "RETRIES": "3"} timeout=300s"#,
+            r#"linear: off https://mcp.linear.app/mcp headers={"Authorization": "Bearer ${LINEAR_TOKEN}"} timeout=60s allow=["list_issues"]"#,
+            r#"nested: uvx ["nested-server"] timeout=120s"#,
+        ],
+        &["W 10:5 Unsupported extensions.developer.type"],
+    );
+}
+
+#[track_caller]
+fn detects(file: &str, text: &str, dialect: Dialect, reason: &str) {
+    let detection = detect(file, text);
+    assert_eq!((detection.dialect, detection.reason.as_str()), (dialect, reason), "{file}");
+}
+
+#[test]
+fn a_file_is_recognized_by_what_is_in_it() {
+    let server = r#"{"a": {"command": "x"}}"#;
+    detects(
+        "x.json",
+        &format!(r#"{{"mcpServers": {server}}}"#),
+        Dialect::McpServers,
+        "it has `mcpServers`",
+    );
+    detects("x.json", server, Dialect::McpServers, "it is a map of servers");
+    detects("x", &format!(r#"{{"servers": {server}}}"#), Dialect::VsCode, "it has `servers`");
+    detects("x.json", r#"{"mcp": {"a": {"type": "local"}}}"#, Dialect::OpenCode, "it has `mcp`");
+    let second = r#"{"mcp": {"servers": {"a": {"type": "remote", "url": "http://x"}}}}"#;
+    detects("x.json", second, Dialect::OpenCode, "it has `mcp`");
+    detects("x.toml", "[mcp_servers.a]\ncommand = 'x'", Dialect::Codex, "it has `[mcp_servers]`");
+    let both = "[mcp_servers]\n[[defaults.mcp]]\nname = 'a'\n";
+    detects("x.toml", both, Dialect::Toolrack, "it has `[[defaults.mcp]]`");
+    detects("x.toml", "", Dialect::Toolrack, "it is TOML without `[mcp_servers]`");
+    detects("x", "extensions:\n  a: {}\n", Dialect::Goose, "it is YAML without `mcpServers`");
+    let windows = r"C:\Users\me\.cursor\mcp.json";
+    detects(windows, r#"{"mcpServers": {}}"#, Dialect::Cursor, "it is called `.cursor/`");
+}
+
+#[test]
+fn a_bare_map_of_servers_is_read() {
+    let reading =
+        read("pasted.json", r#"{"a": {"command": "x"}, "b": {"httpUrl": "https://b.dev/mcp"}}"#);
+    assert_eq!(show::servers(&reading.value), ["a: x []", "b: https://b.dev/mcp"]);
+    assert_eq!(show::faults(&reading.faults), [""; 0]);
+}
+
+#[test]
+fn what_is_wrong_in_a_foreign_file_is_said_and_the_rest_read() {
+    let text = r#"{"mcpServers": {
+  "good": {"command": "x", "timeout": -5},
+  "typo": {"typ": "http", "url": "nowhere"},
+  "both": {"command": "x", "url": "https://x.dev"},
+  "word": {"type": "carrier", "command": "x"},
+  "good": {"command": "y"}
+}}"#;
+    let reading = read("mcp.json", text);
+    assert_eq!(show::servers(&reading.value), ["word: x []", "good: y []"]);
+    assert_eq!(
+        show::faults(&reading.faults),
+        [
+            "W 3:12 Unsupported mcpServers.typo.typ (type?)",
+            "E 3:27 Invalid mcpServers.typo.url",
+            "E 4:28 Conflict mcpServers.both.url",
+            "E 5:12 Invalid mcpServers.word.type",
+            "W 6:3 Duplicate good",
+        ]
+    );
+}
+
+#[test]
+fn a_file_without_servers_says_so() {
+    let faults = |file, text| show::faults(&read(file, text).faults);
+    assert_eq!(faults("x.json", "{}"), ["W 1:1 Missing mcpServers"]);
+    assert_eq!(faults("x.yaml", "a: 1"), ["W 1:1 Missing extensions"]);
+    assert_eq!(faults("x.json", r#"{"mcpServers": []}"#), ["E 1:16 WrongType mcpServers"]);
+    assert_eq!(faults("x.json", r#"{"mcpServers": {"#), ["E 1:16 Syntax "]);
+}

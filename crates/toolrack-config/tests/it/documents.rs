@@ -1,0 +1,235 @@
+//! What is published about our file is what the parser does.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use toolrack_config::{Severity, json_schema, key_reference, read};
+
+use crate::show;
+
+fn published(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
+}
+
+/// Compares a published file with what it should be. `UPDATE=1` rewrites it instead.
+#[track_caller]
+fn check(name: &str, expected: &str) {
+    let path = published(name);
+    if std::env::var_os("UPDATE").is_some() {
+        #[expect(clippy::disallowed_methods, reason = "a published file, rewritten on request")]
+        std::fs::write(&path, expected).expect("a published file can be written");
+    }
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(text == expected, "docs/{name} is out of date: run this test with `UPDATE=1`");
+}
+
+#[test]
+fn the_schema_is_published() {
+    let schema = serde_json::to_string_pretty(&sorted(json_schema())).expect("a schema is JSON");
+    check("toolrack.schema.json", &(schema + "\n"));
+}
+
+/// The same in any order of keys, because features of other crates decide on the order.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let mut members: Vec<_> = map.into_iter().map(|(key, it)| (key, sorted(it))).collect();
+            members.sort_by(|left, right| left.0.cmp(&right.0));
+            Value::Object(members.into_iter().collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+        value => value,
+    }
+}
+
+#[test]
+fn every_key_is_in_the_docs() {
+    let (begin, end) = ("<!-- keys: generated -->\n", "<!-- keys: end -->\n");
+    let text = std::fs::read_to_string(published("config.md")).expect("docs/config.md is text");
+    let (before, rest) = text.split_once(begin).expect("the beginning of the generated part");
+    let (_, after) = rest.split_once(end).expect("the end of the generated part");
+    check("config.md", &format!("{before}{begin}\n{}\n{end}{after}", key_reference()));
+}
+
+#[test]
+fn the_example_of_the_docs_is_sound() {
+    let text = std::fs::read_to_string(published("config.md")).expect("docs/config.md is text");
+    let examples: Vec<&str> =
+        text.split("```toml\n").skip(1).map(|it| it.split("```").next().unwrap()).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        assert_eq!(show::faults(&read("toolrack.toml", example).faults), [""; 0], "{example}");
+        assert!(valid(example), "{example}");
+    }
+}
+
+fn valid(text: &str) -> bool {
+    let document: Value = toml::from_str(text).expect("TOML");
+    let validator = jsonschema::validator_for(&json_schema()).expect("a schema");
+    validator.is_valid(&document)
+}
+
+/// One server with these lines, on top of a name.
+fn server(lines: &str) -> String {
+    format!("[[defaults.mcp]]\nname = 'a'\n{lines}\n")
+}
+
+/// Documents about which schema and parser agree: sound ones, and such with one fault each.
+fn corpus() -> Vec<(String, bool)> {
+    let process = |lines: &str| server(&format!("command = 'x'\n{lines}"));
+    let endpoint = |lines: &str| server(&format!("url = 'https://a.dev'\n{lines}"));
+    let good = [
+        String::new(),
+        "[llm]\nx = 1\n[defaults]\nmax_turns = 1\n".to_owned(),
+        "[defaults]\ntimeout = '1h30m'\nidle = 'never'\nname_separator = '__'\nname_limit = 128\npin = true".to_owned(),
+        "[[agents]]\nid = 'a'\nworkspace = '/srv'".to_owned(),
+        process(""),
+        process("transport = 'stdio'\nargs = ['', 'a']\ncwd = '/'\nunknown = 1"),
+        process("env = { A = '', B = { secret_ref = 'b', required = false } }"),
+        process("allow = ['a*']\ndeny = []\nrepeatable = ['x']\nidle = '5m'\nstart = 'lazy'\nmax_output_bytes = 1"),
+        process("id = '0190a6b2-0000-7000-8000-00000000000a'\nsandbox = { read = ['/'], write = [], net = false }"),
+        endpoint("transport = 'sse'\nheaders = { Authorization = 'Bearer ${T}' }"),
+        server("url = '${BASE}/mcp'"),
+        server("package = { type = 'docker', identifier = 'mcp/git', version = '1', args = ['x'] }"),
+        server("package = { type = 'http', identifier = 'https://a.dev' }\ntransport = 'http'"),
+        server("package = { type = 'npm', identifier = 'p' }\ntransport = 'stdio'"),
+    ];
+    let bad = [
+        "defaults = 1".to_owned(),
+        "agents = {}".to_owned(),
+        "[[agents]]\nname = 'a'".to_owned(),
+        "[defaults]\nname_separator = '/'".to_owned(),
+        "[defaults]\nname_separator = '_____'".to_owned(),
+        "[defaults]\nname_limit = 8".to_owned(),
+        "[defaults]\ntimeout = 5".to_owned(),
+        "[defaults]\ntimeout = 'never'".to_owned(),
+        "[defaults]\nidle = 'sometimes'".to_owned(),
+        "[defaults]\nmcp = { name = 'a' }".to_owned(),
+        "[[defaults.mcp]]\ncommand = 'x'".to_owned(),
+        "[[defaults.mcp]]\nname = ' a'\ncommand = 'x'".to_owned(),
+        "[[defaults.mcp]]\nname = 'a/b'\ncommand = 'x'".to_owned(),
+        "[[defaults.mcp]]\nname = 'toolrack'\ncommand = 'x'".to_owned(),
+        server(""),
+        server("command = ' '"),
+        server("command = 1"),
+        server("url = 'a.dev'"),
+        server("url = 'ftp://a.dev'"),
+        server("transport = 'stdio'"),
+        server("transport = 'http'"),
+        server("transport = 'stdio'\nurl = 'https://a.dev'"),
+        server("package = { type = 'npm' }"),
+        server("package = { identifier = 'p' }"),
+        server("package = { type = 'gem', identifier = 'p' }"),
+        server("package = { type = 'npm', identifier = 'p' }\ntransport = 'http'"),
+        server("package = { type = 'http', identifier = 'https://a.dev' }\ntransport = 'stdio'"),
+        process("url = 'https://a.dev'"),
+        process("package = { type = 'npm', identifier = 'p' }"),
+        process("transport = 'http'"),
+        process("transport = 'pigeon'"),
+        process("args = 'x'"),
+        process("args = [1]"),
+        process("env = { A = 1 }"),
+        process("env = { A = { required = true } }"),
+        process("env = { 'A=B' = 'x' }"),
+        process("enabled = 'yes'"),
+        process("timeout = '5'"),
+        process("max_output_bytes = 0"),
+        process("start = 'later'"),
+        process("deny = ['']"),
+        process("id = '1'"),
+        process("sandbox = { net = 'no' }"),
+        endpoint("headers = { 'A B' = 'x' }"),
+        endpoint("headers = { A = 1 }"),
+    ];
+    let good = good.into_iter().map(|it| (it, true));
+    good.chain(bad.into_iter().map(|it| (it, false))).collect()
+}
+
+#[test]
+fn schema_and_parser_agree() {
+    for (text, sound) in corpus() {
+        let reading = read("t.toml", &text);
+        let errors: Vec<_> =
+            reading.faults.iter().filter(|it| it.severity == Severity::Error).collect();
+        assert_eq!(errors.is_empty(), sound, "the parser on\n{text}\n{errors:?}");
+        assert_eq!(valid(&text), sound, "the schema on\n{text}");
+    }
+}
+
+#[test]
+fn samples_fit_the_schema() {
+    for sample in ["native/toolrack.toml", "native/spacebot.toml"] {
+        assert!(valid(&show::sample(sample)), "{sample}");
+    }
+}
+
+/// What the schema cannot say is left to the parser, and this is all of it.
+#[test]
+fn some_faults_are_seen_by_the_parser_alone() {
+    let twice = "[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\n".repeat(2);
+    let more = [
+        twice,
+        "[[agents]]\nid = 'a'\n[[agents]]\nid = 'a'".to_owned(),
+        "[defaults]\ntimeout = '0s'".to_owned(),
+        "[defaults]\ntimeout = '400d'".to_owned(),
+        server("command = '${keyring:x}'"),
+        server("url = 'https://a.dev:port'"),
+        server("url = 'https://a.dev'\nheaders = { A = '1', a = '2' }"),
+        server("url = 'https://a.dev'\nheaders = { A = \"1\\n2\" }"),
+    ];
+    for text in more {
+        assert!(read("t.toml", &text).has_errors(), "the parser on\n{text}");
+        assert!(valid(&text), "the schema on\n{text}");
+    }
+}
+
+/// A line for each key that says something else than nothing does.
+fn line(key: &str) -> &'static str {
+    match key {
+        "name" => "name = 'other'",
+        "id" => "id = '0190a6b2-0000-7000-8000-00000000000a'",
+        "enabled" => "enabled = false",
+        "args" => "args = ['x']",
+        "env" => "env = { A = 'x' }",
+        "cwd" => "cwd = '/'",
+        "timeout" => "timeout = '7s'",
+        "max_timeout" => "max_timeout = '7m'",
+        "startup_timeout" => "startup_timeout = '7s'",
+        "start" => "start = 'lazy'",
+        "idle" => "idle = '7s'",
+        "max_output_bytes" => "max_output_bytes = 7",
+        "max_message_bytes" => "max_message_bytes = 7",
+        "inherit_env" => "inherit_env = true",
+        "pin" => "pin = true",
+        "allow" => "allow = ['x']",
+        "deny" => "deny = ['x']",
+        "repeatable" => "repeatable = ['x']",
+        "sandbox" => "sandbox = {}",
+        "name_separator" => "name_separator = '__'",
+        "name_limit" => "name_limit = 77",
+        "mcp" => "mcp = [{ name = 'b', command = 'y' }]",
+        other => panic!("say what `{other}` does"),
+    }
+}
+
+#[test]
+fn every_published_key_does_something() {
+    let schema = json_schema();
+    let keys = |table: &str| {
+        let keys = schema["$defs"][table]["properties"].as_object().expect("a table").keys();
+        keys.cloned().collect::<Vec<_>>()
+    };
+    let read = |text: &str| read("t.toml", text).accept().expect("a sound file").0;
+    let plain = read(&server("command = 'x'"));
+    // How a server is reached is told apart in `faults.rs`.
+    let ways = ["command", "url", "headers", "package", "transport"];
+    for key in keys("mcp").iter().filter(|it| !ways.contains(&it.as_str())) {
+        let named = if key == "name" { "" } else { "name = 'a'\n" };
+        let text = format!("[[defaults.mcp]]\n{named}command = 'x'\n{}\n", line(key));
+        assert_ne!(read(&text), plain, "{key}");
+    }
+    for key in keys("defaults") {
+        let said = read(&format!("[defaults]\n{}\n", line(&key)));
+        assert_ne!(said, read("[defaults]\n"), "{key}");
+    }
+}

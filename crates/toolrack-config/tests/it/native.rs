@@ -1,0 +1,151 @@
+//! Our own file, and Spacebot's: what they say, and what that means for an agent.
+
+use std::time::Duration;
+
+use toolrack_config::{
+    ConfigFile, Dialect, McpServerConfig, McpTransport, Names, Position, StartMode, read,
+};
+
+use crate::show;
+
+fn sound(file: &str) -> ConfigFile {
+    let (config, warnings) = read(file, &show::sample(file)).accept().expect("a sound file");
+    assert_eq!(warnings, [], "{file}");
+    config
+}
+
+fn names(configs: &[McpServerConfig]) -> Vec<&str> {
+    configs.iter().map(|it| it.name.as_str()).collect()
+}
+
+#[test]
+fn a_file_of_spacebot_loads_as_it_is() {
+    let file = sound("native/spacebot.toml");
+    assert_eq!(file.dialect, Dialect::Toolrack);
+    assert_eq!(
+        show::servers(&file),
+        [
+            r#"filesystem: npx ["-y", "@modelcontextprotocol/server-filesystem", "/workspace"]"#,
+            r#"sentry: https://mcp.sentry.io headers={"Authorization": "Bearer ${SENTRY_TOKEN}"}"#,
+            r#"main/postgres: npx ["-y", "@modelcontextprotocol/server-postgres", "postgresql://..."]"#,
+            "ops/sentry: off https://sentry.internal/mcp",
+        ]
+    );
+}
+
+#[test]
+fn agents_append_to_the_defaults_and_override_by_name() {
+    let file = sound("native/spacebot.toml");
+    assert_eq!(names(&file.resolve("main")), ["filesystem", "sentry", "postgres"]);
+    let ops = file.resolve("ops");
+    assert_eq!(names(&ops), ["filesystem", "sentry"]);
+    assert!(!ops[1].enabled);
+    assert_eq!(names(&file.resolve("nobody")), ["filesystem", "sentry"]);
+    assert_eq!(file.resolve("nobody"), file.resolve_defaults());
+}
+
+#[test]
+fn our_own_file_says_more() {
+    let file = sound("native/toolrack.toml");
+    assert_eq!(file.names(), Names { separator: "__".to_owned(), limit: 128 });
+    assert_eq!(
+        show::servers(&file),
+        [
+            r#"filesystem: npx ["-y", "@modelcontextprotocol/server-filesystem", "/workspace"] cwd=${HOME}/work start=Lazy idle=Some(600s) deny=["write_*", "delete_*"] sandbox=Sandbox { read: None, write: ["/workspace"], net: false }"#,
+            r#"sentry: https://mcp.sentry.io headers={"Authorization": "Bearer ${SENTRY_TOKEN}"} timeout=90s"#,
+            r#"git: pypi mcp-server-git@Some("2026.10.19") ["--repository", "."] env={"LEVEL": "info", "TOKEN": "secret git-token"}"#,
+            r#"main/postgres: npx ["-y", "@modelcontextprotocol/server-postgres", "${secret:postgres-url}"]"#,
+        ]
+    );
+}
+
+#[test]
+fn what_an_entry_leaves_out_comes_from_the_defaults() {
+    let text = "
+        [defaults]
+        timeout = '20s'
+        max_timeout = '10s'
+        idle = '5m'
+        start = 'lazy'
+        [[defaults.mcp]]
+        name = 'a'
+        command = 'x'
+        [[defaults.mcp]]
+        name = 'b'
+        command = 'x'
+        timeout = '1s'
+        idle = 'never'
+        start = 'eager'
+    ";
+    let servers = read("t.toml", text).accept().expect("a sound file").0.resolve("any");
+    let plain = McpServerConfig::stdio("a", "x", &[]);
+    let expected = McpServerConfig {
+        timeout: Duration::from_secs(20),
+        max_timeout: Duration::from_secs(20),
+        idle: Some(Duration::from_mins(5)),
+        start: StartMode::Lazy,
+        ..plain.clone()
+    };
+    assert_eq!(servers[0], expected);
+    let expected = McpServerConfig {
+        name: "b".to_owned(),
+        timeout: Duration::from_secs(1),
+        max_timeout: Duration::from_secs(10),
+        idle: None,
+        ..plain
+    };
+    assert_eq!(servers[1], expected);
+}
+
+#[test]
+fn the_example_of_the_founding_document_is_what_it_says() {
+    let file = sound("native/spacebot.toml");
+    let filesystem = &file.resolve("main")[0];
+    let args = ["-y", "@modelcontextprotocol/server-filesystem", "/workspace"];
+    assert_eq!(*filesystem, McpServerConfig::stdio("filesystem", "npx", &args));
+}
+
+#[test]
+fn every_entry_knows_where_it_is() {
+    let file = sound("native/toolrack.toml");
+    let git = &file.resolve("main")[2].origin;
+    assert_eq!(git.file(), Some("native/toolrack.toml"));
+    assert_eq!(git.path(), "defaults.mcp[2]");
+    let at = |line, column| Some(Position { line, column });
+    assert_eq!(git.at().map(|it| it.line), Some(29));
+    assert_eq!(git.field("env.TOKEN"), at(32, 9));
+    assert_eq!(git.field("package.args[1]"), at(31, 107));
+    assert_eq!(git.field("package.unknown"), at(31, 1));
+    assert_eq!(git.field("unknown").map(|it| it.line), Some(29));
+}
+
+#[test]
+fn a_project_is_laid_over_the_user() {
+    let user = sound("native/toolrack.toml");
+    let text = "
+        [defaults]
+        timeout = '5s'
+        name_separator = '_'
+        [[defaults.mcp]]
+        name = 'git'
+        url = 'https://git.example/mcp'
+        [[defaults.mcp]]
+        name = 'own'
+        command = 'own'
+        [[agents]]
+        id = 'main'
+        [[agents.mcp]]
+        name = 'postgres'
+        command = 'other'
+    ";
+    let project = read(".toolrack.toml", text).accept().expect("a sound file").0;
+    let both = user.overlaid_by(project);
+    let servers = both.resolve("main");
+    assert_eq!(names(&servers), ["filesystem", "sentry", "git", "own", "postgres"]);
+    assert_eq!(servers[0].timeout, Duration::from_secs(5));
+    assert_eq!(servers[2].transport.kind(), "http");
+    assert!(
+        matches!(&servers[4].transport, McpTransport::Stdio { command, .. } if command == "other")
+    );
+    assert_eq!(both.names(), Names { separator: "_".to_owned(), limit: 128 });
+}
