@@ -13,6 +13,7 @@ pub(crate) enum Command {
     Servers,
     Bench(Vec<String>),
     Reliability(Vec<String>),
+    Conformance(Vec<String>),
 }
 
 /// What a user may leave out of `cargo xtask test`.
@@ -43,7 +44,7 @@ struct Row {
     line: &'static str,
 }
 
-const COMMANDS: [Row; 6] = [
+const COMMANDS: [Row; 7] = [
     Row { name: "tidy", arguments: "", line: "check the rules of STYLE.md on the whole tree" },
     Row {
         name: "test",
@@ -61,6 +62,11 @@ const COMMANDS: [Row; 6] = [
         arguments: "[ARGS]",
         line: "build and run the reliability gates, release profile",
     },
+    Row {
+        name: "conformance",
+        arguments: "[ARGS]",
+        line: "install and run the official conformance suites, and compare with what is expected",
+    },
     Row { name: "help", arguments: "", line: "this list" },
 ];
 
@@ -76,6 +82,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Command, Misuse> {
         "servers" => no_arguments("servers", rest, Command::Servers),
         "bench" => Ok(Command::Bench(rest.to_vec())),
         "reliability" => Ok(Command::Reliability(rest.to_vec())),
+        "conformance" => Ok(Command::Conformance(rest.to_vec())),
         _ => Err(Misuse::UnknownCommand { word: word.clone(), nearest: nearest(word) }),
     }
 }
@@ -181,6 +188,7 @@ mod tests {
         check("test late_answer", Ok(test(Install::First, Some("late_answer"))));
         check("test late_answer --no-install", Ok(test(Install::Never, Some("late_answer"))));
         check("bench --fast x", Ok(Command::Bench(vec!["--fast".into(), "x".into()])));
+        check("conformance --only x", Ok(Command::Conformance(vec!["--only".into(), "x".into()])));
         check("reliability --quick", Ok(Command::Reliability(vec!["--quick".into()])));
     }
 

@@ -39,12 +39,12 @@ fn run(root: &Path, packages: &[&str], program: &str, words: Vec<String>) -> Res
 }
 
 /// Where cargo puts what it builds, which a user may have moved.
-fn target_dir(metadata: &Value) -> Result<PathBuf> {
+pub(crate) fn target_dir(metadata: &Value) -> Result<PathBuf> {
     let path = metadata.get("target_directory").and_then(Value::as_str);
     path.map(PathBuf::from).context("`cargo metadata` names no target directory")
 }
 
-fn exit_code(ending: Ending) -> ExitCode {
+pub(crate) fn exit_code(ending: Ending) -> ExitCode {
     match ending {
         Ending::Success => ExitCode::SUCCESS,
         Ending::Failure(code) => {

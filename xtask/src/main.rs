@@ -1,10 +1,11 @@
-//! The project's own commands: `tidy`, `test`, `servers`, `bench` and `reliability`.
+//! The project's own commands: `tidy`, `test`, `servers`, `bench`, `reliability` and `conformance`.
 //!
 //! Run as `cargo xtask COMMAND`. This crate is the one place outside `toolrack-stdio` that starts
 //! programs; it needs nothing of the product, so that it builds in seconds on a fresh clone.
 
 mod child;
 mod command;
+mod conformance;
 mod forward;
 mod printer;
 mod rules;
@@ -47,6 +48,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Test(options) => suite::run(&tree::root(), &options),
         Command::Servers => servers::run(&tree::root()),
         Command::Bench(words) => forward::bench(&tree::root(), words),
+        Command::Conformance(words) => conformance::run(&tree::root(), words),
         Command::Reliability(words) => forward::reliability(&tree::root(), words),
     }
 }

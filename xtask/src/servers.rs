@@ -42,9 +42,45 @@ const NODE_PROGRAMS: [&str; 3] = [
     "node_modules/.bin/mcp-server-memory",
 ];
 
+/// The official conformance suites of MCP, which need a newer Node than many machines have.
+pub(crate) const SUITES_DIR: &str = "tests/conformance";
+const SUITES_PROGRAMS: [&str; 3] = [
+    "node_modules/node/bin/node",
+    "node_modules/conformance-0.1/dist/index.js",
+    "node_modules/conformance-0.2/dist/index.js",
+];
+
 const PYTHON_DIR: &str = "tests/servers/python";
-const PYTHON_FILES: [&str; 1] = ["requirements.txt"];
-const PYTHON_PROGRAMS: [&str; 2] = ["venv/bin/python", "venv/bin/mcp-server-time"];
+
+/// A virtual environment, the file that pins what is in it, and what must be there afterwards.
+struct Venv {
+    what: &'static str,
+    dir: &'static str,
+    requirements: &'static str,
+    programs: [&'static str; 2],
+}
+
+/// Libraries that need different versions of the same package cannot share one.
+const VENVS: [Venv; 3] = [
+    Venv {
+        what: "python servers",
+        dir: "venv",
+        requirements: "requirements.txt",
+        programs: ["venv/bin/python", "venv/bin/mcp-server-time"],
+    },
+    Venv {
+        what: "python servers on fastmcp",
+        dir: "venv-fastmcp",
+        requirements: "requirements-fastmcp.txt",
+        programs: ["venv-fastmcp/bin/python", "venv-fastmcp/bin/fastmcp"],
+    },
+    Venv {
+        what: "python servers on the SDK 1.x",
+        dir: "venv-mcp1",
+        requirements: "requirements-mcp1.txt",
+        programs: ["venv-mcp1/bin/python", "venv-mcp1/bin/uvicorn"],
+    },
+];
 
 /// What became of one thing to install.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +112,11 @@ pub(crate) fn install(root: &Path) -> Result<Vec<(&'static str, Outcome)>> {
     for component in COMPONENTS {
         note(component, install_component(root, component)?);
     }
-    note("node servers", install_node(root)?);
-    note("python servers", install_python(root)?);
+    note("node servers", install_npm(root, NODE_DIR, &NODE_PROGRAMS)?);
+    note("conformance suites", install_suites(root)?);
+    for venv in VENVS {
+        note(venv.what, install_python(root, &venv)?);
+    }
     Ok(outcomes)
 }
 
@@ -139,23 +178,28 @@ fn install_component(root: &Path, component: &str) -> Result<Outcome> {
     }
 }
 
-fn install_node(root: &Path) -> Result<Outcome> {
+/// Installs what `cargo xtask conformance` runs.
+pub(crate) fn install_suites(root: &Path) -> Result<Outcome> {
+    install_npm(root, SUITES_DIR, &SUITES_PROGRAMS)
+}
+
+fn install_npm(root: &Path, dir: &str, programs: &[&str]) -> Result<Outcome> {
     for program in ["node", "npm"] {
         if !is_installed(program, root) {
             let reason = format!("`{program}` is missing: install Node.js 20 or newer");
             return Ok(Outcome::Skipped(reason));
         }
     }
-    let dir = root.join(NODE_DIR);
+    let dir = root.join(dir);
     let stamp = Stamp::of(&dir, &NODE_FILES, "", "node_modules/.toolrack-stamp")?;
-    if stamp.is_current(&dir, &NODE_PROGRAMS) {
+    if stamp.is_current(&dir, programs) {
         return Ok(Outcome::UpToDate);
     }
     stamp.remove()?;
     finish(&[Chore::new("npm", &dir, LIMIT).args(["ci"])], &stamp)
 }
 
-fn install_python(root: &Path) -> Result<Outcome> {
+fn install_python(root: &Path, venv: &Venv) -> Result<Outcome> {
     let dir = root.join(PYTHON_DIR);
     let asked = is_installed("python3", root)
         .then(|| Chore::new("python3", root, QUESTION_LIMIT).args(["--version"]).read());
@@ -164,20 +208,19 @@ fn install_python(root: &Path) -> Result<Outcome> {
         return Ok(Outcome::Skipped(reason.to_owned()));
     };
     // A venv belongs to the interpreter that made it.
-    let stamp = Stamp::of(&dir, &PYTHON_FILES, &version, "venv/.toolrack-stamp")?;
-    if stamp.is_current(&dir, &PYTHON_PROGRAMS) {
+    let mark = format!("{}/.toolrack-stamp", venv.dir);
+    let stamp = Stamp::of(&dir, &[venv.requirements], &version, &mark)?;
+    if stamp.is_current(&dir, &venv.programs) {
         return Ok(Outcome::UpToDate);
     }
     stamp.remove()?;
-    let venv = Chore::new("python3", &dir, LIMIT).args(["-m", "venv", "--clear", "venv"]);
+    let create = Chore::new("python3", &dir, LIMIT).args(["-m", "venv", "--clear", venv.dir]);
     // The file pins the whole set, so there is nothing to resolve.
     let pip = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"];
-    let pip = Chore::new(dir.join("venv/bin/python"), &dir, LIMIT).args(pip).args([
-        "--no-deps",
-        "-r",
-        "requirements.txt",
-    ]);
-    finish(&[venv, pip], &stamp)
+    let python = dir.join(venv.dir).join("bin/python");
+    let pip = Chore::new(python, &dir, LIMIT).args(pip);
+    let pip = pip.args(["--no-deps", "-r", venv.requirements]);
+    finish(&[create, pip], &stamp)
 }
 
 /// Runs the chores in order and leaves the stamp only after the last has succeeded.
@@ -211,7 +254,7 @@ mod tests {
     fn lock_files_are_where_the_installer_looks() {
         let root = crate::tree::root();
         let node = NODE_FILES.iter().map(|file| root.join(NODE_DIR).join(file));
-        let python = PYTHON_FILES.iter().map(|file| root.join(PYTHON_DIR).join(file));
+        let python = VENVS.iter().map(|venv| root.join(PYTHON_DIR).join(venv.requirements));
         let missing: Vec<_> = node.chain(python).filter(|path| !path.is_file()).collect();
         assert_eq!(missing, Vec::<std::path::PathBuf>::new());
     }

@@ -88,7 +88,12 @@ fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
         chore: cargo("check").args(["-p", "toolrack-bench"]),
         component: None,
     };
-    let checks = [fmt, clippy, build, Step::Tests(tests), doc, bench];
+    let suites = Step::Check {
+        title: "conformance",
+        chore: cargo("run").args(["--quiet", "-p", "xtask", "--", "conformance", "--quiet"]),
+        component: None,
+    };
+    let checks = [fmt, clippy, build, Step::Tests(tests), doc, bench, suites];
     install.into_iter().chain(checks).collect()
 }
 
@@ -116,9 +121,16 @@ fn check(title: &str, chore: &Chore, component: Option<&str>, tally: &mut Tally)
         tally.skip(format!("{title}: {reason}"));
         return Ok(());
     }
-    match in_color(chore.clone()).stream(|_line| {})? {
-        Ending::Success => tally.pass(),
-        ending => tally.fail(format!("{title}: {ending}")),
+    let mut skipped = None;
+    let ending = in_color(chore.clone()).stream(|line| {
+        if let Some(reason) = line.strip_prefix("SKIPPED: ") {
+            skipped = Some(reason.to_owned());
+        }
+    })?;
+    match (ending, skipped) {
+        (Ending::Success, None) => tally.pass(),
+        (Ending::Success, Some(reason)) => tally.skip(reason),
+        (ending, _) => tally.fail(format!("{title}: {ending}")),
     }
     Ok(())
 }
@@ -158,6 +170,7 @@ mod tests {
                 "test: cargo test --workspace --exclude toolrack-bench --no-fail-fast",
                 "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-bench",
                 "bench: cargo check -p toolrack-bench",
+                "conformance: cargo run --quiet -p xtask -- conformance --quiet",
             ],
         );
     }
@@ -204,8 +217,9 @@ mod tests {
         let mut tally = Tally::default();
         check("fmt", &script("exit 1"), None, &mut tally).unwrap();
         check("doc", &script("exit 0"), None, &mut tally).unwrap();
+        check("x", &script("echo 'SKIPPED: x: no y'"), None, &mut tally).unwrap();
         let summary = tally.summary(Duration::ZERO);
         assert!(summary.contains("FAILED: fmt: exit code 1\n"), "{summary}");
-        assert!(summary.ends_with("1 passed, 1 failed, 0 skipped"), "{summary}");
+        assert!(summary.ends_with("1 passed, 1 failed, 1 skipped"), "{summary}");
     }
 }

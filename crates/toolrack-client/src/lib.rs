@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! **Invariant:** only `launch.rs` knows what kind of line there is; everything else knows
+//! **Invariant:** only `launch.rs` and `remote.rs` know what kind of line there is; everything else knows
 //! [`Line`](toolrack_link::Line).
 
 #![warn(missing_docs)]
@@ -42,6 +42,7 @@ mod outcome;
 mod page;
 mod questions;
 mod refresh;
+mod remote;
 mod restore;
 mod rounds;
 mod session;
@@ -60,6 +61,7 @@ pub use failure::{ConnectError, NotMcp};
 pub use handler::{ClientHandler, Refusal};
 pub use launch::StdioConnector;
 pub use page::{Cut, Listing};
+pub use remote::HttpConnector;
 pub use settings::{Limits, MCP_REQUEST_TIMEOUT_SECS, Timeouts};
 pub use tool::{McpToolDef, McpToolResult, parse_tool_result, parse_tools_list};
 pub use watcher::OnProgress;

@@ -1,3 +1,52 @@
-//! The client that the official conformance suites drive.
+//! The client that the official conformance suites drive: `toolrack-conformance URL`.
+//!
+//! It connects, lists the tools and calls them, by the product's public API and normal settings. What one
+//! scenario needs beyond that is in [`errand`], and nowhere else.
 
-fn main() {}
+mod browser;
+mod errand;
+mod login;
+mod made_up;
+mod person;
+mod settings;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use toolrack_client::McpClient;
+use toolrack_http::{HttpOptions, HttpServerDef};
+use toolrack_link::Credentials;
+
+use crate::person::Person;
+use crate::settings::Settings;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<()> {
+    let settings = Settings::read()?;
+    let authorizer = login::authorizer(&settings)?;
+    let credentials = Arc::clone(&authorizer) as Arc<dyn Credentials>;
+    let options = HttpOptions { credentials: Some(credentials), ..HttpOptions::default() };
+    let definition = HttpServerDef::new(settings.url.as_str());
+    let builder = McpClient::builder("conformance").handler(Arc::new(Person));
+    let client = builder.connect_http(definition, options).await.context("no connection")?;
+    let outcome = errand::run(&client, &settings).await;
+    client.shutdown().await;
+    authorizer.settle().await;
+    outcome
+}
+
+#[expect(clippy::print_stderr, reason = "the harness keeps what a client says in its log")]
+pub(crate) fn complain(text: &str) {
+    eprintln!("{text}");
+}

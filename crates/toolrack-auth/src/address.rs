@@ -1,0 +1,154 @@
+//! Which addresses may be connected to on somebody else's word.
+//!
+//! A server's description can name any URL, so without a check it could make us knock at doors that only we can
+//! reach. **Invariant:** a discovered URL leads to a private address only if the user's own URL does.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use toolrack_link::AuthError;
+use url::{Host, Url};
+
+use crate::fault::untrusted;
+
+/// How near an address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Nearness {
+    /// Anybody can reach it.
+    Public,
+    /// A neighbour: reachable from here and not from everywhere.
+    Private,
+    /// This machine.
+    Loopback,
+    /// Nothing that a server could mean honestly: link-local (cloud metadata), unspecified, multicast, reserved.
+    Never,
+}
+
+/// How near a discovered address may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reach(Nearness);
+
+impl Reach {
+    /// What the user's own URL allows: who names a private address may be sent to private addresses, and who
+    /// names this machine to this machine too. A name allows neither, whatever it resolves to.
+    pub(crate) fn of(server: &Url) -> Self {
+        match server.host() {
+            Some(host) => Self(nearness_of_host(&host).unwrap_or(Nearness::Public)),
+            None => Self(Nearness::Public),
+        }
+    }
+
+    /// At least the neighbourhood, for users who say that their servers live there.
+    pub(crate) fn with_private(self) -> Self {
+        Self(self.0.max(Nearness::Private))
+    }
+
+    pub(crate) fn allows(self, address: IpAddr) -> bool {
+        let nearness = nearness(address);
+        nearness != Nearness::Never && nearness <= self.0
+    }
+
+    /// Looks at a discovered URL before anything is sent to it: `https`, or `http` to this machine; no user
+    /// name inside; no address that is out of reach. Names are looked at again when they are resolved.
+    pub(crate) fn check(self, url: &Url) -> Result<(), AuthError> {
+        let host =
+            url.host().ok_or_else(|| untrusted(format_args!("{} has no host", shown(url))))?;
+        let near = nearness_of_host(&host);
+        let is_safe = match url.scheme() {
+            "https" => true,
+            "http" => near == Some(Nearness::Loopback),
+            _ => false,
+        };
+        if !is_safe {
+            return Err(untrusted(format_args!("{} is not https", shown(url))));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(untrusted(format_args!("{} carries a user name", shown(url))));
+        }
+        match near {
+            Some(near) if near == Nearness::Never || near > self.0 => {
+                Err(untrusted(format_args!("{} is a private address", shown(url))))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// A URL as it may stand in a message: without query, fragment and user.
+pub(crate) fn shown(url: &Url) -> String {
+    match url.host_str() {
+        Some(_) => format!("{}{}", url.origin().ascii_serialization(), url.path()),
+        None => format!("a URL of the scheme {}", url.scheme()),
+    }
+}
+
+/// What can be said about a host without asking anybody.
+fn nearness_of_host(host: &Host<&str>) -> Option<Nearness> {
+    match host {
+        Host::Ipv4(address) => Some(nearness(IpAddr::V4(*address))),
+        Host::Ipv6(address) => Some(nearness(IpAddr::V6(*address))),
+        Host::Domain(name) => {
+            let name = name.strip_suffix('.').unwrap_or(name);
+            let local = name == "localhost" || name.ends_with(".localhost");
+            local.then_some(Nearness::Loopback)
+        }
+    }
+}
+
+pub(crate) fn nearness(address: IpAddr) -> Nearness {
+    match address {
+        IpAddr::V4(address) => nearness_v4(address),
+        IpAddr::V6(address) => match embedded(address) {
+            Some(inner) => nearness_v4(inner),
+            None => nearness_v6(address),
+        },
+    }
+}
+
+fn nearness_v4(address: Ipv4Addr) -> Nearness {
+    let [a, b, c, _] = address.octets();
+    match (a, b, c) {
+        (127, ..) => Nearness::Loopback,
+        // The last is carrier-grade NAT, which companies and clouds use inside.
+        (10, ..) | (192, 168, _) | (172, 16..=31, _) | (100, 64..=127, _) => Nearness::Private,
+        // This network, multicast, reserved; link-local; protocol assignments, documentation, benchmarks.
+        (0 | 224..=255, ..)
+        | (169, 254, _)
+        | (192, 0, 0 | 2)
+        | (198, 18..=19, _)
+        | (198, 51, 100)
+        | (203, 0, 113) => Nearness::Never,
+        _ => Nearness::Public,
+    }
+}
+
+fn nearness_v6(address: Ipv6Addr) -> Nearness {
+    let [first, second, ..] = address.segments();
+    if address == Ipv6Addr::LOCALHOST {
+        return Nearness::Loopback;
+    }
+    match (first, second) {
+        (0xfc00..=0xfdff, _) => Nearness::Private,
+        (0x2001, 0xdb8) => Nearness::Never,
+        (0x2000..=0x3fff, _) => Nearness::Public,
+        _ => Nearness::Never,
+    }
+}
+
+/// The IPv4 address that an IPv6 address leads to: mapped, compatible, NAT64, 6to4.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let inner = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match address.segments() {
+        // `::` and `::1` are addresses of their own.
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => Some(inner(high, low)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! How a person is sent to a page, and how the answer comes back.
+//!
+//! Nothing here starts a program: who has a browser says how it is opened.
+
+mod loopback;
+mod page;
+mod pasted;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use toolrack_link::{AuthError, BoxFuture};
+use url::Url;
+
+pub use self::loopback::SystemBrowser;
+pub use self::pasted::PastedRedirect;
+use crate::redirect::has_state;
+use crate::secret::Secret;
+
+/// Opens a URL in the user's browser, without a shell, and does not wait for the browser.
+pub type Opener = Arc<dyn Fn(&Url) -> io::Result<()> + Send + Sync>;
+
+/// Somebody who can send a person to a page and hear where the page sends them next.
+pub trait Browser: Send + Sync + fmt::Debug {
+    /// Gets ready for one visit. `wish` is where an earlier visit was sent back to; the same place again spares
+    /// a new registration.
+    fn prepare<'a>(
+        &'a self,
+        wish: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Box<dyn Visit>, AuthError>>;
+}
+
+/// One visit, not yet begun.
+pub trait Visit: Send {
+    /// Where the person will be sent back to.
+    fn redirect_uri(&self) -> &str;
+
+    /// Sends the person off and waits for the answer. Dropping the future ends the wait.
+    fn go(
+        self: Box<Self>,
+        errand: Errand,
+    ) -> BoxFuture<'static, Result<Box<dyn Landing>, AuthError>>;
+}
+
+/// An answer that came back, with somebody who waits to hear how it went.
+pub trait Landing: Send {
+    /// The query of the redirect.
+    fn query(&self) -> &Secret;
+
+    /// Tells the person how it went.
+    fn conclude(self: Box<Self>, outcome: Outcome) -> BoxFuture<'static, ()>;
+}
+
+/// What a person is sent off with.
+#[derive(Debug, Clone)]
+pub struct Errand {
+    /// The page to open: `https`, or `http` on this machine.
+    pub url: Url,
+    /// Who lets people in.
+    pub issuer: String,
+    /// What is asked for.
+    pub scopes: Vec<String>,
+    state: Secret,
+}
+
+/// How a login went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// There is a token.
+    Done,
+    /// There is none, and why.
+    Failed(String),
+}
+
+impl Errand {
+    pub(crate) fn new(url: Url, issuer: &str, scopes: &[String], state: Secret) -> Self {
+        Self { url, issuer: issuer.to_owned(), scopes: scopes.to_vec(), state }
+    }
+
+    /// True if the query of a redirect answers this errand. Whoever listens ignores the others.
+    pub fn is_answered_by(&self, query: &str) -> bool {
+        has_state(query, &self.state)
+    }
+}

@@ -1,0 +1,325 @@
+//! Getting tokens: the first one by each grant, and the next one when it is stale.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use toolrack_link::AuthError;
+use url::Url;
+
+use crate::assertion;
+use crate::client::{Client, method};
+use crate::discovery::Found;
+use crate::fault::{refused, untrusted};
+use crate::http::{Form, Http};
+use crate::record::{GrantRecord, Record};
+use crate::scope;
+use crate::secret::Secret;
+use crate::settings::{Audience, AuthSettings, ClientProof, Enterprise, Grant};
+use crate::token::{self, Issued, Kind, Proof, TokenFault};
+
+const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
+const ID_JAG_PROFILE: &str = "urn:ietf:params:oauth:grant-profile:id-jag";
+const ID_TOKEN: &str = "urn:ietf:params:oauth:token-type:id_token";
+const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+
+/// Where a token comes from and what it is for: what every token request of one grant has in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) issuer: String,
+    pub(crate) resource: String,
+    pub(crate) scopes: Vec<String>,
+    pub(crate) endpoint: Url,
+    pub(crate) revocation_endpoint: Option<String>,
+    pub(crate) auth_methods: Option<Vec<String>>,
+}
+
+/// Whoever asks for tokens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    pub(crate) http: &'a Http,
+    pub(crate) settings: &'a AuthSettings,
+    /// How to reach the company's identity provider, if the grant needs one.
+    pub(crate) provider: Option<&'a Http>,
+}
+
+/// Milliseconds since 1970. Expiry is kept in files, so it is told by the clock on the wall.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Source {
+    /// From what discovery has found, for the scopes that were chosen.
+    pub(crate) fn found(
+        http: &Http,
+        found: &Found,
+        scopes: Vec<String>,
+    ) -> Result<Self, AuthError> {
+        let metadata = &found.metadata;
+        Ok(Self {
+            issuer: metadata.issuer.clone(),
+            resource: found.resource.clone(),
+            scopes,
+            endpoint: http.endpoint(metadata.token_endpoint.as_deref(), "token")?,
+            revocation_endpoint: metadata.revocation_endpoint.clone(),
+            auth_methods: metadata.token_endpoint_auth_methods_supported.clone(),
+        })
+    }
+
+    /// From what an earlier token has left.
+    fn kept(http: &Http, grant: &GrantRecord) -> Result<Self, AuthError> {
+        Ok(Self {
+            issuer: grant.issuer.clone(),
+            resource: grant.resource.clone(),
+            scopes: grant.requested.clone(),
+            endpoint: http.endpoint(Some(&grant.token_endpoint), "token")?,
+            revocation_endpoint: grant.revocation_endpoint.clone(),
+            auth_methods: grant.auth_methods.clone(),
+        })
+    }
+
+    pub(crate) fn proof(&self, client: &Client) -> Result<Proof, AuthError> {
+        let method = method(client, self.auth_methods.as_deref())?;
+        Ok(Proof::Client(client.clone(), method))
+    }
+
+    /// What to remember of a new token. What the answer leaves out stays as it was.
+    pub(crate) fn record(
+        self,
+        client_id: &str,
+        issued: Issued,
+        old: Option<&GrantRecord>,
+    ) -> GrantRecord {
+        let kept = || old.and_then(|it| it.refresh_token.clone());
+        let granted = old.map_or(&self.scopes, |it| &it.granted).clone();
+        let received_at = now();
+        GrantRecord {
+            client_id: client_id.to_owned(),
+            token_endpoint: self.endpoint.to_string(),
+            requested: self.scopes,
+            granted: issued.scopes.unwrap_or(granted),
+            access_token: issued.access_token,
+            refresh_token: issued.refresh_token.or_else(kept),
+            received_at,
+            expires_at: issued.lifetime.map(|it| received_at.saturating_add(it)),
+            issuer: self.issuer,
+            resource: self.resource,
+            revocation_endpoint: self.revocation_endpoint,
+            auth_methods: self.auth_methods,
+        }
+    }
+}
+
+/// The end of an authorization: a code for a token.
+pub(crate) fn code_form(
+    code: Secret,
+    verifier: Secret,
+    redirect_uri: &str,
+    resource: &str,
+) -> Form {
+    Form::default()
+        .with("grant_type", "authorization_code")
+        .with("code", code)
+        .with("redirect_uri", redirect_uri)
+        .with("code_verifier", verifier)
+        .with("resource", resource)
+}
+
+impl Asker<'_> {
+    /// The next token of a grant, without a person. `None` if there is no way to get one.
+    pub(crate) async fn next(&self, record: &Record) -> Result<Option<GrantRecord>, TokenFault> {
+        let Some(grant) = &record.grant else { return Ok(None) };
+        if !matches!(self.settings.grant, Grant::AuthorizationCode) {
+            let source = Source::kept(self.http, grant).map_err(TokenFault::Other)?;
+            return self.without_person(source).await.map(Some);
+        }
+        let Some(refresh_token) = grant.refresh_token.clone() else { return Ok(None) };
+        let source = Source::kept(self.http, grant).map_err(TokenFault::Other)?;
+        let proof = self.proof(record, grant).map_err(TokenFault::Other)?;
+        let form = Form::default()
+            .with("grant_type", "refresh_token")
+            .with("refresh_token", refresh_token)
+            .with("resource", grant.resource.as_str());
+        let issued =
+            token::request(self.http, &source.endpoint, form, &proof, Kind::Bearer).await?;
+        Ok(Some(source.record(&grant.client_id, issued, Some(grant))))
+    }
+
+    /// A token for a program, or for a person that a company vouches for.
+    pub(crate) async fn without_person(&self, source: Source) -> Result<GrantRecord, TokenFault> {
+        let Some(registered) = &self.settings.pre_registered else {
+            return Err(TokenFault::Other(refused("no client is configured")));
+        };
+        let client = Client::pre_registered(registered);
+        let (form, proof) = match &self.settings.grant {
+            Grant::AuthorizationCode => {
+                return Err(TokenFault::Other(refused("this grant needs a person")));
+            }
+            Grant::ClientCredentials { auth } => {
+                let form = Form::default()
+                    .with("grant_type", "client_credentials")
+                    .with("resource", source.resource.as_str())
+                    .with_option("scope", scope::parameter(&source.scopes));
+                (form, program_proof(&source, &client, auth).map_err(TokenFault::Other)?)
+            }
+            Grant::EnterpriseManaged(enterprise) => {
+                let assertion = self.vouched(&source, enterprise).await?;
+                let form = Form::default()
+                    .with("grant_type", JWT_BEARER)
+                    .with("assertion", assertion)
+                    .with_option("scope", scope::parameter(&source.scopes));
+                (form, source.proof(&client).map_err(TokenFault::Other)?)
+            }
+        };
+        let issued =
+            token::request(self.http, &source.endpoint, form, &proof, Kind::Bearer).await?;
+        Ok(source.record(&client.id, issued, None))
+    }
+
+    /// Protocol facts §20.8: the identity provider turns the user's ID token into a statement for this server.
+    async fn vouched(
+        &self,
+        source: &Source,
+        enterprise: &Enterprise,
+    ) -> Result<Secret, TokenFault> {
+        let Some(provider) = self.provider else {
+            return Err(TokenFault::Other(refused("no identity provider is configured")));
+        };
+        let id_token = enterprise.id_token.id_token().await.map_err(TokenFault::Other)?;
+        let form = Form::default()
+            .with("grant_type", TOKEN_EXCHANGE)
+            .with("requested_token_type", ID_JAG)
+            .with("audience", source.issuer.as_str())
+            .with("resource", source.resource.as_str())
+            .with("subject_token", id_token)
+            .with("subject_token_type", ID_TOKEN)
+            .with_option("scope", scope::parameter(&source.scopes));
+        let secret = enterprise.client_secret.clone();
+        let client = Client { secret, ..Client::public(&enterprise.client_id) };
+        let proof =
+            Proof::Client(client.clone(), method(&client, None).map_err(TokenFault::Other)?);
+        let endpoint = &enterprise.token_endpoint;
+        let issued = token::request(provider, endpoint, form, &proof, Kind::Exchange).await?;
+        if issued.exchanged_as.as_deref() != Some(ID_JAG) {
+            let fault = untrusted("the identity provider gave another token than was asked for");
+            return Err(TokenFault::Other(fault));
+        }
+        Ok(issued.access_token)
+    }
+
+    /// How the client of a grant proves who it is.
+    pub(crate) fn proof(&self, record: &Record, grant: &GrantRecord) -> Result<Proof, AuthError> {
+        Source::kept(self.http, grant)?.proof(&self.client(record, grant))
+    }
+
+    /// The client of a grant, as it was when the grant was given.
+    fn client(&self, record: &Record, grant: &GrantRecord) -> Client {
+        if let Some(registered) = &self.settings.pre_registered
+            && registered.client_id == grant.client_id
+        {
+            return Client::pre_registered(registered);
+        }
+        let known = record.clients.get(&grant.issuer).filter(|it| it.id == grant.client_id);
+        known.cloned().unwrap_or_else(|| Client::public(&grant.client_id))
+    }
+}
+
+/// How a program proves itself, if the authorization server says that it may (protocol facts §20.8).
+fn program_proof(source: &Source, client: &Client, auth: &ClientProof) -> Result<Proof, AuthError> {
+    let listed = source.auth_methods.as_deref();
+    let supports = |name: &str| listed.is_some_and(|it| it.iter().any(|it| it == name));
+    match auth {
+        // Where nothing is listed, basic is what the standard means.
+        ClientProof::Basic if listed.is_none() || supports("client_secret_basic") => {
+            Ok(Proof::Client(client.clone(), crate::client::Method::Basic))
+        }
+        ClientProof::PrivateKeyJwt { key, algorithm, audience } if supports("private_key_jwt") => {
+            let audience = match audience {
+                Audience::Issuer => source.issuer.as_str(),
+                Audience::TokenEndpoint => source.endpoint.as_str(),
+                Audience::Other(other) => other,
+            };
+            let statement = assertion::sign(key, *algorithm, &client.id, audience, now() / 1_000)?;
+            Ok(Proof::Assertion(statement))
+        }
+        ClientProof::Basic | ClientProof::PrivateKeyJwt { .. } => {
+            Err(refused(format_args!("{} does not accept our kind of client proof", source.issuer)))
+        }
+    }
+}
+
+/// A server that lists what it takes, and not this, would only refuse.
+pub(crate) fn check_profile(found: &Found, settings: &AuthSettings) -> Result<(), AuthError> {
+    let listed = found.metadata.authorization_grant_profiles_supported.as_deref();
+    let lacks = listed.is_some_and(|it| !it.iter().any(|profile| profile == ID_JAG_PROFILE));
+    match settings.grant {
+        Grant::EnterpriseManaged(_) if lacks => Err(refused(format_args!(
+            "{} does not take the word of identity providers",
+            found.metadata.issuer
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::grant;
+
+    fn source(methods: Option<&[&str]>) -> Source {
+        Source {
+            issuer: "https://a".to_owned(),
+            resource: "https://h/mcp".to_owned(),
+            scopes: vec!["asked".to_owned()],
+            endpoint: Url::parse("https://a/token").unwrap(),
+            revocation_endpoint: None,
+            auth_methods: methods.map(|it| it.iter().map(|&it| it.to_owned()).collect()),
+        }
+    }
+
+    fn issued(refresh_token: Option<&str>, scopes: Option<&str>) -> Issued {
+        Issued {
+            access_token: Secret::new("new"),
+            refresh_token: refresh_token.map(Secret::from),
+            lifetime: None,
+            scopes: scopes.map(|it| vec![it.to_owned()]),
+            exchanged_as: None,
+        }
+    }
+
+    #[test]
+    fn what_a_refresh_leaves_out_stays_as_it_was() {
+        let mut old = grant(0, None);
+        old.granted = vec!["had".to_owned()];
+        let check = |issued, old: Option<&GrantRecord>, token: Option<&str>, granted: &str| {
+            let new = source(None).record("c", issued, old);
+            assert_eq!(new.refresh_token, token.map(Secret::from));
+            assert_eq!(new.granted, [granted]);
+        };
+        check(issued(None, None), Some(&old), Some("r3fresh"), "had");
+        check(issued(Some("next"), Some("now")), Some(&old), Some("next"), "now");
+        check(issued(None, None), None, None, "asked");
+    }
+
+    #[test]
+    fn a_program_proves_itself_only_in_listed_ways() {
+        let client = Client::public("c");
+        let key = ring::signature::Ed25519KeyPair::generate_pkcs8(&ring::rand::SystemRandom::new());
+        let body = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, key.unwrap());
+        let pem = format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n");
+        let signed = ClientProof::PrivateKeyJwt {
+            key: Secret::new(pem),
+            algorithm: crate::Algorithm::EdDsa,
+            audience: Audience::Issuer,
+        };
+        let check = |auth: &ClientProof, methods, expected| {
+            assert_eq!(program_proof(&source(methods), &client, auth).is_ok(), expected);
+        };
+        check(&ClientProof::Basic, None, true);
+        check(&ClientProof::Basic, Some(&["client_secret_basic"]), true);
+        check(&ClientProof::Basic, Some(&["private_key_jwt"]), false);
+        check(&signed, Some(&["private_key_jwt"]), true);
+        check(&signed, Some(&["client_secret_basic"]), false);
+        check(&signed, None, false);
+    }
+}

@@ -1,0 +1,245 @@
+//! Requests to authorization servers: few, bounded, and only to addresses that may be asked.
+//!
+//! **Invariant:** no redirect is followed, nothing larger than 1 MiB is read, nothing takes longer than 10 s, and
+//! a name on somebody else's word is connected to only at an address that was looked at.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::{Client, Method, RequestBuilder, redirect};
+use rustls::ClientConfig;
+use toolrack_link::AuthError;
+use url::{Url, form_urlencoded};
+
+use crate::address::{Reach, shown};
+use crate::fault::{refused, unreachable, untrusted};
+use crate::resolver::{Lookup, OutOfReach, Resolver};
+use crate::secret::Secret;
+use crate::settings::{Network, PrivateAddresses};
+use crate::tls;
+
+const MAX_BODY_BYTES: usize = 1024 * 1024;
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// Whoever asks authorization servers on behalf of one server.
+#[derive(Debug)]
+pub(crate) struct Http {
+    home: Url,
+    reach: Reach,
+    network: Network,
+    lookup: Lookup,
+    /// Made when first needed: many servers never ask for a login.
+    clients: OnceLock<Clients>,
+}
+
+/// One client for the server that the user named, and one for what it names.
+#[derive(Debug)]
+struct Clients {
+    home: Client,
+    abroad: Client,
+}
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+    pub(crate) challenges: Vec<String>,
+}
+
+/// What a form says. Every value is a secret, because most are.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Form(Vec<(&'static str, Secret)>);
+
+impl Http {
+    /// For `home`, the URL that the user has given us.
+    pub(crate) fn new(home: &Url, network: Network) -> Self {
+        let reach = match network.private_addresses {
+            PrivateAddresses::Guarded => Reach::of(home),
+            PrivateAddresses::Allowed => Reach::of(home).with_private(),
+        };
+        let lookup = Lookup::system();
+        Self { home: home.clone(), reach, network, lookup, clients: OnceLock::new() }
+    }
+
+    /// Checks a discovered endpoint before anything is planned around it.
+    pub(crate) fn endpoint(&self, text: Option<&str>, what: &str) -> Result<Url, AuthError> {
+        let text = text.ok_or_else(|| refused(format_args!("it publishes no {what} endpoint")))?;
+        let url = Url::parse(text)
+            .map_err(|_syntax| untrusted(format_args!("the {what} endpoint is no URL")))?;
+        self.reach.check(&url)?;
+        Ok(url)
+    }
+
+    /// Reads a document. The server's own origin may be asked as the user wrote it.
+    pub(crate) async fn get(&self, url: &Url, protocol_version: &str) -> Result<Reply, AuthError> {
+        if !self.is_home(url) {
+            self.reach.check(url)?;
+        }
+        let request = self.request(Method::GET, url)?;
+        self.send(url, request.header("mcp-protocol-version", protocol_version)).await
+    }
+
+    /// Posts a form to an endpoint, with the value of the `Authorization` header if there is one.
+    pub(crate) async fn post_form(
+        &self,
+        url: &Url,
+        form: &Form,
+        authorization: Option<&Secret>,
+    ) -> Result<Reply, AuthError> {
+        self.reach.check(url)?;
+        let mut request = self.request(Method::POST, url)?;
+        if let Some(secret) = authorization {
+            let mut value = HeaderValue::from_str(secret.reveal())
+                .map_err(|_bytes| refused("the client secret cannot be sent"))?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        self.send(url, request.body(form.encode())).await
+    }
+
+    /// Posts a JSON document to an endpoint.
+    pub(crate) async fn post_json(&self, url: &Url, body: String) -> Result<Reply, AuthError> {
+        self.reach.check(url)?;
+        let request = self.request(Method::POST, url)?;
+        self.send(url, request.header(CONTENT_TYPE, "application/json").body(body)).await
+    }
+
+    /// Knocks at the user's server without credentials, to hear what it demands.
+    pub(crate) async fn knock(&self, protocol_version: &str) -> Result<Reply, AuthError> {
+        let request = self
+            .request(Method::POST, &self.home)?
+            .header("mcp-protocol-version", protocol_version)
+            .header(ACCEPT, "application/json, text/event-stream")
+            .header(CONTENT_TYPE, "application/json");
+        let body = r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#;
+        let response = request.body(body).send().await;
+        let response = response.map_err(|error| failure(&self.home, &error))?;
+        // The body is of no interest, and may be a stream without an end.
+        Ok(Reply {
+            status: response.status().as_u16(),
+            body: Vec::new(),
+            challenges: challenges(&response),
+        })
+    }
+
+    fn request(&self, method: Method, url: &Url) -> Result<RequestBuilder, AuthError> {
+        let clients = self.clients()?;
+        let client = if self.is_home(url) { &clients.home } else { &clients.abroad };
+        Ok(client.request(method, url.clone()).header(ACCEPT, "application/json"))
+    }
+
+    async fn send(&self, url: &Url, request: RequestBuilder) -> Result<Reply, AuthError> {
+        let mut response = request.send().await.map_err(|error| failure(url, &error))?;
+        let (status, challenges) = (response.status().as_u16(), challenges(&response));
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| failure(url, &error))? {
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                return Err(untrusted(format_args!("{} answers without end", shown(url))));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Reply { status, body, challenges })
+    }
+
+    fn is_home(&self, url: &Url) -> bool {
+        url.origin() == self.home.origin() && url.username().is_empty()
+    }
+
+    fn clients(&self) -> Result<&Clients, AuthError> {
+        if let Some(clients) = self.clients.get() {
+            return Ok(clients);
+        }
+        let tls = tls::config(&self.network.extra_roots)?;
+        let home = Resolver::new(None, self.lookup.clone());
+        let abroad = Resolver::new(Some(self.reach), self.lookup.clone());
+        let clients = Clients {
+            home: client(&self.network, tls.clone(), home)?,
+            abroad: client(&self.network, tls, abroad)?,
+        };
+        Ok(self.clients.get_or_init(|| clients))
+    }
+}
+
+fn client(network: &Network, tls: ClientConfig, resolver: Resolver) -> Result<Client, AuthError> {
+    let unusable = |error: reqwest::Error| unreachable(format_args!("no HTTP client: {error}"));
+    let mut builder = Client::builder()
+        .tls_backend_preconfigured(tls)
+        .redirect(redirect::Policy::none())
+        .timeout(TIME_LIMIT)
+        .connect_timeout(TIME_LIMIT)
+        // Requests are rare; a connection kept open would only be found dead.
+        .pool_max_idle_per_host(0)
+        .user_agent(concat!("toolrack/", env!("CARGO_PKG_VERSION")))
+        .dns_resolver(resolver)
+        // The environment is not ours to read.
+        .no_proxy();
+    if let Some(proxy) = &network.proxy {
+        builder = builder.proxy(reqwest::Proxy::all(proxy.clone()).map_err(unusable)?);
+    }
+    builder.build().map_err(unusable)
+}
+
+fn challenges(response: &reqwest::Response) -> Vec<String> {
+    let values = response.headers().get_all(WWW_AUTHENTICATE).iter();
+    values.map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned()).collect()
+}
+
+/// Why there is no answer. URLs are shown without their queries, and bodies not at all.
+fn failure(url: &Url, error: &reqwest::Error) -> AuthError {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let mut last = String::new();
+    while let Some(error) = cause {
+        if error.is::<OutOfReach>() {
+            return untrusted(format_args!("{} leads to a private address", shown(url)));
+        }
+        if !error.is::<reqwest::Error>() {
+            last = error.to_string();
+        }
+        cause = error.source();
+    }
+    let what = if error.is_timeout() { "no answer in time" } else { last.as_str() };
+    unreachable(format_args!("{}: {what}", shown(url)))
+}
+
+impl Reply {
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// True if what was asked for is not there, so that the next place may be tried. A redirect counts: we do
+    /// not follow it, and servers send people to login pages from everywhere.
+    pub(crate) fn is_absent(&self) -> bool {
+        (300..500).contains(&self.status) && self.status != 429
+    }
+}
+
+impl Form {
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Secret>) -> Self {
+        self.0.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn with_option(self, name: &'static str, value: Option<impl Into<Secret>>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// Every value that must not come back in an error text.
+    pub(crate) fn secrets(&self) -> Vec<&Secret> {
+        let public = ["grant_type", "resource", "scope", "client_id", "redirect_uri", "audience"];
+        self.0.iter().filter(|(name, _)| !public.contains(name)).map(|(_, value)| value).collect()
+    }
+
+    pub(crate) fn encode(&self) -> String {
+        let pairs = self.0.iter().map(|(name, value)| (*name, value.reveal()));
+        form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! What is not asked, and what is not read.
+
+use std::net::SocketAddr;
+
+use super::*;
+
+fn http(home: &str) -> Http {
+    Http::new(&Url::parse(home).unwrap(), Network::default())
+}
+
+/// The same, in a world where every name is this address.
+fn http_where_names_are(home: &str, address: &str) -> Http {
+    let address: SocketAddr = address.parse().unwrap();
+    let lookup = Lookup::new(move |_name| Box::pin(async move { Ok(vec![address]) }));
+    Http { lookup, ..http(home) }
+}
+
+#[test]
+fn an_endpoint_is_there_and_safe() {
+    let http = http("https://mcp.example/mcp");
+    assert!(http.endpoint(Some("https://auth.example/token"), "token").is_ok());
+    let refused = http.endpoint(None, "token").unwrap_err().to_string();
+    assert!(refused.contains("no token endpoint"), "{refused}");
+    for bad in ["http://auth.example/token", "https://10.0.0.1/", "javascript:alert(1)", "token"] {
+        let error = http.endpoint(Some(bad), "token").unwrap_err();
+        assert!(matches!(error, AuthError::Untrusted { .. }), "{bad}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_public_name_that_leads_home_is_not_connected_to() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let http = http_where_names_are("https://mcp.example/mcp", &address);
+    let url = Url::parse("https://rebind.example/.well-known/x").unwrap();
+    let error = http.get(&url, "2025-11-25").await.unwrap_err();
+    assert!(matches!(error, AuthError::Untrusted { .. }), "{error}");
+    let error = http.post_form(&url, &Form::default(), None).await.unwrap_err();
+    assert!(matches!(error, AuthError::Untrusted { .. }), "{error}");
+    let error = http.post_json(&url, String::new()).await.unwrap_err();
+    assert!(matches!(error, AuthError::Untrusted { .. }), "{error}");
+    let idle = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
+    assert!(idle.is_err(), "somebody connected");
+}
+
+#[tokio::test]
+async fn the_users_own_server_may_be_anywhere() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let http = http_where_names_are("https://mcp.corp/mcp", &address.to_string());
+    let url = Url::parse("https://mcp.corp/.well-known/x").unwrap();
+    // The connection is made; that nobody speaks TLS there is another matter.
+    let (answer, connection) = tokio::join!(http.get(&url, "2025-11-25"), async {
+        drop(listener.accept().await.unwrap());
+    });
+    let () = connection;
+    assert!(matches!(answer, Err(AuthError::Unreachable { .. })), "{answer:?}");
+}
+
+#[test]
+fn a_form_hides_its_values_and_knows_its_secrets() {
+    let form = Form::default().with("grant_type", "x").with("code", "c0de").with("scope", "a b");
+    assert_eq!(form.encode(), "grant_type=x&code=c0de&scope=a+b");
+    assert_eq!(form.secrets(), [&Secret::new("c0de")]);
+    assert!(!format!("{form:?}").contains("c0de"));
+}
+
+#[test]
+fn absent_is_what_the_next_place_may_have() {
+    let check = |status, expected| {
+        let reply = Reply { status, body: Vec::new(), challenges: Vec::new() };
+        assert_eq!(reply.is_absent(), expected, "{status}");
+    };
+    check(200, false);
+    check(302, true);
+    check(401, true);
+    check(404, true);
+    check(429, false);
+    check(500, false);
+    check(503, false);
+}

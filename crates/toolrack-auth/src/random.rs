@@ -1,0 +1,56 @@
+//! Random strings that nobody can guess, and the challenge of PKCE.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use toolrack_link::AuthError;
+
+use crate::fault::unreachable;
+use crate::secret::Secret;
+
+/// 256 random bits, as 43 characters that may stand in a URL: a state or a code verifier.
+pub(crate) fn unguessable() -> Result<Secret, AuthError> {
+    let mut bytes = [0_u8; 32];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_unspecified| unreachable("this machine has no random numbers to give"))?;
+    Ok(Secret::new(URL_SAFE_NO_PAD.encode(bytes)))
+}
+
+/// The S256 challenge of a verifier (RFC 7636 §4.2).
+pub(crate) fn s256(verifier: &Secret) -> String {
+    URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.reveal().as_bytes()))
+}
+
+/// A short name for something long, for file names.
+pub(crate) fn fingerprint(text: &str) -> String {
+    let hash = digest(&SHA256, text.as_bytes());
+    let start: [u8; 8] = hash.as_ref().first_chunk().copied().unwrap_or_default();
+    format!("{:016x}", u64::from_be_bytes(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_challenge_is_the_one_of_the_rfc() {
+        let verifier = Secret::new("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
+        assert_eq!(s256(&verifier), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
+    }
+
+    #[test]
+    fn no_two_are_alike_and_all_are_long_enough() {
+        let (one, other) = (unguessable().unwrap(), unguessable().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(one.reveal().len(), 43);
+    }
+
+    #[test]
+    fn a_fingerprint_is_short_and_steady() {
+        assert_eq!(fingerprint("https://h/mcp"), fingerprint("https://h/mcp"));
+        assert_eq!(fingerprint("a").len(), 16);
+        assert_ne!(fingerprint("a"), fingerprint("b"));
+    }
+}

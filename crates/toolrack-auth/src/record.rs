@@ -1,0 +1,176 @@
+//! What is remembered about one server: the clients we are at its authorization servers, and the present grant.
+//!
+//! **Invariant:** clients are kept under the issuer that knows them, and a grant names its issuer, its resource
+//! and its client, so that nothing is ever used elsewhere.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::client::Client;
+use crate::secret::Secret;
+
+/// What is remembered about one server. Its contents concern nobody but this crate.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Record {
+    /// By issuer.
+    #[serde(default)]
+    pub(crate) clients: BTreeMap<String, Client>,
+    /// The issuer that the configured client was first used with, and its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bound: Option<Bound>,
+    /// Scopes that a server has asked for while nobody was there to grant them; the next login asks for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) wanted: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) grant: Option<GrantRecord>,
+}
+
+/// Which issuer a configured client was first used with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Bound {
+    pub(crate) client_id: String,
+    pub(crate) issuer: String,
+}
+
+/// A token and everything needed to use it and to get the next one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GrantRecord {
+    pub(crate) issuer: String,
+    pub(crate) resource: String,
+    pub(crate) client_id: String,
+    pub(crate) token_endpoint: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) revocation_endpoint: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) auth_methods: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) requested: Vec<String>,
+    #[serde(default)]
+    pub(crate) granted: Vec<String>,
+    #[serde(with = "exposed")]
+    pub(crate) access_token: Secret,
+    #[serde(default, with = "exposed_option", skip_serializing_if = "Option::is_none")]
+    pub(crate) refresh_token: Option<Secret>,
+    /// In milliseconds since 1970.
+    pub(crate) received_at: u64,
+    /// In milliseconds since 1970. `None` if the authorization server did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_at: Option<u64>,
+}
+
+impl Record {
+    /// The text to keep, tokens and all.
+    pub fn encode(&self) -> Secret {
+        // Maps with text keys always become JSON.
+        Secret::new(serde_json::to_string_pretty(self).unwrap_or_default())
+    }
+
+    /// Reads what [`Record::encode`] wrote. `None` if it did not.
+    pub fn decode(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+impl GrantRecord {
+    /// True once the token should not be used any more. `leeway` shrinks for short lives.
+    pub(crate) fn is_stale(&self, now: u64, leeway: Duration) -> bool {
+        let Some(end) = self.expires_at else { return false };
+        let tenth = end.saturating_sub(self.received_at) / 10;
+        let leeway = u64::try_from(leeway.as_millis()).unwrap_or(u64::MAX).min(tenth);
+        // Strictly after: both are cut to whole milliseconds, and a token is not to be renewed while it lives.
+        now.saturating_add(leeway) > end
+    }
+}
+
+/// Writes a secret out. Only what is kept in a store may use it.
+pub(crate) mod exposed {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use crate::secret::Secret;
+
+    pub(crate) fn serialize<S: Serializer>(it: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(it.reveal())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
+        String::deserialize(from).map(Secret::new)
+    }
+}
+
+/// The same for a secret that may be absent.
+pub(crate) mod exposed_option {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use crate::secret::Secret;
+
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+    pub(crate) fn serialize<S: Serializer>(
+        it: &Option<Secret>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        it.as_ref().map(Secret::reveal).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Secret>, D::Error> {
+        Ok(Option::<String>::deserialize(from)?.map(Secret::new))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A grant that lives from `received_at` to `expires_at`.
+    pub(crate) fn grant(received_at: u64, expires_at: Option<u64>) -> GrantRecord {
+        GrantRecord {
+            issuer: "https://a".to_owned(),
+            resource: "https://h/mcp".to_owned(),
+            client_id: "c".to_owned(),
+            token_endpoint: "https://a/token".to_owned(),
+            revocation_endpoint: None,
+            auth_methods: None,
+            requested: Vec::new(),
+            granted: Vec::new(),
+            access_token: Secret::new("acc3ss"),
+            refresh_token: Some(Secret::new("r3fresh")),
+            received_at,
+            expires_at,
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was_and_does_not_show_its_secrets() {
+        let client = Client { secret: Some(Secret::new("s3cret")), ..Client::public("c") };
+        let record = Record {
+            clients: BTreeMap::from([("https://a".to_owned(), client)]),
+            grant: Some(grant(1, Some(2))),
+            ..Record::default()
+        };
+        assert_eq!(Record::decode(record.encode().reveal()).as_ref(), Some(&record));
+        let shown = format!("{record:?}");
+        for secret in ["s3cret", "acc3ss", "r3fresh"] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+        assert_eq!(Record::decode("{"), None);
+        assert_eq!(Record::decode("{}"), Some(Record::default()));
+    }
+
+    #[test]
+    fn a_token_is_stale_a_little_before_its_end() {
+        let check = |expires_at, leeway_ms, now, expected| {
+            let leeway = Duration::from_millis(leeway_ms);
+            assert_eq!(grant(1_000, expires_at).is_stale(now, leeway), expected, "{now}");
+        };
+        check(None, 10, u64::MAX, false);
+        check(Some(101_000), 1_000, 100_000, false);
+        check(Some(101_000), 1_000, 100_001, true);
+        check(Some(1_200), 10_000, 1_180, false);
+        check(Some(1_200), 10_000, 1_181, true);
+        check(Some(1_200), 0, 1_200, false);
+        check(Some(1_200), 0, 1_201, true);
+    }
+}

@@ -1,0 +1,84 @@
+//! Files that nobody else can read, locks that hold, and records that are never half there.
+
+use super::*;
+use crate::record::tests::grant;
+
+const SERVER: &str = "https://mcp.example:8443/mcp";
+
+fn record(token: &str) -> Record {
+    let mut grant = grant(1, None);
+    grant.access_token = Secret::new(token);
+    Record { grant: Some(grant), ..Record::default() }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn what_is_saved_is_there_and_private() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("a/secrets");
+    let store = FileTokenStore::new(&dir);
+    assert_eq!(store.load(SERVER).await.unwrap(), None);
+    let mut held = store.hold(SERVER).await.unwrap();
+    held.save(Some(&record("one"))).await.unwrap();
+    held.save(Some(&record("two"))).await.unwrap();
+    assert_eq!(store.load(SERVER).await.unwrap(), Some(record("two")));
+    assert_eq!(store.load("https://mcp.example:8443/").await.unwrap(), None);
+    assert_eq!(mode(&dir), 0o700);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+        names.push(path.extension().unwrap().to_str().unwrap().to_owned());
+    }
+    names.sort();
+    assert_eq!(names, ["json", "lock"]);
+    held.save(None).await.unwrap();
+    assert_eq!(held.load().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_directory_that_others_could_read_is_closed() {
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let held = FileTokenStore::new(home.path()).hold(SERVER).await.unwrap();
+    assert_eq!(mode(home.path()), 0o700);
+    drop(held);
+}
+
+#[tokio::test]
+async fn one_at_a_time_holds_a_server_and_waiting_ends() {
+    let home = tempfile::tempdir().unwrap();
+    let hasty = FileTokenStore { dir: home.path().to_owned(), patience: Duration::from_millis(30) };
+    let held = hasty.hold(SERVER).await.unwrap();
+    assert!(matches!(hasty.hold(SERVER).await, Err(StoreError::Busy)));
+    let other = hasty.hold("https://other.example/").await.unwrap();
+    drop(other);
+    drop(held);
+    let held = hasty.hold(SERVER).await.unwrap();
+    drop(held);
+}
+
+#[tokio::test]
+async fn an_unreadable_record_is_no_record_and_can_be_replaced() {
+    let home = tempfile::tempdir().unwrap();
+    let store = FileTokenStore::new(home.path());
+    let mut held = store.hold(SERVER).await.unwrap();
+    let mut file = private_file().create(true).truncate(true).open(store.path(SERVER)).unwrap();
+    file.write_all(b"{\"grant\": 7").unwrap();
+    assert_eq!(store.load(SERVER).await.unwrap(), None);
+    held.save(Some(&record("new"))).await.unwrap();
+    assert_eq!(store.load(SERVER).await.unwrap(), Some(record("new")));
+}
+
+#[test]
+fn names_of_files_are_plain_and_different() {
+    let store = FileTokenStore::new("/d");
+    let name = |server: &str| store.path(server).file_name().unwrap().to_str().unwrap().to_owned();
+    assert!(name("https://mcp.example/a").starts_with("mcp.example_"));
+    assert_ne!(name("https://mcp.example/a"), name("https://mcp.example/b"));
+    assert!(!name("http://[::1]:80/../../x").contains(['/', ':']));
+    assert!(!name("../../etc/passwd").contains('/'));
+}

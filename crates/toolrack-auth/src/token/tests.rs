@@ -1,0 +1,128 @@
+//! What the answers of token endpoints mean.
+
+use super::*;
+
+fn answer(status: u16, body: &str, kind: Kind) -> Result<Issued, TokenFault> {
+    let reply = Reply { status, body: body.as_bytes().to_vec(), challenges: Vec::new() };
+    let endpoint = Url::parse("https://a/token?x=1").unwrap();
+    read(&reply, kind, &endpoint, &[&Secret::new("r3fresh")])
+}
+
+fn issued(lifetime: Option<u64>) -> Issued {
+    Issued {
+        access_token: Secret::new("t"),
+        refresh_token: None,
+        lifetime,
+        scopes: None,
+        exchanged_as: None,
+    }
+}
+
+#[test]
+fn a_token_is_read_leniently_where_that_is_harmless() {
+    let check = |body: &str, expected: Issued| {
+        assert_eq!(answer(200, body, Kind::Bearer), Ok(expected));
+    };
+    check(r#"{"access_token":"t","token_type":"Bearer"}"#, issued(None));
+    check(r#"{"access_token":"t","token_type":"bearer","expires_in":60}"#, issued(Some(60_000)));
+    check(r#"{"access_token":"t","token_type":"BEARER","expires_in":"60"}"#, issued(Some(60_000)));
+    check(r#"{"access_token":"t","token_type":"bearer","expires_in":0.2}"#, issued(Some(200)));
+    check(r#"{"access_token":"t","token_type":"bearer","expires_in":-5}"#, issued(Some(0)));
+    check(r#"{"access_token":"t","token_type":"bearer","expires_in":null}"#, issued(None));
+    check(
+        r#"{"access_token":"t","token_type":"bearer","expires_in":1e300}"#,
+        issued(Some(315_360_000_000)),
+    );
+    check(
+        r#"{"access_token":"t","token_type":"bearer","refresh_token":"r","scope":"a  b"}"#,
+        Issued {
+            refresh_token: Some(Secret::new("r")),
+            scopes: Some(vec!["a".to_owned(), "b".to_owned()]),
+            ..issued(None)
+        },
+    );
+}
+
+/// The kind of fault and what is said about it.
+#[track_caller]
+fn check(status: u16, body: &str, expected: &str) {
+    let found = match answer(status, body, Kind::Bearer).unwrap_err() {
+        TokenFault::GrantOver(said) => format!("grant over: {said}"),
+        TokenFault::ClientUnknown(said) => format!("client unknown: {said}"),
+        TokenFault::Other(error) => error.to_string(),
+    };
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn refusals_are_told_apart_by_their_codes() {
+    check(400, r#"{"error":"invalid_grant"}"#, "grant over: invalid_grant");
+    check(401, r#"{"error":"invalid_client"}"#, "client unknown: invalid_client");
+    let down = "the authorization server does not answer: ";
+    check(503, r#"{"error":"invalid_grant"}"#, &format!("{down}https://a/token answered 503"));
+    check(429, "", &format!("{down}https://a/token answered 429"));
+    check(400, r#"{"error":"server_error"}"#, &format!("{down}server_error"));
+    check(200, "<html>", &format!("{down}https://a/token answered without a token"));
+    let no = "the authorization server refused: ";
+    check(
+        400,
+        r#"{"error":"invalid_scope","error_description":"no\u001b"}"#,
+        &format!("{no}invalid_scope: no"),
+    );
+    check(404, "", &format!("{no}https://a/token answered 404"));
+    check(302, "", &format!("{no}https://a/token answered 302"));
+}
+
+#[test]
+fn what_is_quoted_at_us_is_not_passed_on() {
+    check(
+        400,
+        r#"{"error":"invalid_grant","error_description":"r3fresh is revoked"}"#,
+        "grant over: invalid_grant: … is revoked",
+    );
+}
+
+#[test]
+fn only_bearer_tokens_are_sent_to_servers() {
+    let bad = [
+        r#"{"access_token":"t","token_type":"mac"}"#,
+        r#"{"access_token":"t"}"#,
+        r#"{"access_token":"","token_type":"bearer"}"#,
+        r#"{"access_token":"a\r\nX: y","token_type":"bearer"}"#,
+    ];
+    for body in bad {
+        let fault = answer(200, body, Kind::Bearer).unwrap_err();
+        assert!(
+            matches!(fault, TokenFault::Other(AuthError::Untrusted { .. })),
+            "{body} {fault:?}"
+        );
+    }
+    let exchanged = r#"{"access_token":"t","token_type":"N_A","issued_token_type":"x"}"#;
+    assert!(answer(200, exchanged, Kind::Exchange).is_ok());
+    assert!(answer(200, exchanged, Kind::Bearer).is_err());
+}
+
+#[test]
+fn a_client_proves_itself_in_the_agreed_way() {
+    let client = Client { secret: Some(Secret::new("p:w d")), ..Client::public("me/1") };
+    let show = |proof: &Proof| {
+        let (form, header) = prove(Form::default().with("grant_type", "g"), proof);
+        (form.encode(), header.map(|it| it.reveal().to_owned()))
+    };
+    let basic = format!("Basic {}", STANDARD.encode("me%2F1:p%3Aw+d"));
+    assert_eq!(
+        show(&Proof::Client(client.clone(), Method::Basic)),
+        ("grant_type=g".to_owned(), Some(basic))
+    );
+    assert_eq!(
+        show(&Proof::Client(client.clone(), Method::Post)),
+        ("grant_type=g&client_id=me%2F1&client_secret=p%3Aw+d".to_owned(), None)
+    );
+    assert_eq!(
+        show(&Proof::Client(client, Method::None)),
+        ("grant_type=g&client_id=me%2F1".to_owned(), None)
+    );
+    let (body, header) = show(&Proof::Assertion(Secret::new("x.y.z")));
+    assert!(body.ends_with("&client_assertion=x.y.z") && header.is_none(), "{body}");
+    assert!(!body.contains("client_id"), "{body}");
+}

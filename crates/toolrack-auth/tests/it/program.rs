@@ -1,0 +1,117 @@
+//! Tokens without a person: programs that are clients themselves, and companies that vouch for people.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use toolrack_auth::{
+    Algorithm, Audience, AuthSettings, ClientProof, Enterprise, Grant, MemoryTokenStore, Secret,
+    TokenStore,
+};
+use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer};
+use url::Url;
+
+use crate::stage::{authorizer, call, kind, plan, pre_registered};
+
+fn known(faults: &[Fault]) -> OAuthPlan {
+    OAuthPlan { clients: vec![("me".to_owned(), "pw".to_owned())], ..plan(faults) }
+}
+
+/// Calls twice, with the first token ended between.
+async fn twice(
+    server: &OAuthServer,
+    settings: AuthSettings,
+) -> Result<u32, toolrack_link::AuthError> {
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
+    let who = authorizer(server, settings, &store, None);
+    call(&server.url(), &who, "tools/list").await?;
+    server.expire_all();
+    call(&server.url(), &who, "tools/list").await?;
+    Ok(server.stats().without_person)
+}
+
+#[tokio::test]
+async fn a_program_gets_in_by_its_secret() {
+    let grant = Grant::ClientCredentials { auth: ClientProof::Basic };
+    let settings = AuthSettings { grant, ..pre_registered("me", "pw", None) };
+    let server = OAuthServer::start(known(&[])).unwrap();
+    assert_eq!(twice(&server, settings.clone()).await, Ok(2));
+    let seen = server.seen();
+    let asked: Vec<_> = seen.iter().filter(|it| it.path == "/token").collect();
+    assert_eq!(asked[0].get("scope"), Some("mcp:basic"));
+    assert_eq!(asked[0].get("resource"), Some(server.url().as_str()));
+    assert!(seen.iter().all(|it| it.path != "/authorize" && it.path != "/register"));
+
+    let server = OAuthServer::start(known(&[Fault::SignedOnly])).unwrap();
+    assert_eq!(kind(&twice(&server, settings).await.unwrap_err()), "refused");
+    assert_eq!(server.stats().without_person, 0);
+}
+
+#[tokio::test]
+async fn a_program_gets_in_by_its_signature() {
+    let random = SystemRandom::new();
+    let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+    let der = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+    let pair = EcdsaKeyPair::from_pkcs8(algorithm, der.as_ref(), &random).unwrap();
+    let body = STANDARD.encode(der.as_ref());
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n");
+    let settings = |audience| {
+        let key = Secret::new(pem.clone());
+        let auth = ClientProof::PrivateKeyJwt { key, algorithm: Algorithm::Es256, audience };
+        AuthSettings { grant: Grant::ClientCredentials { auth }, ..pre_registered("me", "", None) }
+    };
+    let signed = || OAuthPlan {
+        public_key: Some(pair.public_key().as_ref().to_vec()),
+        ..plan(&[Fault::SignedOnly])
+    };
+    let server = OAuthServer::start(signed()).unwrap();
+    assert_eq!(twice(&server, settings(Audience::Issuer)).await, Ok(2));
+    let seen = server.seen();
+    let token = seen.iter().find(|it| it.path == "/token").unwrap();
+    assert_eq!((token.get("client_id"), token.authorization.as_deref()), (None, None));
+
+    let server = OAuthServer::start(signed()).unwrap();
+    let elsewhere = settings(Audience::Other("https://other.example".to_owned()));
+    assert_eq!(kind(&twice(&server, elsewhere).await.unwrap_err()), "refused");
+}
+
+#[tokio::test]
+async fn a_company_vouches_for_its_people() {
+    let settings = |server: &OAuthServer| {
+        let enterprise = Enterprise {
+            token_endpoint: Url::parse(&server.provider()).unwrap(),
+            client_id: "company".to_owned(),
+            client_secret: None,
+            id_token: Arc::new(Secret::new("id-token-s3cret")),
+        };
+        AuthSettings {
+            grant: Grant::EnterpriseManaged(enterprise),
+            ..pre_registered("me", "pw", None)
+        }
+    };
+    let server = OAuthServer::start(known(&[])).unwrap();
+    assert_eq!(twice(&server, settings(&server)).await, Ok(2));
+    let seen = server.seen();
+    assert!(seen.iter().all(|it| it.path != "/authorize" && it.path != "/register"));
+    let vouched = seen.iter().find(|it| it.path == "/idp/token").unwrap();
+    assert_eq!(vouched.get("client_id"), Some("company"));
+
+    let server = OAuthServer::start(known(&[Fault::ExchangeOther])).unwrap();
+    assert_eq!(kind(&twice(&server, settings(&server)).await.unwrap_err()), "untrusted");
+    assert_eq!(server.stats().without_person, 0);
+}
+
+#[tokio::test]
+async fn a_program_does_not_follow_a_server_to_another_issuer() {
+    let grant = Grant::ClientCredentials { auth: ClientProof::Basic };
+    let settings = AuthSettings { grant, ..pre_registered("me", "pw", None) };
+    let server = OAuthServer::start(known(&[])).unwrap();
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
+    let who = authorizer(&server, settings, &store, None);
+    call(&server.url(), &who, "tools/list").await.unwrap();
+    server.begin(Fault::Migrated);
+    let error = call(&server.url(), &who, "tools/list").await.unwrap_err();
+    assert_eq!(kind(&error), "untrusted");
+}

@@ -1,0 +1,90 @@
+//! No secret is in any error, log line, page or URL. Every secret of the test server has `s3cret` in its name.
+
+use std::fmt::{self, Write as _};
+use std::sync::{Arc, Mutex};
+
+use toolrack_auth::AuthSettings;
+use toolrack_testkit::oauth::{Fault, OAuthPlan};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::stage::{Stage, call, plan, pre_registered};
+
+/// Writes down everything that anybody logs.
+#[derive(Clone, Default)]
+struct Eavesdropper(Arc<Mutex<String>>);
+
+struct Line<'a>(&'a mut String);
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        write!(self.0, "{field}={value:?} ").unwrap();
+    }
+}
+
+impl Subscriber for Eavesdropper {
+    fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        span.record(&mut Line(&mut self.0.lock().unwrap()));
+        Id::from_u64(1)
+    }
+    fn record(&self, _span: &Id, values: &Record<'_>) {
+        values.record(&mut Line(&mut self.0.lock().unwrap()));
+    }
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut Line(&mut self.0.lock().unwrap()));
+    }
+    fn enter(&self, _span: &Id) {}
+    fn exit(&self, _span: &Id) {}
+}
+
+#[tokio::test]
+async fn nothing_shows_a_secret() {
+    let heard = Eavesdropper::default();
+    let _listening = tracing::subscriber::set_default(heard.clone());
+    let mut shown = String::new();
+    let own = OAuthPlan {
+        clients: vec![("me".to_owned(), "pw-s3cret".to_owned())],
+        ..plan(&[Fault::Quoting])
+    };
+    for stage in [
+        Stage::with(own, pre_registered("me", "pw-s3cret", None)),
+        Stage::new(&[Fault::Quoting, Fault::BasicOnly]),
+        Stage::new(&[Fault::Quoting, Fault::PostOnly]),
+        Stage::new(&[Fault::Quoting, Fault::TokenType]),
+        Stage::new(&[Fault::AccessDenied]),
+        Stage::new(&[Fault::IssWrong]),
+    ] {
+        let outcome = stage.call("tools/list").await;
+        write!(shown, "{outcome:?} {:?} ", stage.authorizer).unwrap();
+        let lonely = stage.another(AuthSettings::default());
+        let known = toolrack_link::Credentials::obtain(lonely.as_ref()).await;
+        write!(shown, "{known:?} ").unwrap();
+        stage.server.revoke_all();
+        let outcome = call(&stage.server.url(), &lonely, "tools/list").await;
+        write!(shown, "{outcome:?} {lonely:?} ").unwrap();
+        if let Err(error) = outcome {
+            write!(shown, "{error} ").unwrap();
+        }
+        write!(shown, "{:?} {:?} ", stage.authorizer.status().await, stage.store).unwrap();
+        shown.push_str(&stage.pages.lock().unwrap().concat());
+        for seen in stage.server.seen() {
+            let in_url = seen.method == "GET"
+                && seen.pairs.iter().any(|(name, value)| {
+                    // The public name of a client is no secret.
+                    name != "client_id" && value.contains("s3cret")
+                });
+            assert!(!in_url, "{seen:?}");
+        }
+    }
+    shown.push_str(&heard.0.lock().unwrap());
+    assert!(shown.len() > 1_000, "nothing was shown: {shown}");
+    // Client ids are public, and the test server names them like everything else.
+    let shown = shown.replace("client-s3cret", "client");
+    let at = shown.find("s3cret").map(|at| &shown[at.saturating_sub(200)..at + 20]);
+    assert_eq!(at, None);
+}

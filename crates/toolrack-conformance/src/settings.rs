@@ -1,0 +1,52 @@
+//! What the harness tells a client, on its command line and in its environment.
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use serde_json::Value;
+use url::Url;
+
+/// What the harness tells.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) url: Url,
+    pub(crate) scenario: String,
+    pub(crate) given: Given,
+}
+
+/// What a scenario hands out. Each hands out a part.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "snake_case")]
+pub(crate) struct Given {
+    #[serde(rename = "toolCalls")]
+    pub(crate) tool_calls: Vec<ToolCall>,
+    pub(crate) client_id: Option<String>,
+    pub(crate) client_secret: Option<String>,
+    pub(crate) issuer: Option<String>,
+    pub(crate) private_key_pem: Option<String>,
+    pub(crate) signing_algorithm: Option<String>,
+    pub(crate) idp_client_id: Option<String>,
+    pub(crate) idp_id_token: Option<String>,
+    pub(crate) idp_token_endpoint: Option<String>,
+}
+
+/// A call that has to be made as it is.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ToolCall {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) arguments: Value,
+}
+
+impl Settings {
+    #[expect(clippy::disallowed_methods, reason = "this is where the environment is read, once")]
+    pub(crate) fn read() -> Result<Self> {
+        let url = std::env::args().next_back().context("the URL of a server is missing")?;
+        let url = url.parse().with_context(|| format!("`{url}` is no URL"))?;
+        let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
+        let given = match std::env::var("MCP_CONFORMANCE_CONTEXT") {
+            Ok(text) => serde_json::from_str(&text).context("the context cannot be read")?,
+            Err(_unset) => Given::default(),
+        };
+        Ok(Self { url, scenario, given })
+    }
+}

@@ -1,0 +1,246 @@
+//! Where a server is: an origin and a path, parsed once.
+//!
+//! `http://…` and `https://…` are what they always are. `unix:/run/server.sock` is a socket in the file
+//! system, and `unix:/run/server.sock:/mcp` says the path behind it, which is `/` otherwise.
+//!
+//! **Invariant:** what is reached from an address by a reference has the same origin, or it is an error.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use http::HeaderValue;
+use http::uri::{Authority, PathAndQuery};
+use url::{Host, Url};
+
+/// Where requests go.
+#[derive(Clone)]
+pub(crate) struct Address {
+    pub(crate) origin: Origin,
+    pub(crate) path: PathAndQuery,
+    /// The value of `Host`.
+    pub(crate) host: HeaderValue,
+    pub(crate) authority: Authority,
+    /// What references are resolved against. For sockets it is made up.
+    url: Url,
+}
+
+/// Whom we trust with what we send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Tcp { security: Security, host: Host, port: u16 },
+    Unix(PathBuf),
+}
+
+/// Whether a connection is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Security {
+    Plain,
+    Tls,
+}
+
+/// Why a text is no address we use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AddressFault {
+    /// It cannot be read, for this reason.
+    Unreadable(String),
+    /// It leads to this other origin.
+    Elsewhere(String),
+}
+
+impl Address {
+    pub(crate) fn parse(text: &str) -> Result<Self, AddressFault> {
+        match text.strip_prefix("unix:") {
+            Some(rest) => Self::socket(rest),
+            None => Self::tcp(Url::parse(text).map_err(unreadable)?),
+        }
+    }
+
+    /// Resolves what the server says instead of an address.
+    pub(crate) fn join(&self, reference: &str) -> Result<Self, AddressFault> {
+        let url = self.url.join(reference).map_err(unreadable)?;
+        if url.origin() != self.url.origin() || has_user(&url) {
+            return Err(AddressFault::Elsewhere(url.origin().ascii_serialization()));
+        }
+        Self::at(self.origin.clone(), url)
+    }
+
+    /// Whether nothing leaves this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        match &self.origin {
+            Origin::Unix(_) => true,
+            Origin::Tcp { host, .. } => is_loopback(host),
+        }
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self.origin, Origin::Tcp { security: Security::Tls, .. })
+    }
+
+    fn socket(rest: &str) -> Result<Self, AddressFault> {
+        let (socket, path) = match rest.split_once(":/") {
+            Some((socket, path)) => (socket, format!("/{path}")),
+            None => (rest, "/".to_owned()),
+        };
+        if !socket.starts_with('/') {
+            let reason = "a socket needs an absolute path, as in `unix:/run/server.sock:/mcp`";
+            return Err(AddressFault::Unreadable(reason.to_owned()));
+        }
+        let url = Url::parse("http://localhost/").and_then(|base| base.join(&path));
+        Self::at(Origin::Unix(PathBuf::from(socket)), url.map_err(unreadable)?)
+    }
+
+    fn tcp(url: Url) -> Result<Self, AddressFault> {
+        let security = match url.scheme() {
+            "http" => Security::Plain,
+            "https" => Security::Tls,
+            other => {
+                let reason = format!("`{other}` is no scheme we speak; use http, https or unix");
+                return Err(AddressFault::Unreadable(reason));
+            }
+        };
+        if has_user(&url) {
+            let reason = "name and password do not belong into the URL; use a header";
+            return Err(AddressFault::Unreadable(reason.to_owned()));
+        }
+        let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else {
+            return Err(AddressFault::Unreadable("the URL has no host".to_owned()));
+        };
+        let origin = Origin::Tcp { security, host: host.to_owned(), port };
+        Self::at(origin, url)
+    }
+
+    fn at(origin: Origin, url: Url) -> Result<Self, AddressFault> {
+        let path = match url.query() {
+            Some(query) => format!("{}?{query}", url.path()),
+            None => url.path().to_owned(),
+        };
+        let host = match url.port() {
+            Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
+            None => url.host_str().unwrap_or_default().to_owned(),
+        };
+        Ok(Self {
+            origin,
+            path: PathAndQuery::try_from(path).map_err(unreadable)?,
+            host: HeaderValue::from_str(&host).map_err(unreadable)?,
+            authority: Authority::try_from(host).map_err(unreadable)?,
+            url,
+        })
+    }
+}
+
+/// Shown without the query, which may hold a key.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::Unix(socket) => write!(f, "unix:{}:{}", socket.display(), self.path.path()),
+            Origin::Tcp { .. } => {
+                write!(f, "{}://{}{}", self.url.scheme(), self.authority, self.path.path())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
+    }
+}
+
+impl fmt::Display for AddressFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddressFault::Unreadable(reason) => f.write_str(reason),
+            AddressFault::Elsewhere(origin) => write!(f, "it leads to another origin: {origin}"),
+        }
+    }
+}
+
+pub(crate) fn is_loopback<S: AsRef<str>>(host: &Host<S>) -> bool {
+    match host {
+        Host::Domain(name) => {
+            let name = name.as_ref();
+            name == "localhost" || name.ends_with(".localhost")
+        }
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    }
+}
+
+fn has_user(url: &Url) -> bool {
+    !url.username().is_empty() || url.password().is_some()
+}
+
+fn unreadable(fault: impl fmt::Display) -> AddressFault {
+    AddressFault::Unreadable(fault.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, shown: &str, host: &str, path: &str) {
+        let address = Address::parse(text).unwrap();
+        let found = (address.to_string(), address.host.to_str().unwrap(), address.path.as_str());
+        assert_eq!(found, (shown.to_owned(), host, path), "{text}");
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        check("https://a.example/mcp", "https://a.example/mcp", "a.example", "/mcp");
+        check("HTTP://A.example:80", "http://a.example/", "a.example", "/");
+        check("http://[::1]:8080/x?k=s#f", "http://[::1]:8080/x", "[::1]:8080", "/x?k=s");
+        check(
+            "https://bücher.example/ä",
+            "https://xn--bcher-kva.example/%C3%A4",
+            "xn--bcher-kva.example",
+            "/%C3%A4",
+        );
+        check("unix:/run/a.sock", "unix:/run/a.sock:/", "localhost", "/");
+        check("unix:/run/a.sock:/mcp?x=1", "unix:/run/a.sock:/mcp", "localhost", "/mcp?x=1");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in ["", "mcp", "ftp://a", "file:///x", "https://u:p@a/", "unix:a.sock", "http://"]
+        {
+            assert!(Address::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[track_caller]
+    fn follow(base: &str, reference: &str, expected: Option<&str>) {
+        let joined = Address::parse(base).unwrap().join(reference);
+        assert_eq!(joined.ok().map(|it| it.to_string()).as_deref(), expected, "{base} {reference}");
+    }
+
+    #[test]
+    fn references_stay_at_home() {
+        let base = "https://a.example/sse";
+        follow(base, "/messages?id=1", Some("https://a.example/messages"));
+        follow(base, "messages", Some("https://a.example/messages"));
+        follow(base, "https://a.example:443/m", Some("https://a.example/m"));
+        follow(base, "http://a.example/m", None);
+        follow(base, "https://b.example/m", None);
+        follow(base, "//b.example/m", None);
+        follow(base, "https://a.example:8443/m", None);
+        follow(base, "https://u@a.example/m", None);
+        follow("unix:/run/a.sock:/sse", "/m", Some("unix:/run/a.sock:/m"));
+        follow("unix:/run/a.sock:/sse", "http://b/m", None);
+    }
+
+    #[test]
+    fn loopback_is_known() {
+        for (text, expected) in [
+            ("http://localhost/", true),
+            ("http://x.localhost/", true),
+            ("http://127.0.0.9/", true),
+            ("http://[::1]/", true),
+            ("unix:/run/a.sock", true),
+            ("http://localhost.example/", false),
+            ("http://10.0.0.1/", false),
+        ] {
+            assert_eq!(Address::parse(text).unwrap().is_local(), expected, "{text}");
+        }
+    }
+}

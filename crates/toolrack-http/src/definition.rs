@@ -1,0 +1,165 @@
+//! What a user says about a server, and about the way to it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use toolrack_link::Credentials;
+
+use crate::header::is_reserved;
+use crate::proxy::ProxySettings;
+
+/// A server that is reached over HTTP.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct HttpServerDef {
+    /// `https://…`, `http://…`, or `unix:/path/to.sock` with an optional `:/path` behind it. Plain `http`
+    /// to another machine is allowed, and warned about.
+    pub url: String,
+    /// Sent with every request. Headers of the protocol cannot be set here.
+    pub headers: Vec<(String, String)>,
+}
+
+/// What a caller may leave out.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// The most that one message of the server may take, unpacked.
+    pub max_message_bytes: usize,
+    /// How long it may take to reach the server, TLS included.
+    pub connect_timeout: Duration,
+    /// After how long without any byte a stream that stays open by design counts as dead.
+    pub stream_idle: Duration,
+    /// Proxies, as values.
+    pub proxy: ProxySettings,
+    /// Certificates in PEM that are trusted beside those of the platform.
+    pub extra_roots: Vec<u8>,
+    /// Who speaks for the user.
+    pub credentials: Option<Arc<dyn Credentials>>,
+    /// What we call ourselves.
+    pub user_agent: String,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            max_message_bytes: 32 << 20,
+            connect_timeout: Duration::from_secs(10),
+            stream_idle: Duration::from_mins(5),
+            proxy: ProxySettings::default(),
+            extra_roots: Vec::new(),
+            credentials: None,
+            user_agent: concat!("toolrack/", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+impl HttpServerDef {
+    /// A server at `url`, without headers of its own.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), headers: Vec::new() }
+    }
+
+    /// The headers as they go out, or the name of the one that may not.
+    pub(crate) fn checked_headers(&self, options: &HttpOptions) -> Result<HeaderMap, String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            let parsed = HeaderName::try_from(name.as_str())
+                .map_err(|_odd| format!("`{name}` is no name of a header"))?;
+            if is_reserved(&parsed) {
+                return Err(format!("the header `{name}` is set by the protocol"));
+            }
+            if parsed == AUTHORIZATION && options.credentials.is_some() {
+                return Err(format!("the header `{name}` is set by the login"));
+            }
+            let mut value = HeaderValue::try_from(value.as_str())
+                .map_err(|_odd| format!("the header `{name}` holds what no header can"))?;
+            value.set_sensitive(true);
+            headers.append(parsed, value);
+        }
+        Ok(headers)
+    }
+}
+
+/// Headers often hold keys, and so do queries.
+impl fmt::Debug for HttpServerDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = self.url.split(['?', '#']).next().unwrap_or_default();
+        let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("HttpServerDef").field("url", &url).field("headers", &names).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolrack_link::{AtHand, AuthError, Authorization, BoxFuture, Rebuff};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Credentials for Nobody {
+        fn at_hand(&self) -> AtHand {
+            AtHand::Nothing
+        }
+
+        fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn rebuffed<'a>(&'a self, _rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    #[track_caller]
+    fn check(
+        name: &str,
+        value: &str,
+        credentials: Option<Arc<dyn Credentials>>,
+        fault: Option<&str>,
+    ) {
+        let options = HttpOptions { credentials, ..HttpOptions::default() };
+        let headers = vec![(name.to_owned(), value.to_owned())];
+        let checked = HttpServerDef { url: String::new(), headers }.checked_headers(&options);
+        assert_eq!(checked.err().as_deref(), fault, "{name}");
+    }
+
+    #[test]
+    fn configured_headers_cannot_override_the_protocol() {
+        let nobody = || Some(Arc::new(Nobody) as Arc<dyn Credentials>);
+        check("X-Api-Key", "k", None, None);
+        check("Authorization", "Bearer k", None, None);
+        check(
+            "Authorization",
+            "Bearer k",
+            nobody(),
+            Some("the header `Authorization` is set by the login"),
+        );
+        check("Content-Type", "x", None, Some("the header `Content-Type` is set by the protocol"));
+        check(
+            "MCP-Protocol-Version",
+            "x",
+            None,
+            Some("the header `MCP-Protocol-Version` is set by the protocol"),
+        );
+        check(
+            "Mcp-Session-Id",
+            "x",
+            None,
+            Some("the header `Mcp-Session-Id` is set by the protocol"),
+        );
+        check("Host", "x", None, Some("the header `Host` is set by the protocol"));
+        check("a b", "x", None, Some("`a b` is no name of a header"));
+        check("X-Key", "a\nb", None, Some("the header `X-Key` holds what no header can"));
+    }
+
+    #[test]
+    fn a_definition_is_shown_without_its_secrets() {
+        let headers = vec![("X-Api-Key".to_owned(), "s3cret".to_owned())];
+        let definition = HttpServerDef { url: "https://a/b?key=s3cret".to_owned(), headers };
+        let shown = format!("{definition:?}");
+        assert_eq!(shown, r#"HttpServerDef { url: "https://a/b", headers: ["X-Api-Key"] }"#);
+    }
+}

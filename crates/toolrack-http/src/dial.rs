@@ -1,0 +1,182 @@
+//! From an address to a connection: names, sockets, proxies, TLS.
+//!
+//! **Invariant:** reaching a server takes no longer than the limit, whatever stands in between.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use url::Host;
+
+use crate::address::{Origin, Security};
+use crate::proxy::Proxy;
+use crate::tls;
+use crate::wire::Wire;
+
+/// The most that a proxy may say before a tunnel is open.
+const TUNNEL_HEAD_BYTES: usize = 8 << 10;
+
+/// Makes connections to one origin.
+pub(crate) struct Dialer {
+    origin: Origin,
+    proxy: Option<Proxy>,
+    extra_roots: Vec<u8>,
+    limit: Duration,
+    /// Made for the first connection that needs it: reading certificates takes a while.
+    tls: OnceCell<TlsConnector>,
+}
+
+/// What is spoken on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http1,
+    Http2,
+}
+
+impl Dialer {
+    pub(crate) fn new(
+        origin: Origin,
+        proxy: Option<Proxy>,
+        extra_roots: Vec<u8>,
+        limit: Duration,
+    ) -> Self {
+        Self { origin, proxy, extra_roots, limit, tls: OnceCell::new() }
+    }
+
+    /// The proxy to which requests are written as if it were the server, if there is one.
+    pub(crate) fn forwarding(&self) -> Option<&Proxy> {
+        match self.origin {
+            Origin::Tcp { security: Security::Plain, .. } => self.proxy.as_ref(),
+            _ => None,
+        }
+    }
+
+    pub(crate) async fn dial(&self) -> io::Result<(Wire, Version)> {
+        let reached = timeout(self.limit, self.reach()).await;
+        reached.map_err(|_elapsed| {
+            let reason = format!("not reached within {:?}", self.limit);
+            io::Error::new(io::ErrorKind::TimedOut, reason)
+        })?
+    }
+
+    async fn reach(&self) -> io::Result<(Wire, Version)> {
+        let (security, host, port) = match &self.origin {
+            Origin::Unix(path) => return Ok((socket(path).await?, Version::Http1)),
+            Origin::Tcp { security, host, port } => (*security, host, *port),
+        };
+        let stream = match &self.proxy {
+            Some(proxy) => self.connect(&proxy.host, proxy.port).await,
+            None => self.connect(&bare(host), port).await,
+        }?;
+        stream.set_nodelay(true)?;
+        if security == Security::Plain {
+            return Ok((Wire::Tcp(stream), Version::Http1));
+        }
+        let stream = match &self.proxy {
+            Some(proxy) => tunnel(stream, proxy, host, port).await?,
+            None => stream,
+        };
+        let connector = self.tls.get_or_try_init(|| tls::connector(&self.extra_roots)).await?;
+        let name = ServerName::try_from(bare(host)).map_err(io::Error::other)?;
+        let stream = connector.connect(name, stream).await?;
+        let version = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Version::Http2,
+            _ => Version::Http1,
+        };
+        Ok((Wire::Tls(Box::new(stream)), version))
+    }
+
+    /// Tries every address of a name. One that does not answer leaves time for the others.
+    async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let deadline = Instant::now() + self.limit;
+        let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for (index, address) in addresses.iter().enumerate() {
+            let n_left = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+            let share = deadline.saturating_duration_since(Instant::now()) / n_left;
+            match timeout_at(Instant::now() + share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last = error,
+                Err(_elapsed) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(last)
+    }
+}
+
+#[cfg(unix)]
+async fn socket(path: &std::path::Path) -> io::Result<Wire> {
+    Ok(Wire::Unix(tokio::net::UnixStream::connect(path).await?))
+}
+
+#[cfg(not(unix))]
+async fn socket(_path: &std::path::Path) -> io::Result<Wire> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no such sockets"))
+}
+
+/// A host as the resolver and TLS want it, without brackets.
+fn bare(host: &Host) -> String {
+    match host {
+        Host::Ipv6(address) => address.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Asks the proxy to pass bytes on.
+async fn tunnel(
+    mut stream: TcpStream,
+    proxy: &Proxy,
+    host: &Host,
+    port: u16,
+) -> io::Result<TcpStream> {
+    let mut ask = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n").into_bytes();
+    if let Some(authorization) = &proxy.authorization {
+        ask.extend_from_slice(b"Proxy-Authorization: ");
+        ask.extend_from_slice(authorization.as_bytes());
+        ask.extend_from_slice(b"\r\n");
+    }
+    ask.extend_from_slice(b"\r\n");
+    stream.write_all(&ask).await?;
+    let mut head = Vec::new();
+    // Byte by byte, because what follows the head belongs to the server.
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() >= TUNNEL_HEAD_BYTES {
+            return Err(io::Error::other("the proxy's answer has no end"));
+        }
+        head.push(stream.read_u8().await?);
+    }
+    match tunnel_status(&head) {
+        Some(200..=299) => Ok(stream),
+        Some(status) => Err(io::Error::other(format!("the proxy answered with status {status}"))),
+        None => Err(io::Error::other("the proxy does not speak HTTP")),
+    }
+}
+
+fn tunnel_status(head: &[u8]) -> Option<u16> {
+    let line = head.strip_prefix(b"HTTP/1.")?;
+    std::str::from_utf8(line.get(2..5)?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(head: &str, expected: Option<u16>) {
+        assert_eq!(tunnel_status(head.as_bytes()), expected, "{head}");
+    }
+
+    #[test]
+    fn the_answer_of_a_proxy_is_read() {
+        check("HTTP/1.1 200 Connection established\r\n\r\n", Some(200));
+        check("HTTP/1.0 407 Proxy Authentication Required\r\n\r\n", Some(407));
+        check("HTTP/2 200\r\n\r\n", None);
+        check("SSH-2.0\r\n\r\n", None);
+    }
+}

@@ -1,0 +1,264 @@
+//! The connections to one server: used again while they are good, and closed when they are idle.
+//!
+//! **Invariant:** a request is sent a second time only if no byte of it can have been acted on, or if
+//! repeating it is harmless by the rules of the protocol.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::header::HOST;
+use http::uri::{Parts, Scheme};
+use http::{Request, Uri};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::address::Address;
+use crate::dial::{Dialer, Version};
+use crate::lane::{Lane, Payload, Sent};
+use crate::reply::{Carrier, Reply};
+use crate::staff::Staff;
+use crate::wire::Wire;
+
+/// Many servers close idle connections after a few seconds; few keep them for longer than this.
+const MAX_IDLE: Duration = Duration::from_secs(30);
+/// Further ones are closed after their exchange.
+const MAX_IDLE_LANES: usize = 64;
+/// How often a shared connection is checked, and how long it may take to answer.
+const PING: Duration = Duration::from_secs(20);
+const PONG: Duration = Duration::from_secs(10);
+
+/// The connections to one origin.
+pub(crate) struct Pool {
+    dialer: Dialer,
+    staff: Staff,
+    stock: Mutex<Stock>,
+}
+
+#[derive(Default)]
+#[expect(clippy::vec_box, reason = "they are large and change places with every exchange")]
+struct Stock {
+    idle: Vec<Box<Lane>>,
+    shared: Option<http2::SendRequest<Payload>>,
+    has_janitor: bool,
+}
+
+/// What an exchange runs on.
+enum Way {
+    Own(Box<Lane>),
+    Shared(http2::SendRequest<Payload>),
+}
+
+/// Whether sending a request twice does no harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    Harmless,
+    Never,
+}
+
+/// Why an exchange brought nothing.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// Nobody was reached.
+    Unreachable(io::Error),
+    /// The server was reached and did not answer.
+    Lost(io::Error),
+}
+
+impl Pool {
+    pub(crate) fn new(dialer: Dialer, staff: Staff) -> Self {
+        Self { dialer, staff, stock: Mutex::default() }
+    }
+
+    /// Sends a request and gives the head of the answer. The request is as for a connection of its own to
+    /// the server itself; what the way needs beyond that is added here.
+    pub(crate) async fn exchange(
+        self: &Arc<Self>,
+        mut request: Request<Payload>,
+        address: &Address,
+        repeat: Repeat,
+        sent: &Sent,
+    ) -> Result<Reply, Broken> {
+        if let Some(proxy) = self.dialer.forwarding() {
+            *request.uri_mut() = absolute(address, Scheme::HTTP);
+            if let Some(authorization) = &proxy.authorization {
+                let name = http::header::PROXY_AUTHORIZATION;
+                request.headers_mut().insert(name, authorization.clone());
+            }
+        }
+        let mut reuse = true;
+        loop {
+            let used = if reuse { self.used() } else { None };
+            let was_used = used.is_some();
+            let mut way = match used {
+                Some(way) => way,
+                None => self.fresh().await.map_err(Broken::Unreachable)?,
+            };
+            let spare = (was_used && repeat == Repeat::Harmless).then(|| request.clone());
+            sent.mark();
+            let failure = match way.send(request, address).await {
+                Ok(response) => return Ok(Reply::new(response, way.carrier(self))),
+                Err(failure) => failure,
+            };
+            if failure.request.is_some() {
+                sent.clear();
+            }
+            reuse = false;
+            match failure.request.or(spare) {
+                Some(again) if was_used => request = again,
+                _ => return Err(Broken::Lost(as_io(failure.error))),
+            }
+        }
+    }
+
+    /// Takes a connection back after its exchange.
+    pub(crate) fn give_back(self: &Arc<Self>, mut lane: Box<Lane>) {
+        if !lane.is_fit() || self.staff.stop.is_cancelled() {
+            return;
+        }
+        lane.idle_since = Instant::now();
+        let mut stock = self.stock();
+        if stock.idle.len() >= MAX_IDLE_LANES {
+            return;
+        }
+        stock.idle.push(lane);
+        if !std::mem::replace(&mut stock.has_janitor, true) {
+            drop(stock);
+            self.staff.employ(tidy_up(Arc::clone(self)));
+        }
+    }
+
+    /// Closes everything that is not in use.
+    pub(crate) fn close(&self) {
+        *self.stock() = Stock::default();
+    }
+
+    /// The connection used last that is still good.
+    fn used(&self) -> Option<Way> {
+        let mut stock = self.stock();
+        if let Some(shared) = &stock.shared {
+            if !shared.is_closed() {
+                return Some(Way::Shared(shared.clone()));
+            }
+            stock.shared = None;
+        }
+        while let Some(mut lane) = stock.idle.pop() {
+            if lane.idle_since.elapsed() < MAX_IDLE && lane.is_fit() {
+                return Some(Way::Own(lane));
+            }
+        }
+        None
+    }
+
+    async fn fresh(self: &Arc<Self>) -> io::Result<Way> {
+        let (wire, version) = self.dialer.dial().await?;
+        match version {
+            Version::Http1 => Ok(Way::Own(Lane::open(wire).await.map_err(as_io)?)),
+            Version::Http2 => self.share(wire).await.map_err(as_io),
+        }
+    }
+
+    /// Several callers may have dialed at once; one connection is enough for all of them.
+    async fn share(self: &Arc<Self>, wire: Wire) -> Result<Way, hyper::Error> {
+        let (sender, driver) = http2::Builder::new(self.staff.clone())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PONG)
+            .handshake(TokioIo::new(wire))
+            .await?;
+        self.staff.employ(drive_shared(driver, self.staff.stop.clone()));
+        let mut stock = self.stock();
+        match &stock.shared {
+            Some(shared) if !shared.is_closed() => Ok(Way::Shared(shared.clone())),
+            _ => {
+                stock.shared = Some(sender.clone());
+                Ok(Way::Shared(sender))
+            }
+        }
+    }
+
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Way {
+    async fn send(
+        &mut self,
+        request: Request<Payload>,
+        address: &Address,
+    ) -> Result<http::Response<hyper::body::Incoming>, crate::lane::Unsent> {
+        let sender = match self {
+            Way::Own(lane) => return lane.send(request).await,
+            Way::Shared(sender) => sender,
+        };
+        let (mut parts, payload) = request.into_parts();
+        parts.uri = absolute(address, Scheme::HTTPS);
+        parts.headers.remove(HOST);
+        let request = Request::from_parts(parts, payload);
+        sender.try_send_request(request).await.map_err(|mut failure| {
+            let request = failure.take_message().map(|mut request| {
+                request.headers_mut().insert(HOST, address.host.clone());
+                *request.uri_mut() = Uri::from(address.path.clone());
+                request
+            });
+            crate::lane::Unsent { error: failure.into_error(), request }
+        })
+    }
+
+    fn carrier(self, pool: &Arc<Pool>) -> Carrier {
+        match self {
+            Way::Own(lane) => Carrier::Own(lane, Arc::clone(pool)),
+            Way::Shared(_) => Carrier::Shared,
+        }
+    }
+}
+
+/// Closes connections that nobody has used for a while, and goes home when there are none.
+async fn tidy_up(pool: Arc<Pool>) {
+    loop {
+        let oldest = pool.stock().idle.first().map(|lane| lane.idle_since);
+        let next = oldest.unwrap_or_else(Instant::now) + MAX_IDLE;
+        tokio::select! {
+            () = pool.staff.stop.cancelled() => return pool.close(),
+            () = sleep_until(next) => {}
+        }
+        let mut stock = pool.stock();
+        stock.idle.retain(|lane| lane.idle_since.elapsed() < MAX_IDLE);
+        if stock.idle.is_empty() {
+            // An idle line holds no buffer.
+            stock.idle = Vec::new();
+            stock.has_janitor = false;
+            return;
+        }
+    }
+}
+
+async fn drive_shared(
+    driver: http2::Connection<TokioIo<Wire>, Payload, Staff>,
+    stop: CancellationToken,
+) {
+    tokio::select! {
+        end = driver => end.unwrap_or_else(|error| tracing::trace!(%error, "a connection broke")),
+        () = stop.cancelled() => {}
+    }
+}
+
+fn absolute(address: &Address, scheme: Scheme) -> Uri {
+    let mut parts = Parts::default();
+    parts.scheme = Some(scheme);
+    parts.authority = Some(address.authority.clone());
+    parts.path_and_query = Some(address.path.clone());
+    Uri::from_parts(parts).unwrap_or_else(|_impossible| Uri::from(address.path.clone()))
+}
+
+/// What the system said is more telling than what hyper makes of it.
+pub(crate) fn as_io(error: hyper::Error) -> io::Error {
+    let source = std::error::Error::source(&error);
+    let kind = source.and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
+    let ended = error.is_incomplete_message();
+    let usual = if ended { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::Other };
+    io::Error::new(kind.unwrap_or(usual), error)
+}

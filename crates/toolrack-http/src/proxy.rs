@@ -1,0 +1,216 @@
+//! Which proxy stands between us and a server, by the usual rules.
+//!
+//! **Invariant:** what is on this machine is never asked for through a proxy.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http::HeaderValue;
+use url::{Host, Url};
+
+use crate::address::{Origin, Security, is_loopback};
+
+/// Proxies as values. Libraries do not read the environment: whoever does gives its variables to
+/// [`from_pairs`](Self::from_pairs).
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ProxySettings {
+    /// For `http` addresses: `http://[name:password@]host:port`.
+    pub http: Option<String>,
+    /// For `https` addresses, through which a tunnel is made. The proxy itself is spoken to in plain HTTP.
+    pub https: Option<String>,
+    /// Hosts that are reached without a proxy, separated by commas: names with everything below them, IP
+    /// addresses, and `*` for all.
+    pub exceptions: Option<String>,
+}
+
+/// The proxy for one server.
+#[derive(Clone)]
+pub(crate) struct Proxy {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) authorization: Option<HeaderValue>,
+}
+
+impl ProxySettings {
+    /// Takes what it knows from a list of variables: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and
+    /// `NO_PROXY`, in either case, small letters first.
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        let pairs: Vec<(String, String)> = pairs.into_iter().collect();
+        let exact = |name: &str| pairs.iter().find(|(it, _)| it == name).map(|(_, value)| value);
+        let find = |name: &str| {
+            let found = exact(&name.to_ascii_lowercase()).or_else(|| exact(name));
+            found.filter(|value| !value.trim().is_empty()).cloned()
+        };
+        let all = find("ALL_PROXY");
+        Self {
+            http: find("HTTP_PROXY").or_else(|| all.clone()),
+            https: find("HTTPS_PROXY").or(all),
+            exceptions: find("NO_PROXY"),
+        }
+    }
+
+    /// The proxy to use for `origin`, if any.
+    pub(crate) fn choose(&self, origin: &Origin) -> Result<Option<Proxy>, String> {
+        let Origin::Tcp { security, host, port } = origin else { return Ok(None) };
+        let setting = match security {
+            Security::Plain => &self.http,
+            Security::Tls => &self.https,
+        };
+        let Some(setting) = setting else { return Ok(None) };
+        if is_loopback(host) || self.is_exception(host, *port) {
+            return Ok(None);
+        }
+        parse(setting).map(Some)
+    }
+
+    fn is_exception(&self, host: &Host, port: u16) -> bool {
+        let Some(exceptions) = &self.exceptions else { return false };
+        let shown = host.to_string().to_ascii_lowercase();
+        let bare = shown.trim_start_matches('[').trim_end_matches(']');
+        exceptions.split(',').map(str::trim).filter(|it| !it.is_empty()).any(|exception| {
+            let exception = exception.to_ascii_lowercase();
+            let exception = match exception.rsplit_once(':') {
+                Some((name, its)) if !name.contains(':') => {
+                    if its.parse() == Ok(port) {
+                        name
+                    } else {
+                        return false;
+                    }
+                }
+                _ => exception.as_str(),
+            };
+            let name = exception.trim_start_matches("*.").trim_start_matches('.');
+            let name = name.trim_start_matches('[').trim_end_matches(']');
+            let below = bare.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
+            name == "*" || name == bare || (below && matches!(host, Host::Domain(_)))
+        })
+    }
+}
+
+fn parse(setting: &str) -> Result<Proxy, String> {
+    let text =
+        if setting.contains("://") { setting.to_owned() } else { format!("http://{setting}") };
+    // The text itself may hold a password.
+    let url = Url::parse(&text).map_err(|fault| format!("the proxy's address: {fault}"))?;
+    if url.scheme() != "http" {
+        return Err(format!("a proxy is spoken to with http, not with {}", url.scheme()));
+    }
+    let host = match url.host() {
+        Some(Host::Ipv6(address)) => address.to_string(),
+        Some(host) => host.to_string(),
+        None => return Err("the proxy's address has no host".to_owned()),
+    };
+    let port = url.port_or_known_default().unwrap_or(80);
+    let authorization = match (url.username(), url.password()) {
+        ("", None) => None,
+        (name, password) => {
+            let (name, password) = (decoded(name), decoded(password.unwrap_or_default()));
+            let token = BASE64_STANDARD.encode([name, b":".to_vec(), password].concat());
+            let mut value = HeaderValue::from_str(&format!("Basic {token}"))
+                .map_err(|fault| format!("the proxy's password: {fault}"))?;
+            value.set_sensitive(true);
+            Some(value)
+        }
+    };
+    Ok(Proxy { host, port, authorization })
+}
+
+/// Undoes `%40` and its like.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        match (first, hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            _ => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
+/// Addresses of proxies may hold passwords.
+impl fmt::Debug for ProxySettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seen = |it: &Option<String>| it.as_ref().map(|_| "…");
+        f.debug_struct("ProxySettings")
+            .field("http", &seen(&self.http))
+            .field("https", &seen(&self.https))
+            .field("exceptions", &self.exceptions)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proxy({}:{})", self.host, self.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+
+    fn pair(name: &str, value: &str) -> (String, String) {
+        (name.to_owned(), value.to_owned())
+    }
+
+    #[track_caller]
+    fn check(no_proxy: &str, url: &str, expected: Option<&str>) {
+        let settings = ProxySettings::from_pairs([
+            pair("HTTPS_PROXY", "secure:1"),
+            pair("http_proxy", "http://plain:2"),
+            pair("HTTP_PROXY", "http://ignored:3"),
+            pair("NO_PROXY", no_proxy),
+        ]);
+        let proxy = settings.choose(&Address::parse(url).unwrap().origin).unwrap();
+        let found = proxy.map(|it| format!("{}:{}", it.host, it.port));
+        assert_eq!(found.as_deref(), expected, "{no_proxy} {url}");
+    }
+
+    #[test]
+    fn proxies_are_chosen_by_the_usual_rules() {
+        check("", "https://a.example/", Some("secure:1"));
+        check("", "http://a.example/", Some("plain:2"));
+        check("", "http://localhost:8080/", None);
+        check("", "https://127.0.0.1/", None);
+        check("", "unix:/run/x.sock", None);
+        check("*", "https://a.example/", None);
+        check("a.example", "https://a.example/", None);
+        check("b.example, .example", "https://a.example/", None);
+        check("*.example", "https://a.example/", None);
+        check("xample", "https://a.example/", Some("secure:1"));
+        check("a.example:443", "https://a.example/", None);
+        check("a.example:8443", "https://a.example/", Some("secure:1"));
+        check("10.0.0.1", "http://10.0.0.1/", None);
+        check("0.0.1", "http://10.0.0.1/", Some("plain:2"));
+        check("fd00::1", "http://[fd00::1]/", None);
+    }
+
+    #[test]
+    fn a_proxy_may_want_a_password() {
+        let settings = ProxySettings {
+            https: Some("http://me:a%40b@p.example:8080".to_owned()),
+            ..ProxySettings::default()
+        };
+        let proxy = settings.choose(&Address::parse("https://a/").unwrap().origin);
+        let proxy = proxy.unwrap().unwrap();
+        assert_eq!(proxy.authorization.as_ref().unwrap(), "Basic bWU6YUBi");
+        assert_eq!(format!("{settings:?} {proxy:?}").find("a%40b"), None);
+    }
+
+    #[test]
+    fn a_proxy_that_is_no_http_proxy_is_refused() {
+        for text in ["socks5://p:1", "https://p:1", "http://", "http://[::"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What an answer that is no success means. Pure functions over what the server said.
+
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+use toolrack_link::{LineError, TransportError, plain_text};
+use toolrack_rpc::{Frame, JsonRpcError};
+
+use crate::pool::Repeat;
+
+/// How much of a refusal is shown.
+const SHOWN_CHARS: usize = 200;
+/// A server that wants us to wait longer than this does not want us at all.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
+
+/// Methods that change nothing by the rules of the protocol, so that asking twice does no harm.
+const HARMLESS: [&str; 10] = [
+    "server/discover",
+    "ping",
+    "tools/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+    "tasks/get",
+];
+
+pub(crate) fn repeat_of(method: &str) -> Repeat {
+    if HARMLESS.contains(&method) { Repeat::Harmless } else { Repeat::Never }
+}
+
+/// The error that a refusal carries. Its id says nothing: the exchange does.
+pub(crate) fn error_in(body: &[u8]) -> Option<JsonRpcError> {
+    match Frame::parse(body.trim_ascii()) {
+        Ok(Frame::Failure { error, .. }) => Some(error),
+        _ => None,
+    }
+}
+
+/// Why a request was refused with `status`, told from the beginning of the body.
+pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> LineError {
+    if let Some(error) = error_in(body) {
+        return LineError::answered(error);
+    }
+    let text = plain_text(String::from_utf8_lossy(body).trim(), SHOWN_CHARS);
+    let error = TransportError::Status { code: status.as_u16(), text };
+    // What stands in front of a server cannot say what the server has done.
+    if status.is_server_error() { LineError::unknown(error) } else { LineError::answered(error) }
+}
+
+/// A success without a message in it.
+pub(crate) fn no_answer(status: StatusCode, content_type: &str, body: &[u8]) -> TransportError {
+    let text = plain_text(String::from_utf8_lossy(body).trim(), SHOWN_CHARS);
+    TransportError::Parse(if text.is_empty() {
+        format!("status {} without an answer", status.as_u16())
+    } else {
+        format!("{content_type:?} instead of a message: {text}")
+    })
+}
+
+/// Errors that only servers of the stateless era give.
+pub(crate) fn is_modern(error: &TransportError) -> bool {
+    matches!(error, TransportError::JsonRpc(error) if (-32022..=-32020).contains(&error.code))
+}
+
+/// Whether `initialize` was refused as servers of 2024 refuse it, which know no POST at this address.
+/// Spec 2025-11-25, transports §Backwards Compatibility.
+pub(crate) fn may_be_double(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 400 | 404 | 405)
+}
+
+/// Whether a 400 to a request with a session id is about the session. The protocol wants 404 for that;
+/// many servers say 400 and only the text tells, so this is the one place where a text decides. A wrong
+/// guess costs one new session.
+pub(crate) fn speaks_of_session(body: &[u8]) -> bool {
+    let text = body.to_ascii_lowercase();
+    memchr::memmem::find(&text, b"session").is_some()
+}
+
+/// How long the server wants to be left alone.
+pub(crate) fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    if !matches!(status.as_u16(), 429 | 503) {
+        return None;
+    }
+    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds)).filter(|wait| *wait <= MAX_RETRY_AFTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use toolrack_link::Delivery;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(status: u16, body: &str, expected: &str, delivery: Delivery) {
+        let refused = refusal(StatusCode::from_u16(status).unwrap(), body.as_bytes());
+        assert_eq!(
+            (refused.to_string().as_str(), refused.delivery),
+            (expected, delivery),
+            "{body}"
+        );
+    }
+
+    #[test]
+    fn refusals_carry_what_the_server_said() {
+        let answered = Delivery::Answered;
+        check(
+            400,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad"}}"#,
+            "JSON-RPC error -32000: Bad",
+            answered,
+        );
+        check(
+            404,
+            r#" {"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"no"}} "#,
+            "JSON-RPC error -32601: no",
+            answered,
+        );
+        check(
+            500,
+            r#"{"error":{"code":-32603,"message":"x"}}"#,
+            "JSON-RPC error -32603: x",
+            answered,
+        );
+        check(
+            400,
+            "Missing\nsession",
+            "the server answered with HTTP status 400: Missing session",
+            answered,
+        );
+        check(404, "", "the server answered with HTTP status 404", answered);
+        check(
+            400,
+            r#"{"error":"text"}"#,
+            r#"the server answered with HTTP status 400: {"error":"text"}"#,
+            answered,
+        );
+        check(502, "<html>", "the server answered with HTTP status 502: <html>", Delivery::Unknown);
+        check(400, "\u{1b}[31mred", "the server answered with HTTP status 400: red", answered);
+    }
+
+    #[test]
+    fn only_three_errors_are_modern() {
+        for (code, expected) in [
+            (-32020, true),
+            (-32021, true),
+            (-32022, true),
+            (-32019, false),
+            (-32023, false),
+            (-32601, false),
+        ] {
+            assert_eq!(
+                is_modern(&TransportError::JsonRpc(JsonRpcError::new(code, ""))),
+                expected,
+                "{code}"
+            );
+        }
+        assert!(!is_modern(&TransportError::SessionLost));
+    }
+
+    #[test]
+    fn what_may_be_repeated_is_listed() {
+        assert_eq!(repeat_of("tools/list"), Repeat::Harmless);
+        assert_eq!(repeat_of("tools/call"), Repeat::Never);
+        assert_eq!(repeat_of("initialize"), Repeat::Never);
+    }
+
+    #[track_caller]
+    fn wait(status: u16, value: &'static str, expected: Option<u64>) {
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))]);
+        let found = retry_after(StatusCode::from_u16(status).unwrap(), &headers);
+        assert_eq!(found, expected.map(Duration::from_secs), "{status} {value}");
+    }
+
+    #[test]
+    fn a_server_may_ask_for_time() {
+        wait(429, "3", Some(3));
+        wait(503, " 0 ", Some(0));
+        wait(500, "3", None);
+        wait(429, "301", None);
+        wait(429, "Wed, 21 Oct 2015 07:28:00 GMT", None);
+    }
+}
