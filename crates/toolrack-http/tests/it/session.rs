@@ -36,6 +36,9 @@ async fn a_session_goes_with_every_message() {
     }
     let mut heard = server.heard();
     assert_eq!(heard.pop().unwrap(), "DELETE");
+    // What a server says before its stream is open is lost.
+    let place = |what: &str| heard.iter().position(|it| it == what);
+    assert!(place("GET") < place("POST tools/list"), "{heard:?}");
     heard.sort();
     let expected =
         ["GET", "POST", "POST initialize", "POST notifications/initialized", "POST tools/list"];

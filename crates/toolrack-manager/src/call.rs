@@ -1,0 +1,280 @@
+//! Calls: from a name to a server that is ready, and once more if that is harmless.
+//!
+//! **Invariant:** every call has one outcome, and a call that may have reached its server is sent again only if
+//! the config says that repeating is harmless.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::time::{Instant, timeout_at};
+use tracing::Instrument as _;
+
+use toolrack_client::{CallError, CallOptions, McpToolResult};
+use toolrack_link::TransportError;
+use toolrack_rpc::RawJson;
+
+use crate::actor::Command;
+use crate::connection::{Link, McpConnection};
+use crate::error::RackError;
+use crate::glob;
+use crate::ledger::Ledger;
+use crate::life::event::Epoch;
+use crate::output;
+use crate::rack::{McpManager, Shared};
+use crate::route::{Repeatable, Route, Standing, Waits, again, route};
+use crate::snapshot::{Target, nearest};
+use crate::state::ConnectionState;
+use crate::telemetry;
+
+/// One call on its way.
+struct Errand<'a> {
+    tool: &'a str,
+    arguments: &'a RawValue,
+    options: &'a CallOptions,
+}
+
+impl McpManager {
+    /// Calls a tool by its public name, or as `server.tool` or `server/tool`, and gives its text: joined,
+    /// cleaned, and cut at the server's `max_output_bytes`.
+    ///
+    /// A server that is started by its first call is started, and one that is being connected is waited for.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call(&self, name: &str, arguments: &Value) -> Result<McpToolResult, RackError> {
+        let snapshot = self.shared.snapshot.load_full();
+        let Target { connection, tool } = snapshot.resolve(name)?;
+        self.shared.call_text(connection, tool, arguments).await
+    }
+
+    /// Calls a tool of a server under the name that the server gives. Otherwise as [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_tool(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<McpToolResult, RackError> {
+        let snapshot = self.shared.snapshot.load_full();
+        self.shared.call_text(snapshot.server(server)?, tool, arguments).await
+    }
+
+    /// Calls a tool by its public name and gives the result as the server wrote it: neither decoded, nor
+    /// cleaned, nor cut.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_raw(
+        &self,
+        name: &str,
+        arguments: &RawValue,
+        options: &CallOptions,
+    ) -> Result<RawJson, RackError> {
+        let snapshot = self.shared.snapshot.load_full();
+        let Target { connection, tool } = snapshot.resolve(name)?;
+        self.shared.run(connection, Errand { tool, arguments, options }).await
+    }
+
+    /// The same for a tool of a server under the name that the server gives.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_tool_raw(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: &RawValue,
+        options: &CallOptions,
+    ) -> Result<RawJson, RackError> {
+        let snapshot = self.shared.snapshot.load_full();
+        self.shared.run(snapshot.server(server)?, Errand { tool, arguments, options }).await
+    }
+}
+
+impl Shared {
+    async fn call_text(
+        &self,
+        connection: &Arc<McpConnection>,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<McpToolResult, RackError> {
+        // Some servers want `{}` rather than nothing.
+        let arguments = match arguments {
+            Value::Null => to_raw_value(&serde_json::Map::new()),
+            arguments => to_raw_value(arguments),
+        };
+        let arguments = &*arguments.map_err(RackError::Arguments)?;
+        let options = &CallOptions::default();
+        let raw = self.run(connection, Errand { tool, arguments, options }).await?;
+        output::read(&raw, connection.config.max_output_bytes).map_err(|source| {
+            let (server, tool) = (connection.name().to_owned(), tool.to_owned());
+            RackError::Undecodable { server, tool, source }
+        })
+    }
+
+    /// Carries a call out, with everything that is told about it.
+    async fn run(
+        &self,
+        connection: &Arc<McpConnection>,
+        errand: Errand<'_>,
+    ) -> Result<RawJson, RackError> {
+        let span = telemetry::span(connection, errand.tool);
+        let ledger = Ledger::open(self, connection, errand.tool, errand.arguments);
+        let outcome = self.deliver(connection, &errand).instrument(span.clone()).await;
+        telemetry::finish(&span, &outcome);
+        if let Some(ledger) = ledger {
+            ledger.close(&outcome);
+        }
+        outcome
+    }
+
+    async fn deliver(
+        &self,
+        connection: &Arc<McpConnection>,
+        errand: &Errand<'_>,
+    ) -> Result<RawJson, RackError> {
+        let mut renewed: Option<Arc<McpConnection>> = None;
+        let (mut avoid, mut n_attempts, mut waits, mut last) = (None, 0, None, None);
+        loop {
+            let current = renewed.as_ref().unwrap_or(connection);
+            errand.check(current)?;
+            if let Some(link) = current.link.as_ref().filter(|link| avoid != Some(link.epoch)) {
+                avoid = Some(link.epoch);
+                // A connection that is about to be ended lets nobody in, and the call goes to the next one.
+                if let Some(_visit) = link.usage.enter() {
+                    n_attempts += 1;
+                    match errand.send(current, link).await {
+                        Ok(result) => return Ok(result),
+                        Err(error) if errand.is_over(current, &error, n_attempts) => {
+                            return Err(errand.failed(current, error));
+                        }
+                        Err(error) => last = Some(errand.failed(current, error)),
+                    }
+                }
+            }
+            let waits = *waits.get_or_insert_with(|| self.waits(current));
+            match self.ready(&current.name, avoid, waits).await {
+                Ok(connection) => renewed = Some(connection),
+                // Why the call failed before says more than that there is no second try.
+                Err(refusal) => return Err(last.unwrap_or(refusal)),
+            }
+        }
+    }
+
+    fn waits(&self, connection: &McpConnection) -> Waiting {
+        let now = Instant::now();
+        let startup = connection.config.startup_timeout;
+        Waiting { began: now, waits: Waits::begin(now, startup, self.patience.retry) }
+    }
+
+    /// Waits until a server takes calls, or is known not to in time.
+    async fn ready(
+        &self,
+        server: &Arc<str>,
+        avoid: Option<Epoch>,
+        waiting: Waiting,
+    ) -> Result<Arc<McpConnection>, RackError> {
+        let mut version = self.version.subscribe();
+        let mut demanded: Option<Standing> = None;
+        loop {
+            version.borrow_and_update();
+            let connection = Arc::clone(self.snapshot.load().server(server)?);
+            let standing = connection.standing;
+            let until = match route(standing, avoid, &waiting.waits, Instant::now()) {
+                Route::Send => return Ok(connection),
+                Route::Refuse => return Err(refused(&connection, waiting.began)),
+                Route::Wait(until) => until,
+                Route::Demand(until) => {
+                    if demanded.replace(standing) != Some(standing) {
+                        let demand = self.commands.send(Command::Demand(Arc::clone(server)));
+                        let sent = timeout_at(until, demand).await;
+                        sent.map_or(Ok(()), |sent| sent.map_err(|_gone| RackError::Closed))?;
+                    }
+                    until
+                }
+            };
+            if let Ok(Err(_gone)) = timeout_at(until, version.changed()).await {
+                return Err(RackError::Closed);
+            }
+        }
+    }
+}
+
+/// How long a call waits for its server, and since when.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    began: Instant,
+    waits: Waits,
+}
+
+/// Whether a failure means that the line has ended, so that there will be another one. A line over HTTP fails
+/// single requests, and has then tried what there is to try.
+fn ends_line(error: &CallError) -> bool {
+    let CallError::Line(failure) = error else { return false };
+    matches!(
+        failure.error,
+        TransportError::Shutdown
+            | TransportError::ProcessExited(_)
+            | TransportError::StdinNotAvailable
+            | TransportError::StdoutNotAvailable
+    )
+}
+
+fn refused(connection: &McpConnection, began: Instant) -> RackError {
+    let (server, state) = (connection.name().to_owned(), connection.state().clone());
+    let waited = began.elapsed();
+    match state {
+        ConnectionState::Connecting | ConnectionState::Connected => {
+            RackError::NotReady { server, state, waited }
+        }
+        state => RackError::NotConnected { server, state },
+    }
+}
+
+impl Errand<'_> {
+    /// Whether the tool may be called, and exists as far as can be known.
+    fn check(&self, connection: &McpConnection) -> Result<(), RackError> {
+        let toolset = &connection.toolset;
+        if toolset.has(self.tool) {
+            return Ok(());
+        }
+        if let Some(rule) = connection.denial(self.tool) {
+            let (server, tool) = (connection.name().to_owned(), self.tool.to_owned());
+            return Err(RackError::Denied { server, tool, rule });
+        }
+        // What is remembered may be out of date; what a connection says is not.
+        if connection.link.is_none() || toolset.listing().is_none() {
+            return Ok(());
+        }
+        Err(RackError::NoSuchTool {
+            tool: format!("{}.{}", connection.name(), self.tool),
+            nearest: nearest(self.tool, toolset.open().map(|(_, tool)| tool.name.as_str())),
+        })
+    }
+
+    async fn send(&self, connection: &McpConnection, link: &Link) -> Result<RawJson, CallError> {
+        // The config may have changed since the connection was made.
+        let options = CallOptions {
+            timeout: self.options.timeout.or(Some(connection.config.timeout)),
+            at_most: self.options.at_most.or(Some(connection.config.max_timeout)),
+            ..self.options.clone()
+        };
+        link.client.call_tool_raw(self.tool, self.arguments, &options).await
+    }
+
+    /// Whether a failure is the outcome. Only what failed with its line is worth another try.
+    fn is_over(&self, connection: &McpConnection, error: &CallError, n_attempts: u32) -> bool {
+        let patterns = &connection.config.repeatable;
+        let is_harmless = patterns.iter().any(|pattern| glob::matches(pattern, self.tool));
+        let repeatable = if is_harmless { Repeatable::Yes } else { Repeatable::No };
+        !ends_line(error) || !again(error.delivery(), repeatable, n_attempts)
+    }
+
+    fn failed(&self, connection: &McpConnection, source: CallError) -> RackError {
+        let (server, tool) = (connection.name().to_owned(), self.tool.to_owned());
+        RackError::Call { server, tool, source: Box::new(source) }
+    }
+}

@@ -1,0 +1,121 @@
+//! Text of a tool, made safe to show and still text: lines and tabs stay, commands to a terminal go.
+//!
+//! Unlike [`plain_text`](toolrack_link::plain_text) this keeps what people write: line breaks, joiners within
+//! words and emoji. What cannot be seen and only serves to hide something goes.
+
+use std::borrow::Cow;
+
+/// Takes escape sequences, control characters and hidden characters out of a text. Copies nothing if there
+/// are none.
+pub fn clean_text(text: &str) -> Cow<'_, str> {
+    let Some(first) = text.bytes().position(is_suspect) else { return Cow::Borrowed(text) };
+    if text.get(first..).is_some_and(|rest| !rest.chars().any(is_unwanted)) {
+        return Cow::Borrowed(text);
+    }
+    let mut cleaned = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\u{1b}' => skip_escape(&mut characters),
+            '\r' => {
+                characters.next_if_eq(&'\n');
+                cleaned.push('\n');
+            }
+            unwanted if is_unwanted(unwanted) => {}
+            plain => cleaned.push(plain),
+        }
+    }
+    Cow::Owned(cleaned)
+}
+
+/// A quick look at bytes: what may be the beginning of something unwanted.
+fn is_suspect(byte: u8) -> bool {
+    // In UTF-8, 0xc2 begins the C1 controls, 0xe2 and 0xef hidden ones of the first plane, 0xf3 tags.
+    matches!(byte, 0x00..=0x08 | 0x0b..=0x1f | 0x7f | 0xc2 | 0xe2 | 0xef | 0xf3)
+}
+
+fn is_unwanted(character: char) -> bool {
+    match character {
+        '\n' | '\t' => false,
+        // Zero-width space, directional marks and overrides, separators, the byte order mark, and tags.
+        '\u{200b}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}'
+        | '\u{e0000}'..='\u{e01ef}' => true,
+        other => other.is_control(),
+    }
+}
+
+/// Skips what follows an ESC: a sequence to its final letter, a string to its end, or one character.
+fn skip_escape(characters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match characters.next() {
+        Some('[') => {
+            while characters.next_if(|it| ('\u{20}'..='\u{3f}').contains(it)).is_some() {}
+            characters.next_if(|it| ('\u{40}'..='\u{7e}').contains(it));
+        }
+        Some(']' | 'P' | '_' | '^' | 'X') => {
+            // Without an end it is no string, and the rest of the line is text after all.
+            while let Some(character) = characters.next_if(|it| *it != '\n') {
+                if character == '\u{7}' {
+                    return;
+                }
+                if character == '\u{1b}' {
+                    characters.next_if_eq(&'\\');
+                    return;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        assert_eq!(clean_text(text), expected, "{text:?}");
+    }
+
+    #[test]
+    fn lines_stay_and_commands_go() {
+        check("one\n\ttwo\n", "one\n\ttwo\n");
+        check("dos\r\nmac\rend", "dos\nmac\nend");
+        check("\u{1b}[31mred\u{1b}[0m\nnext", "red\nnext");
+        check("\u{1b}]0;title\u{7}after", "after");
+        check("\u{1b}]8;;http://x\u{1b}\\link", "link");
+        check("\u{1b}]never ends\nbut this is text", "\nbut this is text");
+        check("\u{1b}[31\nstill text", "\nstill text");
+        check("a\u{9b}31mb\u{7}\u{8}c\u{7f}", "a31mbc");
+        check("hidden\u{e0041}\u{e0042}\u{202e}\u{200b}", "hidden");
+        check("äöü 漢字 — “quoted” é", "äöü 漢字 — “quoted” é");
+        // A family and a heart: joiners and selectors are part of them.
+        check(
+            "\u{1f468}\u{200d}\u{1f469} \u{2764}\u{fe0f}",
+            "\u{1f468}\u{200d}\u{1f469} \u{2764}\u{fe0f}",
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_unwanted_survives_and_clean_text_is_left_alone(text in any::<String>()) {
+            let once = clean_text(&text).into_owned();
+            prop_assert!(!once.chars().any(is_unwanted));
+            prop_assert_eq!(clean_text(&once), Cow::Borrowed(once.as_str()));
+        }
+
+        /// The quick look must not miss what the careful one finds.
+        #[test]
+        fn the_quick_look_misses_nothing(character in any::<char>()) {
+            let mut buffer = [0; 4];
+            let first = character.encode_utf8(&mut buffer).as_bytes()[0];
+            prop_assert!(is_suspect(first) || !is_unwanted(character), "{:?}", character);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Why a server is not connected, as people are told.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use toolrack_client::ConnectError;
+use toolrack_link::{Ending, TransportError, plain_text};
+
+/// The longest reason that is kept.
+const REASON_CHARS: usize = 1000;
+
+/// Why a server is not connected. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    text: Arc<Text>,
+    remedy: Remedy,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Text {
+    reason: String,
+    hint: Option<String>,
+}
+
+/// What can make it work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// Trying again may.
+    Retry,
+    /// Somebody has to log in first.
+    Login,
+}
+
+impl Failure {
+    /// A failure with a reason and nothing more.
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self::with_hint(reason, None)
+    }
+
+    pub(crate) fn with_hint(reason: impl Into<String>, hint: Option<String>) -> Self {
+        let reason = plain_text(&reason.into(), REASON_CHARS);
+        let hint = hint.map(|hint| plain_text(&hint, REASON_CHARS));
+        Self { text: Arc::new(Text { reason, hint }), remedy: Remedy::Retry }
+    }
+
+    /// An attempt to connect came to nothing.
+    pub(crate) fn of_connecting(error: &ConnectError) -> Self {
+        let needs_login = matches!(error, ConnectError::Transport(TransportError::Unauthorized(_)));
+        let remedy = if needs_login { Remedy::Login } else { Remedy::Retry };
+        Self { remedy, ..Self::with_hint(chain(error), error.hint()) }
+    }
+
+    /// A connection that worked has ended.
+    pub(crate) fn of_ending(ending: &Ending) -> Self {
+        let said = match ending {
+            Ending::Exited(exit) => exit.stderr.iter().rev().find(|line| !line.trim().is_empty()),
+            _ => None,
+        };
+        let hint = said.map(|line| format!("it said last: {}", line.trim()));
+        Self::with_hint(format!("the connection was lost: {ending}"), hint)
+    }
+
+    /// What went wrong, in one line.
+    pub fn reason(&self) -> &str {
+        &self.text.reason
+    }
+
+    /// What to try next.
+    pub fn hint(&self) -> Option<&str> {
+        self.text.hint.as_deref()
+    }
+
+    pub(crate) fn remedy(&self) -> Remedy {
+        self.remedy
+    }
+
+    #[cfg(test)]
+    pub(crate) fn login() -> Self {
+        Self { remedy: Remedy::Login, ..Self::new("login needed") }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text.reason)
+    }
+}
+
+impl Error for Failure {}
+
+/// An error with its causes. One that only repeats what was said is left out.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use toolrack_link::{AuthError, Exit, ServerExit, SpawnFault};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(failure: &Failure, reason: &str, hint: Option<&str>, remedy: Remedy) {
+        assert_eq!((failure.reason(), failure.hint()), (reason, hint));
+        assert_eq!(failure.remedy(), remedy);
+    }
+
+    #[test]
+    fn a_failure_says_why_and_what_to_try() {
+        let missing = SpawnFault::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
+        let error = ConnectError::Transport(TransportError::Spawn(missing));
+        check(
+            &Failure::of_connecting(&error),
+            "there is no line to the server: program `npx` was not found in PATH (/bin)",
+            Some("install Node.js, which brings it"),
+            Remedy::Retry,
+        );
+        let barred = AuthError::LoginNeeded { reason: "no token".to_owned() };
+        let error = ConnectError::Transport(TransportError::Unauthorized(barred));
+        assert_eq!(Failure::of_connecting(&error).remedy(), Remedy::Login);
+        let stderr = ["panic: \u{1b}[1mno\u{1b}[0m".to_owned(), " ".to_owned()].into();
+        let ending = Ending::Exited(ServerExit { exit: Exit::Code(3), stderr });
+        check(
+            &Failure::of_ending(&ending),
+            &format!("the connection was lost: {}", plain_text(&ending.to_string(), 900)),
+            Some("it said last: panic: no"),
+            Remedy::Retry,
+        );
+    }
+}

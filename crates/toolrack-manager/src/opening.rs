@@ -1,0 +1,189 @@
+//! How a line to a server is opened, and how whatever was opened is ended for certain.
+//!
+//! **Invariant:** when [`Custody::release`] returns, nothing is left of any line that was opened here, even if
+//! whoever asked for it has stopped waiting.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use toolrack_client::{Connector, HttpConnector, StdioConnector};
+use toolrack_config::{Filled, McpServerConfig, ResolvedTransport, interpolate};
+use toolrack_http::{HttpOptions, HttpServerDef};
+use toolrack_link::{BoxFuture, Ending, Inbox, Line, TransportError};
+use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
+use toolrack_stdio::{Inheritance, McpServerDef, StdioOptions};
+
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+
+use crate::event::{Bulletin, RackEvent};
+use crate::failure::Failure;
+use crate::rack::Equipment;
+
+/// What opens lines to the server of `config`, with everything filled in that the config refers to.
+pub(crate) async fn connector(
+    config: &Arc<McpServerConfig>,
+    equipment: &Equipment,
+) -> Result<Arc<dyn Connector>, Failure> {
+    let (wanted, lookup) = (Arc::clone(config), Arc::clone(&equipment.lookup));
+    // Looking up may read files or ask a keyring, which must not hold up other servers.
+    let filled = tokio::task::spawn_blocking(move || interpolate(&wanted, &*lookup)).await;
+    let resolved = match filled {
+        Ok(Ok(resolved)) => resolved,
+        Ok(Err(faults)) => {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            return Err(Failure::new(faults.join("; ")));
+        }
+        Err(_panicked) => return Err(Failure::new("the values of the config cannot be looked up")),
+    };
+    match resolved {
+        ResolvedTransport::Stdio { command, args, env, cwd } => {
+            let definition = McpServerDef {
+                command: command.into_revealed(),
+                args: args.into_iter().map(Filled::into_revealed).collect(),
+                env: env.into_iter().map(|(name, value)| (name, value.into_revealed())).collect(),
+                cwd: cwd.map(|it| PathBuf::from(it.into_revealed())),
+            };
+            let options = StdioOptions {
+                line_limit_bytes: config.max_message_bytes,
+                inherit_env: inheritance(config),
+                ..equipment.stdio.clone()
+            };
+            Ok(Arc::new(StdioConnector::new(definition, options)))
+        }
+        ResolvedTransport::Http { url, headers } => {
+            let headers = headers.into_iter().map(|(name, it)| (name, it.into_revealed()));
+            let definition = HttpServerDef { url: url.into_revealed(), headers: headers.collect() };
+            let credentials = equipment.credentials.as_ref().and_then(|it| it(config));
+            let options = HttpOptions {
+                max_message_bytes: config.max_message_bytes,
+                credentials: credentials.or_else(|| equipment.http.credentials.clone()),
+                ..equipment.http.clone()
+            };
+            Ok(Arc::new(HttpConnector::new(definition, options)))
+        }
+        ResolvedTransport::Package { .. } => Err(Failure::with_hint(
+            "a package has to be turned into a command first",
+            Some("install the server, which does that".to_owned()),
+        )),
+        _ => Err(Failure::new("this kind of server cannot be connected by this build")),
+    }
+}
+
+fn inheritance(config: &McpServerConfig) -> Inheritance {
+    if config.inherit_env { Inheritance::Everything } else { Inheritance::default() }
+}
+
+/// A connector whose lines are ended for certain, and whose servers' error output is told.
+pub(crate) struct Custody {
+    inner: Arc<dyn Connector>,
+    lines: Arc<Mutex<Vec<Arc<dyn Line>>>>,
+    openings: TaskTracker,
+    server: Arc<str>,
+    bulletin: Arc<Bulletin>,
+}
+
+impl Custody {
+    pub(crate) fn new(
+        inner: Arc<dyn Connector>,
+        server: &Arc<str>,
+        bulletin: &Arc<Bulletin>,
+    ) -> Self {
+        Self {
+            inner,
+            lines: Arc::default(),
+            openings: TaskTracker::new(),
+            server: Arc::clone(server),
+            bulletin: Arc::clone(bulletin),
+        }
+    }
+
+    /// Ends every line that was opened, and waits for one that is just being opened.
+    pub(crate) async fn release(&self) {
+        self.openings.close();
+        self.openings.wait().await;
+        close_all(&self.lines).await;
+    }
+}
+
+impl Connector for Custody {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+        let inbox: Arc<dyn Inbox> = Arc::new(Tap {
+            inbox,
+            server: Arc::clone(&self.server),
+            bulletin: Arc::clone(&self.bulletin),
+        });
+        let (inner, lines) = (Arc::clone(&self.inner), Arc::clone(&self.lines));
+        let (teller, told) = oneshot::channel();
+        // In a task of its own, so that a caller who stops waiting does not leave half a process behind.
+        self.openings.spawn(async move {
+            close_all(&lines).await;
+            let opened = inner.open(inbox).await;
+            if let Ok(line) = &opened {
+                lock(&lines).push(Arc::clone(line));
+            }
+            if teller.send(opened).is_err() {
+                tracing::debug!("nobody waits for a line any more; it will be closed");
+            }
+        });
+        Box::pin(async move { told.await.unwrap_or(Err(TransportError::Shutdown)) })
+    }
+
+    fn description(&self) -> String {
+        self.inner.description()
+    }
+
+    fn launcher(&self) -> Option<&str> {
+        self.inner.launcher()
+    }
+}
+
+async fn close_all(lines: &Mutex<Vec<Arc<dyn Line>>>) {
+    let lines = std::mem::take(&mut *lock(lines));
+    for line in lines {
+        line.close().await;
+    }
+}
+
+fn lock(lines: &Mutex<Vec<Arc<dyn Line>>>) -> MutexGuard<'_, Vec<Arc<dyn Line>>> {
+    lines.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An inbox that also tells what the server writes to its error output.
+struct Tap {
+    inbox: Arc<dyn Inbox>,
+    server: Arc<str>,
+    bulletin: Arc<Bulletin>,
+}
+
+impl Inbox for Tap {
+    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+        self.inbox.request(id, method, params);
+    }
+
+    fn notification(&self, method: &str, params: Option<RawJson>) {
+        self.inbox.notification(method, params);
+    }
+
+    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+        self.inbox.stray(id, outcome);
+    }
+
+    fn unreadable(&self, sample: &str) {
+        self.inbox.unreadable(sample);
+    }
+
+    fn stderr(&self, line: &str) {
+        let event = || RackEvent::Stderr { server: Arc::clone(&self.server), line: line.into() };
+        self.bulletin.tell(event);
+        self.inbox.stderr(line);
+    }
+
+    fn renewed(&self) {
+        self.inbox.renewed();
+    }
+
+    fn ended(&self, ending: &Ending) {
+        self.inbox.ended(ending);
+    }
+}

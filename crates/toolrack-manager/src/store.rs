@@ -1,0 +1,57 @@
+//! The one place that writes files: whole or not at all.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Replaces a file. Whoever reads it sees the old text or the new one, never a part.
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let Some(dir) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    fs::create_dir_all(dir)?;
+    let draft = draft_of(path);
+    let outcome = write(&draft, text).and_then(|()| fs::rename(&draft, path));
+    if outcome.is_err() && fs::remove_file(&draft).is_err() {
+        tracing::debug!(draft = %draft.display(), "a draft is left behind");
+    }
+    outcome
+}
+
+/// Reads a file, unless it is larger than `limit_bytes`.
+pub(crate) fn read(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(limit_bytes + 1).read_to_end(&mut text)?;
+    let is_within = u64::try_from(text.len()).is_ok_and(|length| length <= limit_bytes);
+    if is_within { Ok(text) } else { Err(io::ErrorKind::FileTooLarge.into()) }
+}
+
+/// A name beside the file that no other writer uses, in this process or another.
+fn draft_of(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}-{number}", std::process::id()))
+}
+
+fn write(draft: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = File::create(draft)?;
+    file.write_all(text)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_read_within_a_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/file");
+        replace(&path, b"one").unwrap();
+        replace(&path, b"three").unwrap();
+        assert_eq!(read(&path, 5).unwrap(), b"three");
+        assert_eq!(read(&path, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        assert!(replace(&path.join("below"), b"x").is_err());
+    }
+}

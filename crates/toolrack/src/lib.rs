@@ -1,0 +1,3 @@
+//! One rack for every MCP server.
+
+#![warn(missing_docs)]
