@@ -74,7 +74,9 @@ impl McpClient {
         self.call(tool, Arguments::Raw(arguments), options).await
     }
 
+    // Whoever manages many servers has a span of its own for each call; this one is for debugging.
     #[tracing::instrument(
+        level = "debug",
         name = "mcp.call",
         skip_all,
         fields(server = self.name(), tool = tool)

@@ -113,7 +113,7 @@ fn only_what_is_wanted_and_allowed_is_listed() {
     assert_eq!(names, ["fs_read_file", "fs_a_b_c", "my_git_log", "my_git_read_file"]);
 }
 
-/// Issue 4, must show 3: the list of a hundred servers with fifty tools each.
+/// The list of a hundred servers with fifty tools each.
 #[test]
 fn a_long_list_is_given_at_once() {
     let tools: Vec<String> = (0..50).map(|it| format!("tool_{it}")).collect();

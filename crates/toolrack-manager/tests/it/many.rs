@@ -17,7 +17,7 @@ const BAD: [&str; 4] = [
     "start=garbage(text,3)+exit(0)",
 ];
 
-/// Issue 4, must show 2. Goal: ten seconds on two idle cores; the test allows for a busy machine.
+/// The goal is ten seconds on two idle cores; the test allows for a busy machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eighty_good_servers_are_ready_although_twenty_are_not() {
     let marker = Marker::new();

@@ -1,4 +1,4 @@
-//! Issue 4, must show 1: a file with real servers from npm and a broken one, changed while it runs.
+//! A file with real servers from npm and a broken one, changed while it runs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
