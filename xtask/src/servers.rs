@@ -50,35 +50,31 @@ const SUITES_PROGRAMS: [&str; 3] = [
     "node_modules/conformance-0.2/dist/index.js",
 ];
 
-const PYTHON_DIR: &str = "tests/servers/python";
+const PYTHON_FILES: [&str; 1] = ["requirements.txt"];
 
-/// A virtual environment, the file that pins what is in it, and what must be there afterwards.
-struct Venv {
+/// A folder with a file that pins its Python packages, and a program that is there once they are installed.
+struct Packages {
     what: &'static str,
     dir: &'static str,
-    requirements: &'static str,
-    programs: [&'static str; 2],
+    program: &'static str,
 }
 
-/// Libraries that need different versions of the same package cannot share one.
-const VENVS: [Venv; 3] = [
-    Venv {
+/// Servers that need different versions of the same package cannot share an environment.
+const PACKAGES: [Packages; 3] = [
+    Packages {
         what: "python servers",
-        dir: "venv",
-        requirements: "requirements.txt",
-        programs: ["venv/bin/python", "venv/bin/mcp-server-time"],
+        dir: "tests/servers/python",
+        program: "venv/bin/mcp-server-time",
     },
-    Venv {
+    Packages {
         what: "python servers on fastmcp",
-        dir: "venv-fastmcp",
-        requirements: "requirements-fastmcp.txt",
-        programs: ["venv-fastmcp/bin/python", "venv-fastmcp/bin/fastmcp"],
+        dir: "tests/servers/python/fastmcp",
+        program: "venv/bin/fastmcp",
     },
-    Venv {
+    Packages {
         what: "python servers on the SDK 1.x",
-        dir: "venv-mcp1",
-        requirements: "requirements-mcp1.txt",
-        programs: ["venv-mcp1/bin/python", "venv-mcp1/bin/uvicorn"],
+        dir: "tests/servers/python/mcp1",
+        program: "venv/bin/uvicorn",
     },
 ];
 
@@ -114,8 +110,8 @@ pub(crate) fn install(root: &Path) -> Result<Vec<(&'static str, Outcome)>> {
     }
     note("node servers", install_npm(root, NODE_DIR, &NODE_PROGRAMS)?);
     note("conformance suites", install_suites(root)?);
-    for venv in VENVS {
-        note(venv.what, install_python(root, &venv)?);
+    for packages in PACKAGES {
+        note(packages.what, install_python(root, &packages)?);
     }
     Ok(outcomes)
 }
@@ -199,8 +195,8 @@ fn install_npm(root: &Path, dir: &str, programs: &[&str]) -> Result<Outcome> {
     finish(&[Chore::new("npm", &dir, LIMIT).args(["ci"])], &stamp)
 }
 
-fn install_python(root: &Path, venv: &Venv) -> Result<Outcome> {
-    let dir = root.join(PYTHON_DIR);
+fn install_python(root: &Path, packages: &Packages) -> Result<Outcome> {
+    let dir = root.join(packages.dir);
     let asked = is_installed("python3", root)
         .then(|| Chore::new("python3", root, QUESTION_LIMIT).args(["--version"]).read());
     let Some(Ok((Ending::Success, version))) = asked else {
@@ -208,19 +204,20 @@ fn install_python(root: &Path, venv: &Venv) -> Result<Outcome> {
         return Ok(Outcome::Skipped(reason.to_owned()));
     };
     // A venv belongs to the interpreter that made it.
-    let mark = format!("{}/.toolrack-stamp", venv.dir);
-    let stamp = Stamp::of(&dir, &[venv.requirements], &version, &mark)?;
-    if stamp.is_current(&dir, &venv.programs) {
+    let stamp = Stamp::of(&dir, &PYTHON_FILES, &version, "venv/.toolrack-stamp")?;
+    if stamp.is_current(&dir, &["venv/bin/python", packages.program]) {
         return Ok(Outcome::UpToDate);
     }
     stamp.remove()?;
-    let create = Chore::new("python3", &dir, LIMIT).args(["-m", "venv", "--clear", venv.dir]);
+    let venv = Chore::new("python3", &dir, LIMIT).args(["-m", "venv", "--clear", "venv"]);
     // The file pins the whole set, so there is nothing to resolve.
     let pip = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"];
-    let python = dir.join(venv.dir).join("bin/python");
-    let pip = Chore::new(python, &dir, LIMIT).args(pip);
-    let pip = pip.args(["--no-deps", "-r", venv.requirements]);
-    finish(&[create, pip], &stamp)
+    let pip = Chore::new(dir.join("venv/bin/python"), &dir, LIMIT).args(pip).args([
+        "--no-deps",
+        "-r",
+        "requirements.txt",
+    ]);
+    finish(&[venv, pip], &stamp)
 }
 
 /// Runs the chores in order and leaves the stamp only after the last has succeeded.
@@ -254,7 +251,9 @@ mod tests {
     fn lock_files_are_where_the_installer_looks() {
         let root = crate::tree::root();
         let node = NODE_FILES.iter().map(|file| root.join(NODE_DIR).join(file));
-        let python = VENVS.iter().map(|venv| root.join(PYTHON_DIR).join(venv.requirements));
+        let python = PACKAGES.iter().flat_map(|packages| {
+            PYTHON_FILES.iter().map(|file| root.join(packages.dir).join(file))
+        });
         let missing: Vec<_> = node.chain(python).filter(|path| !path.is_file()).collect();
         assert_eq!(missing, Vec::<std::path::PathBuf>::new());
     }

@@ -7,8 +7,6 @@ use anyhow::{Context as _, Result};
 
 /// What is built, downloaded or Git's own: nobody writes it by hand.
 const SKIPPED_DIRS: [&str; 5] = ["target", "node_modules", "venv", ".git", "__pycache__"];
-/// There are several environments for Python.
-const SKIPPED_PREFIX: &str = "venv-";
 
 /// One text file. `path` is relative to the root, with forward slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +47,7 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
 }
 
 fn is_skipped(folder: &Path) -> bool {
-    let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    SKIPPED_DIRS.contains(&&*name) || name.starts_with(SKIPPED_PREFIX)
+    folder.file_name().is_some_and(|name| SKIPPED_DIRS.iter().any(|it| name == *it))
 }
 
 fn read_text(root: &Path, path: &Path) -> Result<Option<Source>> {

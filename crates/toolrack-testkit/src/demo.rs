@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::code;
-use crate::outlet::Outlet;
+use crate::outlet::{Outlet, Pipe};
 use crate::revision::{Era, Revision, Speaks};
 use crate::timer::Timer;
 use crate::wire::{self, Answer, Incoming, Params, Refusal};
@@ -33,7 +33,7 @@ const SERVER_META: &str = concat!(
 /// Fails only if the input cannot be read; an output that nobody reads any more is not a failure.
 pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io::Result<()> {
     let demo = Arc::new(Demo {
-        outlet: Outlet::new(output),
+        outlet: Pipe::new(output),
         open: Mutex::default(),
         agreed: Mutex::new(None),
     });
@@ -50,7 +50,7 @@ pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io
 
 #[derive(Debug)]
 struct Demo {
-    outlet: Outlet,
+    outlet: Pipe,
     /// The slow calls that still run, by their ids as the client wrote them.
     open: Mutex<HashSet<String>>,
     agreed: Mutex<Option<Revision>>,

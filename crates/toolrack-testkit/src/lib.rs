@@ -6,12 +6,16 @@
 
 mod code;
 pub mod demo;
+mod http_log;
+mod http_server;
 mod journal;
 mod lookup;
 mod marker;
+pub mod oauth;
 mod outlet;
 mod plan;
 mod probe;
+pub mod proxy;
 mod quantity;
 mod revision;
 pub mod scripted;
@@ -19,6 +23,8 @@ mod timer;
 mod wait;
 mod wire;
 
+pub use http_log::{HttpEnding, HttpLog, HttpRequest};
+pub use http_server::{HttpServer, HttpServerKind};
 pub use journal::{Event, Journal, Record};
 pub use lookup::program;
 pub use marker::{Marker, Process};

@@ -1,16 +1,89 @@
-//! The one way out of a server: whole lines from several threads, written together when nobody waits.
+//! The ways back to a client, and the plainest of them: whole lines down a pipe, written together when nobody waits.
 //!
-//! **Invariant:** a line is never broken by another thread's line. Once the reader is gone, everything written is
-//! dropped in silence: a server learns of the end from its input, not from its output.
+//! **Invariant:** a message is never broken by another thread's message. Once the reader is gone, everything written
+//! is dropped in silence: a server learns of the end from its input, not from its output.
 
 use std::fmt;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::plan::HttpFault;
+
 /// Lines beyond this many bytes are written without waiting for `flush`.
 const FLUSH_AT_BYTES: usize = 64 * 1024;
 
-pub(crate) struct Outlet {
+/// A way back to a client: a pipe for everything, or the reply to one HTTP request.
+pub(crate) trait Outlet: fmt::Debug + Send + Sync {
+    /// Appends a message that answers nothing; it leaves with the next `flush` at the latest.
+    fn put(&self, line: &[u8]);
+
+    /// Appends an answer to the request that this way belongs to.
+    fn answer(&self, line: &[u8]) {
+        self.put(line);
+    }
+
+    /// An answer with one system call for each byte.
+    fn answer_bytewise(&self, line: &[u8]);
+
+    /// A message too long to be built: `filler` between a head and a tail, as one piece for other threads.
+    fn put_long(&self, message: &Long<'_>);
+
+    /// Bytes as they are, after everything that was put before.
+    fn write_raw(&self, bytes: &[u8]);
+
+    fn flush(&self);
+
+    /// Says that nothing more will come for the request that this way belongs to.
+    fn finish(&self) {}
+
+    /// The HTTP status to answer with, where there is one.
+    fn set_status(&self, _status: u16) {}
+
+    /// Notes what will go wrong with an HTTP reply.
+    fn misbehave(&self, _fault: &HttpFault) {}
+
+    fn is_broken(&self) -> bool;
+}
+
+/// A message that is mostly filler.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Long<'a> {
+    pub(crate) head: &'a [u8],
+    pub(crate) filler: u8,
+    pub(crate) bytes: u64,
+    pub(crate) tail: &'a [u8],
+    pub(crate) kind: LongKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LongKind {
+    /// A message beside the answer.
+    Aside,
+    /// The answer itself.
+    Answer,
+    /// A message that never ends.
+    Open,
+}
+
+impl Long<'_> {
+    /// Hands the whole message on piece by piece, as long as somebody takes it.
+    pub(crate) fn pour(&self, mut take: impl FnMut(&[u8]) -> bool) {
+        let chunk = vec![self.filler; FLUSH_AT_BYTES];
+        let mut left = self.bytes;
+        let mut taken = take(self.head);
+        while left > 0 && taken {
+            let now = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
+            taken = take(chunk.get(..now).unwrap_or_default());
+            left -= now as u64;
+        }
+        if taken {
+            take(self.tail);
+        }
+    }
+}
+
+/// Lines to one reader.
+pub(crate) struct Pipe {
     inner: Mutex<Inner>,
 }
 
@@ -21,20 +94,26 @@ struct Inner {
     broken: bool,
 }
 
-impl fmt::Debug for Outlet {
+impl fmt::Debug for Pipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outlet").field("broken", &self.is_broken()).finish_non_exhaustive()
+        f.debug_struct("Pipe").field("broken", &self.is_broken()).finish_non_exhaustive()
     }
 }
 
-impl Outlet {
+impl Pipe {
     pub(crate) fn new(out: impl Write + Send + 'static) -> Self {
         let inner = Inner { buffer: Vec::new(), out: Box::new(out), broken: false };
         Self { inner: Mutex::new(inner) }
     }
 
-    /// Appends one line; it leaves with the next `flush`.
-    pub(crate) fn put(&self, line: &[u8]) {
+    /// A panic in another thread leaves at worst a line unwritten, so its lock is taken over.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outlet for Pipe {
+    fn put(&self, line: &[u8]) {
         let mut inner = self.lock();
         inner.buffer.extend_from_slice(line);
         inner.buffer.push(b'\n');
@@ -43,48 +122,38 @@ impl Outlet {
         }
     }
 
-    pub(crate) fn flush(&self) {
+    fn flush(&self) {
         self.lock().flush();
     }
 
-    /// Writes bytes as they are, after everything that was put before.
-    pub(crate) fn write_raw(&self, bytes: &[u8]) {
+    fn write_raw(&self, bytes: &[u8]) {
         let mut inner = self.lock();
         inner.flush();
         inner.write(bytes);
     }
 
-    /// Writes with one system call for each byte.
-    pub(crate) fn write_bytewise(&self, bytes: &[u8]) {
+    fn answer_bytewise(&self, line: &[u8]) {
         let mut inner = self.lock();
         inner.flush();
-        for byte in bytes.chunks(1) {
+        for byte in line.chunks(1).chain([b"\n".as_slice()]) {
             inner.write(byte);
         }
     }
 
-    /// Writes `filler` until `bytes` are out, between a head and a tail, as one piece for other threads.
-    pub(crate) fn write_long(&self, head: &[u8], filler: u8, bytes: u64, tail: &[u8]) {
+    fn put_long(&self, message: &Long<'_>) {
         let mut inner = self.lock();
         inner.flush();
-        inner.write(head);
-        let chunk = vec![filler; FLUSH_AT_BYTES];
-        let mut left = bytes;
-        while left > 0 && !inner.broken {
-            let now = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
-            inner.write(chunk.get(..now).unwrap_or_default());
-            left -= now as u64;
+        message.pour(|piece| {
+            inner.write(piece);
+            !inner.broken
+        });
+        if message.kind != LongKind::Open {
+            inner.write(b"\n");
         }
-        inner.write(tail);
     }
 
-    pub(crate) fn is_broken(&self) -> bool {
+    fn is_broken(&self) -> bool {
         self.lock().broken
-    }
-
-    /// A panic in another thread leaves at worst a line unwritten, so its lock is taken over.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

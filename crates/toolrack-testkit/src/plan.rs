@@ -7,6 +7,7 @@
 
 mod argument;
 mod fault;
+mod http;
 mod mix;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use std::fmt;
 pub(crate) use fault::{
     Cursor, FAULTS, Fault, Framing, Garbage, Ignored, Lines, Place, Shape, Stream, WrongId,
 };
+pub(crate) use http::{Cut, HTTP_FAULTS, HttpFault, Kind, Target};
 pub(crate) use mix::{Mix, scatter};
 
 use crate::quantity;
@@ -30,24 +32,35 @@ pub(crate) enum Moment {
     Initialized,
     List,
     Call,
+    Listen,
     /// A request whose method this server does not know.
     Unknown,
     /// Any message at all, before it is looked at.
     Message,
     Eof,
+    /// Any HTTP request, before it is looked at.
+    Http,
+    /// A GET that opens a stream.
+    Stream,
+    /// A DELETE of a session.
+    Delete,
 }
 
 impl Moment {
-    pub(crate) const ALL: [(Self, &'static str, &'static str); 9] = [
+    pub(crate) const ALL: [(Self, &'static str, &'static str); 13] = [
         (Self::Start, "start", "before anything is read"),
         (Self::Initialize, "initialize", "the request `initialize`"),
         (Self::Discover, "discover", "the request `server/discover`, known to the server or not"),
         (Self::Initialized, "initialized", "the notification that ends the handshake"),
         (Self::List, "list", "the request `tools/list`"),
         (Self::Call, "call", "the request `tools/call`"),
+        (Self::Listen, "listen", "the request `subscriptions/listen`"),
         (Self::Unknown, "unknown", "a request with a method that the server does not know"),
         (Self::Message, "message", "any message from the client, before it is looked at"),
         (Self::Eof, "eof", "the end of the input"),
+        (Self::Http, "http", "any HTTP request, before it is looked at"),
+        (Self::Stream, "stream", "a GET that opens a stream"),
+        (Self::Delete, "delete", "a DELETE of a session"),
     ];
 
     fn named(name: &str) -> Option<Self> {
@@ -63,7 +76,15 @@ impl Moment {
 
     /// Whether there is a request to answer.
     fn has_answer(self) -> bool {
-        !matches!(self, Self::Start | Self::Initialized | Self::Message | Self::Eof)
+        matches!(
+            self,
+            Self::Initialize
+                | Self::Discover
+                | Self::List
+                | Self::Call
+                | Self::Listen
+                | Self::Unknown
+        )
     }
 }
 
@@ -118,6 +139,15 @@ impl Plan {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// The first rule that only a server over HTTP can follow.
+    pub(crate) fn needs_http(&self) -> Option<&'static str> {
+        let of_http = |rule: &&Rule| {
+            matches!(rule.fault, Fault::Http(_))
+                || matches!(rule.moment, Moment::Http | Moment::Stream | Moment::Delete)
+        };
+        self.rules.iter().find(of_http).map(|rule| rule.fault.name())
     }
 }
 

@@ -1,6 +1,6 @@
-//! The scripted server: a complete MCP server on stdin and stdout that follows a plan of faults.
+//! The scripted server: a complete MCP server on stdin and stdout, or over HTTP, that follows a plan of faults.
 //!
-//! One thread reads and answers; a timer answers what takes time. Nothing here knows a client: whatever a plan asks
+//! One thread reads and answers (over HTTP one for each connection); a timer answers what takes time. Nothing here knows a client: whatever a plan asks
 //! for is done to whoever is at the other end.
 //!
 //! **Invariant:** a process that was told to outlive its client still ends by itself after `--lifetime`.
@@ -9,9 +9,13 @@ mod act;
 mod ask;
 mod audience;
 mod catalog;
+mod client;
 mod content;
 mod greeting;
+mod header_tool;
 mod help;
+mod http;
+mod method;
 mod open_calls;
 mod options;
 mod role;
@@ -21,11 +25,13 @@ mod twist;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use client::{Client, Origin};
 use options::{Command, Options, Role};
 use server::Server;
 
-use crate::outlet::Outlet;
+use crate::outlet::Pipe;
 
 /// Runs the program with these arguments, until the client hangs up or the plan ends it.
 pub fn run(args: Vec<String>) -> ExitCode {
@@ -43,7 +49,10 @@ pub fn run(args: Vec<String>) -> ExitCode {
 fn play(options: Options, args: Vec<String>) -> ExitCode {
     let played = match options.role {
         Role::Server | Role::Inside(_) => match options.levels_left() {
-            0 => serve(options),
+            0 => match options.http.clone() {
+                Some(http) => http::serve(options, http),
+                None => serve(options),
+            },
             left => role::launch(args, left),
         },
         Role::Child => role::be_a_child(options.lifetime),
@@ -54,27 +63,30 @@ fn play(options: Options, args: Vec<String>) -> ExitCode {
 }
 
 fn serve(options: Options) -> io::Result<ExitCode> {
-    let server = Server::new(options, Outlet::new(Stdout))?;
-    server.start();
+    let server = Server::new(options)?;
+    let client = Client::new(Arc::new(Pipe::new(Stdout)));
+    server.welcome(&client);
+    let origin = Origin::of(&client);
+    server.start(&origin);
     let mut input = BufReader::with_capacity(64 * 1024, Stdin);
     let mut line = Vec::new();
     loop {
         if server.has_stopped_reading() {
-            server.outlet.flush();
+            origin.outlet.flush();
             role::linger(server.options.lifetime);
         }
         // Answers leave together while more requests are at hand, and at once when the client waits.
         if !input.buffer().contains(&b'\n') {
-            server.outlet.flush();
+            origin.outlet.flush();
         }
         // An input that fails is an input that ended.
         if input.read_until(b'\n', &mut line).unwrap_or_default() == 0 {
             break;
         }
-        server.take(&line);
+        server.take(&origin, &line);
         line.clear();
     }
-    server.end_of_input();
+    server.end_of_input(&origin);
     Ok(ExitCode::SUCCESS)
 }
 

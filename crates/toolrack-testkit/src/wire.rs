@@ -143,6 +143,11 @@ impl Refusal {
         Self::new(code::INVALID_PARAMS, format!("`_meta` lacks `{key}`"))
     }
 
+    /// A whole response to a message whose id could not be read.
+    pub(crate) fn without_id(&self) -> Vec<u8> {
+        json!({ "jsonrpc": "2.0", "error": self.to_json() }).to_string().into_bytes()
+    }
+
     pub(crate) fn to_json(&self) -> Value {
         let mut error = json!({ "code": self.code, "message": self.message });
         if let (Some(data), Some(members)) = (&self.data, error.as_object_mut()) {

@@ -44,6 +44,24 @@ async fn a_public_name_that_leads_home_is_not_connected_to() {
 }
 
 #[tokio::test]
+async fn nothing_is_posted_to_an_address_out_of_reach() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let http = http("https://mcp.example/mcp");
+    let url = Url::parse(&format!("https://{address}/token")).unwrap();
+    let answers = [
+        http.get(&url, "2025-11-25").await,
+        http.post_form(&url, &Form::default(), None).await,
+        http.post_json(&url, String::new()).await,
+    ];
+    for answer in answers {
+        assert!(matches!(answer, Err(AuthError::Untrusted { .. })), "{answer:?}");
+    }
+    let idle = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
+    assert!(idle.is_err(), "somebody connected");
+}
+
+#[tokio::test]
 async fn the_users_own_server_may_be_anywhere() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

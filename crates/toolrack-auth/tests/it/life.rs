@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use toolrack_auth::{AuthSettings, MemoryTokenStore, TokenStore};
-use toolrack_link::{AtHand, Credentials as _};
+use toolrack_auth::{AuthSettings, Hold, MemoryTokenStore, Record, StoreError, TokenStore};
+use toolrack_link::{AtHand, BoxFuture, Credentials as _};
 use toolrack_testkit::oauth::Fault;
 
 use crate::stage::{Stage, authorizer, call, kind};
@@ -144,4 +144,70 @@ async fn a_token_is_kept_for_its_server_alone() {
     let empty: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
     let forgetful = authorizer(&stage.server, AuthSettings::default(), &empty, None);
     assert_eq!(forgetful.obtain().await, Ok(None));
+}
+
+/// A store in which somebody writes without asking for the lock, between two looks of the one who holds it.
+#[derive(Debug, Clone)]
+struct Meddled {
+    store: MemoryTokenStore,
+    server: String,
+    newer: Record,
+}
+
+#[derive(Debug)]
+struct MeddledHold {
+    hold: Box<dyn Hold>,
+    newer: Record,
+    n_looks: u32,
+}
+
+impl TokenStore for Meddled {
+    fn load<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Option<Record>, StoreError>> {
+        self.store.load(server)
+    }
+
+    fn hold<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, StoreError>> {
+        Box::pin(async move {
+            assert_eq!(server, self.server);
+            let hold = self.store.hold(server).await?;
+            let newer = self.newer.clone();
+            Ok(Box::new(MeddledHold { hold, newer, n_looks: 0 }) as Box<dyn Hold>)
+        })
+    }
+}
+
+impl Hold for MeddledHold {
+    fn load(&mut self) -> BoxFuture<'_, Result<Option<Record>, StoreError>> {
+        Box::pin(async {
+            self.n_looks += 1;
+            if self.n_looks == 2 {
+                self.hold.save(Some(&self.newer)).await?;
+            }
+            self.hold.load().await
+        })
+    }
+
+    fn save<'a>(&'a mut self, record: Option<&'a Record>) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.hold.save(record)
+    }
+}
+
+#[tokio::test]
+async fn a_newer_login_survives_the_end_of_an_older_one() {
+    let stage = Stage::new(&[]);
+    let server = stage.server.url();
+    let store = MemoryTokenStore::new();
+    stage.call("tools/list").await.unwrap();
+    let older = stage.store.load(&server).await.unwrap();
+    store.hold(&server).await.unwrap().save(older.as_ref()).await.unwrap();
+    stage.server.revoke_all();
+    stage.authorizer.login().await.unwrap();
+    let newer = stage.store.load(&server).await.unwrap().unwrap();
+
+    let meddled: Arc<dyn TokenStore> =
+        Arc::new(Meddled { store: store.clone(), server: server.clone(), newer: newer.clone() });
+    let lonely = authorizer(&stage.server, AuthSettings::default(), &meddled, None);
+    call(&server, &lonely, "tools/list").await.unwrap();
+    assert_eq!(store.load(&server).await.unwrap(), Some(newer));
+    assert_eq!(stage.server.stats().invalid_grants, 1);
 }

@@ -37,6 +37,7 @@ async fn a_description_that_cannot_be_trusted() {
 async fn metadata_that_cannot_be_trusted() {
     let nowhere = [REGISTER, PAGE, TOKEN];
     check(&[Fault::IssuerOther], "untrusted", &nowhere).await;
+    check(&[Fault::IssuerNormalized], "untrusted", &nowhere).await;
     check(&[Fault::NoS256], "untrusted", &nowhere).await;
     check(&[Fault::NoPkceWord], "untrusted", &nowhere).await;
     check(&[Fault::TokenPlain], "untrusted", &nowhere).await;

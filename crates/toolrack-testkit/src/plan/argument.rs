@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::fault::{FAULTS, bare};
+use super::http::HTTP_FAULTS;
 use crate::quantity::{self, Times};
 
 /// Words and what they mean; the first is what an absent argument means.
@@ -37,6 +38,23 @@ impl<'a> Args<'a> {
 
     pub(super) fn bytes(&mut self) -> Result<u64, String> {
         self.left.next().map_or_else(|| Err(self.wants("a size")), quantity::bytes)
+    }
+
+    pub(super) fn maybe_time(&mut self) -> Result<Option<Duration>, String> {
+        self.left.next().map(quantity::time).transpose()
+    }
+
+    pub(super) fn maybe_bytes(&mut self) -> Result<Option<u64>, String> {
+        self.left.next().map(quantity::bytes).transpose()
+    }
+
+    /// A size, or nothing for the word that stands in its place.
+    pub(super) fn bytes_or(&mut self, word: &str) -> Result<Option<u64>, String> {
+        match self.left.next() {
+            Some(text) if text == word => Ok(None),
+            Some(text) => quantity::bytes(text).map(Some),
+            None => Err(self.wants("a size")),
+        }
     }
 
     pub(super) fn integer(&mut self, absent: i64) -> Result<i64, String> {
@@ -90,7 +108,8 @@ impl<'a> Args<'a> {
     }
 
     fn wants(&self, what: &str) -> String {
-        let example = FAULTS.iter().find(|(example, _)| bare(example) == self.name);
+        let example =
+            FAULTS.iter().chain(HTTP_FAULTS).find(|(example, _)| bare(example) == self.name);
         let example = example.map_or(self.name, |(example, _)| example);
         format!("`{}` needs {what}, as in `{example}`", self.name)
     }

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 
 use super::Moment;
 use super::argument::{Args, Words};
+use super::http::{HTTP_FAULTS, HTTP_MOMENTS, HttpFault};
 use crate::quantity::Times;
 
 /// One thing that goes wrong.
@@ -43,6 +44,7 @@ pub(crate) enum Fault {
     Prompt,
     Ignore(Vec<Ignored>),
     Tree(u64),
+    Http(HttpFault),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,11 +226,21 @@ impl Fault {
             "prompt" => Self::Prompt,
             "ignore" => Self::Ignore(args.words(&IGNORED)?),
             "tree" => Self::Tree(args.count(1)?),
-            _ => {
-                let known: Vec<&str> = FAULTS.iter().map(|(example, _)| bare(example)).collect();
-                return Err(format!("no fault or moment `{name}`; faults: {}", known.join(", ")));
-            }
+            other => match HttpFault::of(other, args)? {
+                Some(fault) => Self::Http(fault),
+                None => {
+                    let all = FAULTS.iter().chain(HTTP_FAULTS);
+                    let known: Vec<&str> = all.map(|(example, _)| bare(example)).collect();
+                    let known = known.join(", ");
+                    return Err(format!("no fault or moment `{name}`; faults: {known}"));
+                }
+            },
         })
+    }
+
+    /// Whether a request is turned away before anything is done for it.
+    pub(crate) fn refuses(&self) -> bool {
+        matches!(self, Self::Http(fault) if fault.refuses())
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -263,6 +275,7 @@ impl Fault {
             Self::Prompt => "prompt",
             Self::Ignore(_) => "ignore",
             Self::Tree(_) => "tree",
+            Self::Http(fault) => fault.name(),
         }
     }
 
@@ -286,6 +299,7 @@ impl Fault {
             Self::Version(_) => Some(&[Moment::Initialize, Moment::Discover]),
             Self::Cursor(_) => Some(&[Moment::List]),
             Self::Ignore(_) | Self::Tree(_) => Some(&[Moment::Start]),
+            Self::Http(_) => Some(HTTP_MOMENTS),
             _ => None,
         }
     }

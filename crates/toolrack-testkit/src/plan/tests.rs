@@ -89,7 +89,7 @@ fn a_plan_that_cannot_be_followed_says_why() {
 
 #[test]
 fn the_help_shows_every_fault_as_it_is_parsed() {
-    for (example, _) in FAULTS {
+    for (example, _) in FAULTS.iter().chain(HTTP_FAULTS) {
         let fault = Fault::parse(example).expect(example);
         assert!(example.starts_with(fault.name()), "{example} is named {}", fault.name());
         Plan::parse(example).expect(example);

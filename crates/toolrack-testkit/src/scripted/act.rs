@@ -10,33 +10,42 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::client::Origin;
 use super::role;
 use super::server::Server;
 use super::twist::{Copies, Twist, Withheld};
-use crate::plan::{Fault, Garbage, Ignored, Lines, Place, Stream};
+use crate::outlet::{Long, LongKind, Outlet};
+use crate::plan::{Fault, Garbage, HttpFault, Ignored, Lines, Place, Stream};
 use crate::quantity::Times;
 use crate::timer::now;
 use crate::wire;
+
+const NONSENSE: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":5,"method":7}"#;
 
 /// How often a flood looks whether anybody is still there.
 const LOOK_EVERY: u64 = 1024;
 
 impl Server {
-    pub(super) fn act(self: &Arc<Self>, fault: &Fault, twist: &mut Option<Box<Twist>>) {
+    pub(super) fn act(
+        self: &Arc<Self>,
+        origin: &Origin,
+        fault: &Fault,
+        twist: &mut Option<Box<Twist>>,
+    ) {
+        let outlet = &*origin.outlet;
         // Whatever went before has left when a fault strikes.
-        self.outlet.flush();
+        outlet.flush();
         match fault {
             Fault::Ok | Fault::Tree(_) => (),
-            Fault::Garbage { kind, times } => self.flood(*times, |_| garbage(*kind)),
-            Fault::Nonsense(times) => self
-                .flood(*times, |_| br#"{"jsonrpc":"2.0","id":1,"result":5,"method":7}"#.to_vec()),
-            Fault::Notify(times) => self.flood(*times, log_line),
+            Fault::Garbage { kind, times } => self.flood(outlet, *times, |_| garbage(*kind)),
+            Fault::Nonsense(times) => self.flood(outlet, *times, |_| NONSENSE.to_vec()),
+            Fault::Notify(times) => self.flood(outlet, *times, log_line),
             Fault::Changed { times, every: Duration::ZERO } => {
-                self.flood(*times, |_| self.audience.tools_changed_line());
+                self.rounds(outlet, *times, |_| self.claim_change());
             }
-            Fault::Changed { times, every } => self.change_on(*times, *every, 0),
-            Fault::Ping(times) => self.rounds(*times, |_| {
-                self.ask_client("ping", None);
+            Fault::Changed { times, every } => self.change_on(origin, *times, *every, 0),
+            Fault::Ping(times) => self.rounds(outlet, *times, |_| {
+                self.ask_client(outlet, "ping", None);
             }),
             Fault::Stderr { bytes, lines } => flood_stderr(*bytes, *lines),
             Fault::Exit(code) => role::leave(*code),
@@ -53,27 +62,32 @@ impl Server {
             Fault::Prompt => self.prompt(),
             Fault::Ignore(what) => what.iter().for_each(|it| self.ignore(*it)),
             Fault::Huge { bytes, place: Place::Line } => {
-                self.outlet.write_long(b"", b'j', *bytes, b"\n");
+                outlet.put_long(&junk(*bytes, LongKind::Aside));
             }
             Fault::Huge { bytes, place: Place::Open } => {
-                self.outlet.write_long(b"", b'j', *bytes, b"");
+                outlet.put_long(&junk(*bytes, LongKind::Open));
                 twist.get_or_insert_default().withheld = Withheld::Yes;
             }
+            Fault::Http(HttpFault::Forget) => {
+                self.sessions.forget();
+                outlet.misbehave(&HttpFault::Forget);
+            }
+            Fault::Http(fault) => outlet.misbehave(fault),
             of_the_answer => note(of_the_answer, twist.get_or_insert_default()),
         }
-        self.outlet.flush();
+        outlet.flush();
     }
 
     /// Writes lines until it was often enough, nobody reads any more, or the lifetime is over.
-    fn flood(&self, times: Times, line: impl Fn(u64) -> Vec<u8>) {
-        self.rounds(times, |round| self.outlet.put(&line(round)));
+    fn flood(&self, outlet: &dyn Outlet, times: Times, line: impl Fn(u64) -> Vec<u8>) {
+        self.rounds(outlet, times, |round| outlet.put(&line(round)));
     }
 
-    fn rounds(&self, times: Times, act: impl Fn(u64)) {
+    fn rounds(&self, outlet: &dyn Outlet, times: Times, act: impl Fn(u64)) {
         let deadline = now() + self.options.lifetime;
         let mut round = 0;
         while times.includes(round) {
-            if round % LOOK_EVERY == 0 && (self.outlet.is_broken() || now() > deadline) {
+            if round % LOOK_EVERY == 0 && (outlet.is_broken() || now() > deadline) {
                 return;
             }
             act(round);
@@ -81,14 +95,21 @@ impl Server {
         }
     }
 
-    fn change_on(self: &Arc<Self>, times: Times, every: Duration, round: u64) {
-        if !times.includes(round) || self.outlet.is_broken() {
+    fn change_on(self: &Arc<Self>, origin: &Origin, times: Times, every: Duration, round: u64) {
+        if !times.includes(round) || origin.client.outlet.is_broken() {
             return;
         }
-        self.outlet.put(&self.audience.tools_changed_line());
-        self.outlet.flush();
-        let server = Arc::clone(self);
-        self.timer.after(every, move || server.change_on(times, every, round + 1));
+        self.claim_change();
+        origin.client.outlet.flush();
+        let (server, origin) = (Arc::clone(self), origin.clone());
+        self.timer.after(every, move || server.change_on(&origin, times, every, round + 1));
+    }
+
+    /// Tells every client of a change that there was not, whether it wants to hear of changes or not.
+    fn claim_change(&self) {
+        for client in self.clients() {
+            client.outlet.put(&client.audience.tools_changed_line());
+        }
     }
 
     fn close(&self, stream: Stream) {
@@ -138,6 +159,10 @@ fn note(fault: &Fault, twist: &mut Twist) {
         Fault::Cursor(cursor) => twist.cursor = Some(*cursor),
         _ => (),
     }
+}
+
+fn junk(bytes: u64, kind: LongKind) -> Long<'static> {
+    Long { head: b"", filler: b'j', bytes, tail: b"", kind }
 }
 
 fn garbage(kind: Garbage) -> Vec<u8> {

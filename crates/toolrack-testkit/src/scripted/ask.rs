@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::server::{Server, Ticket};
+use super::client::Ticket;
+use super::server::Server;
 use super::tool;
 use crate::code;
 use crate::revision::Era;
@@ -47,8 +48,8 @@ impl Server {
             return self.settle(ticket, Answer::tool_failure(&said));
         };
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = self.ask_client(method, params.as_ref());
-        self.keep_open(&ticket, Some(id));
+        let id = self.ask_client(ticket.outlet(), method, params.as_ref());
+        ticket.keep_open(Some(id));
         asking.push((id, ticket));
     }
 
@@ -65,14 +66,16 @@ impl Server {
             place.map(|it| asking.swap_remove(it).1)
         };
         let Some(ticket) = ticket else { return };
-        if self.open.finish(&ticket.id).is_none() {
+        if ticket.finish().is_none() {
             return;
         }
         let said = match (result, error) {
             (_, Some(error)) => format!(r#"{{"error":{}}}"#, error.get()),
             (result, None) => format!(r#"{{"result":{}}}"#, result.map_or("null", RawValue::get)),
         };
+        let outlet = Arc::clone(&ticket.origin.outlet);
         self.settle(ticket, Answer::text(&said));
+        outlet.flush();
     }
 }
 

@@ -1,12 +1,13 @@
 //! Who wants to hear of changes: legacy subscriptions and log level, modern listen streams.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
 
-use super::server::{Server, Ticket};
+use super::client::{Client, Ticket};
+use super::server::Server;
 use crate::code;
 use crate::revision::Era;
 use crate::wire::{self, Answer, Params, Refusal};
@@ -19,7 +20,6 @@ pub(super) struct Audience {
     /// The granted filter of each open listen request, by its id as the client wrote it.
     listening: Mutex<BTreeMap<String, Value>>,
     log_level: AtomicUsize,
-    n_updates: AtomicU64,
 }
 
 impl Audience {
@@ -40,9 +40,13 @@ impl Audience {
         lock(&self.listening).remove(id);
     }
 
-    /// How often any resource was updated.
-    pub(super) fn n_updates(&self) -> u64 {
-        self.n_updates.load(Ordering::Relaxed)
+    pub(super) fn set_level(&self, params: &Params<'_>) -> Result<Answer, Refusal> {
+        let level = params.level.as_deref().unwrap_or_default();
+        let Some(rank) = wire::severity(level) else {
+            return Err(Refusal::new(code::INVALID_PARAMS, format!("no log level `{level}`")));
+        };
+        self.log_level.store(rank, Ordering::Relaxed);
+        Ok(Answer::empty())
     }
 
     pub(super) fn log_level(&self) -> usize {
@@ -59,15 +63,6 @@ impl Audience {
 }
 
 impl Server {
-    pub(super) fn set_level(&self, params: &Params<'_>) -> Result<Answer, Refusal> {
-        let level = params.level.as_deref().unwrap_or_default();
-        let Some(rank) = wire::severity(level) else {
-            return Err(Refusal::new(code::INVALID_PARAMS, format!("no log level `{level}`")));
-        };
-        self.audience.log_level.store(rank, Ordering::Relaxed);
-        Ok(Answer::empty())
-    }
-
     /// Opens a stream of changes; its request stays unanswered until one side ends it.
     pub(super) fn listen(self: &Arc<Self>, ticket: Ticket, params: &Params<'_>) {
         let Some(Value::Object(wanted)) = &params.notifications else {
@@ -83,12 +78,36 @@ impl Server {
         let granted = Value::Object(granted);
         let params = Map::from_iter([("notifications".to_owned(), granted.clone())]);
         let line = on_stream("notifications/subscriptions/acknowledged", &ticket.id, params);
-        self.outlet.put(&line);
-        lock(&self.audience.listening).insert(ticket.id, granted);
+        let client = &ticket.origin.client;
+        // Whoever reads the acknowledgement may count on hearing of the next change.
+        self.welcome(client);
+        let mut listening = lock(&client.audience.listening);
+        // Under the lock, so that no change is told of before the stream is acknowledged.
+        ticket.outlet().put(&line);
+        listening.insert(ticket.id.clone(), granted);
     }
 
     /// Ends every listen stream from the server's side.
     pub(super) fn end_listens(&self, how: &str) -> usize {
+        self.clients().iter().map(|client| client.end_listens(how)).sum()
+    }
+
+    pub(super) fn tell_tools_changed(&self) {
+        for client in self.clients() {
+            client.tell_tools_changed();
+        }
+    }
+
+    pub(super) fn tell_resource_updated(&self, uri: &str) {
+        self.count_update();
+        for client in self.clients() {
+            client.tell_resource_updated(uri);
+        }
+    }
+}
+
+impl Client {
+    fn end_listens(&self, how: &str) -> usize {
         let ended = std::mem::take(&mut *lock(&self.audience.listening));
         for id in ended.keys() {
             if how == "cancelled" {
@@ -98,12 +117,16 @@ impl Server {
             }
             let members = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}"#);
             let body = Answer::Complete(members).body(Era::Modern, "");
-            self.outlet.put(&wire::response(id, &body));
+            self.outlet.answer(&wire::response(id, &body));
+        }
+        if !ended.is_empty() {
+            self.outlet.flush();
+            self.outlet.finish();
         }
         ended.len()
     }
 
-    pub(super) fn tell_tools_changed(&self) {
+    fn tell_tools_changed(&self) {
         let wants = |filter: &Value| filter.get("toolsListChanged") == Some(&Value::Bool(true));
         self.tell_listeners(TOOLS_CHANGED, &Map::new(), wants);
         if self.agreed().is_some() {
@@ -111,8 +134,7 @@ impl Server {
         }
     }
 
-    pub(super) fn tell_resource_updated(&self, uri: &str) {
-        self.audience.n_updates.fetch_add(1, Ordering::Relaxed);
+    fn tell_resource_updated(&self, uri: &str) {
         let method = "notifications/resources/updated";
         let params = Map::from_iter([("uri".to_owned(), Value::from(uri))]);
         let wants = |filter: &Value| {

@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::server::{Server, Ticket};
+use super::client::Ticket;
+use super::options::Options;
+use super::server::Server;
 use crate::code;
 use crate::plan::Cursor;
 use crate::revision::Revision;
@@ -62,13 +64,28 @@ pub(super) struct Catalog {
     n_generated: usize,
     schema_bytes: u64,
     page_size: Option<usize>,
+    /// Definitions of tools that only some servers have.
+    special: Vec<Value>,
     added: Mutex<Vec<String>>,
 }
 
 impl Catalog {
-    pub(super) fn new(n_generated: u64, schema_bytes: u64, page_size: Option<usize>) -> Self {
-        let n_generated = usize::try_from(n_generated).unwrap_or(usize::MAX);
-        Self { n_generated, schema_bytes, page_size, added: Mutex::default() }
+    pub(super) fn new(options: &Options) -> Self {
+        let mut special = options.header_tools.list();
+        if options.http.is_some() {
+            special.push(json!({
+                "name": "forget_sessions",
+                "description": "Forgets every HTTP session, as a restart does",
+                "inputSchema": { "type": "object" },
+            }));
+        }
+        Self {
+            n_generated: usize::try_from(options.n_tools).unwrap_or(usize::MAX),
+            schema_bytes: options.schema_bytes,
+            page_size: options.page_size,
+            special,
+            added: Mutex::default(),
+        }
     }
 
     pub(super) fn add(&self, name: String) {
@@ -99,6 +116,10 @@ impl Catalog {
             return Some(own_tool(name, description, properties, revision));
         }
         let place = place - OWN.len();
+        if let Some(tool) = self.special.get(place) {
+            return Some(tool.to_string());
+        }
+        let place = place - self.special.len();
         let name = match added.get(place) {
             Some(name) => name.clone(),
             None => format!("tool_{:05}", place.checked_sub(added.len())? + 1),
@@ -124,7 +145,7 @@ impl Server {
         let planned = ticket.twist.as_ref().and_then(|it| it.cursor);
         let catalog = &self.catalog;
         let added = catalog.added().clone();
-        let total = OWN.len() + added.len() + catalog.n_generated;
+        let total = OWN.len() + catalog.special.len() + added.len() + catalog.n_generated;
         let from = match (planned, params.cursor.as_deref()) {
             (Some(_), _) | (None, None) => 0,
             (None, Some(cursor)) => from_cursor(cursor, total)?,

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::server::{Server, Ticket};
+use super::client::Ticket;
+use super::server::Server;
 use crate::code;
 use crate::revision::Era;
 use crate::wire::{Answer, Params, Refusal};
@@ -27,7 +28,7 @@ impl Server {
             "resources/templates/list" => Ok(cacheable(&json!({ "resourceTemplates": [
                 { "uriTemplate": "test://echo/{text}", "name": "echo", "mimeType": "text/plain" },
             ]}))),
-            "resources/read" => read_resource(ticket, params, self.audience.n_updates()),
+            "resources/read" => read_resource(ticket, params, self.n_updates()),
             "prompts/list" => Ok(cacheable(&json!({ "prompts": [
                 { "name": "plain", "description": "A prompt without arguments" },
                 { "name": "greeting", "description": "Greets somebody", "arguments": [

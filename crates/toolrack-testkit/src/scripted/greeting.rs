@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::server::{Server, Ticket};
+use super::client::Ticket;
+use super::server::Server;
 use crate::revision::Revision;
 use crate::wire::{Answer, Params, Refusal};
 
@@ -19,7 +20,7 @@ impl Server {
             let supported = self.options.speaks.supported();
             return Err(Refusal::unsupported_version(requested, &supported));
         };
-        self.agree_on(revision);
+        ticket.origin.client.agree_on(revision);
         let planned = ticket.twist.as_ref().and_then(|it| it.version.as_deref());
         Ok(Answer::Complete(Answer::members_of(&json!({
             "protocolVersion": planned.unwrap_or(revision.text()),

@@ -3,19 +3,23 @@
 //! **Invariant:** a call leaves the table once, by its answer or by its cancellation; only who took it out answers.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::outlet::Outlet;
 
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls {
     calls: Mutex<HashMap<String, OpenCall>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct OpenCall {
     pub(super) call: u64,
     pub(super) nonce: Option<String>,
     /// The request to the client that this call waits for.
     pub(super) asked: Option<u64>,
+    /// Where its answer would have gone.
+    pub(super) outlet: Arc<dyn Outlet>,
 }
 
 impl OpenCalls {
@@ -30,6 +34,10 @@ impl OpenCalls {
 
     pub(super) fn is_open(&self, id: &str) -> bool {
         self.lock().contains_key(id)
+    }
+
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, OpenCall>> {

@@ -1,8 +1,11 @@
 //! The command line of the scripted server.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::header_tool::HeaderTools;
+use super::http::{EndpointForm, HttpOptions, Replies, Shape};
 use crate::plan::{Fault, Mix, Moment, Plan};
 use crate::quantity;
 use crate::revision::{Revision, Speaks};
@@ -26,6 +29,9 @@ pub(super) struct Options {
     pub(super) marker: Option<String>,
     pub(super) lifetime: Duration,
     pub(super) role: Role,
+    pub(super) header_tools: HeaderTools,
+    /// Nothing is a server on stdin and stdout.
+    pub(super) http: Option<HttpOptions>,
 }
 
 /// Which part in a play of several processes this one has.
@@ -66,8 +72,11 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
         marker: None,
         lifetime: Duration::from_mins(2),
         role: Role::Server,
+        header_tools: HeaderTools::default(),
+        http: None,
     };
-    let (mut mix, mut seed) = (None, 0);
+    let (mut mix, mut seed, mut speaks) = (None, 0, None);
+    let (mut listen, mut http) = (None, default_http());
     let mut left = args.iter();
     while let Some(name) = left.next() {
         if name == "--help" {
@@ -76,7 +85,7 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
         let mut value = || left.next().ok_or_else(|| format!("`{name}` needs a value"));
         let within = |why: String| format!("{name}: {why}");
         match name.as_str() {
-            "--revision" => options.speaks = Speaks::parse(value()?).map_err(within)?,
+            "--revision" => speaks = Some(Speaks::parse(value()?).map_err(within)?),
             "--plan" => {
                 options.plan = Plan::parse(value()?).map_err(|it| within(it.to_string()))?;
             }
@@ -89,12 +98,89 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
             "--marker" => options.marker = Some(value()?.clone()),
             "--lifetime" => options.lifetime = quantity::time(value()?).map_err(within)?,
             "--role" => options.role = role(value()?).map_err(within)?,
+            "--http" => listen = Some(address(value()?).map_err(within)?),
+            "--header-tools" => {
+                options.header_tools = HeaderTools::parse(value()?).map_err(within)?;
+            }
+            "--http-log" => http.log = Some(PathBuf::from(value()?)),
+            "--retry" => http.retry = Some(quantity::time(value()?).map_err(within)?),
+            "--comments" => http.comments = Some(quantity::time(value()?).map_err(within)?),
+            "--shape" => http.shape = word(value()?, &SHAPES).map_err(within)?,
+            "--reply" => http.replies = word(value()?, &REPLIES).map_err(within)?,
+            "--event-ids" => http.event_ids = word(value()?, &SWITCH).map_err(within)?,
+            "--endpoint" => http.endpoint = word(value()?, &ENDPOINTS).map_err(within)?,
             _ => return Err(format!("no option `{name}`")),
         }
+    }
+    options.http = listen.map(|listen| HttpOptions { listen, ..http });
+    options.speaks = speaks_over(options.http.as_ref(), speaks)?;
+    if let (None, Some(fault)) = (&options.http, options.plan.needs_http()) {
+        return Err(format!("--plan: `{fault}` happens only over HTTP, with `--http`"));
     }
     let mix = mix.map(|text| Mix::parse(text, seed).map_err(|why| format!("--mix: {why}")));
     options.mix = mix.transpose()?;
     Ok(Command::Run(Box::new(options)))
+}
+
+fn default_http() -> HttpOptions {
+    HttpOptions {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        shape: Shape::Session,
+        replies: Replies::Auto,
+        event_ids: true,
+        retry: None,
+        comments: None,
+        endpoint: EndpointForm::Relative,
+        log: None,
+        bound: None,
+    }
+}
+
+/// What the server speaks: as asked for, or as its shape suggests.
+fn speaks_over(http: Option<&HttpOptions>, asked: Option<Speaks>) -> Result<Speaks, String> {
+    let usual = match http.map(|it| it.shape) {
+        None | Some(Shape::Session) => Speaks::Only(Revision::R2025_11_25),
+        Some(Shape::Stateless) => Speaks::Only(Revision::R2026_07_28),
+        Some(Shape::Sse) => Speaks::Only(Revision::R2024_11_05),
+        Some(Shape::Dual) => Speaks::Dual,
+    };
+    let speaks = asked.unwrap_or(usual);
+    match http.map(|it| it.shape) {
+        Some(Shape::Session | Shape::Sse) if speaks.modern() => {
+            Err("--shape: 2026-07-28 has no sessions; its shapes are stateless and dual".to_owned())
+        }
+        Some(Shape::Dual) if speaks != Speaks::Dual => {
+            Err("--shape: dual speaks every revision".to_owned())
+        }
+        _ => Ok(speaks),
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_no_address| format!("`{text}` is no address, as in `127.0.0.1:0`"))
+}
+
+const SHAPES: [(&str, Shape); 4] = [
+    ("stateless", Shape::Stateless),
+    ("session", Shape::Session),
+    ("sse", Shape::Sse),
+    ("dual", Shape::Dual),
+];
+const REPLIES: [(&str, Replies); 3] =
+    [("json", Replies::Json), ("sse", Replies::Sse), ("auto", Replies::Auto)];
+const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
+const ENDPOINTS: [(&str, EndpointForm); 3] = [
+    ("relative", EndpointForm::Relative),
+    ("absolute", EndpointForm::Absolute),
+    ("foreign", EndpointForm::Foreign),
+];
+
+fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let found = words.iter().find_map(|(word, it)| (*word == text).then_some(*it));
+    found.ok_or_else(|| {
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        format!("`{text}` is none of {}", known.join(", "))
+    })
 }
 
 /// A restarted server has the same arguments; with `pid` it still meets other faults than before.
@@ -146,6 +232,20 @@ mod tests {
     }
 
     #[test]
+    fn a_shape_has_its_usual_revision() {
+        let check = |line: &str, expected: &str| {
+            let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
+            assert_eq!(Ok(options.speaks), Speaks::parse(expected), "{line}");
+        };
+        check("--http 127.0.0.1:0", "2025-11-25");
+        check("--http 127.0.0.1:0 --shape stateless", "2026-07-28");
+        check("--http 127.0.0.1:0 --shape stateless --revision 2025-06-18", "2025-06-18");
+        check("--http 127.0.0.1:0 --shape sse", "2024-11-05");
+        check("--http 127.0.0.1:0 --shape dual", "dual");
+        check("--shape dual", "2025-11-25");
+    }
+
+    #[test]
     fn a_wrong_command_line_says_why() {
         let check = |line: &str, expected: &str| {
             assert_eq!(parse_words(line).err().as_deref(), Some(expected));
@@ -155,6 +255,14 @@ mod tests {
         check("--mix ok", "--mix: `ok` has no weight, as in `ok=80`");
         check("--page-size 0", "--page-size: `0` is no page size");
         check("--nice", "no option `--nice`");
+        check("--plan drop", "--plan: `drop` happens only over HTTP, with `--http`");
+        check("--plan http=exit", "--plan: `exit` happens only over HTTP, with `--http`");
+        check("--http here", "--http: `here` is no address, as in `127.0.0.1:0`");
+        check("--shape round", "--shape: `round` is none of stateless, session, sse, dual");
+        check(
+            "--http 127.0.0.1:0 --shape session --revision modern",
+            "--shape: 2026-07-28 has no sessions; its shapes are stateless and dual",
+        );
     }
 
     #[test]

@@ -4,21 +4,22 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::audience::Audience;
 use super::catalog::Catalog;
-use super::open_calls::{OpenCall, OpenCalls};
+use super::client::{Client, Origin, Ticket};
+use super::http::Sessions;
+use super::method::{is_known, moments_of, nonce_of};
 use super::options::Options;
 use super::role;
 use super::twist::Twist;
 use crate::code;
 use crate::journal::{Event, JournalWriter, Record};
 use crate::outlet::Outlet;
-use crate::plan::Moment;
+use crate::plan::{Fault, Moment};
 use crate::revision::{Era, Revision, Speaks};
 use crate::timer::Timer;
 use crate::wire::{self, Answer, Incoming, Params, Refusal};
@@ -33,10 +34,10 @@ const SERVER_META: &str = concat!(
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) options: Options,
-    pub(super) outlet: Outlet,
     pub(super) timer: Timer,
-    pub(super) open: OpenCalls,
-    pub(super) audience: Audience,
+    /// Whoever can be told of something unasked.
+    pub(super) clients: Mutex<Vec<Arc<Client>>>,
+    pub(super) sessions: Sessions,
     pub(super) catalog: Catalog,
     pub(super) flags: Flags,
     /// Answers that a plan holds back.
@@ -48,7 +49,8 @@ pub(super) struct Server {
     counts: [AtomicU64; Moment::ALL.len()],
     n_calls: AtomicU64,
     n_asked: AtomicU64,
-    agreed: Mutex<Option<Revision>>,
+    /// How often any resource was updated.
+    n_updates: AtomicU64,
 }
 
 /// What a plan switched on for good.
@@ -59,34 +61,15 @@ pub(super) struct Flags {
     pub(super) prompting: AtomicBool,
 }
 
-/// A request that waits for its answer.
-#[derive(Debug)]
-pub(super) struct Ticket {
-    /// The id as the client wrote it.
-    pub(super) id: String,
-    pub(super) revision: Revision,
-    /// The number of the call; 0 for other requests.
-    pub(super) call: u64,
-    pub(super) nonce: Option<String>,
-    pub(super) twist: Option<Box<Twist>>,
-}
-
-impl Ticket {
-    pub(super) fn era(&self) -> Era {
-        self.revision.era()
-    }
-}
-
 impl Server {
-    pub(super) fn new(options: Options, outlet: Outlet) -> io::Result<Arc<Self>> {
+    pub(super) fn new(options: Options) -> io::Result<Arc<Self>> {
         let journal = options.journal.as_deref().map(JournalWriter::open).transpose()?;
-        let catalog = Catalog::new(options.n_tools, options.schema_bytes, options.page_size);
+        let catalog = Catalog::new(&options);
         Ok(Arc::new(Self {
             options,
-            outlet,
             timer: Timer::start(),
-            open: OpenCalls::default(),
-            audience: Audience::default(),
+            clients: Mutex::default(),
+            sessions: Sessions::default(),
             catalog,
             flags: Flags::default(),
             held: Mutex::default(),
@@ -95,98 +78,137 @@ impl Server {
             counts: Default::default(),
             n_calls: AtomicU64::new(0),
             n_asked: AtomicU64::new(0),
-            agreed: Mutex::new(None),
+            n_updates: AtomicU64::new(0),
         }))
     }
 
-    pub(super) fn start(self: &Arc<Self>) {
-        drop(self.pass(&[Moment::Start]));
-        self.outlet.flush();
+    pub(super) fn start(self: &Arc<Self>, origin: &Origin) {
+        drop(self.pass(origin, &[Moment::Start]));
+        origin.outlet.flush();
+    }
+
+    pub(super) fn n_updates(&self) -> u64 {
+        self.n_updates.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_update(&self) {
+        self.n_updates.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn has_stopped_reading(&self) -> bool {
         self.flags.stopped_reading.load(Ordering::Relaxed)
     }
 
-    pub(super) fn end_of_input(self: &Arc<Self>) {
-        drop(self.pass(&[Moment::Eof]));
-        self.outlet.flush();
+    pub(super) fn end_of_input(self: &Arc<Self>, origin: &Origin) {
+        drop(self.pass(origin, &[Moment::Eof]));
+        origin.outlet.flush();
         if self.flags.deaf_to_eof.load(Ordering::Relaxed) {
             role::linger(self.options.lifetime);
         }
     }
 
     /// Takes one line of input.
-    pub(super) fn take(self: &Arc<Self>, line: &[u8]) {
+    pub(super) fn take(self: &Arc<Self>, origin: &Origin, line: &[u8]) {
         let line = line.trim_ascii();
         if line.is_empty() || self.swallows(line) {
             return;
         }
-        drop(self.pass(&[Moment::Message]));
+        drop(self.pass(origin, &[Moment::Message]));
         let Ok(message) = serde_json::from_slice::<Incoming<'_>>(line) else {
             // The error needs no id since 2025-11-25; before, there is no way to say it.
-            if self.revision() >= Revision::R2025_11_25 {
-                let refusal = Refusal::new(code::PARSE_ERROR, "the line is no message").to_json();
-                self.outlet
-                    .put(json!({ "jsonrpc": "2.0", "error": refusal }).to_string().as_bytes());
+            if self.revision(&origin.client) >= Revision::R2025_11_25 {
+                let refusal = Refusal::new(code::PARSE_ERROR, "the line is no message");
+                origin.outlet.put(&refusal.without_id());
             }
             return;
         };
-        match (message.method, message.id) {
-            (Some(method), Some(id)) => self.request(id, &method, message.params),
-            (Some(method), None) => self.notified(&method, message.params),
+        self.accept(origin, &message);
+    }
+
+    /// Takes one message.
+    pub(super) fn accept(self: &Arc<Self>, origin: &Origin, message: &Incoming<'_>) {
+        match (&message.method, message.id) {
+            (Some(method), Some(id)) => self.request(origin, id, method, message.params),
+            (Some(method), None) => self.notified(origin, method, message.params),
             (None, Some(id)) => self.answered(id, message.result, message.error),
             (None, None) => (),
         }
     }
 
     /// The plan's share of a moment: noise is made and ends are met here, and what concerns the answer is returned.
-    fn pass(self: &Arc<Self>, moments: &[Moment]) -> Option<Box<Twist>> {
+    pub(super) fn pass(
+        self: &Arc<Self>,
+        origin: &Origin,
+        moments: &[Moment],
+    ) -> Option<Box<Twist>> {
+        self.follow(origin, &self.due(moments))
+    }
+
+    /// What the plan has for these moments, which counts as having come once more.
+    pub(super) fn due(&self, moments: &[Moment]) -> Vec<&Fault> {
+        let mut faults = Vec::new();
         if self.options.plan.is_empty() && self.options.mix.is_none() {
-            return None;
+            return faults;
         }
-        let mut twist = None;
         for moment in moments {
             let count = self.counts.get(*moment as usize);
             let number = count.map_or(0, |it| it.fetch_add(1, Ordering::Relaxed)) + 1;
-            for fault in self.options.plan.at(*moment, number) {
-                self.act(fault, &mut twist);
-            }
+            faults.extend(self.options.plan.at(*moment, number));
             if let (Moment::Call, Some(mix)) = (moment, &self.options.mix) {
-                self.act(mix.pick(number), &mut twist);
+                faults.push(mix.pick(number));
             }
+        }
+        faults
+    }
+
+    pub(super) fn follow(
+        self: &Arc<Self>,
+        origin: &Origin,
+        faults: &[&Fault],
+    ) -> Option<Box<Twist>> {
+        let mut twist = None;
+        for fault in faults {
+            self.act(origin, fault, &mut twist);
         }
         twist
     }
 
-    fn request(self: &Arc<Self>, id: &RawValue, method: &str, params: Option<&RawValue>) {
-        let known = is_known(method, self.options.speaks);
-        let moments: &[Moment] = match method {
-            "initialize" => &[Moment::Initialize],
-            "server/discover" if known => &[Moment::Discover],
-            "server/discover" => &[Moment::Discover, Moment::Unknown],
-            "tools/list" => &[Moment::List],
-            "tools/call" => &[Moment::Call],
-            _ if known => &[],
-            _ => &[Moment::Unknown],
-        };
+    fn request(
+        self: &Arc<Self>,
+        origin: &Origin,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) {
+        let moments = moments_of(method, self.options.speaks);
         let read = Params::read(params).and_then(|params| {
-            let revision = self.revision_of(method, &params)?;
+            let revision = self.revision_of(&origin.client, method, &params)?;
             Ok((params, revision))
         });
+        let revision = read.as_ref().map(|(_, revision)| *revision);
         let mut ticket = Ticket {
+            origin: origin.clone(),
             id: id.get().to_owned(),
-            revision: read.as_ref().map_or(self.revision(), |(_, revision)| *revision),
+            revision: revision.unwrap_or_else(|_| self.revision(&origin.client)),
             call: 0,
             nonce: None,
             twist: None,
         };
-        if let ("tools/call", Ok((params, _))) = (method, &read) {
+        let faults = self.due(moments);
+        let refused = faults.iter().any(|it| it.refuses());
+        if let ("tools/call", Ok((params, _)), false) = (method, &read, refused) {
             self.begin_call(&mut ticket, params);
         }
-        ticket.twist = self.pass(moments);
+        ticket.twist = self.follow(origin, &faults);
         match read {
-            Err(refusal) => self.settle(ticket, Answer::Refused(refusal)),
+            _ if refused => refuse(&ticket),
+            Err(refusal) => {
+                // Spec 2026-07-28, HTTP: a request that does not say what it must is a bad request.
+                if ticket.era() == Era::Modern {
+                    ticket.outlet().set_status(400);
+                }
+                self.settle(ticket, Answer::Refused(refusal));
+            }
             Ok((params, _)) => self.serve(ticket, method, &params),
         }
     }
@@ -199,9 +221,9 @@ impl Server {
             "initialize" if legacy => self.initialize(&ticket, params),
             "server/discover" if !legacy => Ok(self.discover(&ticket)),
             "ping" if legacy => Ok(Answer::empty()),
-            "logging/setLevel" if legacy => self.set_level(params),
-            "resources/subscribe" if legacy => self.audience.subscribe(params),
-            "resources/unsubscribe" if legacy => self.audience.unsubscribe(params),
+            "logging/setLevel" if legacy => ticket.origin.client.audience.set_level(params),
+            "resources/subscribe" if legacy => ticket.origin.client.audience.subscribe(params),
+            "resources/unsubscribe" if legacy => ticket.origin.client.audience.unsubscribe(params),
             "subscriptions/listen" if !legacy => return self.listen(ticket, params),
             other => self.read_content(&ticket, other, params),
         };
@@ -217,27 +239,28 @@ impl Server {
         }
     }
 
-    fn notified(self: &Arc<Self>, method: &str, params: Option<&RawValue>) {
+    fn notified(self: &Arc<Self>, origin: &Origin, method: &str, params: Option<&RawValue>) {
         match method {
-            "notifications/initialized" => drop(self.pass(&[Moment::Initialized])),
+            "notifications/initialized" => drop(self.pass(origin, &[Moment::Initialized])),
             "notifications/cancelled" => {
                 let read = Params::read(params).ok();
                 if let Some(id) = read.and_then(|it| it.request_id) {
-                    self.cancel(id.get());
+                    self.cancel(&origin.client, id.get());
                 }
             }
             _ => (),
         }
     }
 
-    fn cancel(&self, id: &str) {
-        self.audience.hang_up(id);
-        let Some(call) = self.open.finish(id) else { return };
+    pub(super) fn cancel(&self, client: &Client, id: &str) {
+        client.audience.hang_up(id);
+        let Some(call) = client.open.finish(id) else { return };
         self.record(Event::Cancelled, call.call, call.nonce);
         if let Some(asked) = call.asked {
             let params = json!({ "requestId": asked, "reason": "the call was cancelled" });
-            self.outlet.put(&wire::notification("notifications/cancelled", Some(&params)));
+            client.outlet.put(&wire::notification("notifications/cancelled", Some(&params)));
         }
+        call.outlet.finish();
     }
 
     /// Sends the answer, as the plan has it.
@@ -245,49 +268,47 @@ impl Server {
         if ticket.twist.is_some() {
             return self.deliver(ticket, answer);
         }
-        let body = answer.body(ticket.era(), SERVER_META);
-        self.outlet.put(&wire::response(&ticket.id, &body));
+        ticket.show_status(&answer);
+        let body = Self::body(&ticket, &answer);
+        ticket.outlet().answer(&wire::response(&ticket.id, &body));
+        ticket.outlet().finish();
     }
 
     pub(super) fn body(ticket: &Ticket, answer: &Answer) -> String {
         answer.body(ticket.era(), SERVER_META)
     }
 
-    /// Notes a call that can be cancelled from now on.
-    pub(super) fn keep_open(&self, ticket: &Ticket, asked: Option<u64>) {
-        let call = OpenCall { call: ticket.call, nonce: ticket.nonce.clone(), asked };
-        self.open.begin(&ticket.id, call);
-    }
-
     /// Sends a request to the client. Ids count from 1, as a client's own often do.
-    pub(super) fn ask_client(&self, method: &str, params: Option<&Value>) -> u64 {
+    pub(super) fn ask_client(
+        &self,
+        outlet: &dyn Outlet,
+        method: &str,
+        params: Option<&Value>,
+    ) -> u64 {
         let id = self.n_asked.fetch_add(1, Ordering::Relaxed) + 1;
         let mut request = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         if let (Some(params), Some(members)) = (params, request.as_object_mut()) {
             members.insert("params".to_owned(), params.clone());
         }
-        self.outlet.put(request.to_string().as_bytes());
+        outlet.put(request.to_string().as_bytes());
         id
     }
 
-    pub(super) fn agree_on(&self, revision: Revision) {
-        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = Some(revision);
-    }
-
-    pub(super) fn agreed(&self) -> Option<Revision> {
-        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The revision to assume where no request says otherwise.
-    fn revision(&self) -> Revision {
+    fn revision(&self, client: &Client) -> Revision {
         match self.options.speaks {
             Speaks::Only(revision) => revision,
-            Speaks::Dual => self.agreed().unwrap_or(Revision::R2026_07_28),
+            Speaks::Dual => client.agreed().unwrap_or(Revision::R2026_07_28),
         }
     }
 
     /// Which revision a request is made in, or why it is made in none.
-    fn revision_of(&self, method: &str, params: &Params<'_>) -> Result<Revision, Refusal> {
+    fn revision_of(
+        &self,
+        client: &Client,
+        method: &str,
+        params: &Params<'_>,
+    ) -> Result<Revision, Refusal> {
         let speaks = self.options.speaks;
         let requested = params.protocol_version.as_deref().unwrap_or_default();
         match (method, speaks.agree(requested)) {
@@ -298,14 +319,14 @@ impl Server {
             _ => (),
         }
         let says_modern = params.meta.protocol_version.is_some();
-        let agreed = self.agreed();
+        let agreed = client.agreed();
         if speaks.modern() && (says_modern || agreed.is_none()) {
             params.meta.check(&speaks.supported())?;
             return Ok(Revision::R2026_07_28);
         }
         match agreed {
             Some(revision) => Ok(revision),
-            None if method == "ping" || !is_known(method, speaks) => Ok(self.revision()),
+            None if method == "ping" || !is_known(method, speaks) => Ok(self.revision(client)),
             None => Err(Refusal::new(code::INVALID_REQUEST, "`initialize` comes first")),
         }
     }
@@ -331,34 +352,12 @@ impl Server {
     }
 }
 
-/// Whether a server that speaks these eras knows the method.
-fn is_known(method: &str, speaks: Speaks) -> bool {
-    match method {
-        "initialize"
-        | "ping"
-        | "logging/setLevel"
-        | "resources/subscribe"
-        | "resources/unsubscribe" => speaks.legacy(),
-        "server/discover" | "subscriptions/listen" => speaks.modern(),
-        "tools/list"
-        | "tools/call"
-        | "resources/list"
-        | "resources/templates/list"
-        | "resources/read"
-        | "prompts/list"
-        | "prompts/get"
-        | "completion/complete" => true,
-        _ => false,
+/// Turns a request away, with an error in the body if the plan names one.
+fn refuse(ticket: &Ticket) {
+    if let Some(code) = ticket.twist.as_ref().and_then(|it| it.error) {
+        let refusal = Answer::Refused(Refusal::new(code, "the plan says so"));
+        let body = Server::body(ticket, &refusal);
+        ticket.outlet().answer(&wire::response(&ticket.id, &body));
     }
-}
-
-fn nonce_of(arguments: Option<&RawValue>) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Nonce {
-        nonce: Option<Value>,
-    }
-    match serde_json::from_str::<Nonce>(arguments?.get()).ok()?.nonce? {
-        Value::String(text) => Some(text),
-        other => Some(other.to_string()),
-    }
+    ticket.outlet().finish();
 }

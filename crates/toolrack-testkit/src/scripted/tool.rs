@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::server::{Server, Ticket};
+use super::client::Ticket;
+use super::server::Server;
 use crate::code;
 use crate::probe;
 use crate::revision::{Era, Revision};
@@ -27,13 +28,15 @@ impl Server {
             "sleep" => return self.sleep(ticket, arguments),
             "progress" => return self.progress(ticket, arguments, params),
             "ask" => return self.ask(ticket, arguments, params),
-            "log" => self.log(&ticket, arguments, params),
+            "log" => log(&ticket, arguments, params),
             "mutate_tools" => self.mutate_tools(arguments),
             "touch" => self.touch(arguments),
             "end_listens" => self.end_listens_by(arguments),
+            "forget_sessions" => Ok(self.forget_sessions()),
             "env" => Ok(environment()),
             "fds" => Ok(descriptors()),
             "pid" => Ok(processes()),
+            routed if self.options.header_tools.has(routed) => Ok(Answer::text(arguments)),
             extra if self.catalog.is_extra(extra) => Ok(Answer::text(extra)),
             _ => Err(Refusal::new(code::INVALID_PARAMS, format!("no tool `{name}`"))),
         };
@@ -49,12 +52,13 @@ impl Server {
             Ok(arguments) => arguments,
             Err(refusal) => return self.settle(ticket, Answer::Refused(refusal)),
         };
-        self.keep_open(&ticket, None);
+        ticket.keep_open(None);
         let server = Arc::clone(self);
         self.timer.after(Duration::from_millis(ms), move || {
-            if server.open.finish(&ticket.id).is_some() {
+            if ticket.finish().is_some() {
+                let outlet = Arc::clone(&ticket.origin.outlet);
                 server.settle(ticket, Answer::text(&format!("slept {ms} ms")));
-                server.outlet.flush();
+                outlet.flush();
             }
         });
     }
@@ -65,70 +69,26 @@ impl Server {
             Err(refusal) => return self.settle(ticket, Answer::Refused(refusal)),
         };
         let token = params.meta.progress_token.and_then(|it| serde_json::from_str(it.get()).ok());
-        self.keep_open(&ticket, None);
+        ticket.keep_open(None);
         self.step(ticket, steps, token, 1);
     }
 
     fn step(self: &Arc<Self>, ticket: Ticket, steps: Steps, token: Option<Value>, number: u64) {
         let server = Arc::clone(self);
         self.timer.after(Duration::from_millis(steps.ms), move || {
+            let outlet = Arc::clone(&ticket.origin.outlet);
             if number > steps.steps {
-                if server.open.finish(&ticket.id).is_some() {
+                if ticket.finish().is_some() {
                     server.settle(ticket, Answer::text(&format!("took {} steps", steps.steps)));
                 }
-            } else if server.open.is_open(&ticket.id) {
+            } else if ticket.origin.client.open.is_open(&ticket.id) {
                 if let Some(token) = &token {
-                    server.tell_progress(&ticket, &steps, token, number);
+                    tell_progress(&ticket, &steps, token, number);
                 }
                 server.step(ticket, steps, token, number + 1);
             }
-            server.outlet.flush();
+            outlet.flush();
         });
-    }
-
-    fn tell_progress(&self, ticket: &Ticket, steps: &Steps, token: &Value, number: u64) {
-        let mut params =
-            json!({ "progressToken": token, "progress": number, "total": steps.steps });
-        if let (true, Some(members)) =
-            (ticket.revision >= Revision::R2025_03_26, params.as_object_mut())
-        {
-            members.insert("message".to_owned(), json!(format!("step {number}")));
-        }
-        self.outlet.put(&wire::notification("notifications/progress", Some(&params)));
-    }
-
-    /// Spec 2026-07-28, logging: nothing is sent unless the request itself names a level.
-    fn log(
-        &self,
-        ticket: &Ticket,
-        arguments: &str,
-        params: &Params<'_>,
-    ) -> Result<Answer, Refusal> {
-        #[derive(Deserialize)]
-        struct Arguments {
-            #[serde(default)]
-            level: Option<String>,
-            #[serde(default)]
-            text: Option<String>,
-            #[serde(default)]
-            count: Option<u64>,
-        }
-        let Arguments { level, text, count } = read(arguments)?;
-        let level = level.as_deref().unwrap_or("info");
-        let Some(rank) = wire::severity(level) else {
-            return Ok(Answer::tool_failure(&format!("no log level `{level}`")));
-        };
-        let least = match ticket.era() {
-            Era::Legacy => Some(self.audience.log_level()),
-            Era::Modern => params.meta.log_level.as_deref().and_then(wire::severity),
-        };
-        let sent = if least.is_some_and(|it| it <= rank) { count.unwrap_or(1) } else { 0 };
-        let message = json!({ "level": level, "logger": "log", "data": text.unwrap_or_default() });
-        let line = wire::notification("notifications/message", Some(&message));
-        for _ in 0..sent {
-            self.outlet.put(&line);
-        }
-        Ok(Answer::text(&format!("sent {sent}")))
     }
 
     fn mutate_tools(&self, arguments: &str) -> Result<Answer, Refusal> {
@@ -173,6 +133,10 @@ impl Server {
         let Arguments { how } = read(arguments)?;
         Ok(Answer::text(&format!("ended {}", self.end_listens(&how))))
     }
+
+    fn forget_sessions(&self) -> Answer {
+        Answer::text(&format!("forgot {}", self.sessions.forget()))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -180,6 +144,45 @@ struct Steps {
     steps: u64,
     #[serde(default)]
     ms: u64,
+}
+
+fn tell_progress(ticket: &Ticket, steps: &Steps, token: &Value, number: u64) {
+    let mut params = json!({ "progressToken": token, "progress": number, "total": steps.steps });
+    if let (true, Some(members)) =
+        (ticket.revision >= Revision::R2025_03_26, params.as_object_mut())
+    {
+        members.insert("message".to_owned(), json!(format!("step {number}")));
+    }
+    ticket.outlet().put(&wire::notification("notifications/progress", Some(&params)));
+}
+
+/// Spec 2026-07-28, logging: nothing is sent unless the request itself names a level.
+fn log(ticket: &Ticket, arguments: &str, params: &Params<'_>) -> Result<Answer, Refusal> {
+    #[derive(Deserialize)]
+    struct Arguments {
+        #[serde(default)]
+        level: Option<String>,
+        #[serde(default)]
+        text: Option<String>,
+        #[serde(default)]
+        count: Option<u64>,
+    }
+    let Arguments { level, text, count } = read(arguments)?;
+    let level = level.as_deref().unwrap_or("info");
+    let Some(rank) = wire::severity(level) else {
+        return Ok(Answer::tool_failure(&format!("no log level `{level}`")));
+    };
+    let least = match ticket.era() {
+        Era::Legacy => Some(ticket.origin.client.audience.log_level()),
+        Era::Modern => params.meta.log_level.as_deref().and_then(wire::severity),
+    };
+    let sent = if least.is_some_and(|it| it <= rank) { count.unwrap_or(1) } else { 0 };
+    let message = json!({ "level": level, "logger": "log", "data": text.unwrap_or_default() });
+    let line = wire::notification("notifications/message", Some(&message));
+    for _ in 0..sent {
+        ticket.outlet().put(&line);
+    }
+    Ok(Answer::text(&format!("sent {sent}")))
 }
 
 pub(super) fn read<'a, T: Deserialize<'a>>(arguments: &'a str) -> Result<T, Refusal> {

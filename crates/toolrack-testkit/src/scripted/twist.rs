@@ -4,8 +4,10 @@ use std::mem;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::client::Ticket;
 use super::role;
-use super::server::{Server, Ticket};
+use super::server::Server;
+use crate::outlet::{Long, LongKind, Outlet};
 use crate::plan::{Cursor, Framing, Place, Shape, WrongId};
 use crate::revision::Era;
 use crate::wire::{Answer, Refusal};
@@ -47,76 +49,81 @@ impl Server {
     pub(super) fn deliver(self: &Arc<Self>, mut ticket: Ticket, answer: Answer) {
         let twist = ticket.twist.take().unwrap_or_default();
         if twist.withheld == Withheld::Yes {
-            return self.keep_open(&ticket, None);
+            return ticket.keep_open(None);
         }
         if let Some(late) = twist.late {
-            self.keep_open(&ticket, None);
-            let server = Arc::clone(self);
+            ticket.keep_open(None);
             self.timer.after(late, move || {
                 // It answers even a cancelled call, as a server does whose answer was on its way.
-                drop(server.open.finish(&ticket.id));
-                server.emit(&ticket, &twist, answer);
-                server.outlet.flush();
+                drop(ticket.finish());
+                emit(&ticket, &twist, answer);
+                ticket.outlet().flush();
             });
             return;
         }
-        let Some(enough) = twist.hold else { return self.emit(&ticket, &twist, answer) };
+        let Some(enough) = twist.hold else { return emit(&ticket, &twist, answer) };
         ticket.twist = Some(twist);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.push((ticket, answer));
         if held.len() as u64 >= enough {
             for (mut ticket, answer) in mem::take(&mut *held).into_iter().rev() {
                 let twist = ticket.twist.take().unwrap_or_default();
-                self.emit(&ticket, &twist, answer);
+                emit(&ticket, &twist, answer);
+                ticket.outlet().flush();
             }
         }
     }
+}
 
-    fn emit(&self, ticket: &Ticket, twist: &Twist, answer: Answer) {
-        let answer = match twist.error {
-            Some(code) => Answer::Refused(Refusal::new(code, "the plan says so")),
-            None => answer,
-        };
-        let id = twist.id.map_or_else(|| ticket.id.clone(), |wrong| wrong_id(wrong, &ticket.id));
-        if let Some((bytes, place)) = twist.huge {
-            return self.emit_huge(&id, bytes, place, ticket.era());
-        }
-        let body = Self::body(ticket, &answer);
-        let body = twist.shape.map_or_else(|| body.clone(), |shape| misshapen(shape, &body));
-        let comma = if body.is_empty() { "" } else { "," };
-        let line = format!(r#"{{"jsonrpc":"2.0","id":{id}{comma}{body}}}"#);
-        if let Some(code) = twist.half {
-            self.outlet.write_raw(line.as_bytes().get(..line.len() / 2).unwrap_or_default());
-            role::leave(code);
-        }
-        self.emit_framed(&line, twist.framing);
-        if twist.copies == Copies::Two {
-            self.emit_framed(&line, twist.framing);
-        }
-    }
+fn emit(ticket: &Ticket, twist: &Twist, answer: Answer) {
+    emit_unfinished(ticket, twist, answer);
+    ticket.outlet().finish();
+}
 
-    fn emit_framed(&self, line: &str, framing: Option<Framing>) {
-        match framing {
-            None => self.outlet.put(line.as_bytes()),
-            Some(Framing::Crlf) => self.outlet.put(format!("{line}\r").as_bytes()),
-            Some(Framing::Bom) => self.outlet.put(format!("\u{feff}{line}").as_bytes()),
-            Some(Framing::Batch) => self.outlet.put(format!("[{line}]").as_bytes()),
-            Some(Framing::Bytewise) => self.outlet.write_bytewise(format!("{line}\n").as_bytes()),
-        }
+fn emit_unfinished(ticket: &Ticket, twist: &Twist, answer: Answer) {
+    let answer = match twist.error {
+        Some(code) => Answer::Refused(Refusal::new(code, "the plan says so")),
+        None => answer,
+    };
+    let id = twist.id.map_or_else(|| ticket.id.clone(), |wrong| wrong_id(wrong, &ticket.id));
+    if let Some((bytes, place)) = twist.huge {
+        return emit_huge(ticket.outlet(), &id, bytes, place, ticket.era());
     }
+    ticket.show_status(&answer);
+    let body = Server::body(ticket, &answer);
+    let body = twist.shape.map_or_else(|| body.clone(), |shape| misshapen(shape, &body));
+    let comma = if body.is_empty() { "" } else { "," };
+    let line = format!(r#"{{"jsonrpc":"2.0","id":{id}{comma}{body}}}"#);
+    if let Some(code) = twist.half {
+        ticket.outlet().write_raw(line.as_bytes().get(..line.len() / 2).unwrap_or_default());
+        role::leave(code);
+    }
+    emit_framed(ticket.outlet(), &line, twist.framing);
+    if twist.copies == Copies::Two {
+        emit_framed(ticket.outlet(), &line, twist.framing);
+    }
+}
 
-    /// A proper tool result whose one text is too long for anybody.
-    fn emit_huge(&self, id: &str, bytes: u64, place: Place, era: Era) {
-        let kind = if era == Era::Modern { r#""resultType":"complete","# } else { "" };
-        let open = format!(r#""result":{{{kind}"content":[{{"type":"text","text":""#);
-        let (head, tail) = match place {
-            Place::Back => {
-                (format!(r#"{{"jsonrpc":"2.0",{open}"#), format!("\"}}]}},\"id\":{id}}}\n"))
-            }
-            _ => (format!(r#"{{"jsonrpc":"2.0","id":{id},{open}"#), "\"}]}}\n".to_owned()),
-        };
-        self.outlet.write_long(head.as_bytes(), b'a', bytes, tail.as_bytes());
+fn emit_framed(outlet: &dyn Outlet, line: &str, framing: Option<Framing>) {
+    match framing {
+        None => outlet.answer(line.as_bytes()),
+        Some(Framing::Crlf) => outlet.answer(format!("{line}\r").as_bytes()),
+        Some(Framing::Bom) => outlet.answer(format!("\u{feff}{line}").as_bytes()),
+        Some(Framing::Batch) => outlet.answer(format!("[{line}]").as_bytes()),
+        Some(Framing::Bytewise) => outlet.answer_bytewise(line.as_bytes()),
     }
+}
+
+/// A proper tool result whose one text is too long for anybody.
+fn emit_huge(outlet: &dyn Outlet, id: &str, bytes: u64, place: Place, era: Era) {
+    let kind = if era == Era::Modern { r#""resultType":"complete","# } else { "" };
+    let open = format!(r#""result":{{{kind}"content":[{{"type":"text","text":""#);
+    let (head, tail) = match place {
+        Place::Back => (format!(r#"{{"jsonrpc":"2.0",{open}"#), format!("\"}}]}},\"id\":{id}}}")),
+        _ => (format!(r#"{{"jsonrpc":"2.0","id":{id},{open}"#), "\"}]}}".to_owned()),
+    };
+    let (head, tail) = (head.as_bytes(), tail.as_bytes());
+    outlet.put_long(&Long { head, filler: b'a', bytes, tail, kind: LongKind::Answer });
 }
 
 fn wrong_id(wrong: WrongId, id: &str) -> String {

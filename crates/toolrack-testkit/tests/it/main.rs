@@ -1,4 +1,4 @@
-//! Drives the real programs over pipes: every tool, every fault, both eras.
+//! Drives the real programs over pipes and over HTTP: every tool, every fault, both eras.
 
 #![expect(
     clippy::expect_used,
@@ -9,8 +9,15 @@
 
 mod demo;
 mod fault;
+mod http_client;
+mod http_fault;
+mod http_legacy;
+mod http_modern;
+mod http_peer;
 mod legacy;
 mod modern;
 mod peer;
 mod process;
+mod proxy;
+mod real_server;
 mod schema;

@@ -70,6 +70,10 @@ impl Core {
     ) -> Result<(), AuthError> {
         let mut record = hold.load().await?.unwrap_or_default();
         if record.grant.as_ref().is_none_or(|kept| kept.refresh_token != over.refresh_token) {
+            // Somebody who does not ask for the lock has been faster.
+            if let Some(grant) = self.usable(&record) {
+                self.present.adopt(grant);
+            }
             return Ok(());
         }
         tracing::info!(server = %self.key, "the login is over");

@@ -1,0 +1,62 @@
+//! The program `oauth-server`: an OAuth server for tests, on loopback. See `--help`.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer};
+
+const HELP: &str = "\
+oauth-server [--fault NAME]... [--lifetime-ms N] [--client ID:SECRET]...
+
+Serves a protected MCP-like endpoint, two authorization servers and an identity provider on free ports of
+127.0.0.1, and prints one line for each: `mcp URL`, `issuer URL`, `second URL`. Counters are at /stats of
+each. It runs until it is killed.
+
+Faults:
+";
+
+fn main() -> ExitCode {
+    let mut out = io::stdout();
+    let outcome = match plan(std::env::args().skip(1)) {
+        Some(plan) => run(plan, &mut out),
+        None => help(&mut out),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn run(plan: OAuthPlan, out: &mut impl io::Write) -> io::Result<()> {
+    let server = OAuthServer::start(plan)?;
+    writeln!(out, "mcp {}", server.url())?;
+    writeln!(out, "issuer {}", server.issuer())?;
+    writeln!(out, "second {}", server.second_issuer())?;
+    out.flush()?;
+    server.wait();
+    Ok(())
+}
+
+fn help(out: &mut impl io::Write) -> io::Result<()> {
+    out.write_all(HELP.as_bytes())?;
+    Fault::ALL.iter().try_for_each(|fault| writeln!(out, "  {fault}"))
+}
+
+/// `None` if somebody asks for help, or needs it.
+fn plan(mut args: impl Iterator<Item = String>) -> Option<OAuthPlan> {
+    let mut plan = OAuthPlan::default();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--fault" => plan.faults.push(Fault::parse(&args.next()?)?),
+            "--lifetime-ms" => plan.lifetime = Duration::from_millis(args.next()?.parse().ok()?),
+            "--client" => {
+                let client = args.next()?;
+                let (id, secret) = client.split_once(':')?;
+                plan.clients.push((id.to_owned(), secret.to_owned()));
+            }
+            _ => return None,
+        }
+    }
+    Some(plan)
+}

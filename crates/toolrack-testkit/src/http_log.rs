@@ -1,0 +1,188 @@
+//! The log of a scripted server over HTTP: every request as it arrived, and what became of it.
+//!
+//! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::timer::now;
+
+/// One HTTP request that reached the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpRequest {
+    /// Its number within its server process, from 1.
+    pub number: u64,
+    /// The server process.
+    pub pid: u32,
+    /// When it arrived, since the server started.
+    pub at: Duration,
+    /// `GET`, `POST`, `DELETE`, …
+    pub verb: String,
+    /// Its target, with the query.
+    pub target: String,
+    /// The JSON-RPC method of its body, if it has one.
+    pub method: Option<String>,
+    /// Its headers, names in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// The status it was answered with, once there is one.
+    pub status: Option<u16>,
+    /// How its reply ended, once it has.
+    pub ending: Option<HttpEnding>,
+}
+
+/// How the reply to a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HttpEnding {
+    /// In good order, whatever it said.
+    Answered,
+    /// The server broke it off, as its plan says.
+    Cut,
+    /// The client closed the connection first. On 2026-07-28 that is how a request is cancelled.
+    HungUp,
+}
+
+/// Every request that one or more servers wrote into a log file, in the order of arrival.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HttpLog {
+    /// The requests, oldest first.
+    pub requests: Vec<HttpRequest>,
+}
+
+impl HttpLog {
+    /// Reads a log; a file that does not exist yet is an empty one.
+    ///
+    /// Fails with `InvalidData` on a line that is no record.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let text = match std::fs::read_to_string(path) {
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
+            other => other?,
+        };
+        let mut log = Self::default();
+        for line in text.lines() {
+            log.add(serde_json::from_str(line)?);
+        }
+        Ok(log)
+    }
+
+    /// The requests with this JSON-RPC method.
+    pub fn with_method<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a HttpRequest> {
+        self.requests.iter().filter(move |it| it.method.as_deref() == Some(method))
+    }
+
+    /// The requests with this verb.
+    pub fn with_verb<'a>(&'a self, verb: &'a str) -> impl Iterator<Item = &'a HttpRequest> {
+        self.requests.iter().filter(move |it| it.verb == verb)
+    }
+
+    fn add(&mut self, record: HttpRecord) {
+        let (pid, number) = (record.pid, record.number);
+        let known = |it: &&mut HttpRequest| (it.pid, it.number) == (pid, number);
+        match record.news {
+            News::Arrived { at_ms, verb, target, method, headers } => {
+                let at = Duration::from_millis(at_ms);
+                let (status, ending) = (None, None);
+                self.requests.push(HttpRequest {
+                    number,
+                    pid,
+                    at,
+                    verb,
+                    target,
+                    method,
+                    headers,
+                    status,
+                    ending,
+                });
+            }
+            News::Ended { status, ending } => {
+                if let Some(request) = self.requests.iter_mut().rev().find(known) {
+                    (request.status, request.ending) = (status, Some(ending));
+                }
+            }
+        }
+    }
+}
+
+/// One line of the file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct HttpRecord {
+    pid: u32,
+    number: u64,
+    #[serde(flatten)]
+    news: News,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum News {
+    Arrived {
+        at_ms: u64,
+        verb: String,
+        target: String,
+        method: Option<String>,
+        headers: BTreeMap<String, String>,
+    },
+    Ended {
+        status: Option<u16>,
+        ending: HttpEnding,
+    },
+}
+
+/// The server's end of a log.
+#[derive(Debug)]
+pub(crate) struct HttpLogWriter {
+    file: File,
+    started: Instant,
+}
+
+impl HttpLogWriter {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Self { file, started: now() })
+    }
+
+    pub(crate) fn millis(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn write(&self, number: u64, news: News) -> io::Result<()> {
+        let record = HttpRecord { pid: std::process::id(), number, news };
+        let mut line = serde_json::to_vec(&record)?;
+        line.push(b'\n');
+        (&self.file).write_all(&line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_back_with_its_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("log");
+        assert_eq!(HttpLog::read(&path).expect("no file yet"), HttpLog::default());
+        let writer = HttpLogWriter::open(&path).expect("opened");
+        for number in [1, 2] {
+            let arrived = News::Arrived {
+                at_ms: 7,
+                verb: "POST".to_owned(),
+                target: "/mcp".to_owned(),
+                method: Some("ping".to_owned()),
+                headers: BTreeMap::from([("host".to_owned(), "a".to_owned())]),
+            };
+            writer.write(number, arrived).expect("written");
+        }
+        let ended = News::Ended { status: Some(200), ending: HttpEnding::HungUp };
+        writer.write(1, ended).expect("written");
+        let log = HttpLog::read(&path).expect("read");
+        let ends: Vec<_> = log.with_method("ping").map(|it| (it.status, it.ending)).collect();
+        assert_eq!(ends, [(Some(200), Some(HttpEnding::HungUp)), (None, None)]);
+        assert_eq!(log.with_verb("GET").count(), 0);
+    }
+}

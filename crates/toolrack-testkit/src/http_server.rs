@@ -1,0 +1,273 @@
+//! Real MCP servers over HTTP for tests: started on a free port, restarted on the same one, and surely ended.
+//!
+//! **Invariant:** when a server is stopped or dropped, no process that it started is left.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::lookup::program;
+use crate::marker::Marker;
+use crate::wait::poll;
+
+/// Longer than any of these servers takes to listen, even on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(1);
+const END_PATIENCE: Duration = Duration::from_secs(10);
+const ONE_LOOK: Duration = Duration::from_millis(500);
+const LEASH: &str = r#""$0" "$@" </dev/null & cat >/dev/null; kill -9 $!"#;
+const TAIL_BYTES: usize = 8 * 1024;
+
+/// What a server wrote last on its stderr.
+type Tail = Arc<Mutex<Vec<u8>>>;
+
+/// A server over HTTP that tests can start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HttpServerKind {
+    /// `scripted-server --http` with these arguments besides.
+    Scripted(Vec<String>),
+    /// npm server-everything, Streamable HTTP with sessions, TypeScript SDK 1.x.
+    Everything,
+    /// npm server-everything, HTTP+SSE of 2024-11-05.
+    EverythingSse,
+    /// PyPI fastmcp, both eras.
+    FastMcp,
+    /// PyPI mcp 1.x with sessions and resumable streams.
+    Mcp1,
+    /// PyPI mcp 1.x without sessions.
+    Mcp1Stateless,
+    /// PyPI mcp 2.x, both eras.
+    Mcp2,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct HttpServer {
+    kind: HttpServerKind,
+    address: SocketAddr,
+    marker: Marker,
+    child: Option<Child>,
+}
+
+impl HttpServerKind {
+    /// The scripted server with arguments as they are typed.
+    pub fn scripted(args: &[&str]) -> Self {
+        Self::Scripted(args.iter().map(|it| (*it).to_owned()).collect())
+    }
+
+    /// Why the server cannot be started here, or nothing when it can.
+    pub fn missing(&self) -> Option<String> {
+        let (program, script) = self.files()?;
+        let missing = [program, script].into_iter().find(|it| !it.exists())?;
+        Some(format!("{} is missing; run `cargo xtask servers`", missing.display()))
+    }
+
+    /// The program and the script that have to be installed.
+    fn files(&self) -> Option<(PathBuf, PathBuf)> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers");
+        let python = |dir: &str, script: &str| {
+            let dir = root.join(dir);
+            Some((dir.join("venv/bin/python"), dir.join(script)))
+        };
+        match self {
+            Self::Scripted(_) => None,
+            Self::Everything | Self::EverythingSse => {
+                let script = "node_modules/@modelcontextprotocol/server-everything/dist/index.js";
+                // Node itself comes from the system, so only the script can be looked for.
+                let script = root.join("node").join(script);
+                Some((script.clone(), script))
+            }
+            Self::FastMcp => python("python/fastmcp", "server.py"),
+            Self::Mcp1 | Self::Mcp1Stateless => python("python/mcp1", "server.py"),
+            Self::Mcp2 => python("python", "mcp2_server.py"),
+        }
+    }
+
+    fn path(&self) -> &'static str {
+        if *self == Self::EverythingSse { "/sse" } else { "/mcp" }
+    }
+
+    /// The command that serves on this port; a scripted server may choose by itself.
+    fn command(&self, port: u16) -> Command {
+        let (program_file, script) = self.files().unwrap_or_default();
+        match self {
+            Self::Scripted(args) => {
+                let mut server = command(program("scripted-server"));
+                server.args(["--http", &format!("127.0.0.1:{port}")]).args(args);
+                server
+            }
+            Self::Everything | Self::EverythingSse => {
+                let mut server = leashed("node".as_ref());
+                let transport = if *self == Self::Everything { "streamableHttp" } else { "sse" };
+                server.arg(script).arg(transport).env("PORT", port.to_string());
+                server
+            }
+            Self::FastMcp | Self::Mcp1 | Self::Mcp1Stateless | Self::Mcp2 => {
+                let mut server = leashed(program_file.as_ref());
+                server.arg(script).arg(port.to_string());
+                if *self == Self::Mcp1Stateless {
+                    server.arg("stateless");
+                }
+                server
+            }
+        }
+    }
+}
+
+impl HttpServer {
+    /// Starts a server and waits until it listens.
+    ///
+    /// Fails when its program cannot be started, or with `TimedOut` when it does not listen within a minute.
+    pub fn start(kind: HttpServerKind) -> io::Result<Self> {
+        // Somebody else may take the port meanwhile; a server that says its port needs no guess.
+        let port = match kind {
+            HttpServerKind::Scripted(_) => 0,
+            _ => TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(),
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut server = Self { kind, address, marker: Marker::new(), child: None };
+        server.launch()?;
+        Ok(server)
+    }
+
+    /// The URL to give to a client.
+    pub fn url(&self) -> String {
+        format!("http://{}{}", self.address, self.kind.path())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The mark on all of its processes.
+    pub fn marker(&self) -> &Marker {
+        &self.marker
+    }
+
+    /// The process that was started, while there is one.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Kills the server and everything it started; nothing listens on its port afterwards.
+    pub fn kill(&mut self) {
+        // A process may be starting another at this very moment, and a killed one takes a moment to go.
+        poll(END_PATIENCE, || {
+            let left = self.marker.survivors();
+            for process in &left {
+                if let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) {
+                    // It may have ended by itself meanwhile.
+                    kill_process(pid, Signal::KILL).unwrap_or_default();
+                }
+            }
+            left.is_empty()
+        });
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself; either way it is reaped.
+            child.kill().unwrap_or_default();
+            drop(child.wait());
+        }
+        // A process loses its mark before it lets go of its sockets.
+        poll(END_PATIENCE, || !listens(self.address));
+    }
+
+    /// Kills the server and starts another on the same port, which knows nothing of the first.
+    pub fn restart(&mut self) -> io::Result<()> {
+        self.kill();
+        self.launch()
+    }
+
+    /// Starts the server again after `kill`, on the same port.
+    pub fn launch(&mut self) -> io::Result<()> {
+        let (name, value) = self.marker.pair();
+        let mut server = self.kind.command(self.address.port());
+        let says_address = matches!(self.kind, HttpServerKind::Scripted(_));
+        let stdout = if says_address { Stdio::piped() } else { Stdio::null() };
+        server.env(name, value).stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
+        let mut child = server.spawn()?;
+        let line = child.stdout.take().map(first_line);
+        let errors = child.stderr.take().map(keep_tail).unwrap_or_default();
+        self.child = Some(child);
+        match line {
+            Some(line) => {
+                let said = line.recv_timeout(PATIENCE).ok().flatten();
+                let mute = || silent(&errors, "the server did not say where it listens");
+                self.address = said.ok_or_else(mute)?;
+            }
+            None => {
+                if !poll(PATIENCE, || listens(self.address)) {
+                    return Err(silent(&errors, "the server does not listen"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Whether somebody listens. A port without a listener can connect to itself, which is nobody.
+fn listens(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, ONE_LOOK)
+        .and_then(|it| it.local_addr())
+        .is_ok_and(|own| own != address)
+}
+
+/// The address in the line that a scripted server begins with. The thread ends with the server.
+fn first_line(pipe: impl Read + Send + 'static) -> mpsc::Receiver<Option<SocketAddr>> {
+    let (tell, told) = mpsc::sync_channel(1);
+    thread::spawn(move || {
+        let mut line = String::new();
+        // A server that ends without a word has said nothing.
+        BufReader::new(pipe).read_line(&mut line).unwrap_or_default();
+        let url = line.strip_prefix("listening http://").and_then(|it| it.split('/').next());
+        // Nobody may wait for it any more.
+        tell.send(url.and_then(|it| it.trim().parse().ok())).unwrap_or_default();
+    });
+    told
+}
+
+/// The last words of a server. The thread ends with the server.
+fn keep_tail(mut pipe: impl Read + Send + 'static) -> Tail {
+    let tail = Tail::default();
+    let kept = Arc::clone(&tail);
+    thread::spawn(move || {
+        let mut some = [0; 4096];
+        while let Ok(n_bytes @ 1..) = pipe.read(&mut some) {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.extend_from_slice(some.get(..n_bytes).unwrap_or_default());
+            let excess = kept.len().saturating_sub(TAIL_BYTES);
+            kept.drain(..excess);
+        }
+    });
+    tail
+}
+
+fn silent(errors: &Tail, why: &str) -> io::Error {
+    let said = errors.lock().unwrap_or_else(PoisonError::into_inner);
+    let said = String::from_utf8_lossy(&said);
+    io::Error::new(io::ErrorKind::TimedOut, format!("{why}; it said: {said}"))
+}
+
+/// A server that does not look at its input is ended with it by a shell, so a test that is killed leaves nobody.
+fn leashed(program: &OsStr) -> Command {
+    let mut shell = command("sh");
+    shell.arg("-c").arg(LEASH).arg(program);
+    shell
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests start real servers")]
+fn command(program: impl AsRef<OsStr>) -> Command {
+    Command::new(program)
+}

@@ -1,0 +1,242 @@
+//! An OAuth server for tests: a protected MCP-like endpoint, two authorization servers and an identity provider, on
+//! loopback, with every misbehaviour that a client has to refuse.
+//!
+//! Everything real is real: codes, PKCE, registrations, client secrets and signatures are checked, and refresh tokens
+//! are used once: whoever comes with a used one loses the whole login. The authorization page agrees at once.
+
+mod fault;
+mod issuer;
+mod ledger;
+mod resource;
+mod visitor;
+mod wire;
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+pub use self::fault::Fault;
+use self::ledger::Ledger;
+pub use self::ledger::Stats;
+pub use self::visitor::{get, post, visit};
+pub use self::wire::Seen;
+
+/// How the server is at its start.
+#[derive(Debug, Clone)]
+pub struct OAuthPlan {
+    /// How it misbehaves.
+    pub faults: Vec<Fault>,
+    /// How long access tokens live.
+    pub lifetime: Duration,
+    /// Clients that are registered already: id and secret.
+    pub clients: Vec<(String, String)>,
+    /// The public key (uncompressed P-256 point) of clients that sign.
+    pub public_key: Option<Vec<u8>>,
+}
+
+/// A running OAuth server. It ends when it is dropped.
+#[derive(Debug)]
+pub struct OAuthServer {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Which of the servers was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The protected endpoint.
+    Resource,
+    /// The authorization server.
+    First,
+    /// The one that the resource moves to.
+    Second,
+}
+
+/// What all threads know.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    addresses: [SocketAddr; 3],
+    plan: OAuthPlan,
+    faults: Mutex<HashSet<Fault>>,
+    ledger: Mutex<Ledger>,
+    seen: Mutex<Vec<Seen>>,
+    ending: AtomicBool,
+}
+
+impl Default for OAuthPlan {
+    fn default() -> Self {
+        Self {
+            faults: Vec::new(),
+            lifetime: Duration::from_mins(10),
+            clients: Vec::new(),
+            public_key: None,
+        }
+    }
+}
+
+impl OAuthServer {
+    /// Starts it on free ports.
+    pub fn start(plan: OAuthPlan) -> io::Result<Self> {
+        let listeners = [
+            TcpListener::bind("127.0.0.1:0")?,
+            TcpListener::bind("127.0.0.1:0")?,
+            TcpListener::bind("127.0.0.1:0")?,
+        ];
+        let [resource, first, second] = &listeners;
+        let addresses = [resource.local_addr()?, first.local_addr()?, second.local_addr()?];
+        let shared = Arc::new(Shared {
+            addresses,
+            faults: Mutex::new(plan.faults.iter().copied().collect()),
+            ledger: Mutex::new(Ledger::new(&plan.clients)),
+            plan,
+            seen: Mutex::default(),
+            ending: AtomicBool::new(false),
+        });
+        let roles = [Role::Resource, Role::First, Role::Second];
+        let threads = roles.into_iter().zip(listeners).map(|(role, listener)| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || serve(&shared, role, &listener))
+        });
+        let threads = threads.collect();
+        Ok(Self { shared, threads })
+    }
+
+    /// The URL of the protected endpoint.
+    pub fn url(&self) -> String {
+        format!("{}/mcp", self.shared.origin(Role::Resource))
+    }
+
+    /// The authorization server, as it calls itself.
+    pub fn issuer(&self) -> String {
+        self.shared.origin(Role::First)
+    }
+
+    /// The authorization server that the resource moves to with [`Fault::Migrated`].
+    pub fn second_issuer(&self) -> String {
+        self.shared.origin(Role::Second)
+    }
+
+    /// Where the identity provider exchanges tokens.
+    pub fn provider(&self) -> String {
+        format!("{}/idp/token", self.issuer())
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.ledger().stats
+    }
+
+    /// Every request, in order, as far as it says something.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.shared.seen().clone()
+    }
+
+    /// Begins to misbehave.
+    pub fn begin(&self, fault: Fault) {
+        self.shared.faults().insert(fault);
+    }
+
+    /// Stops to misbehave.
+    pub fn mend(&self, fault: Fault) {
+        self.shared.faults().remove(&fault);
+    }
+
+    /// Lets every access token end now.
+    pub fn expire_all(&self) {
+        self.shared.ledger().expire_all();
+    }
+
+    /// Forgets every login, as after a password change.
+    pub fn revoke_all(&self) {
+        self.shared.ledger().revoke_all();
+    }
+
+    /// Blocks until the server ends, which is never, for a program that is nothing else.
+    pub fn wait(mut self) {
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap_or_default();
+        }
+    }
+}
+
+impl Drop for OAuthServer {
+    fn drop(&mut self) {
+        self.shared.ending.store(true, Ordering::Release);
+        for address in self.shared.addresses {
+            // Wakes the thread that waits for connections.
+            drop(TcpStream::connect_timeout(&address, Duration::from_secs(1)));
+        }
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap_or_default();
+        }
+    }
+}
+
+/// One thread for each connection; a connection is one request.
+fn serve(shared: &Arc<Shared>, role: Role, listener: &TcpListener) {
+    for connection in listener.incoming() {
+        if shared.ending.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(stream) = connection else { continue };
+        let shared = Arc::clone(shared);
+        thread::spawn(move || answer(&shared, role, stream));
+    }
+}
+
+fn answer(shared: &Shared, role: Role, stream: TcpStream) {
+    let Ok(Some(request)) = wire::read(&stream) else { return };
+    shared.note(role, &request);
+    let reply = match (role, request.path.as_str()) {
+        (_, "/stats") => wire::Reply::json(200, &shared.ledger().stats),
+        (Role::Resource, _) => resource::answer(shared, &request),
+        (Role::First | Role::Second, _) => issuer::answer(shared, role, &request),
+    };
+    // Whoever does not wait for the answer does not want it.
+    wire::write(stream, &reply).unwrap_or_default();
+}
+
+impl Shared {
+    pub(crate) fn origin(&self, role: Role) -> String {
+        let [resource, first, second] = self.addresses;
+        let address = match role {
+            Role::Resource => resource,
+            Role::First => first,
+            Role::Second => second,
+        };
+        format!("http://{address}")
+    }
+
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.faults().contains(&fault)
+    }
+
+    /// Who lets people in at the moment.
+    pub(crate) fn current(&self) -> Role {
+        if self.has(Fault::Migrated) { Role::Second } else { Role::First }
+    }
+
+    fn note(&self, role: Role, request: &wire::Request) {
+        let mut seen = self.seen();
+        // More than any test looks at; a long-running program must not grow.
+        if seen.len() < 20_000 {
+            seen.push(Seen::new(role, request));
+        }
+    }
+
+    fn faults(&self) -> MutexGuard<'_, HashSet<Fault>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

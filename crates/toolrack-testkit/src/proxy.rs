@@ -1,0 +1,206 @@
+//! A TCP proxy that makes the network bad: slow, broken, deaf or gone, and well again while connections are open.
+//!
+//! **Invariant:** what happens to a connection follows from the seed, the plan and the number of the connection.
+//! When the proxy is dropped, its port is closed and every connection through it ends.
+
+mod plan;
+mod program;
+mod pump;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+pub use plan::ProxyPlan;
+pub use program::run;
+
+use self::plan::Ills;
+use self::pump::{Ending, Pump};
+
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+const BACKLOG: i32 = 256;
+const STACK_BYTES: usize = 256 * 1024;
+
+/// A running proxy.
+#[derive(Debug)]
+pub struct ChaosProxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    listener: TcpListener,
+    upstream: SocketAddr,
+    seed: u64,
+    plan: Mutex<ProxyPlan>,
+    /// Counts the changes of the plan, so that a connection notices without a lock.
+    epoch: AtomicU64,
+    /// Counts the orders to break every connection.
+    breaks: AtomicU64,
+    n_connections: AtomicU64,
+    n_open: AtomicU64,
+    stopped: AtomicBool,
+}
+
+impl ChaosProxy {
+    /// Listens on a free port of the loopback and forwards to `upstream`.
+    pub fn start(upstream: SocketAddr, plan: ProxyPlan, seed: u64) -> io::Result<Self> {
+        Self::listen(SocketAddr::from(([127, 0, 0, 1], 0)), upstream, plan, seed)
+    }
+
+    /// Listens on the given address and forwards to `upstream`.
+    pub fn listen(
+        address: SocketAddr,
+        upstream: SocketAddr,
+        plan: ProxyPlan,
+        seed: u64,
+    ) -> io::Result<Self> {
+        let listener = bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            listener,
+            upstream,
+            seed,
+            plan: Mutex::default(),
+            epoch: AtomicU64::new(0),
+            breaks: AtomicU64::new(0),
+            n_connections: AtomicU64::new(0),
+            n_open: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&shared);
+        let accepting = Some(thread::spawn(move || accepting.accept()));
+        let proxy = Self { address, shared, accepting };
+        proxy.set_plan(plan)?;
+        Ok(proxy)
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on the network is like this, for open connections too. Their bytes are counted from here.
+    pub fn set_plan(&self, plan: ProxyPlan) -> io::Result<()> {
+        let mut current = self.shared.lock();
+        match (current.refuses(), plan.refuses()) {
+            // A socket that no longer listens keeps its port, and whoever connects is refused.
+            (false, true) => {
+                rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Read)?;
+            }
+            (true, false) => rustix::net::listen(&self.shared.listener, BACKLOG)?,
+            _ => (),
+        }
+        *current = plan;
+        self.shared.epoch.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// From now on everything passes.
+    pub fn heal(&self) -> io::Result<()> {
+        self.set_plan(ProxyPlan::default())
+    }
+
+    /// Resets every open connection.
+    pub fn reset_all(&self) {
+        self.shared.breaks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many connections were accepted so far.
+    pub fn n_connections(&self) -> u64 {
+        self.shared.n_connections.load(Ordering::Relaxed)
+    }
+
+    /// How many connections are open.
+    pub fn n_open(&self) -> u64 {
+        self.shared.n_open.load(Ordering::Relaxed)
+    }
+}
+
+/// Binds to a port by its number: one that the system chose is lost when the socket ceases to listen.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let chosen = TcpListener::bind(address)?.local_addr()?;
+    TcpListener::bind(chosen)
+}
+
+impl Drop for ChaosProxy {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        if let Some(accepting) = self.accepting.take() {
+            // A thread that panicked has ended as well.
+            drop(accepting.join());
+        }
+    }
+}
+
+impl Shared {
+    /// Takes connections until the proxy is dropped.
+    fn accept(self: Arc<Self>) {
+        while !self.stopped.load(Ordering::Relaxed) {
+            let Ok((client, _)) = self.listener.accept() else {
+                // Nobody is there, or nobody is let in.
+                thread::sleep(LOOK_EVERY);
+                continue;
+            };
+            let number = self.n_connections.fetch_add(1, Ordering::Relaxed);
+            self.n_open.fetch_add(1, Ordering::Relaxed);
+            let shared = Arc::clone(&self);
+            let started = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+                // A connection that cannot be made is one that ends at once.
+                shared.forward(client, number).unwrap_or_default();
+                shared.n_open.fetch_sub(1, Ordering::Relaxed);
+            });
+            if started.is_err() {
+                self.n_open.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn forward(&self, client: TcpStream, number: u64) -> io::Result<()> {
+        let (mut epoch, mut ills) = self.ills(number);
+        let breaks = self.breaks.load(Ordering::Relaxed);
+        let server = match TcpStream::connect_timeout(&self.upstream, CONNECT_PATIENCE) {
+            Ok(server) => server,
+            Err(fault) => {
+                let linger = Some(Duration::ZERO);
+                rustix::net::sockopt::set_socket_linger(&client, linger)?;
+                return Err(fault);
+            }
+        };
+        let mut pump = Pump::new(client, server)?;
+        loop {
+            if self.stopped.load(Ordering::Relaxed)
+                || self.breaks.load(Ordering::Relaxed) != breaks
+                || ills.reset.is_some_and(|(bytes, _)| bytes == 0)
+            {
+                pump.end(Ending::Reset);
+                return Ok(());
+            }
+            if self.epoch.load(Ordering::Relaxed) != epoch {
+                (epoch, ills) = self.ills(number);
+                pump.restart_counts();
+                continue;
+            }
+            if let Some(ending) = pump.step(&ills) {
+                pump.end(ending);
+                return Ok(());
+            }
+        }
+    }
+
+    fn ills(&self, number: u64) -> (u64, Ills) {
+        let plan = self.lock();
+        (self.epoch.load(Ordering::Relaxed), plan.draw(self.seed, number))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ProxyPlan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

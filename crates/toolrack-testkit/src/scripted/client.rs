@@ -1,0 +1,132 @@
+//! Whom the server talks to: what it knows of a client, and the way back for each message.
+//!
+//! On a pipe there is one client for the whole life of the server; over HTTP there is one for each session, and one
+//! for each request of a client that has no session.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::audience::Audience;
+use super::open_calls::{OpenCall, OpenCalls};
+use super::server::Server;
+use super::twist::Twist;
+use crate::code;
+use crate::outlet::Outlet;
+use crate::revision::{Era, Revision};
+use crate::wire::Answer;
+
+#[derive(Debug)]
+pub(super) struct Client {
+    /// The way for what is told unasked.
+    pub(super) outlet: Arc<dyn Outlet>,
+    pub(super) open: OpenCalls,
+    pub(super) audience: Audience,
+    agreed: Mutex<Option<Revision>>,
+}
+
+impl Client {
+    pub(super) fn new(outlet: Arc<dyn Outlet>) -> Arc<Self> {
+        Arc::new(Self {
+            outlet,
+            open: OpenCalls::default(),
+            audience: Audience::default(),
+            agreed: Mutex::new(None),
+        })
+    }
+
+    pub(super) fn agree_on(&self, revision: Revision) {
+        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = Some(revision);
+    }
+
+    pub(super) fn agreed(&self) -> Option<Revision> {
+        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    /// From now on the client is told of changes.
+    pub(super) fn welcome(&self, client: &Arc<Client>) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if !clients.iter().any(|it| Arc::ptr_eq(it, client)) {
+            clients.push(Arc::clone(client));
+        }
+    }
+
+    /// The client is gone, and with it whatever it waited for.
+    pub(super) fn dismiss(&self, client: &Arc<Client>) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|it| !Arc::ptr_eq(it, client));
+        drop(clients);
+        for id in client.open.ids() {
+            self.cancel(client, &id);
+        }
+    }
+
+    pub(super) fn clients(&self) -> Vec<Arc<Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Where a message came from.
+#[derive(Debug, Clone)]
+pub(super) struct Origin {
+    pub(super) client: Arc<Client>,
+    /// The way back for this message: the client's own, or the reply to one HTTP request.
+    pub(super) outlet: Arc<dyn Outlet>,
+}
+
+impl Origin {
+    /// A client with one way for everything.
+    pub(super) fn of(client: &Arc<Client>) -> Self {
+        Self { client: Arc::clone(client), outlet: Arc::clone(&client.outlet) }
+    }
+}
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) origin: Origin,
+    /// The id as the client wrote it.
+    pub(super) id: String,
+    pub(super) revision: Revision,
+    /// The number of the call; 0 for other requests.
+    pub(super) call: u64,
+    pub(super) nonce: Option<String>,
+    pub(super) twist: Option<Box<Twist>>,
+}
+
+impl Ticket {
+    pub(super) fn era(&self) -> Era {
+        self.revision.era()
+    }
+
+    pub(super) fn outlet(&self) -> &dyn Outlet {
+        &*self.origin.outlet
+    }
+
+    /// Spec 2026-07-28, HTTP: some refusals are told by the status too. Older revisions always say 200.
+    pub(super) fn show_status(&self, answer: &Answer) {
+        let Answer::Refused(refusal) = answer else { return };
+        if self.era() == Era::Legacy {
+            return;
+        }
+        match refusal.code {
+            code::METHOD_NOT_FOUND => self.outlet().set_status(404),
+            code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY | code::UNSUPPORTED_VERSION => {
+                self.outlet().set_status(400);
+            }
+            _ => (),
+        }
+    }
+
+    /// Notes a call that can be cancelled from now on.
+    pub(super) fn keep_open(&self, asked: Option<u64>) {
+        let outlet = Arc::clone(&self.origin.outlet);
+        let call = OpenCall { call: self.call, nonce: self.nonce.clone(), asked, outlet };
+        self.origin.client.open.begin(&self.id, call);
+    }
+
+    /// Takes the call out of the open ones; nothing when it was cancelled meanwhile.
+    pub(super) fn finish(&self) -> Option<OpenCall> {
+        self.origin.client.open.finish(&self.id)
+    }
+}

@@ -1,0 +1,115 @@
+//! Compressed bodies: as they are written, and bombs, which are small on the wire and huge when unpacked.
+
+use std::io::Write;
+
+use flate2::write::GzEncoder;
+use flate2::{Compress, Compression, Crc, FlushCompress, Status};
+
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// A body that is compressed piece by piece, so that each piece can be read when it arrives.
+#[derive(Debug)]
+pub(super) struct Squeezed {
+    encoder: GzEncoder<Vec<u8>>,
+}
+
+impl Squeezed {
+    pub(super) fn new() -> Self {
+        Self { encoder: GzEncoder::new(Vec::new(), Compression::fast()) }
+    }
+
+    /// The compressed form of the next piece.
+    pub(super) fn squeeze(&mut self, piece: &[u8]) -> Vec<u8> {
+        // Writing to memory cannot fail.
+        self.encoder.write_all(piece).and_then(|()| self.encoder.flush()).unwrap_or_default();
+        std::mem::take(self.encoder.get_mut())
+    }
+
+    pub(super) fn end(self) -> Vec<u8> {
+        self.encoder.finish().unwrap_or_default()
+    }
+}
+
+/// The pieces of a gzip file that unpacks to the head, so many mebibytes of spaces, and the tail.
+///
+/// The spaces are compressed once and repeated, so a bomb of any size costs nothing to make.
+pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(&[u8]) -> bool) {
+    let spaces = vec![b' '; BLOCK_BYTES];
+    let block = deflate(&spaces, FlushCompress::Full);
+    let n_blocks = n_bytes.div_ceil(BLOCK_BYTES as u64);
+    let mut crc_of_block = Crc::new();
+    crc_of_block.update(&spaces);
+    let mut crc = Crc::new();
+    crc.update(head);
+    // Magic, deflate, no flags, no time, no extra flags, unknown system.
+    let mut taken = take(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255]);
+    taken = taken && take(&deflate(head, FlushCompress::Full));
+    for _ in 0..n_blocks {
+        if !taken {
+            return;
+        }
+        crc.combine(&crc_of_block);
+        taken = take(&block);
+    }
+    crc.update(tail);
+    let mut end = deflate(tail, FlushCompress::Finish);
+    end.extend(crc.sum().to_le_bytes());
+    end.extend(crc.amount().to_le_bytes());
+    take(&end);
+}
+
+/// A piece of a raw deflate stream that needs no other piece to be unpacked.
+fn deflate(piece: &[u8], flush: FlushCompress) -> Vec<u8> {
+    let mut compress = Compress::new(Compression::best(), false);
+    let mut out = Vec::with_capacity(piece.len() / 64 + 1024);
+    loop {
+        let at = usize::try_from(compress.total_in()).unwrap_or(usize::MAX);
+        let left = piece.get(at..).unwrap_or_default();
+        let status = compress.compress_vec(left, &mut out, flush);
+        let room_left = out.len() < out.capacity();
+        match status {
+            Ok(Status::StreamEnd) | Err(_) => return out,
+            Ok(_) if room_left && compress.total_in() == piece.len() as u64 => return out,
+            Ok(_) => out.reserve(1024),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+
+    use super::*;
+
+    fn unpack(bytes: &[u8]) -> Vec<u8> {
+        let mut unpacked = Vec::new();
+        GzDecoder::new(bytes).read_to_end(&mut unpacked).expect("gzip");
+        unpacked
+    }
+
+    #[test]
+    fn pieces_come_out_as_they_went_in() {
+        let mut squeezed = Squeezed::new();
+        let mut bytes = squeezed.squeeze(b"one ");
+        assert!(!bytes.is_empty());
+        bytes.extend(squeezed.squeeze(b"two"));
+        bytes.extend(squeezed.end());
+        assert_eq!(unpack(&bytes), b"one two");
+    }
+
+    #[test]
+    fn a_bomb_is_valid_and_much_larger_when_unpacked() {
+        let mut bytes = Vec::new();
+        bomb(b"{\"a\":1", 32 << 20, b"}", |piece| {
+            bytes.extend_from_slice(piece);
+            true
+        });
+        let unpacked = unpack(&bytes);
+        assert_eq!(unpacked.len(), (32 << 20) + 7);
+        assert!(bytes.len() * 500 < unpacked.len(), "{} bytes", bytes.len());
+        let parsed: serde_json::Value = serde_json::from_slice(&unpacked).expect("JSON");
+        assert_eq!(parsed, serde_json::json!({ "a": 1 }));
+    }
+}

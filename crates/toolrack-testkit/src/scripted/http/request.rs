@@ -1,0 +1,184 @@
+//! Reads HTTP/1.1 requests off a connection, one after the other.
+//!
+//! **Invariant:** a request has a limit: 64 KiB of head, 64 MiB of body.
+
+use std::io::{self, BufRead, Read, Write};
+
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+const MAX_HEADERS: usize = 100;
+
+/// One request, as it came.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) verb: String,
+    pub(super) path: String,
+    pub(super) query: String,
+    /// Names in lower case, in the order of the wire.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Request {
+    /// The value of a header, the first if it is repeated.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(it, _)| it == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn count(&self, name: &str) -> usize {
+        self.headers.iter().filter(|(it, _)| it == name).count()
+    }
+
+    /// Whether a header that lists media types names this one.
+    pub(super) fn names(&self, header: &str, media_type: &str) -> bool {
+        self.header(header).is_some_and(|value| {
+            value.split(',').any(|it| {
+                it.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(media_type)
+            })
+        })
+    }
+
+    /// The value of `name=value` in the query.
+    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+        self.query
+            .split('&')
+            .find_map(|it| it.split_once('=').filter(|(key, _)| *key == name))
+            .map(|(_, value)| value)
+    }
+}
+
+/// Reads the next request; nothing at the end of the connection.
+pub(super) fn read(
+    input: &mut impl BufRead,
+    output: &mut impl Write,
+) -> io::Result<Option<Request>> {
+    let Some(head) = read_head(input)? else { return Ok(None) };
+    let mut request = parse_head(&head)?;
+    if request.header("expect").is_some_and(|it| it.eq_ignore_ascii_case("100-continue")) {
+        output.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
+    request.body = read_body(input, &request)?;
+    Ok(Some(request))
+}
+
+fn read_head(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut head = Vec::new();
+    loop {
+        let before = head.len();
+        let limit = (MAX_HEAD_BYTES - before) as u64;
+        let read = input.by_ref().take(limit).read_until(b'\n', &mut head)?;
+        if read == 0 && before == 0 {
+            return Ok(None);
+        }
+        let line = head.get(before..).unwrap_or_default();
+        if line == b"\r\n" && before == 0 {
+            // Some clients send an empty line after a body.
+            head.clear();
+        } else if line == b"\r\n" || line == b"\n" {
+            return Ok(Some(head));
+        } else if !line.ends_with(b"\n") {
+            return Err(bad("the head of the request has no end"));
+        }
+    }
+}
+
+fn parse_head(head: &[u8]) -> io::Result<Request> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    parsed.parse(head).map_err(|fault| bad(&fault.to_string()))?;
+    let target = parsed.path.unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let headers = parsed.headers.iter().map(|it| {
+        let value = String::from_utf8_lossy(it.value).trim().to_owned();
+        (it.name.to_ascii_lowercase(), value)
+    });
+    Ok(Request {
+        verb: parsed.method.unwrap_or_default().to_owned(),
+        path: path.to_owned(),
+        query: query.to_owned(),
+        headers: headers.collect(),
+        body: Vec::new(),
+    })
+}
+
+fn read_body(input: &mut impl BufRead, request: &Request) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    if request.header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
+        while let n_bytes @ 1.. = read_chunk_size(input)? {
+            read_exactly(input, n_bytes, &mut body)?;
+            read_line(input)?;
+        }
+        // Trailers are read and forgotten.
+        while !read_line(input)?.trim_ascii().is_empty() {}
+        return Ok(body);
+    }
+    let length = request.header("content-length").map(str::parse).transpose();
+    let n_bytes: usize = length.map_err(|_not_digits| bad("no content length"))?.unwrap_or(0);
+    read_exactly(input, n_bytes, &mut body)?;
+    Ok(body)
+}
+
+fn read_chunk_size(input: &mut impl BufRead) -> io::Result<usize> {
+    let line = read_line(input)?;
+    let digits = String::from_utf8_lossy(&line);
+    let digits = digits.split(';').next().unwrap_or_default().trim();
+    usize::from_str_radix(digits, 16).map_err(|_not_hex| bad("no chunk size"))
+}
+
+fn read_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    input.by_ref().take(MAX_HEAD_BYTES as u64).read_until(b'\n', &mut line)?;
+    if line.ends_with(b"\n") { Ok(line) } else { Err(bad("the body ends in the middle")) }
+}
+
+fn read_exactly(input: &mut impl BufRead, n_bytes: usize, body: &mut Vec<u8>) -> io::Result<()> {
+    if body.len() + n_bytes > MAX_BODY_BYTES {
+        return Err(bad("the body is too long"));
+    }
+    let read = input.by_ref().take(n_bytes as u64).read_to_end(body)?;
+    if read == n_bytes { Ok(()) } else { Err(bad("the body ends in the middle")) }
+}
+
+fn bad(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> io::Result<Option<Request>> {
+        read(&mut text.as_bytes(), &mut io::sink())
+    }
+
+    #[test]
+    fn bodies_come_by_length_or_in_chunks() {
+        let check = |head: &str, body: &str, expected: Option<&str>| {
+            let request = read_text(&format!("POST /mcp?a=1 HTTP/1.1\r\n{head}\r\n\r\n{body}"));
+            let read =
+                request.ok().flatten().map(|it| String::from_utf8_lossy(&it.body).into_owned());
+            assert_eq!(read.as_deref(), expected, "{head}");
+        };
+        check("Content-Length: 4", "{}{}more", Some("{}{}"));
+        check("content-length:2", "{}", Some("{}"));
+        check("Transfer-Encoding: chunked", "2\r\n{}\r\n3;x=y\r\nabc\r\n0\r\n\r\n", Some("{}abc"));
+        check("Host: a", "", Some(""));
+        check("Content-Length: 9", "{}", None);
+        check("Content-Length: x", "{}", None);
+        check("Transfer-Encoding: chunked", "2\r\n{}\r\n", None);
+        check("Content-Length: 99999999999", "", None);
+    }
+
+    #[test]
+    fn the_head_is_taken_apart() {
+        let text = "GET /mcp?session=a&b=c HTTP/1.1\r\nAccept: text/EVENT-stream;q=1, x/y\r\nX: 1\r\nx: 2\r\n\r\n";
+        let request = read_text(text).expect("a request").expect("not the end");
+        let seen = (request.verb.as_str(), request.path.as_str(), request.parameter("session"));
+        assert_eq!(seen, ("GET", "/mcp", Some("a")));
+        assert_eq!((request.header("x"), request.count("x")), (Some("1"), 2));
+        assert!(request.names("accept", "text/event-stream") && request.names("accept", "x/y"));
+        assert!(!request.names("accept", "application/json"));
+        assert_eq!(read_text("").expect("the end"), None);
+        assert!(read_text("GET /").is_err() && read_text("nonsense\r\n\r\n").is_err());
+    }
+}

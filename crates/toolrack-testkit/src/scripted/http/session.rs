@@ -1,0 +1,107 @@
+//! The sessions of a stateful server, and the streams of each.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::reply::Reply;
+use super::stream::{Dress, Replies, Stream};
+use crate::outlet::Outlet;
+use crate::plan::scatter;
+use crate::scripted::client::Client;
+
+/// So many streams of a session can be taken up again.
+const MAX_STREAMS: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(in crate::scripted) struct Sessions {
+    table: Mutex<HashMap<String, Arc<Session>>>,
+    made: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: String,
+    pub(super) client: Arc<Client>,
+    /// The stream that a GET opens; it is there before and after.
+    pub(super) main: Arc<Stream>,
+    streams: Mutex<BTreeMap<u64, Arc<Stream>>>,
+    n_streams: AtomicU64,
+}
+
+impl Sessions {
+    /// A new session whose unasked messages are dressed so, on a stream that is always one.
+    pub(super) fn create(&self, dress: Dress) -> Arc<Session> {
+        let dress = Dress { replies: Replies::Sse, ..dress };
+        let main = Stream::new(dress, None, None);
+        let outlet: Arc<dyn Outlet> = Arc::<Stream>::clone(&main);
+        let session = Arc::new(Session {
+            id: self.fresh_id(),
+            client: Client::new(outlet),
+            main,
+            streams: Mutex::default(),
+            n_streams: AtomicU64::new(0),
+        });
+        lock(&self.table).insert(session.id.clone(), Arc::clone(&session));
+        session
+    }
+
+    pub(super) fn get(&self, id: &str) -> Option<Arc<Session>> {
+        lock(&self.table).get(id).map(Arc::clone)
+    }
+
+    pub(super) fn remove(&self, id: &str) -> Option<Arc<Session>> {
+        lock(&self.table).remove(id)
+    }
+
+    /// Forgets every session, as a restart does, and says how many there were.
+    pub(in crate::scripted) fn forget(&self) -> usize {
+        let forgotten = std::mem::take(&mut *lock(&self.table));
+        for session in forgotten.values() {
+            session.main.break_off();
+        }
+        forgotten.len()
+    }
+
+    /// An id that no other server, and no earlier run of this one, has given.
+    fn fresh_id(&self) -> String {
+        let made = self.made.fetch_add(1, Ordering::Relaxed);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let time = u64::try_from(since & u128::from(u64::MAX)).unwrap_or_default();
+        let unique = scatter(time ^ u64::from(std::process::id()).rotate_left(40));
+        format!("{unique:016x}{:016x}", scatter(unique ^ made))
+    }
+}
+
+impl Session {
+    /// The stream for the reply to one request.
+    pub(super) fn reply_stream(&self, mut dress: Dress, reply: &Arc<Reply>) -> Arc<Stream> {
+        let number = self.n_streams.fetch_add(1, Ordering::Relaxed) + 1;
+        dress.number = dress.number.map(|_| number);
+        let aside: Arc<dyn Outlet> = Arc::<Stream>::clone(&self.main);
+        let stream = Stream::new(dress, Some(Arc::clone(reply)), Some(aside));
+        if dress.number.is_some() {
+            let mut streams = lock(&self.streams);
+            streams.insert(number, Arc::clone(&stream));
+            if streams.len() > MAX_STREAMS {
+                streams.pop_first();
+            }
+        }
+        stream
+    }
+
+    /// The stream that an event id belongs to, and the number of the event.
+    pub(super) fn find(&self, event_id: &str) -> Option<(Arc<Stream>, u64)> {
+        let (stream, event) = event_id.split_once('-')?;
+        let (stream, event): (u64, u64) = (stream.parse().ok()?, event.parse().ok()?);
+        if self.main.number() == Some(stream) {
+            return Some((Arc::clone(&self.main), event));
+        }
+        lock(&self.streams).get(&stream).map(|it| (Arc::clone(it), event))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

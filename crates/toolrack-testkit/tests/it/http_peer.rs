@@ -1,0 +1,184 @@
+//! An MCP client for these tests: makes requests of either era and keeps what it heard.
+
+use std::io;
+
+use serde_json::{Value, json};
+use toolrack_testkit::{HttpServer, HttpServerKind};
+
+use crate::http_client::{Event, Head, Http};
+
+/// A server and a client that knows its manners.
+pub(crate) struct HttpPeer {
+    pub(crate) server: HttpServer,
+    pub(crate) revision: &'static str,
+    pub(crate) session: Option<String>,
+    next_id: u64,
+    pub(crate) asked: Vec<(Value, String)>,
+    pub(crate) heard: Vec<Value>,
+}
+
+/// Everything that came back for one request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) head: Head,
+    pub(crate) body: Vec<u8>,
+    pub(crate) messages: Vec<Value>,
+}
+
+impl HttpPeer {
+    pub(crate) fn modern(args: &[&str]) -> Self {
+        Self::start(&[&["--shape", "stateless"], args].concat(), "2026-07-28")
+    }
+
+    /// With a session already made.
+    pub(crate) fn legacy(args: &[&str]) -> Self {
+        let mut peer = Self::start(args, "2025-11-25");
+        peer.initialize();
+        peer
+    }
+
+    pub(crate) fn start(args: &[&str], revision: &'static str) -> Self {
+        let server = HttpServer::start(HttpServerKind::scripted(args)).expect("the server starts");
+        Self::of(server, revision)
+    }
+
+    pub(crate) fn of(server: HttpServer, revision: &'static str) -> Self {
+        let (asked, heard) = (Vec::new(), Vec::new());
+        Self { server, revision, session: None, next_id: 1, asked, heard }
+    }
+
+    pub(crate) fn initialize(&mut self) -> Answer {
+        self.session = None;
+        let info = json!({ "name": "it", "version": "1" });
+        let params =
+            json!({ "protocolVersion": self.revision, "capabilities": {}, "clientInfo": info });
+        let answer = self.ask("initialize", params);
+        self.session = answer.head.header("mcp-session-id").map(str::to_owned);
+        let told = self.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        assert_eq!(told.head.status, 202);
+        answer
+    }
+
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Answer {
+        let request = self.request(method, params);
+        self.post(&request)
+    }
+
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Answer {
+        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// Posts a message on a connection of its own and reads the reply to its end.
+    pub(crate) fn post(&mut self, message: &Value) -> Answer {
+        let answer = self.try_post(message).expect("a reply");
+        self.heard.extend(answer.messages.clone());
+        answer
+    }
+
+    pub(crate) fn try_post(&self, message: &Value) -> io::Result<Answer> {
+        let mut http = self.begin(message)?;
+        read_answer(&mut http)
+    }
+
+    /// Posts a message and leaves the reply to be read.
+    pub(crate) fn begin(&self, message: &Value) -> io::Result<Http> {
+        let mut http = self.connect();
+        let headers = self.headers(message);
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (*a, b.as_str())).collect();
+        http.send("POST", "/mcp", &headers, message.to_string().as_bytes())?;
+        Ok(http)
+    }
+
+    /// Opens the stream for unasked messages, or takes one up again.
+    pub(crate) fn listen(&self, last_event: Option<&str>) -> (Http, Head) {
+        let mut http = self.connect();
+        let mut headers =
+            vec![("accept", "text/event-stream"), ("mcp-protocol-version", self.revision)];
+        headers.extend(self.session.as_deref().map(|it| ("mcp-session-id", it)));
+        headers.extend(last_event.map(|it| ("last-event-id", it)));
+        http.send("GET", "/mcp", &headers, b"").expect("sent");
+        let head = http.head().expect("a head");
+        (http, head)
+    }
+
+    pub(crate) fn delete(&self) -> Head {
+        let mut http = self.connect();
+        let session = self.session.clone().unwrap_or_default();
+        let headers =
+            [("mcp-session-id", session.as_str()), ("mcp-protocol-version", self.revision)];
+        http.send("DELETE", "/mcp", &headers, b"").expect("sent");
+        http.head().expect("a head")
+    }
+
+    pub(crate) fn connect(&self) -> Http {
+        Http::connect(self.server.address()).expect("the server listens")
+    }
+
+    pub(crate) fn request(&mut self, method: &str, mut params: Value) -> Value {
+        let id = json!(self.next_id);
+        self.next_id += 1;
+        self.asked.push((id.clone(), method.to_owned()));
+        if self.revision == "2026-07-28" {
+            let meta = params.get("_meta").cloned().unwrap_or_else(|| json!({}));
+            params["_meta"] = meta;
+            params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({ "roots": {} });
+        }
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+    }
+
+    pub(crate) fn headers(&self, message: &Value) -> Vec<(&'static str, String)> {
+        let mut headers = vec![
+            ("content-type", "application/json".to_owned()),
+            ("accept", "application/json, text/event-stream".to_owned()),
+        ];
+        let method = message["method"].as_str().unwrap_or_default();
+        if method != "initialize" {
+            headers.push(("mcp-protocol-version", self.revision.to_owned()));
+        }
+        if self.revision == "2026-07-28" {
+            headers.push(("mcp-method", method.to_owned()));
+            let name = message["params"].get("name").or_else(|| message["params"].get("uri"));
+            if let Some(Value::String(name)) = name {
+                headers.push(("mcp-name", name.clone()));
+            }
+        }
+        headers.extend(self.session.clone().map(|it| ("mcp-session-id", it)));
+        headers
+    }
+}
+
+impl Answer {
+    /// The last message, which is the response where there is one.
+    pub(crate) fn response(&self) -> &Value {
+        self.messages.last().unwrap_or(&Value::Null)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        let text = self.response().pointer("/result/content/0/text");
+        text.and_then(Value::as_str).unwrap_or_else(|| panic!("no text: {self:?}"))
+    }
+
+    pub(crate) fn code(&self) -> Option<i64> {
+        self.response().pointer("/error/code").and_then(Value::as_i64)
+    }
+}
+
+/// Reads a reply to its end, whatever its form.
+pub(crate) fn read_answer(http: &mut Http) -> io::Result<Answer> {
+    let head = http.head()?;
+    let mut messages = Vec::new();
+    if !head.is_stream() {
+        let body = http.body(&head)?;
+        messages.extend(serde_json::from_slice(&body).ok());
+        return Ok(Answer { head, body, messages });
+    }
+    while let Some(event) = http.event()? {
+        messages.extend(message_of(&event));
+    }
+    Ok(Answer { head, body: Vec::new(), messages })
+}
+
+pub(crate) fn message_of(event: &Event) -> Option<Value> {
+    serde_json::from_str(&event.data.join("\n")).ok()
+}

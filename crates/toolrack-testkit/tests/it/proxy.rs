@@ -1,0 +1,156 @@
+//! The chaos proxy in front of a real server: each ill, healing, and counting.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+use toolrack_testkit::proxy::{ChaosProxy, ProxyPlan};
+use toolrack_testkit::{eventually, program};
+
+use crate::http_client::Http;
+use crate::http_peer::{Answer, HttpPeer, read_answer};
+use crate::peer::PATIENCE;
+
+struct Network {
+    peer: HttpPeer,
+    proxy: ChaosProxy,
+}
+
+impl Network {
+    fn new(text: &str) -> Self {
+        let peer = HttpPeer::modern(&[]);
+        let proxy = ChaosProxy::start(peer.server.address(), plan(text), 7).expect("it listens");
+        Self { peer, proxy }
+    }
+
+    /// Calls `big` through the proxy, on a new connection.
+    fn call(&mut self) -> std::io::Result<Answer> {
+        let mut http = self.begin()?;
+        read_answer(&mut http)
+    }
+
+    fn begin(&mut self) -> std::io::Result<Http> {
+        let mut http = Http::connect(self.proxy.address())?;
+        self.send(&mut http)?;
+        Ok(http)
+    }
+
+    fn send(&mut self, http: &mut Http) -> std::io::Result<()> {
+        let params = json!({ "name": "big", "arguments": { "bytes": 5000 } });
+        let message = self.peer.request("tools/call", params);
+        let headers = self.peer.headers(&message);
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (*a, b.as_str())).collect();
+        http.send("POST", "/mcp", &headers, message.to_string().as_bytes())
+    }
+}
+
+fn plan(text: &str) -> ProxyPlan {
+    ProxyPlan::parse(text).expect("a plan")
+}
+
+#[test]
+fn a_healthy_network_changes_nothing() {
+    let mut network = Network::new("");
+    for _ in 0..3 {
+        assert_eq!(network.call().expect("an answer").text().len(), 5000);
+    }
+    assert_eq!(network.proxy.n_connections(), 3);
+    eventually(PATIENCE, "the connections end", || network.proxy.n_open() == 0);
+}
+
+#[test]
+fn a_network_fails_as_planned_and_can_be_healed() {
+    let check = |text: &str, expected: ErrorKind| {
+        let mut network = Network::new(text);
+        let error = network.call().expect_err(text);
+        assert_eq!(error.kind(), expected, "{text}: {error}");
+        network.proxy.heal().expect("healed");
+        assert_eq!(network.call().expect("an answer").text().len(), 5000, "{text}");
+    };
+    check("cut(0)", ErrorKind::UnexpectedEof);
+    check("cut(1000)", ErrorKind::UnexpectedEof);
+    check("cut(10,up)", ErrorKind::UnexpectedEof);
+    check("reset(1000)", ErrorKind::ConnectionReset);
+    check("refuse", ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn slow_and_late_networks_still_deliver() {
+    let mut network = Network::new("delay(30ms,20ms); slow(50KiB)");
+    assert_eq!(network.call().expect("an answer").text().len(), 5000);
+}
+
+#[test]
+fn one_byte_can_be_wrong() {
+    let mut network = Network::new("corrupt(2000)");
+    let answer = network.call().expect("an answer");
+    let text = answer.text();
+    assert_eq!((text.len(), text.matches('x').count()), (5000, 4999));
+}
+
+#[test]
+fn a_hole_swallows_until_it_is_healed() {
+    let mut network = Network::new("hole");
+    let http = network.begin().expect("it accepts");
+    http.stream().set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+    let read = http.stream().read(&mut [0]);
+    assert_eq!(read.map_err(|it| it.kind()), Err(ErrorKind::WouldBlock));
+    network.proxy.heal().expect("healed");
+    assert_eq!(network.call().expect("an answer").text().len(), 5000);
+}
+
+#[test]
+fn open_connections_feel_a_change_of_plan() {
+    let mut network = Network::new("");
+    let mut http = network.begin().expect("sent");
+    read_answer(&mut http).expect("an answer");
+    network.proxy.set_plan(plan("cut(100)")).expect("set");
+    network.send(&mut http).expect("sent");
+    assert_eq!(read_answer(&mut http).expect_err("cut").kind(), ErrorKind::UnexpectedEof);
+
+    network.proxy.heal().expect("healed");
+    let mut http = network.begin().expect("sent");
+    read_answer(&mut http).expect("an answer");
+    network.proxy.reset_all();
+    assert_eq!(read_answer(&mut http).expect_err("reset").kind(), ErrorKind::ConnectionReset);
+    let address = network.proxy.address();
+    drop(network.proxy);
+    assert_eq!(Http::connect(address).expect_err("closed").kind(), ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn only_some_connections_may_be_ill() {
+    let mut network = Network::new("cut(0); chance(50)");
+    let outcomes: Vec<bool> = (0..30).map(|_| network.call().is_ok()).collect();
+    assert!(outcomes.contains(&true) && outcomes.contains(&false), "{outcomes:?}");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "this test drives the real program")]
+fn the_program_obeys_its_input() {
+    let mut network = Network::new("");
+    let upstream = network.peer.server.address().to_string();
+    let mut child = Command::new(program("chaos-proxy"))
+        .args(["--upstream", &upstream, "--plan", "refuse", "--seed", "1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut line = || lines.next().expect("a line").expect("text");
+    let said = line();
+    let address =
+        said.strip_prefix("listening ").and_then(|it| it.parse().ok()).expect("an address");
+    assert_eq!(Http::connect(address).expect_err("refused").kind(), ErrorKind::ConnectionRefused);
+    input.write_all(b"heal\ncount\n").expect("it reads");
+    assert_eq!(line(), "connections 0 open 0");
+    let mut http = Http::connect(address).expect("it listens");
+    network.send(&mut http).expect("sent");
+    assert_eq!(read_answer(&mut http).expect("an answer").text().len(), 5000);
+    input.write_all(b"count\n").expect("it reads");
+    assert_eq!(line(), "connections 1 open 1");
+    drop(input);
+    assert!(child.wait().expect("our child").success());
+}
