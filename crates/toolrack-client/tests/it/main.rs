@@ -10,8 +10,10 @@
 
 mod bad_input;
 mod founding;
+mod network;
 mod person;
 mod real;
+mod remote;
 mod schema;
 mod script;
 mod show;

@@ -1,0 +1,161 @@
+//! Real servers over HTTP from npm and PyPI, in both eras and all three shapes: list, call, progress, cancel,
+//! changes of the list, a restart in the middle, and a stream that is taken up again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::block_in_place;
+use tokio::time::{Instant, sleep, timeout};
+use toolrack_client::{CallOptions, EraChoice, Event, McpClient};
+use toolrack_http::{HttpOptions, HttpServerDef};
+use toolrack_mcp::Era;
+use toolrack_testkit::{HttpServer, HttpServerKind, skipped};
+
+/// Longer than anything here takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The server, or `None` where it is not installed.
+fn start(test: &str, kind: HttpServerKind) -> Option<HttpServer> {
+    if let Some(reason) = kind.missing() {
+        skipped(test, &reason);
+        return None;
+    }
+    Some(HttpServer::start(kind).unwrap())
+}
+
+async fn connect(server: &HttpServer, era: EraChoice) -> McpClient {
+    let definition = HttpServerDef::new(server.url());
+    let builder = McpClient::builder("remote").era(era);
+    builder.connect_http(definition, HttpOptions::default()).await.unwrap()
+}
+
+async fn text(client: &McpClient, tool: &str, arguments: Value) -> String {
+    let result = client.call_tool(tool, &arguments).await.unwrap();
+    assert!(!result.is_error, "{}", result.content);
+    result.content
+}
+
+/// What every one of the Python servers can do.
+async fn check_python(server: &mut HttpServer, client: &McpClient) {
+    assert_eq!(text(client, "add", json!({"a": 19, "b": 23})).await, "42");
+    check_progress(client, "slow", json!({"steps": 5, "ms": 200})).await;
+
+    // A call that is dropped holds nobody up.
+    let slow = json!({"steps": 100, "ms": 200});
+    assert!(timeout(Duration::from_millis(300), client.call_tool("slow", &slow)).await.is_err());
+    assert_eq!(text(client, "echo", json!({"text": "next"})).await, "next");
+    check_restart(server, client, "slow", &slow).await;
+    assert_eq!(text(client, "echo", json!({"text": "again"})).await, "again");
+}
+
+/// Progress is told, and extends the wait beyond the timeout of the call.
+async fn check_progress(client: &McpClient, tool: &str, arguments: Value) {
+    let steps = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&steps);
+    let options = CallOptions {
+        timeout: Some(Duration::from_millis(900)),
+        on_progress: Some(Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        })),
+        ..CallOptions::default()
+    };
+    let done = client.call_tool_full(tool, &arguments, &options).await.unwrap();
+    assert!(!done.is_error);
+    assert!(steps.load(Ordering::Relaxed) >= 4, "{steps:?} reports");
+}
+
+/// A call that is open while the server is killed is lost, and does not wait for its deadline once there is a new
+/// server that knows nothing of it; the calls after it reach that one.
+async fn check_restart(server: &mut HttpServer, client: &McpClient, tool: &str, slow: &Value) {
+    let begun = Instant::now();
+    let open = client.call_tool(tool, slow);
+    let killed = async {
+        sleep(Duration::from_millis(300)).await;
+        block_in_place(|| server.restart()).unwrap();
+    };
+    let (lost, ()) = tokio::join!(open, killed);
+    assert!(lost.is_err(), "{lost:?}");
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+}
+
+/// The list is fetched again when the server says that it has grown.
+async fn check_growth(client: &McpClient) {
+    let mut events = client.subscribe();
+    let told = async { while !matches!(events.next().await, Some(Event::ToolsChanged)) {} };
+    text(client, "grow", json!({"name": "sprout"})).await;
+    timeout(PATIENCE, told).await.unwrap();
+    assert!(client.tools().items.iter().any(|tool| tool.name == "sprout"));
+    assert_eq!(text(client, "sprout", json!({})).await, "sprout");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fastmcp_in_both_eras() {
+    for (choice, era) in [(EraChoice::Auto, Era::Modern), (EraChoice::Legacy, Era::Legacy)] {
+        let Some(mut server) = start("fastmcp_in_both_eras", HttpServerKind::FastMcp) else {
+            return;
+        };
+        let client = connect(&server, choice).await;
+        assert_eq!(client.era(), era);
+        check_growth(&client).await;
+        check_python(&mut server, &client).await;
+        client.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_sdk_2_in_both_eras() {
+    for (choice, era) in [(EraChoice::Auto, Era::Modern), (EraChoice::Legacy, Era::Legacy)] {
+        let Some(mut server) = start("the_python_sdk_2_in_both_eras", HttpServerKind::Mcp2) else {
+            return;
+        };
+        let client = connect(&server, choice).await;
+        assert_eq!(client.era(), era);
+        check_growth(&client).await;
+        check_python(&mut server, &client).await;
+        client.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_sdk_1_with_sessions_and_resumption() {
+    let test = "the_python_sdk_1_with_sessions_and_resumption";
+    let Some(mut server) = start(test, HttpServerKind::Mcp1) else { return };
+    let client = connect(&server, EraChoice::Auto).await;
+    assert_eq!(client.era(), Era::Legacy);
+    // The stream of this call ends in good order before the answer, which comes on another.
+    assert_eq!(text(&client, "part", json!({"ms": 500})).await, "parted and met again");
+    check_growth(&client).await;
+    check_python(&mut server, &client).await;
+    client.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_sdk_1_without_sessions() {
+    let test = "the_python_sdk_1_without_sessions";
+    let Some(mut server) = start(test, HttpServerKind::Mcp1Stateless) else { return };
+    let client = connect(&server, EraChoice::Auto).await;
+    assert_eq!(client.era(), Era::Legacy);
+    check_python(&mut server, &client).await;
+    client.shutdown().await;
+}
+
+/// The TypeScript SDK 1.x, over HTTP of 2025 and of 2024.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_everything_over_both_kinds_of_http() {
+    let test = "server_everything_over_both_kinds_of_http";
+    for kind in [HttpServerKind::Everything, HttpServerKind::EverythingSse] {
+        let Some(mut server) = start(test, kind.clone()) else { return };
+        let client = connect(&server, EraChoice::Auto).await;
+        assert_eq!(client.era(), Era::Legacy, "{kind:?}");
+        assert_eq!(text(&client, "echo", json!({"message": "hello"})).await, "Echo: hello");
+        let tool = "trigger-long-running-operation";
+        check_progress(&client, tool, json!({"duration": 1.5, "steps": 5})).await;
+        let slow = json!({"duration": 20, "steps": 10});
+        assert!(timeout(Duration::from_millis(300), client.call_tool(tool, &slow)).await.is_err());
+        check_restart(&mut server, &client, tool, &slow).await;
+        assert_eq!(text(&client, "echo", json!({"message": "again"})).await, "Echo: again");
+        client.shutdown().await;
+    }
+}
