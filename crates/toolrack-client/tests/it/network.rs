@@ -60,18 +60,16 @@ async fn check(shape: &str, reply: &str) {
                 let shown = format!("{result:?}");
                 assert!(shown.contains(&text), "{what}: {shown}");
             }
-            outcome.is_ok()
         });
-        let n_good = join_all(calls).await.into_iter().filter(|good| *good).count();
+        join_all(calls).await;
         let n_connections = proxy.n_connections() - before;
         // Each call may need a connection and a second one, and the line has a few of its own.
         assert!(n_connections <= 3 * N_CALLS as u64 + 20, "{what}: {n_connections} connections");
-        eprintln!("{what}: {n_good} of {N_CALLS} answered on {n_connections} connections");
         proxy.heal().unwrap();
         proxy.reset_all();
         let begun = Instant::now();
         while client.call_tool("echo", &json!({"text": "well"})).await.is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not well again");
+            assert!(begun.elapsed() < Duration::from_mins(1), "{what}: not well again");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
