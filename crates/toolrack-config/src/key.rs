@@ -154,7 +154,7 @@ pub(crate) static DEFAULTS: Scope = Scope {
             "name_limit",
             Kind::Count,
             "64",
-            "Longer public names are cut and get a hash. From 16 to 256.",
+            "Longer public names are cut and get a hash. From 24 to 256.",
         ),
         key("mcp", Kind::Tables(&SERVER), "none", "Servers that every agent has."),
     ],

@@ -175,10 +175,10 @@ fn separator(notes: &mut Notes<'_>, fields: &mut Fields) -> Option<String> {
 
 fn limit(notes: &mut Notes<'_>, fields: &mut Fields) -> Option<usize> {
     let limit = fields.count("name_limit")?;
-    if (16..=256).contains(&limit) {
+    if (24..=256).contains(&limit) {
         return Some(limit);
     }
     let (at, field) = (fields.place("name_limit"), fields.field("name_limit"));
-    notes.error(FaultKind::Invalid, at, &field, "must be from 16 to 256");
+    notes.error(FaultKind::Invalid, at, &field, "must be from 24 to 256");
     None
 }

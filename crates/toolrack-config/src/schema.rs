@@ -108,7 +108,7 @@ fn detail(scope: &str, key: &str) -> Value {
         }
         ("mcp", "env") => json!({ "propertyNames": { "pattern": "^[^=]+$" } }),
         ("defaults", "name_separator") => json!({ "pattern": "^[A-Za-z0-9_-]{1,4}$" }),
-        ("defaults", "name_limit") => json!({ "minimum": 16, "maximum": 256 }),
+        ("defaults", "name_limit") => json!({ "minimum": 24, "maximum": 256 }),
         _ => json!({}),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_client::{
     ClientBuilder, ConnectError, Event as ClientEvent, Events, McpClient, Timeouts, Verdict,
@@ -59,7 +59,15 @@ pub(crate) enum News {
 
 impl Launch {
     pub(crate) async fn run(self) {
-        match connector(&self.config, &self.equipment).await {
+        let prepared = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(Failure::new("it was stopped")),
+            prepared = timeout(self.config.startup_timeout, connector(&self.config, &self.equipment)) => {
+                let late = || Failure::new("the values of the config could not be looked up in time");
+                prepared.unwrap_or_else(|_elapsed| Err(late()))
+            }
+        };
+        match prepared {
             Err(failure) => self.report(News::OpenFailed(failure)).await,
             Ok(inner) => {
                 let custody = Arc::new(Custody::new(inner, &self.server, &self.bulletin));

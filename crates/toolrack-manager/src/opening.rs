@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolrack_client::{Connector, HttpConnector, StdioConnector};
-use toolrack_config::{Filled, McpServerConfig, ResolvedTransport, interpolate};
+use toolrack_config::{Filled, McpServerConfig, Pin, ResolvedTransport, interpolate};
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_link::{BoxFuture, Ending, Inbox, Line, TransportError};
 use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
@@ -25,6 +25,13 @@ pub(crate) async fn connector(
     config: &Arc<McpServerConfig>,
     equipment: &Equipment,
 ) -> Result<Arc<dyn Connector>, Failure> {
+    if let Some(key) = unmet(config) {
+        // Whoever asks for a wall must not get none.
+        return Err(Failure::with_hint(
+            format!("`{key}` is asked for, and this build does not have it"),
+            Some(format!("take `{key}` out of its entry to run it without")),
+        ));
+    }
     let (wanted, lookup) = (Arc::clone(config), Arc::clone(&equipment.lookup));
     // Looking up may read files or ask a keyring, which must not hold up other servers.
     let filled = tokio::task::spawn_blocking(move || interpolate(&wanted, &*lookup)).await;
@@ -68,6 +75,12 @@ pub(crate) async fn connector(
         )),
         _ => Err(Failure::new("this kind of server cannot be connected by this build")),
     }
+}
+
+/// A protection that the config asks for and nobody gives yet.
+fn unmet(config: &McpServerConfig) -> Option<&'static str> {
+    let sandbox = config.sandbox.is_some().then_some("sandbox");
+    sandbox.or((config.pin == Pin::Hold).then_some("pin"))
 }
 
 fn inheritance(config: &McpServerConfig) -> Inheritance {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack_config::{EnvValue, McpServerConfig, McpTransport, Source};
+use toolrack_config::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, Source};
 use toolrack_manager::{ConnectionState, RackEvent};
 use toolrack_testkit::Marker;
 
@@ -211,4 +211,44 @@ async fn reconcile_touches_nothing_but_what_changed() {
     assert_eq!(names, ["keep", "change", "new"]);
     drop(manager);
     eventually("nothing is left", || marker.survivors().is_empty()).await;
+}
+
+/// A wall that cannot be built is no reason to go without.
+#[tokio::test]
+async fn a_protection_that_is_not_there_is_not_left_out() {
+    let marker = Marker::new();
+    let mut walled = scripted("walled", &marker, &[]);
+    walled.sandbox = Some(Sandbox { read: None, write: Vec::new(), net: false });
+    let mut pinned = scripted("pinned", &marker, &[]);
+    pinned.pin = Pin::Hold;
+    let manager = builder().build(vec![walled, pinned]);
+    manager.connect_all().await.unwrap();
+    for (server, key) in [("walled", "`sandbox`"), ("pinned", "`pin`")] {
+        let shown = format!("{:?}", state(&manager, server));
+        assert!(shown.contains("Failed") && shown.contains(key), "{shown}");
+    }
+    assert!(marker.survivors().is_empty());
+    manager.close().await;
+}
+
+/// A keyring may wait for a person. The server is stopped all the same, and can be started again.
+#[tokio::test]
+async fn a_lookup_that_hangs_holds_up_nothing_but_its_server() {
+    let marker = Marker::new();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let hang = move |_source: Source, _name: &str| {
+        drop(held.lock().unwrap().recv());
+        Ok(Some("value".to_owned()))
+    };
+    let mut config = scripted("slow", &marker, &["--plan", "${PLAN}"]);
+    config.startup_timeout = Duration::from_millis(300);
+    let manager = builder().lookup(Arc::new(hang)).build(vec![config]);
+    manager.connect_all().await.unwrap();
+    let failed = || format!("{:?}", state(&manager, "slow")).contains("in time");
+    eventually("it has failed", failed).await;
+    manager.disconnect("slow").await.unwrap();
+    drop(release);
+    manager.close().await;
+    assert!(marker.survivors().is_empty());
 }
