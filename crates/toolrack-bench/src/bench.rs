@@ -1,27 +1,30 @@
 //! The bench itself: who runs when, and what comes of it.
 
+use anyhow::ensure;
 use clap::ValueEnum as _;
 
 use crate::child::{self, Outcome};
-use crate::cli::{ClientArgs, StdioArgs, value_name};
+use crate::cli::{BenchArgs, ClientArgs, value_name};
 use crate::peers::ClientName;
 use crate::print;
 use crate::report::Report;
 use crate::result::{Entry, Results};
-use crate::scenario::{Cores, How, Scenario};
+use crate::scenario::{Cores, How, Medium, Scenario};
 
 const VALGRIND_IS_MISSING: &str = "valgrind is not installed";
 
 /// Runs everything that was asked for.
-pub(crate) fn run(args: &StdioArgs) -> anyhow::Result<Results> {
+pub(crate) fn run(medium: Medium, args: &BenchArgs) -> anyhow::Result<Results> {
     child::adopt_orphans()?;
     let mut results = Results::default();
-    for scenario in chosen(&args.only) {
+    let scenarios = chosen(medium, &args.only);
+    ensure!(!scenarios.is_empty(), "none of these scenarios belongs to this bench");
+    for scenario in scenarios {
         print::progress(format_args!("{}", value_name(&scenario)));
         let entries = entries(args, scenario);
         match scenario.how() {
             How::Rounds => rounds(args, &entries, &mut results)?,
-            How::Difference if scenario == Scenario::Instructions && !valgrind_is_there() => {
+            How::Difference if scenario.counts_instructions() && !valgrind_is_there() => {
                 results.skipped.push((scenario, VALGRIND_IS_MISSING));
             }
             How::Difference => differences(args, &entries, &mut results)?,
@@ -36,7 +39,7 @@ fn valgrind_is_there() -> bool {
 
 /// Each round runs every entry once, and each starts with another one: what disturbs the machine for a
 /// while disturbs all alike.
-fn rounds(args: &StdioArgs, entries: &[Entry], results: &mut Results) -> anyhow::Result<()> {
+fn rounds(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> anyhow::Result<()> {
     for round in 0..args.rounds.unwrap_or(args.effort().size().rounds) {
         for entry in rotated(entries, round) {
             if results.is_open(entry) {
@@ -48,14 +51,15 @@ fn rounds(args: &StdioArgs, entries: &[Entry], results: &mut Results) -> anyhow:
 }
 
 /// Counts do not vary as times do, so one pair of runs is enough.
-fn differences(args: &StdioArgs, entries: &[Entry], results: &mut Results) -> anyhow::Result<()> {
+fn differences(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> anyhow::Result<()> {
     let (fewer, more) = args.effort().size().n_calls;
     for entry in entries.iter().copied() {
         let counted = |n_calls| {
             let args = client_args(args, entry, n_calls);
-            match entry.scenario {
-                Scenario::Instructions => child::run_counting_instructions(&args),
-                _ => child::run(&args),
+            if entry.scenario.counts_instructions() {
+                child::run_counting_instructions(&args)
+            } else {
+                child::run(&args)
             }
         };
         let outcome = match (counted(fewer)?, counted(more)?) {
@@ -77,12 +81,12 @@ fn per_call(short: &Report, long: &Report, n_calls: u32) -> Report {
         .collect()
 }
 
-fn chosen(only: &[Scenario]) -> Vec<Scenario> {
-    let all = Scenario::value_variants().iter().copied();
+fn chosen(medium: Medium, only: &[Scenario]) -> Vec<Scenario> {
+    let all = Scenario::value_variants().iter().copied().filter(|it| it.medium() == medium);
     all.filter(|it| only.is_empty() || only.contains(it)).collect()
 }
 
-fn entries(args: &StdioArgs, scenario: Scenario) -> Vec<Entry> {
+fn entries(args: &BenchArgs, scenario: Scenario) -> Vec<Entry> {
     let clients = ClientName::value_variants().iter().copied();
     let clients: Vec<ClientName> =
         clients.filter(|it| args.clients.is_empty() || args.clients.contains(it)).collect();
@@ -94,7 +98,7 @@ fn entries(args: &StdioArgs, scenario: Scenario) -> Vec<Entry> {
     entries
 }
 
-fn client_args(args: &StdioArgs, entry: Entry, calls: u32) -> ClientArgs {
+fn client_args(args: &BenchArgs, entry: Entry, calls: u32) -> ClientArgs {
     ClientArgs {
         client: entry.client,
         scenario: entry.scenario,

@@ -1,4 +1,4 @@
-//! The command line: `serve`, `client` and `stdio`.
+//! The command line: `serve`, `serve-http`, `client`, `stdio` and `http`.
 
 use clap::{Args, Parser, Subcommand};
 
@@ -17,10 +17,14 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Be the server that clients are measured against
     Serve(ServeArgs),
+    /// Be the server that clients are measured against over HTTP; its port goes to stdout
+    ServeHttp,
     /// Be one client in one scenario, and print one line of JSON
     Client(ClientArgs),
     /// Measure all clients on stdio servers, and print tables and verdicts
-    Stdio(StdioArgs),
+    Stdio(BenchArgs),
+    /// Measure all clients on a server over HTTP, and print tables and verdicts
+    Http(BenchArgs),
 }
 
 #[derive(Debug, PartialEq, Args)]
@@ -49,7 +53,7 @@ pub(crate) struct ClientArgs {
 }
 
 #[derive(Debug, PartialEq, Args)]
-pub(crate) struct StdioArgs {
+pub(crate) struct BenchArgs {
     /// Smaller sizes and fewer rounds: a first look in a minute or two
     #[arg(long)]
     pub(crate) quick: bool,
@@ -76,12 +80,12 @@ pub(crate) struct AfterArgs {
     /// Print the verdicts, but end well whatever they are
     #[arg(long)]
     pub(crate) no_gate: bool,
-    /// Rewrite BENCHMARKS.md from what was measured
+    /// Rewrite the section of BENCHMARKS.md that is about this, from what was measured
     #[arg(long)]
     pub(crate) write: bool,
 }
 
-impl StdioArgs {
+impl BenchArgs {
     pub(crate) fn effort(&self) -> Effort {
         if self.quick { Effort::Quick } else { Effort::Full }
     }

@@ -1,16 +1,19 @@
 //! One client in one scenario: the process that is measured.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::cli::ClientArgs;
 use crate::peers::bare::{self, BlockingPipe, Buffer, TokioPipe};
 use crate::peers::{
-    ClientName, Pmcp, Rmcp, ServerCommand, Toolrack, ToolrackGuarded, ToolrackRaw, Tower, Turbomcp,
+    BareHyper, ClientName, Pmcp, PmcpHttp, Rmcp, ServerCommand, Toolrack, ToolrackGuarded,
+    ToolrackRaw, ToolrackSession, Tower, Turbomcp, socket,
 };
+use crate::remote::{RemoteProcess, RemoteServer};
 use crate::report::{Answer, Report};
+use crate::scenario::Runtime;
 use crate::scenario::drive::{Job, drive};
-use crate::scenario::{Runtime, Scenario};
+use crate::scenario::remote::{self, HttpJob, Plan};
 use crate::{alloc, gauge};
 
 /// Goes through the scenario; a failure is an answer like any other.
@@ -27,20 +30,40 @@ fn measured(args: &ClientArgs) -> anyhow::Result<Report> {
     if args.pin {
         gauge::pin_to_one_core()?;
     }
-    let job = Job {
-        scenario: args.scenario,
-        size: args.effort().size(),
-        n_calls: args.calls,
-        server: ServerCommand::with_tools(args.scenario.n_tools())?,
-    };
-    if args.scenario == Scenario::Allocations {
+    if args.scenario.counts_allocations() {
         alloc::start_counting();
     }
     let mut builder = match args.rt {
         Runtime::Current => tokio::runtime::Builder::new_current_thread(),
         Runtime::Multi => tokio::runtime::Builder::new_multi_thread(),
     };
-    builder.enable_all().build()?.block_on(chosen(args.client, &job))
+    let runtime = builder.enable_all().build()?;
+    let (size, n_calls) = (args.effort().size(), args.calls);
+    let Some(plan) = Plan::of(args.scenario) else {
+        let server = ServerCommand::with_tools(args.scenario.n_tools())?;
+        let job = Job { scenario: args.scenario, size, n_calls, server };
+        return runtime.block_on(chosen(args.client, &job));
+    };
+    let process = RemoteProcess::start()?;
+    let server = RemoteServer { port: process.port, framing: plan.framing };
+    let job = HttpJob { plan, size, n_calls, server };
+    let report = runtime.block_on(chosen_over_http(args.client, &job));
+    // A client whose connections are still open does not keep the server.
+    process.end()?;
+    report
+}
+
+async fn chosen_over_http(client: ClientName, job: &HttpJob) -> anyhow::Result<Report> {
+    match client {
+        ClientName::BareTcp => socket::drive(job).await,
+        ClientName::BareHyper => remote::drive::<BareHyper>(job).await,
+        ClientName::Toolrack => remote::drive::<Toolrack>(job).await,
+        ClientName::ToolrackRaw => remote::drive::<ToolrackRaw>(job).await,
+        ClientName::ToolrackSession => remote::drive::<ToolrackSession>(job).await,
+        ClientName::Rmcp => remote::drive::<Rmcp>(job).await,
+        ClientName::Pmcp => remote::drive::<PmcpHttp>(job).await,
+        other => bail!("{other:?} is not measured over HTTP"),
+    }
 }
 
 async fn chosen(client: ClientName, job: &Job) -> anyhow::Result<Report> {
@@ -55,5 +78,6 @@ async fn chosen(client: ClientName, job: &Job) -> anyhow::Result<Report> {
         ClientName::Pmcp => drive::<Pmcp>(job).await,
         ClientName::Turbomcp => drive::<Turbomcp>(job).await,
         ClientName::Tower => drive::<Tower>(job).await,
+        other => bail!("{other:?} is not measured on stdio"),
     }
 }

@@ -1,25 +1,29 @@
 //! Where and when was measured, and BENCHMARKS.md, which says so.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::thread;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
 
-use crate::child;
+use crate::scenario::Medium;
+use crate::{child, document};
 
 const FILE: &str = "BENCHMARKS.md";
 
-/// Rewrites the file at the root of the workspace that the bench was started in.
-pub(crate) fn write_benchmarks(body: &str) -> anyhow::Result<()> {
+/// Rewrites one section of the file at the root of the workspace that the bench was started in.
+pub(crate) fn write_benchmarks(medium: Medium, body: &str) -> anyhow::Result<()> {
     let here = std::env::current_dir()?;
     let root = here.ancestors().find(|it| it.join("Cargo.lock").exists());
-    replace(
-        &root.context("not inside a workspace")?.join(FILE),
-        &document(&Surroundings::now()?, body),
-    )
+    let path = root.context("not inside a workspace")?.join(FILE);
+    let before = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        read => read?,
+    };
+    let section = section(&Surroundings::now()?, document::legend(medium), body);
+    replace(&path, &document::with_section(&before, medium, &section))
 }
 
 /// A reader never sees half a file.
@@ -59,16 +63,12 @@ impl Surroundings {
     }
 }
 
-fn document(surroundings: &Surroundings, body: &str) -> String {
+fn section(surroundings: &Surroundings, legend: &str, body: &str) -> String {
     let Surroundings { date, n_cores, cpu, kernel, rustc, command } = surroundings;
     format!(
-        "# Benchmarks\n\n\
-         Written by `{command}` on {date}.\n\n\
+        "Written by `{command}` on {date}.\n\n\
          Machine: {n_cores} cores ({cpu}), Linux {kernel}, {rustc}.\n\n\
-         Every client runs in a process of its own, in interleaved rounds, against the same server. A cell is \
-         the median over the rounds, with the best round in brackets. `limit` is the same bytes over the same \
-         pipes with no client at all. Where a table names no runtime, clients run on tokio's current-thread \
-         runtime. Read ratios, not times.\n\n\
+         {legend}\n\n\
          {body}"
     )
 }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_says_where_it_comes_from() {
+    fn a_section_says_where_it_comes_from() {
         let surroundings = Surroundings {
             date: "2026-11-15".to_owned(),
             n_cores: 2,
@@ -122,14 +122,9 @@ mod tests {
             rustc: "rustc 1.95.0".to_owned(),
             command: "cargo xtask bench stdio".to_owned(),
         };
-        let text = document(&surroundings, "## Table\n");
-        assert!(
-            text.starts_with(
-                "# Benchmarks\n\nWritten by `cargo xtask bench stdio` on 2026-11-15.\n"
-            )
-        );
-        assert!(text.contains("Machine: 2 cores (Some CPU), Linux 6.18, rustc 1.95.0.\n"));
-        assert!(text.ends_with("\n\n## Table\n"));
+        let expected = "Written by `cargo xtask bench stdio` on 2026-11-15.\n\n\
+            Machine: 2 cores (Some CPU), Linux 6.18, rustc 1.95.0.\n\nLegend.\n\n## Table\n";
+        assert_eq!(section(&surroundings, "Legend.", "## Table\n"), expected);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Side-by-side benchmarks of MCP clients.
 //!
-//! `stdio` runs every client in a process of its own, in interleaved rounds, against the server that is
-//! this same program; `client` is one such process, `serve` is that server.
+//! `stdio` and `http` run every client in a process of its own, in interleaved rounds, against the server
+//! that is this same program; `client` is one such process, `serve` and `serve-http` are that server.
 
 mod alloc;
 mod bench;
@@ -9,11 +9,13 @@ mod child;
 mod cli;
 mod client;
 mod clock;
+mod document;
 mod gauge;
 mod machine;
 mod peers;
 mod print;
 mod process;
+mod remote;
 mod report;
 mod result;
 mod scenario;
@@ -28,14 +30,16 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 
-use crate::cli::{Cli, Command, StdioArgs};
+use crate::cli::{BenchArgs, Cli, Command};
 use crate::report::Answer;
+use crate::scenario::Medium;
 
 fn main() -> anyhow::Result<ExitCode> {
     // Toolrack's guardians are copies of the program that embeds it.
     toolrack_stdio::init();
     match Cli::parse().command {
         Command::Serve(args) => server::serve(args.tools).map(|()| ExitCode::SUCCESS),
+        Command::ServeHttp => server::http::serve().map(|()| ExitCode::SUCCESS),
         Command::Client(args) => {
             let answer = client::run(&args);
             print::line(serde_json::to_string(&answer)?);
@@ -44,19 +48,20 @@ fn main() -> anyhow::Result<ExitCode> {
                 Answer::Failure(_) => Ok(ExitCode::FAILURE),
             }
         }
-        Command::Stdio(args) => stdio(&args),
+        Command::Stdio(args) => measure(Medium::Stdio, &args),
+        Command::Http(args) => measure(Medium::Http, &args),
     }
 }
 
-fn stdio(args: &StdioArgs) -> anyhow::Result<ExitCode> {
-    let results = bench::run(args)?;
-    let verdicts = verdict::verdicts(&results);
+fn measure(medium: Medium, args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    let results = bench::run(medium, args)?;
+    let verdicts = verdict::verdicts(medium, &results);
     let mut sections = sheet::tables(&results);
-    sections.push(verdict::section(&verdicts));
+    sections.push(verdict::section(medium, &verdicts));
     let body = sections.join("\n");
     print::line(&body);
     if args.after.write {
-        machine::write_benchmarks(&body).context("BENCHMARKS.md cannot be written")?;
+        machine::write_benchmarks(medium, &body).context("BENCHMARKS.md cannot be written")?;
     }
     if args.after.no_gate || verdict::all_met(&verdicts) {
         Ok(ExitCode::SUCCESS)

@@ -1,12 +1,14 @@
-//! The clients that are measured, behind one seam: a file per client, and bare pipes for the limit.
+//! The clients that are measured, behind one seam: a file per client, and bare pipes and sockets for the limit.
 //!
-//! Every client is used the way its own documentation shows, on a child process, with its defaults; only
-//! limits on the size of a message are raised where its child-process transport has a setting for them.
+//! Every client is used the way its own documentation shows, with its defaults; only limits on the size of
+//! a message are raised where its child-process transport has a setting for them.
 
 pub(crate) mod bare;
+mod hyper;
 mod ours;
 mod pmcp;
 mod rmcp;
+pub(crate) mod socket;
 mod tower;
 mod turbomcp;
 
@@ -17,12 +19,15 @@ use clap::ValueEnum;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-pub(crate) use self::ours::{Toolrack, ToolrackGuarded, ToolrackRaw};
-pub(crate) use self::pmcp::Pmcp;
+pub(crate) use self::hyper::BareHyper;
+pub(crate) use self::ours::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
+pub(crate) use self::pmcp::{Pmcp, PmcpHttp};
 pub(crate) use self::rmcp::Rmcp;
 pub(crate) use self::tower::Tower;
 pub(crate) use self::turbomcp::Turbomcp;
 use crate::process;
+use crate::remote::RemoteServer;
+use crate::scenario::Medium;
 
 /// More than the largest result that is measured, for peers that let a caller say so.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
@@ -38,6 +43,10 @@ impl ServerCommand {
     pub(crate) fn with_tools(n_tools: usize) -> anyhow::Result<Self> {
         let args = vec!["serve".to_owned(), "--tools".to_owned(), n_tools.to_string()];
         Ok(Self { program: std::env::current_exe()?, args })
+    }
+
+    pub(crate) fn over_http() -> anyhow::Result<Self> {
+        Ok(Self { program: std::env::current_exe()?, args: vec!["serve-http".to_owned()] })
     }
 
     pub(crate) fn std(&self) -> std::process::Command {
@@ -89,13 +98,25 @@ impl Call {
     }
 }
 
-/// A client under measurement. A clone is another handle on the same line.
-pub(crate) trait Contender: Clone + Send + Sync + Sized + 'static {
-    /// Starts the server and agrees on a revision with it.
-    fn connect(server: &ServerCommand) -> impl Future<Output = anyhow::Result<Self>> + Send;
-
+/// A connected client under measurement. A clone is another handle on the same line.
+pub(crate) trait Caller: Clone + Send + Sync + Sized + 'static {
     /// Calls a tool and says how many bytes of text came back.
     fn call(&self, call: &Call) -> impl Future<Output = anyhow::Result<usize>> + Send;
+
+    /// Ends the line and waits for a server that was started for it. Only the last handle ends it.
+    fn close(self) -> impl Future<Output = anyhow::Result<()>> + Send;
+}
+
+/// A client of servers that it reaches over HTTP.
+pub(crate) trait HttpContender: Caller {
+    /// Agrees on a revision with a server that is there already.
+    fn connect(server: &RemoteServer) -> impl Future<Output = anyhow::Result<Self>> + Send;
+}
+
+/// A client of servers that it starts.
+pub(crate) trait Contender: Caller {
+    /// Starts the server and agrees on a revision with it.
+    fn connect(server: &ServerCommand) -> impl Future<Output = anyhow::Result<Self>> + Send;
 
     /// Asks for all tools and says how many there are.
     fn list_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send;
@@ -104,9 +125,12 @@ pub(crate) trait Contender: Clone + Send + Sync + Sized + 'static {
     fn known_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send {
         self.list_tools()
     }
+}
 
-    /// Ends the line and waits for the server. Only the last handle ends it.
-    fn close(self) -> impl Future<Output = anyhow::Result<()>> + Send;
+/// How long the text in a result is, for those who do not decode it.
+fn text_bytes(result: &[u8]) -> Option<usize> {
+    let text = result.strip_prefix(br#"{"content":[{"type":"text","text":""#)?;
+    Some(text.strip_suffix(br#""}],"isError":false}"#)?.len())
 }
 
 /// Every client by the name it has on the command line.
@@ -115,9 +139,12 @@ pub(crate) enum ClientName {
     BareTokio,
     BareBlock,
     BareFresh,
+    BareTcp,
+    BareHyper,
     Toolrack,
     ToolrackRaw,
     ToolrackGuarded,
+    ToolrackSession,
     Rmcp,
     Pmcp,
     Turbomcp,
@@ -136,8 +163,14 @@ pub(crate) enum Role {
 impl ClientName {
     pub(crate) fn role(self) -> Role {
         match self {
-            Self::BareTokio | Self::BareBlock | Self::BareFresh => Role::Limit,
-            Self::Toolrack | Self::ToolrackRaw | Self::ToolrackGuarded => Role::Ours,
+            Self::BareTokio
+            | Self::BareBlock
+            | Self::BareFresh
+            | Self::BareTcp
+            | Self::BareHyper => Role::Limit,
+            Self::Toolrack | Self::ToolrackRaw | Self::ToolrackGuarded | Self::ToolrackSession => {
+                Role::Ours
+            }
             Self::Rmcp | Self::Pmcp | Self::Turbomcp | Self::Tower => Role::Peer,
         }
     }
@@ -147,9 +180,12 @@ impl ClientName {
             Self::BareTokio => "limit: tokio pipe",
             Self::BareBlock => "limit: blocking pipe",
             Self::BareFresh => "limit: blocking pipe, fresh buffer",
+            Self::BareTcp => "limit: blocking TCP",
+            Self::BareHyper => "bare hyper-util client",
             Self::Toolrack => "toolrack",
             Self::ToolrackRaw => "toolrack, raw result",
             Self::ToolrackGuarded => "toolrack, with guardian",
+            Self::ToolrackSession => "toolrack, 2025-11-25 session",
             Self::Rmcp => "rmcp 3.8.0",
             Self::Pmcp => "pmcp 2.23.0",
             Self::Turbomcp => "turbomcp-client 3.6.0",
@@ -157,8 +193,29 @@ impl ClientName {
         }
     }
 
+    /// Whether the client is measured on servers that are reached like this.
+    pub(crate) fn speaks(self, medium: Medium) -> bool {
+        match self {
+            Self::Toolrack | Self::ToolrackRaw | Self::Rmcp | Self::Pmcp => true,
+            Self::BareTcp | Self::BareHyper | Self::ToolrackSession => medium == Medium::Http,
+            _ => medium == Medium::Stdio,
+        }
+    }
+
     /// A blocking client has no runtime to choose.
     pub(crate) fn has_runtime(self) -> bool {
-        !matches!(self, Self::BareBlock | Self::BareFresh)
+        !matches!(self, Self::BareBlock | Self::BareFresh | Self::BareTcp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_raw_result_is_measured_where_it_stands() {
+        let result = br#"{"content":[{"type":"text","text":"hello"}],"isError":false}"#;
+        assert_eq!(text_bytes(result), Some(5));
+        assert_eq!(text_bytes(br#"{"content":[]}"#), None);
     }
 }

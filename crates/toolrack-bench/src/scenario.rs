@@ -2,11 +2,13 @@
 
 pub(crate) mod drive;
 pub(crate) mod measure;
+pub(crate) mod remote;
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 
+use self::remote::Plan;
 use crate::peers::{ClientName, Role};
 
 /// One thing to measure.
@@ -35,6 +37,30 @@ pub(crate) enum Scenario {
     /// User-space instructions per call, counted by callgrind.
     Instructions,
     Allocations,
+    /// Over HTTP, one call of 100 B after another; replies are JSON.
+    HttpJson,
+    /// The same; replies are events.
+    HttpEvents,
+    #[value(name = "http-json-64")]
+    HttpJson64,
+    #[value(name = "http-events-64")]
+    HttpEvents64,
+    /// The same with results of 1 MiB.
+    HttpJsonMib,
+    HttpEventsMib,
+    #[value(name = "http-json-mib-64")]
+    HttpJsonMib64,
+    #[value(name = "http-events-mib-64")]
+    HttpEventsMib64,
+    HttpInstructions,
+    HttpAllocations,
+}
+
+/// By which way servers are reached: a bench of its own for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    Stdio,
+    Http,
 }
 
 pub(crate) const MIB: usize = 1024 * 1024;
@@ -64,9 +90,23 @@ pub(crate) const CURRENT: Setup = Setup { runtime: Runtime::Current, cores: Core
 pub(crate) const MULTI: Setup = Setup { runtime: Runtime::Multi, cores: Cores::All };
 
 impl Scenario {
+    pub(crate) fn medium(self) -> Medium {
+        if Plan::of(self).is_some() { Medium::Http } else { Medium::Stdio }
+    }
+
     pub(crate) fn setups(self) -> &'static [Setup] {
         match self {
-            Self::Sequential | Self::InFlight64 | Self::InFlight1024 => &[PINNED, MULTI, CURRENT],
+            Self::Sequential
+            | Self::InFlight64
+            | Self::InFlight1024
+            | Self::HttpJson
+            | Self::HttpJson64
+            | Self::HttpEvents
+            | Self::HttpEvents64 => &[PINNED, MULTI, CURRENT],
+            Self::HttpJsonMib
+            | Self::HttpEventsMib
+            | Self::HttpJsonMib64
+            | Self::HttpEventsMib64 => &[MULTI, CURRENT],
             // Across two cores a latency is mostly that of waking the other one, and jumps about.
             Self::HeadOfLine => &[PINNED],
             _ => &[CURRENT],
@@ -75,6 +115,10 @@ impl Scenario {
 
     /// Whether this client can do it, in this setup.
     pub(crate) fn fits(self, client: ClientName, setup: Setup) -> bool {
+        if self.medium() == Medium::Http {
+            let is_measured = client.speaks(Medium::Http);
+            return is_measured && (client.has_runtime() || setup.runtime == Runtime::Current);
+        }
         let is_about_lines = matches!(self, Self::Connect | Self::IdleLines);
         match client {
             ClientName::BareFresh => {
@@ -85,6 +129,7 @@ impl Scenario {
             ClientName::ToolrackRaw => {
                 !is_about_lines && !matches!(self, Self::Result1Escaped | Self::Tools5000)
             }
+            _ if !client.speaks(Medium::Stdio) => false,
             _ if client.role() == Role::Limit && self == Self::HeadOfLine => false,
             _ => client.has_runtime() || setup.runtime == Runtime::Current,
         }
@@ -101,15 +146,26 @@ impl Scenario {
 
     pub(crate) fn how(self) -> How {
         match self {
-            Self::Instructions | Self::Allocations => How::Difference,
+            Self::Instructions
+            | Self::Allocations
+            | Self::HttpInstructions
+            | Self::HttpAllocations => How::Difference,
             _ => How::Rounds,
         }
+    }
+
+    pub(crate) fn counts_instructions(self) -> bool {
+        matches!(self, Self::Instructions | Self::HttpInstructions)
+    }
+
+    pub(crate) fn counts_allocations(self) -> bool {
+        matches!(self, Self::Allocations | Self::HttpAllocations)
     }
 
     /// A client that has not answered by then never will.
     pub(crate) fn limit(self) -> Duration {
         match self {
-            Self::Instructions => Duration::from_mins(2),
+            Self::Instructions | Self::HttpInstructions => Duration::from_mins(2),
             _ => Duration::from_secs(15),
         }
     }
@@ -187,5 +243,7 @@ mod tests {
         check(Scenario::Sequential, MULTI, &[BareTokio]);
         check(Scenario::Result8, CURRENT, &[BareTokio, BareBlock, BareFresh]);
         check(Scenario::HeadOfLine, PINNED, &[]);
+        check(Scenario::HttpJson, PINNED, &[ClientName::BareTcp, ClientName::BareHyper]);
+        check(Scenario::HttpJsonMib, MULTI, &[ClientName::BareHyper]);
     }
 }

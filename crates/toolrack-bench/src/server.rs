@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** only whole lines are written, each under the lock on the output.
 
+pub(crate) mod http;
 mod reply;
 mod scan;
 

@@ -6,7 +6,7 @@ use crate::cli::value_name;
 use crate::peers::ClientName;
 use crate::report::Metric;
 use crate::result::{Entry, Finding, Results};
-use crate::scenario::{Cores, Runtime, Scenario, Setup};
+use crate::scenario::{Cores, Medium, Runtime, Scenario, Setup};
 use crate::stats::Better;
 use crate::table::{Table, number};
 
@@ -141,7 +141,11 @@ fn value_cell(results: &Results, entry: Entry, metric: Metric) -> String {
 /// The blocking limit has no runtime, and is measured where the others run on the current thread.
 fn limit(results: &Results, entry: Entry, metric: Metric) -> Option<f64> {
     let setup = Setup { runtime: Runtime::Current, ..entry.setup };
-    results.median(Entry { client: ClientName::BareBlock, setup, ..entry }, metric)
+    let client = match entry.scenario.medium() {
+        Medium::Stdio => ClientName::BareBlock,
+        Medium::Http => ClientName::BareTcp,
+    };
+    results.median(Entry { client, setup, ..entry }, metric)
 }
 
 fn title(scenario: Scenario, cores: Cores) -> String {
@@ -160,6 +164,16 @@ fn title(scenario: Scenario, cores: Cores) -> String {
         Scenario::IdleLines => "Idle lines to servers of one tool: memory of the client process",
         Scenario::Instructions => "User-space instructions per sequential call",
         Scenario::Allocations => "Heap allocations per sequential call",
+        Scenario::HttpJson => "Sequential calls, JSON replies, 100 B",
+        Scenario::HttpEvents => "Sequential calls, SSE replies, 100 B",
+        Scenario::HttpJson64 => "64 calls in flight, JSON replies, 100 B",
+        Scenario::HttpEvents64 => "64 calls in flight, SSE replies, 100 B",
+        Scenario::HttpJsonMib => "Sequential calls, JSON replies, 1 MiB",
+        Scenario::HttpEventsMib => "Sequential calls, SSE replies, 1 MiB",
+        Scenario::HttpJsonMib64 => "64 calls in flight, JSON replies, 1 MiB",
+        Scenario::HttpEventsMib64 => "64 calls in flight, SSE replies, 1 MiB",
+        Scenario::HttpInstructions => "User-space instructions per sequential call over HTTP",
+        Scenario::HttpAllocations => "Heap allocations per sequential call over HTTP",
     };
     match cores {
         Cores::One => format!("{what}; client and server on one core"),
@@ -171,7 +185,11 @@ fn columns(scenario: Scenario) -> &'static [Column] {
     use Column::{OfLimit, TimesBestPeer, TimesRmcp, Value};
     use Metric as M;
     match scenario {
-        Scenario::Sequential => &[
+        Scenario::Sequential
+        | Scenario::HttpJson
+        | Scenario::HttpEvents
+        | Scenario::HttpJsonMib
+        | Scenario::HttpEventsMib => &[
             Value(M::P50Micros),
             Value(M::P99Micros),
             Value(M::CpuMicrosPerCall),
@@ -181,6 +199,18 @@ fn columns(scenario: Scenario) -> &'static [Column] {
         ],
         Scenario::InFlight64 | Scenario::InFlight1024 => &[
             Value(M::CallsPerSecond),
+            Value(M::CpuMicrosPerCall),
+            OfLimit(M::CallsPerSecond),
+            TimesRmcp(M::CallsPerSecond),
+            TimesBestPeer(M::CallsPerSecond),
+        ],
+        Scenario::HttpJson64
+        | Scenario::HttpEvents64
+        | Scenario::HttpJsonMib64
+        | Scenario::HttpEventsMib64 => &[
+            Value(M::CallsPerSecond),
+            Value(M::P50Micros),
+            Value(M::P99Micros),
             Value(M::CpuMicrosPerCall),
             OfLimit(M::CallsPerSecond),
             TimesRmcp(M::CallsPerSecond),
@@ -222,10 +252,10 @@ fn columns(scenario: Scenario) -> &'static [Column] {
             Value(M::AnonymousKibPerLine),
             Value(M::PrivateKibPerGoBetween),
         ],
-        Scenario::Instructions => {
+        Scenario::Instructions | Scenario::HttpInstructions => {
             &[Value(M::Instructions), TimesRmcp(M::Instructions), TimesBestPeer(M::Instructions)]
         }
-        Scenario::Allocations => {
+        Scenario::Allocations | Scenario::HttpAllocations => {
             &[Value(M::Allocations), Value(M::AllocatedBytes), TimesRmcp(M::Allocations)]
         }
     }

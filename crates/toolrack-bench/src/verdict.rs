@@ -2,6 +2,8 @@
 //!
 //! A target whose numbers are not all there did not run, and decides nothing.
 
+mod remote;
+
 use std::fmt;
 
 use crate::peers::ClientName::{
@@ -9,7 +11,7 @@ use crate::peers::ClientName::{
 };
 use crate::report::Metric;
 use crate::result::{Entry, Results};
-use crate::scenario::{CURRENT, MULTI, PINNED, Scenario, Setup};
+use crate::scenario::{CURRENT, MULTI, Medium, PINNED, Scenario, Setup};
 use crate::table::{Table, number};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +44,7 @@ pub(crate) struct Verdict {
     target: &'static str,
     bound: Bound,
     measured: Option<f64>,
-    /// What a tokio pipe with no client at all reaches. A bound beyond it cannot be met on this machine.
+    /// What a bare pipe or HTTP client reaches, with no MCP client at all. A bound beyond it cannot be met on this machine.
     at_limit: Option<f64>,
 }
 
@@ -56,8 +58,11 @@ impl Verdict {
     }
 }
 
-pub(crate) fn verdicts(results: &Results) -> Vec<Verdict> {
+pub(crate) fn verdicts(medium: Medium, results: &Results) -> Vec<Verdict> {
     let asked = Asked { results };
+    if medium == Medium::Http {
+        return asked.about_http();
+    }
     let mut verdicts = asked.about_calls();
     verdicts.extend(asked.about_costs());
     verdicts.extend(asked.about_results());
@@ -70,7 +75,7 @@ pub(crate) fn all_met(verdicts: &[Verdict]) -> bool {
     verdicts.iter().all(|it| it.word() != "MISSED")
 }
 
-pub(crate) fn section(verdicts: &[Verdict]) -> String {
+pub(crate) fn section(medium: Medium, verdicts: &[Verdict]) -> String {
     let shown = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), number);
     let rows = verdicts
         .iter()
@@ -83,7 +88,11 @@ pub(crate) fn section(verdicts: &[Verdict]) -> String {
             row
         })
         .collect();
-    let headings = ["target", "bound", "measured", "verdict", "a bare tokio pipe"];
+    let bare = match medium {
+        Medium::Stdio => "a bare tokio pipe",
+        Medium::Http => "a bare hyper-util client",
+    };
+    let headings = ["target", "bound", "measured", "verdict", bare];
     let headings = headings.map(str::to_owned).to_vec();
     Table { title: "Targets".to_owned(), headings, rows }.render()
 }

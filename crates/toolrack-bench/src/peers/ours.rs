@@ -1,12 +1,16 @@
-//! Toolrack's own client: results decoded, results as they came, and each server under a guardian.
+//! Toolrack's own client: results decoded, results as they came, each server under a guardian, and in a
+//! session of the era before.
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use toolrack_client::{CallOptions, McpClient};
+use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 
-use super::{Call, Contender, ServerCommand};
+use super::{Call, Caller, Contender, HttpContender, ServerCommand, text_bytes};
+use crate::remote::RemoteServer;
+use crate::server::http::Eras;
 
 /// Servers are started directly, and a result is given as text.
 #[derive(Debug, Clone)]
@@ -20,12 +24,22 @@ pub(crate) struct ToolrackRaw(Arc<McpClient>);
 #[derive(Debug, Clone)]
 pub(crate) struct ToolrackGuarded(Toolrack);
 
+/// The same as [`Toolrack`] over HTTP, with a server that knows nothing newer than sessions.
+#[derive(Debug, Clone)]
+pub(crate) struct ToolrackSession(Toolrack);
+
 async fn connected(server: &ServerCommand, guardian: Guardian) -> anyhow::Result<Arc<McpClient>> {
     let command = server.program.to_str().context("the program has no name in UTF-8")?.to_owned();
     let args = server.args.clone();
     let definition = McpServerDef { command, args, ..McpServerDef::default() };
     let options = StdioOptions { guardian, ..StdioOptions::default() };
     Ok(Arc::new(McpClient::builder("bench").connect_stdio(definition, options).await?))
+}
+
+async fn reached(server: &RemoteServer, eras: Eras) -> anyhow::Result<Arc<McpClient>> {
+    let definition = HttpServerDef::new(server.url(eras));
+    let builder = McpClient::builder("bench");
+    Ok(Arc::new(builder.connect_http(definition, HttpOptions::default()).await?))
 }
 
 async fn closed(client: Arc<McpClient>) {
@@ -39,18 +53,20 @@ impl Contender for Toolrack {
         connected(server, Guardian::Nobody).await.map(Self)
     }
 
-    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        let result = self.0.call_tool(call.tool, &call.arguments).await?;
-        ensure!(!result.is_error, "the tool failed");
-        Ok(result.content.len())
-    }
-
     async fn list_tools(&self) -> anyhow::Result<usize> {
         Ok(self.0.list_tools().await?.items.len())
     }
 
     async fn known_tools(&self) -> anyhow::Result<usize> {
         Ok(self.0.tools().items.len())
+    }
+}
+
+impl Caller for Toolrack {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        let result = self.0.call_tool(call.tool, &call.arguments).await?;
+        ensure!(!result.is_error, "the tool failed");
+        Ok(result.content.len())
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -64,14 +80,16 @@ impl Contender for ToolrackRaw {
         connected(server, Guardian::Nobody).await.map(Self)
     }
 
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.0.list_tools().await?.items.len())
+    }
+}
+
+impl Caller for ToolrackRaw {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let options = CallOptions::default();
         let result = self.0.call_tool_raw(call.tool, &call.raw_arguments, &options).await?;
         text_bytes(result.as_bytes()).context("another result than the server sends")
-    }
-
-    async fn list_tools(&self) -> anyhow::Result<usize> {
-        Ok(self.0.list_tools().await?.items.len())
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -80,20 +98,10 @@ impl Contender for ToolrackRaw {
     }
 }
 
-/// How long the text in an undecoded result is.
-fn text_bytes(result: &[u8]) -> Option<usize> {
-    let text = result.strip_prefix(br#"{"content":[{"type":"text","text":""#)?;
-    Some(text.strip_suffix(br#""}],"isError":false}"#)?.len())
-}
-
 impl Contender for ToolrackGuarded {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
         let client = connected(server, Guardian::Auto).await?;
         Ok(Self(Toolrack(client)))
-    }
-
-    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        self.0.call(call).await
     }
 
     async fn list_tools(&self) -> anyhow::Result<usize> {
@@ -103,20 +111,43 @@ impl Contender for ToolrackGuarded {
     async fn known_tools(&self) -> anyhow::Result<usize> {
         self.0.known_tools().await
     }
+}
+
+impl Caller for ToolrackGuarded {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        self.0.call(call).await
+    }
 
     async fn close(self) -> anyhow::Result<()> {
         self.0.close().await
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl HttpContender for Toolrack {
+    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+        reached(server, Eras::Both).await.map(Self)
+    }
+}
 
-    #[test]
-    fn the_text_of_a_raw_result_is_measured_where_it_stands() {
-        let result = br#"{"content":[{"type":"text","text":"hello"}],"isError":false}"#;
-        assert_eq!(text_bytes(result), Some(5));
-        assert_eq!(text_bytes(br#"{"content":[]}"#), None);
+impl HttpContender for ToolrackRaw {
+    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+        reached(server, Eras::Both).await.map(Self)
+    }
+}
+
+impl HttpContender for ToolrackSession {
+    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+        let client = reached(server, Eras::Legacy).await?;
+        Ok(Self(Toolrack(client)))
+    }
+}
+
+impl Caller for ToolrackSession {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        self.0.call(call).await
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        self.0.close().await
     }
 }

@@ -1,6 +1,6 @@
-//! `pmcp`, whose own stdio transport speaks only on the process's own stdin and stdout.
+//! `pmcp`: over HTTP on its own transport; on stdio its own speaks only on the process's stdin and stdout.
 //!
-//! So its client runs here on a transport of the same shape over a child's pipes: the same framing and
+//! So there its client runs on a transport of the same shape over a child's pipes: the same framing and
 //! the same message functions of the crate, one write per message. That is faster than its own transport,
 //! whose reads and writes go through the runtime's blocking threads.
 
@@ -8,14 +8,17 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use pmcp::shared::{StdioTransport, Transport, TransportMessage};
+use pmcp::shared::streamable_http::StreamableHttpTransportConfigBuilder;
+use pmcp::shared::{StdioTransport, StreamableHttpTransport, Transport, TransportMessage};
 use pmcp::types::Content;
 use pmcp::{Client, ClientCapabilities, async_trait};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
 
-use super::{Call, Contender, ServerCommand};
+use super::{Call, Caller, Contender, HttpContender, ServerCommand};
+use crate::remote::RemoteServer;
+use crate::server::http::Eras;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Pmcp {
@@ -74,16 +77,14 @@ impl Contender for Pmcp {
         Ok(Self { client, child: Arc::new(Mutex::new(child)) })
     }
 
-    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        let result = self.client.call_tool(call.tool.to_owned(), call.arguments.clone()).await?;
-        match result.content.first() {
-            Some(Content::Text { text }) => Ok(text.len()),
-            _ => anyhow::bail!("no text"),
-        }
-    }
-
     async fn list_tools(&self) -> anyhow::Result<usize> {
         Ok(self.client.list_all_tools().await?.len())
+    }
+}
+
+impl Caller for Pmcp {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        called(&self.client, call).await
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -93,5 +94,37 @@ impl Contender for Pmcp {
             child.into_inner().wait().await?;
         }
         Ok(())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct PmcpHttp(Client<StreamableHttpTransport>);
+
+impl HttpContender for PmcpHttp {
+    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+        let url = server.url(Eras::Both).parse()?;
+        let config = StreamableHttpTransportConfigBuilder::new(url).build();
+        let mut client = Client::new(StreamableHttpTransport::new(config));
+        client.initialize(ClientCapabilities::default()).await?;
+        Ok(Self(client))
+    }
+}
+
+impl Caller for PmcpHttp {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        called(&self.0, call).await
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        drop(self);
+        Ok(())
+    }
+}
+
+async fn called<T: Transport>(client: &Client<T>, call: &Call) -> anyhow::Result<usize> {
+    let result = client.call_tool(call.tool.to_owned(), call.arguments.clone()).await?;
+    match result.content.first() {
+        Some(Content::Text { text }) => Ok(text.len()),
+        _ => anyhow::bail!("no text"),
     }
 }

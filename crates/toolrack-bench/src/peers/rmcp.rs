@@ -6,9 +6,11 @@ use anyhow::Context as _;
 use rmcp::RoleClient;
 use rmcp::model::CallToolRequestParams;
 use rmcp::service::{RunningService, ServiceExt as _};
-use rmcp::transport::TokioChildProcess;
+use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
 
-use super::{Call, Contender, ServerCommand};
+use super::{Call, Caller, Contender, HttpContender, ServerCommand};
+use crate::remote::RemoteServer;
+use crate::server::http::Eras;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Rmcp(Arc<RunningService<RoleClient, ()>>);
@@ -19,6 +21,12 @@ impl Contender for Rmcp {
         Ok(Self(Arc::new(().serve(transport).await?)))
     }
 
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.0.list_all_tools().await?.len())
+    }
+}
+
+impl Caller for Rmcp {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let mut params = CallToolRequestParams::new(call.tool);
         params.arguments = call.arguments.as_object().cloned();
@@ -27,14 +35,17 @@ impl Contender for Rmcp {
         Ok(text.context("no text")?.text.len())
     }
 
-    async fn list_tools(&self) -> anyhow::Result<usize> {
-        Ok(self.0.list_all_tools().await?.len())
-    }
-
     async fn close(self) -> anyhow::Result<()> {
         if let Some(service) = Arc::into_inner(self.0) {
             service.cancel().await?;
         }
         Ok(())
+    }
+}
+
+impl HttpContender for Rmcp {
+    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+        let transport = StreamableHttpClientTransport::from_uri(server.url(Eras::Both));
+        Ok(Self(Arc::new(().serve(transport).await?)))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use tower_mcp::client::{McpClient, StdioClientTransport};
 
-use super::{Call, Contender, MAX_MESSAGE_BYTES, ServerCommand};
+use super::{Call, Caller, Contender, MAX_MESSAGE_BYTES, ServerCommand};
 
 #[derive(Clone)]
 pub(crate) struct Tower(Arc<McpClient>);
@@ -18,13 +18,15 @@ impl Contender for Tower {
         Ok(Self(Arc::new(client)))
     }
 
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.0.list_all_tools().await?.len())
+    }
+}
+
+impl Caller for Tower {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let result = self.0.call_tool(call.tool, call.arguments.clone()).await?;
         Ok(result.first_text().context("no text")?.len())
-    }
-
-    async fn list_tools(&self) -> anyhow::Result<usize> {
-        Ok(self.0.list_all_tools().await?.len())
     }
 
     async fn close(self) -> anyhow::Result<()> {

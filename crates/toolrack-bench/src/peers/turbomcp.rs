@@ -8,7 +8,7 @@ use turbomcp_transport::{
     ChildProcessConfig, ChildProcessTransport, LimitsConfig, TransportConfig,
 };
 
-use super::{Call, Contender, MAX_MESSAGE_BYTES, ServerCommand};
+use super::{Call, Caller, Contender, MAX_MESSAGE_BYTES, ServerCommand};
 
 #[derive(Clone)]
 pub(crate) struct Turbomcp(Client<ChildProcessTransport>);
@@ -28,16 +28,18 @@ impl Contender for Turbomcp {
         Ok(Self(client))
     }
 
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.0.list_tools().await?.len())
+    }
+}
+
+impl Caller for Turbomcp {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let result = self.0.call_tool(call.tool, arguments(call), None).await?;
         match result.content.first() {
             Some(ContentBlock::Text(text)) => Ok(text.text.len()),
             _ => anyhow::bail!("no text"),
         }
-    }
-
-    async fn list_tools(&self) -> anyhow::Result<usize> {
-        Ok(self.0.list_tools().await?.len())
     }
 
     async fn close(self) -> anyhow::Result<()> {

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::measure::{self, Footprint, Spent};
 use super::{MIB, Scenario, Size};
 use crate::gauge;
-use crate::peers::{Call, Contender, ServerCommand};
+use crate::peers::{Call, Caller, Contender, ServerCommand};
 use crate::report::{Metric, Report};
 use crate::stats::{median, quantile};
 
@@ -65,13 +65,11 @@ async fn on_one_line<C: Contender>(job: &Job, client: &C) -> anyhow::Result<Repo
         Scenario::Result1Escaped => big(job, client, Call::big_with_escapes(MIB)?, MIB).await,
         Scenario::Result8 => big(job, client, Call::big(8 * MIB)?, 8 * MIB).await,
         Scenario::Result16 => big(job, client, Call::big(16 * MIB)?, 16 * MIB).await,
-        Scenario::Tools5000 | Scenario::Connect | Scenario::IdleLines => {
-            bail!("needs more than one line")
-        }
+        other => bail!("{other:?} is not about one line on stdio"),
     }
 }
 
-async fn close<C: Contender>(client: C) -> anyhow::Result<()> {
+pub(super) async fn close<C: Caller>(client: C) -> anyhow::Result<()> {
     timeout(CLOSING, client.close()).await?
 }
 

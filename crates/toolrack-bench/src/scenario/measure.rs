@@ -46,9 +46,13 @@ pub(crate) async fn sequential(
     warm_up(&mut call).await?;
     let spent = Spent::start();
     let micros = latencies(window, call).await?;
-    let mut report = spent.per_call(micros.len());
-    report.insert(Metric::P50Micros, median(&micros).context("no call was made")?);
-    report.insert(Metric::P99Micros, quantile(&micros, 0.99).context("no call was made")?);
+    with_latencies(spent.per_call(micros.len()), &micros)
+}
+
+/// The report, with what is to be said about latencies in µs.
+pub(crate) fn with_latencies(mut report: Report, micros: &[f64]) -> anyhow::Result<Report> {
+    report.insert(Metric::P50Micros, median(micros).context("no call was made")?);
+    report.insert(Metric::P99Micros, quantile(micros, 0.99).context("no call was made")?);
     Ok(report)
 }
 

@@ -18,6 +18,9 @@ const CLIENTS: [&str; 9] = [
     "tower",
 ];
 
+const HTTP_CLIENTS: [&str; 7] =
+    ["bare-tcp", "bare-hyper", "toolrack", "toolrack-raw", "toolrack-session", "rmcp", "pmcp"];
+
 #[expect(clippy::disallowed_methods, reason = "the program under test is run as a user runs it")]
 fn bench(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolrack-bench"));
@@ -82,13 +85,32 @@ fn the_server_answers_calls_with_as_much_text_as_was_asked_for() {
     assert_eq!(texts, [(1, 100), (2, 100_000), (3, 100_001)]);
 }
 
+#[track_caller]
+fn check_short_run(client: &str, scenario: &str, metric: &str) {
+    let args = ["client", "--client", client, "--scenario", scenario, "--calls", "20", "--quick"];
+    let output = bench(&args).output().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(answer["report"][metric].is_f64(), "{client}, {scenario}: {answer}");
+}
+
 #[test]
 fn every_client_gets_through_a_short_run() {
     for client in CLIENTS {
-        let args = ["client", "--client", client, "--scenario", "allocations", "--calls", "20"];
-        let output = bench(&args).output().unwrap();
-        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert!(answer["report"]["allocations"].is_f64(), "{client}: {answer}");
+        check_short_run(client, "allocations", "allocations");
+    }
+}
+
+#[test]
+fn every_client_gets_through_a_short_run_over_http() {
+    for client in HTTP_CLIENTS {
+        check_short_run(client, "http-allocations", "allocations");
+    }
+}
+
+#[test]
+fn large_results_come_as_events_to_many_callers_at_once() {
+    for client in HTTP_CLIENTS {
+        check_short_run(client, "http-events-mib-64", "calls_per_second");
     }
 }
 
@@ -102,4 +124,18 @@ fn what_was_asked_for_is_measured_and_shown() {
     assert!(text.starts_with("## Heap allocations per sequential call\n"), "{text}");
     assert!(text.contains("| limit: blocking pipe |"), "{text}");
     assert!(text.contains("| allocations per call, raw result "), "{text}");
+}
+
+#[test]
+fn a_bench_knows_only_its_own_scenarios() {
+    let output = bench(&["stdio", "--only", "http-json", "--no-gate"]).output().unwrap();
+    assert!(!output.status.success());
+    let args =
+        ["http", "--quick", "--only", "http-allocations", "--clients", "bare-tcp", "--no-gate"];
+    let output = bench(&args).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    assert!(text.starts_with("## Heap allocations per sequential call over HTTP\n"), "{text}");
+    assert!(text.contains("| limit: blocking TCP |"), "{text}");
+    assert!(text.contains("| a bare hyper-util client |"), "{text}");
 }

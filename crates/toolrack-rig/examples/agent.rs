@@ -1,0 +1,102 @@
+//! A whole agent without an API key: a stub model asks for a tool, reads what it says, and answers.
+//!
+//! `cargo run -p toolrack-rig --example agent -- DIR` lists DIR with the filesystem server of npm if
+//! `cargo xtask servers` has installed it, and greets with the demo server if not.
+
+#![expect(clippy::print_stdout, reason = "the example shows what the agent says")]
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::stream;
+use rig_agent::AgentBuilder;
+use rig_agent::completion::{CompletionRequest, CompletionResponse, Usage};
+use rig_core::driver::{Exchange, Model, Opened, Opening, Transport};
+use rig_core::error::ProviderError;
+use rig_core::message::{
+    AssistantContent, Message, Origin, ToolCall, ToolFunction, ToolName, ToolResultContent,
+    UserContent,
+};
+use rig_core::test_utils::{MockFrame, MockScript};
+use serde_json::{Value, json};
+use toolrack_config::McpServerConfig;
+use toolrack_manager::McpManager;
+use toolrack_rig::tools_of;
+
+/// A model that knows one trick: it calls `tool` first, and repeats what the tool said.
+#[derive(Clone)]
+struct Stub {
+    tool: ToolName,
+    arguments: Value,
+}
+
+impl Stub {
+    fn answer(&self, request: &CompletionRequest) -> AssistantContent {
+        if let Some(text) = request.chat_history.iter().find_map(said_by_tool) {
+            return AssistantContent::text(format!("The tool says: {text}"));
+        }
+        let function = ToolFunction::new(self.tool.clone(), self.arguments.clone());
+        AssistantContent::ToolCall(ToolCall::from_wire("call-1", function))
+    }
+}
+
+/// A real agent has a provider's model here, and nothing else changes.
+impl Transport<MockScript> for Stub {
+    fn send(&self, request: CompletionRequest, _exchange: Exchange) -> Opening<MockFrame> {
+        let content = vec![self.answer(&request)];
+        let origin = Origin::new("stub.api", "stub", "");
+        let response = CompletionResponse::new(content, Usage::new(), origin, Value::Null);
+        let frame: Result<_, ProviderError> = Ok(MockFrame::Response(Box::new(response)));
+        Opening::ready(Opened::new(stream::iter([frame])))
+    }
+}
+
+fn said_by_tool(message: &Message) -> Option<String> {
+    let Message::User { content } = message else { return None };
+    content.iter().find_map(|part| match part {
+        UserContent::ToolResult(result) => match result.content.first()? {
+            ToolResultContent::Text(text) => Some(text.text().to_owned()),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+/// The filesystem server of npm, or the demo server if it is not installed.
+fn server(dir: &Path) -> Result<(McpServerConfig, &'static str, Value), Box<dyn Error>> {
+    let node = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers/node");
+    let program = node.join("node_modules/.bin/mcp-server-filesystem");
+    let dir = dir.canonicalize()?.display().to_string();
+    if program.exists() {
+        let config = McpServerConfig::stdio("fs", program.display().to_string(), &[&dir]);
+        return Ok((config, "fs_list_directory", json!({"path": dir})));
+    }
+    let demo = toolrack_testkit::program("demo-server").display().to_string();
+    Ok((McpServerConfig::stdio("demo", demo, &[]), "demo_greet", json!({"name": "World"})))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // First of all: this program is started again to guard its server.
+    toolrack_stdio::init();
+    run()
+}
+
+#[tokio::main]
+async fn run() -> Result<(), Box<dyn Error>> {
+    let dir = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let (config, tool, arguments) = server(&dir)?;
+    let manager = Arc::new(McpManager::new(vec![config]));
+    manager.connect_all().await?;
+
+    let stub = Stub { tool: ToolName::new(tool)?, arguments };
+    let model = Model::new(MockScript::new("stub"), stub);
+    let agent = AgentBuilder::new(model)
+        .preamble("Use tools to answer.")
+        .dynamic_tools(tools_of(&manager))
+        .build();
+    println!("{}", agent.prompt("What is there?").max_turns(3).await?);
+
+    manager.close().await;
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! One MCP tool as a tool of rig.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rig_core::message::{EmptyToolName, ToolName};
+use rig_core::tool::{
+    DynamicTool, ErasedTool, ToolContext, ToolExecutionError, ToolOutput, ToolResult,
+};
+use rig_core::wasm_compat::WasmBoxedFuture;
+use serde_json::{Value, json};
+use toolrack_client::McpToolDef;
+use toolrack_manager::{McpManager, ToolWithServer};
+
+use crate::failure::{not_an_object, said_by_tool, unreachable_tool};
+
+/// One tool of one server, as rig calls it. Cheap to clone.
+///
+/// It keeps the manager alive, and describes the tool as it was when the adapter was made. Calls go by the server
+/// and the name that the server gives, so a server may be connected anew meanwhile.
+#[derive(Clone)]
+pub struct McpToolAdapter {
+    manager: Arc<McpManager>,
+    tool: ToolWithServer,
+    definition: Arc<McpToolDef>,
+}
+
+/// All tools that the manager offers, as rig wants them: for `AgentBuilder::dynamic_tools`,
+/// `ToolServer::dynamic_tools` or `ToolSet::from_dynamic_tools`.
+///
+/// Tools of servers that are started by their first call are among them.
+pub fn tools_of(manager: &Arc<McpManager>) -> Vec<DynamicTool> {
+    let tools = manager.all_tools();
+    let adapters = tools.iter().map(|it| McpToolAdapter::new(manager, it.clone()));
+    adapters.flat_map(DynamicTool::try_from).collect()
+}
+
+impl McpToolAdapter {
+    /// An adapter for a tool of this manager.
+    pub fn new(manager: &Arc<McpManager>, tool: ToolWithServer) -> Self {
+        let definition = tool.definition();
+        let input_schema = parameters(definition.input_schema);
+        let definition = Arc::new(McpToolDef { input_schema, ..definition });
+        Self { manager: Arc::clone(manager), tool, definition }
+    }
+
+    /// The public name, by which models call it: server and tool in one.
+    pub fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    /// The server that has it.
+    pub fn server_name(&self) -> &str {
+        self.tool.server()
+    }
+
+    /// The name that the server gives.
+    pub fn tool_name(&self) -> &str {
+        &self.tool.tool().name
+    }
+
+    /// What it does, as the server says.
+    pub fn description(&self) -> &str {
+        &self.definition.description
+    }
+
+    /// The JSON Schema of its arguments, as the server says.
+    pub fn input_schema(&self) -> &Value {
+        &self.definition.input_schema
+    }
+
+    /// Calls the tool and gives its text: joined, cleaned, and cut at the server's `max_output_bytes`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call(&self, arguments: Value) -> Result<String, ToolExecutionError> {
+        if !matches!(arguments, Value::Object(_) | Value::Null) {
+            return Err(not_an_object(&arguments));
+        }
+        let call = self.manager.call_tool(self.server_name(), self.tool_name(), &arguments);
+        match call.await {
+            Ok(answer) if answer.is_error => Err(said_by_tool(answer.content)),
+            Ok(answer) => Ok(answer.content),
+            Err(error) => Err(unreachable_tool(error)),
+        }
+    }
+}
+
+/// The schema as it is, if it is one. Some servers leave it out for tools without arguments, and models need one.
+fn parameters(schema: Value) -> Value {
+    if schema.is_object() { schema } else { json!({"type": "object", "properties": {}}) }
+}
+
+impl ErasedTool for McpToolAdapter {
+    fn name(&self) -> String {
+        self.definition.name.clone()
+    }
+
+    fn description(&self) -> String {
+        self.definition.description.clone()
+    }
+
+    fn parameters(&self) -> Value {
+        self.definition.input_schema.clone()
+    }
+
+    fn execute<'a>(
+        &'a self,
+        args: String,
+        _context: &'a mut ToolContext,
+    ) -> WasmBoxedFuture<'a, ToolResult> {
+        Box::pin(async move {
+            let arguments: Value = match serde_json::from_str(&args) {
+                Ok(arguments) => arguments,
+                Err(error) => {
+                    let why = format!("the arguments are no JSON: {error}");
+                    return ToolResult::failed(ToolExecutionError::invalid_args(why));
+                }
+            };
+            match self.call(arguments).await {
+                Ok(text) => ToolResult::success(ToolOutput::text(text)),
+                Err(error) => ToolResult::failed(error),
+            }
+        })
+    }
+}
+
+impl TryFrom<McpToolAdapter> for DynamicTool {
+    type Error = EmptyToolName;
+
+    fn try_from(adapter: McpToolAdapter) -> Result<Self, EmptyToolName> {
+        let name = ToolName::new(adapter.name())?;
+        let definition = Arc::clone(&adapter.definition);
+        let (description, schema) =
+            (definition.description.clone(), definition.input_schema.clone());
+        Ok(DynamicTool::new(name, description, schema, move |arguments| {
+            let adapter = adapter.clone();
+            Box::pin(async move { adapter.call(arguments).await.map(ToolOutput::text) })
+        }))
+    }
+}
+
+impl fmt::Debug for McpToolAdapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpToolAdapter").field("tool", &self.tool).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(schema: Value, expected: &Value) {
+        assert_eq!(parameters(schema), *expected);
+    }
+
+    #[test]
+    fn a_schema_is_passed_on_as_it_is() {
+        let schema = json!({"type": "object", "properties": {"b": {}, "a": {}}, "x-more": 1});
+        check(schema.clone(), &schema);
+        check(json!({}), &json!({}));
+        check(Value::Null, &json!({"type": "object", "properties": {}}));
+        check(json!("?"), &json!({"type": "object", "properties": {}}));
+    }
+}

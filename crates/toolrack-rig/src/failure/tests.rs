@@ -1,0 +1,80 @@
+//! Every failure has its kind, its words, and whether to try again.
+
+use std::time::Duration;
+
+use serde_json::json;
+use toolrack_link::LineError;
+use toolrack_rpc::JsonRpcError;
+
+use super::*;
+
+#[track_caller]
+fn check(error: RackError, kind: ToolErrorKind, retryable: Option<bool>, text: &str) {
+    let failure = unreachable_tool(error);
+    assert_eq!((failure.kind(), failure.retryable()), (kind, retryable), "{text}");
+    assert_eq!(failure.model_feedback(), Some(text));
+}
+
+fn call(source: CallError) -> RackError {
+    RackError::Call { server: "s".to_owned(), tool: "t".to_owned(), source: Box::new(source) }
+}
+
+fn line(error: TransportError, delivery: Delivery) -> RackError {
+    call(CallError::Line(LineError { error, delivery }))
+}
+
+#[test]
+fn every_failure_is_told_in_words_that_help() {
+    check(
+        RackError::NoSuchTool { tool: "s_x".to_owned(), nearest: vec!["s_y".to_owned()] },
+        ToolErrorKind::NotFound,
+        Some(false),
+        "there is no tool `s_x`, but there is `s_y`",
+    );
+    check(
+        RackError::NotConnected { server: "s".to_owned(), state: ConnectionState::Disabled },
+        ToolErrorKind::Other,
+        Some(false),
+        "the server `s` is not connected (disabled) (set `enabled = true` in the config to use it)",
+    );
+    let refusal = |code: i64, message: &str| {
+        let message = message.to_owned();
+        call(CallError::Refused(JsonRpcError { code, message, data: None }))
+    };
+    check(
+        refusal(-32602, "no \u{1b}[1mpath"),
+        ToolErrorKind::InvalidArgs,
+        Some(false),
+        "the call of `t` on `s` has no result: the server refused the call: \
+         JSON-RPC error -32602: no path",
+    );
+    assert_eq!(unreachable_tool(refusal(-32000, "no")).code(), Some("-32000"));
+    check(RackError::Closed, ToolErrorKind::Cancelled, Some(false), "the manager is closed");
+}
+
+#[test]
+fn only_what_never_left_is_worth_repeating() {
+    let late = |delivery| {
+        let error = call(CallError::TimedOut { waited: Duration::from_secs(1), delivery });
+        unreachable_tool(error).retryable()
+    };
+    assert_eq!(late(Delivery::NotSent), Some(true));
+    assert_eq!(late(Delivery::Unknown), Some(false));
+    let lost = |delivery| unreachable_tool(line(TransportError::Shutdown, delivery)).retryable();
+    assert_eq!(lost(Delivery::NotSent), Some(true));
+    assert_eq!(lost(Delivery::Unknown), Some(false));
+    let busy = TransportError::Status { code: 429, text: String::new() };
+    let failure = unreachable_tool(line(busy, Delivery::Unknown));
+    assert_eq!((failure.kind(), failure.retryable()), (ToolErrorKind::RateLimited, Some(false)));
+}
+
+#[test]
+fn a_tool_that_failed_is_quoted() {
+    let failure = said_by_tool("no such file".to_owned());
+    assert_eq!(failure.model_feedback(), Some("no such file"));
+    assert_eq!(failure.retryable(), Some(false));
+    let failure = said_by_tool(" ".to_owned());
+    assert_eq!(failure.model_feedback(), Some("the tool failed and did not say why"));
+    let failure = not_an_object(&json!([1]));
+    assert_eq!(failure.model_feedback(), Some("the arguments have to be an object, not a list"));
+}

@@ -1,0 +1,43 @@
+//! A server over HTTP that wants a token.
+//!
+//! `cargo run -p toolrack --example http_with_token -- URL TOKEN [TOOL]` lists its tools, and calls one that needs
+//! no arguments.
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::error::Error;
+use std::sync::Arc;
+
+use serde_json::json;
+use toolrack::{Credentials, McpServerConfig, Secret, StaticBearer, Toolrack};
+
+// A program without child processes needs no `toolrack::init()`.
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let (Some(url), Some(token)) = (args.next(), args.next()) else {
+        return Err("usage: http_with_token URL TOKEN [TOOL]".into());
+    };
+
+    // In a file this is `headers = { Authorization = "Bearer ${TOKEN}" }`. Credentials go only to the server that
+    // they are for, and cannot be printed by accident. For OAuth there is `Authorizer`.
+    let bearer = StaticBearer::new(&Secret::new(token));
+    let rack = Toolrack::builder()
+        .server(McpServerConfig::http("remote", url))
+        .credentials(move |_config| Some(Arc::clone(&bearer) as Arc<dyn Credentials>))
+        .open()
+        .await?;
+
+    for server in rack.servers() {
+        println!("{}: {}", server.name(), server.state());
+    }
+    for tool in rack.tools().iter() {
+        println!("{}", tool.name());
+    }
+    if let Some(tool) = args.next() {
+        println!("{}", rack.call_tool("remote", &tool, &json!({})).await?.content);
+    }
+
+    rack.shutdown().await;
+    Ok(())
+}

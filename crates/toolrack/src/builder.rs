@@ -1,0 +1,182 @@
+//! How a rack is set up: from a file, from code, or from both.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolrack_client::ClientHandler;
+use toolrack_config::{ConfigFile, Fault, Lookup, McpServerConfig, Names};
+use toolrack_http::HttpOptions;
+use toolrack_link::Credentials;
+use toolrack_manager::{FileWatch, McpManager, RackBuilder};
+use toolrack_mcp::Implementation;
+use toolrack_stdio::{Guardian, StdioOptions};
+
+use crate::error::OpenError;
+use crate::file::{Selection, load};
+use crate::rack::Toolrack;
+use crate::settings::Environment;
+
+/// Everything that can be set about a rack. Made by [`Toolrack::builder`].
+#[must_use = "nothing happens until it is opened"]
+#[derive(Default)]
+pub struct ToolrackBuilder {
+    path: Option<PathBuf>,
+    selection: Selection,
+    lookup: Option<Arc<dyn Lookup + Send + Sync>>,
+    names: Option<Names>,
+    stdio: StdioOptions,
+    manager: RackBuilder,
+}
+
+impl ToolrackBuilder {
+    /// A config file, which is followed from then on.
+    pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.path = Some(path.into());
+        self
+    }
+
+    /// Which agent of the file this is. It has the servers of every agent, and its own.
+    pub fn agent(mut self, id: impl Into<String>) -> Self {
+        self.selection.agent = Some(id.into());
+        self
+    }
+
+    /// Adds a server. It takes the place of one with the same name in the file.
+    pub fn server(mut self, config: McpServerConfig) -> Self {
+        self.selection.servers.push(config);
+        self
+    }
+
+    /// Denies tools on every server, as a name or as a pattern such as `write_*`. Each call adds one.
+    pub fn deny(mut self, pattern: impl Into<String>) -> Self {
+        self.selection.deny.push(pattern.into());
+        self
+    }
+
+    /// Who knows the values that configs refer to, such as `${TOKEN}` or `${secret:name}`.
+    ///
+    /// Unless this is set, variables come from the environment of the process and files from the machine, with
+    /// relative paths beginning at the folder of the config file; there are no secrets. An [`Environment`] can be
+    /// asked for what the caller does not know.
+    pub fn lookup(mut self, lookup: impl Lookup + Send + Sync + 'static) -> Self {
+        self.lookup = Some(Arc::new(lookup));
+        self
+    }
+
+    /// Who speaks for the user at each server over HTTP. Asked with each connection.
+    pub fn credentials<F>(mut self, credentials: F) -> Self
+    where
+        F: Fn(&McpServerConfig) -> Option<Arc<dyn Credentials>> + Send + Sync + 'static,
+    {
+        self.manager = self.manager.credentials(Arc::new(credentials));
+        self
+    }
+
+    /// Where tools are remembered between runs, so that those of a server with `start = "lazy"` are listed before
+    /// it runs. Nothing is remembered unless this is set.
+    pub fn catalog(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.manager = self.manager.catalog(dir);
+        self
+    }
+
+    /// How public names of tools are made. As the file says, unless set.
+    pub fn names(mut self, names: Names) -> Self {
+        self.names = Some(names);
+        self
+    }
+
+    /// Who watches over child processes. This program itself if it called [`init`](crate::init), unless set.
+    pub fn guardian(mut self, guardian: Guardian) -> Self {
+        self.stdio.guardian = guardian;
+        self
+    }
+
+    /// How servers over HTTP are reached. Limits are those of each config.
+    pub fn http(mut self, options: HttpOptions) -> Self {
+        self.manager = self.manager.http(options);
+        self
+    }
+
+    /// Who we say we are. Toolrack itself, unless set.
+    pub fn client(mut self, client: Implementation) -> Self {
+        self.manager = self.manager.client(client);
+        self
+    }
+
+    /// Who answers what servers ask. Without one, nothing is offered to them.
+    pub fn handler(mut self, handler: Arc<dyn ClientHandler>) -> Self {
+        self.manager = self.manager.handler(handler);
+        self
+    }
+
+    /// How long [`open`](Self::open) waits for slow servers. Five seconds, unless set.
+    pub fn ready_wait(mut self, wait: Duration) -> Self {
+        self.manager = self.manager.ready_wait(wait);
+        self
+    }
+
+    /// Reads the file, starts every server, and follows the file from then on.
+    ///
+    /// Returns when every server is connected or has failed, and at the latest after the time set with
+    /// [`ready_wait`](Self::ready_wait); what is slower goes on by itself. A server that fails is no error: see
+    /// [`Toolrack::servers`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends whatever was started.
+    pub async fn open(self) -> Result<Toolrack, OpenError> {
+        let (file, warnings) = match self.path.clone() {
+            Some(path) => read(path).await?,
+            None => (ConfigFile::default(), Vec::new()),
+        };
+        let servers = self.selection.servers(&file);
+        let lookup = self.lookup.unwrap_or_else(|| environment(self.path.as_deref()));
+        let names = self.names.unwrap_or_else(|| file.names());
+        let manager = self.manager.names(names).lookup(lookup).stdio(self.stdio);
+        let manager = Arc::new(manager.build(servers.clone()));
+        manager.connect_all().await.map_err(OpenError::Start)?;
+        let watch = self.path.and_then(|path| follow(&manager, path, servers, self.selection));
+        Ok(Toolrack::new(manager, watch, warnings))
+    }
+}
+
+async fn read(path: PathBuf) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
+    let shown = path.clone();
+    let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
+    loaded.unwrap_or_else(|panicked| {
+        Err(OpenError::Unreadable { path: shown, source: std::io::Error::other(panicked) })
+    })
+}
+
+fn environment(path: Option<&Path>) -> Arc<dyn Lookup + Send + Sync> {
+    let dir = path.and_then(Path::parent).unwrap_or(Path::new(""));
+    Arc::new(Environment::of_process().beginning_at(dir))
+}
+
+/// Follows the file. A machine that cannot watch files does not keep an agent from working.
+fn follow(
+    manager: &McpManager,
+    path: PathBuf,
+    servers: Vec<McpServerConfig>,
+    selection: Selection,
+) -> Option<FileWatch> {
+    let reread = move |path: &Path, text: &str| selection.reread(path, text);
+    match manager.watch_file(&path, servers, Arc::new(reread)) {
+        Ok(watch) => Some(watch),
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "changes of the config go unnoticed");
+            None
+        }
+    }
+}
+
+impl fmt::Debug for ToolrackBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolrackBuilder")
+            .field("path", &self.path)
+            .field("selection", &self.selection)
+            .field("manager", &self.manager)
+            .finish_non_exhaustive()
+    }
+}

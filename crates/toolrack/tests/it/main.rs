@@ -1,0 +1,14 @@
+//! The facade as programs use it: files, builders, and the examples that newcomers copy.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+)]
+
+mod example;
+mod follow;
+mod open;
+mod real;
+mod stage;

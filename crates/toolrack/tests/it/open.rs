@@ -1,0 +1,157 @@
+//! Opening a rack, from a file and from code, and everything that can be wrong with that.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+use toolrack::{ConnectionState, EnvValue, McpTransport, OpenError, RackError, Source, Toolrack};
+use toolrack_testkit::Marker;
+
+use crate::stage::{LONG, builder, connected, entry, eventually, put, scripted, tools};
+
+#[tokio::test]
+async fn a_missing_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("toolrack.toml");
+    let error = Toolrack::open(&path).await.unwrap_err();
+    let expected = format!("the config file {} cannot be read", path.display());
+    assert_eq!(error.to_string(), expected);
+    assert!(error.source().unwrap().to_string().contains("No such file"));
+}
+
+#[tokio::test]
+async fn a_faulty_file_is_refused_with_every_fault_in_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("toolrack.toml");
+    let text = "[[defaults.mcp]]\nname = \"a\"\ntransport = \"stdio\"\n\n[[defaults.mcp]]\n\
+                name = \"b\"\ntransport = \"http\"\nurl = 5\n\n[[defaults.mcp]]\nname = \"c\"\n\
+                transport = \"stdio\"\ncommand = \"x\"\ntimeuot = \"3s\"\n";
+    put(&path, text);
+    let error = Toolrack::open(&path).await.unwrap_err();
+    let OpenError::Faulty { faults } = &error else { panic!("{error:?}") };
+    let shown = error.to_string();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines.len(), faults.len(), "{shown}");
+    for (line, place) in [("command", ":1:"), ("url", ":8:"), ("timeuot", ":14:")] {
+        let begins = format!("{}{place}", path.display());
+        let is_there = lines.iter().any(|it| it.starts_with(&begins) && it.contains(line));
+        assert!(is_there, "{line} at {place} in\n{shown}");
+    }
+}
+
+#[tokio::test]
+async fn an_odd_file_is_used_and_its_oddities_are_told() {
+    let (marker, dir) = (Marker::new(), tempfile::tempdir().unwrap());
+    let path = dir.path().join("toolrack.toml");
+    put(&path, &entry("defaults.mcp", "a", &marker, "timeuot = \"3s\""));
+    let rack = builder().file(&path).open().await.unwrap();
+    let warnings: Vec<String> = rack.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("timeout"), "{warnings:?}");
+    assert_eq!(connected(&rack), ["a"]);
+    rack.shutdown().await;
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[tokio::test]
+async fn an_agent_has_the_servers_of_all_and_its_own() {
+    let (marker, dir) = (Marker::new(), tempfile::tempdir().unwrap());
+    let path = dir.path().join("toolrack.toml");
+    let text = format!(
+        "[defaults]\nname_separator = \"__\"\n\n{}[[agents]]\nid = \"main\"\n{}",
+        entry("defaults.mcp", "all", &marker, "allow = [\"echo\"]"),
+        entry("agents.mcp", "own", &marker, "allow = [\"pid\"]"),
+    );
+    put(&path, &text);
+    let everybody = builder().file(&path).open().await.unwrap();
+    assert_eq!(tools(&everybody), ["all__echo"]);
+    let main = builder().file(&path).agent("main").open().await.unwrap();
+    assert_eq!(tools(&main), ["all__echo", "own__pid"]);
+    tokio::join!(everybody.shutdown(), main.shutdown());
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_rack_needs_no_file() {
+    let marker = Marker::new();
+    let rack = builder()
+        .server(scripted("one", &marker, &[]))
+        .server(scripted("two", &marker, &[]))
+        .deny("pid")
+        .open()
+        .await
+        .unwrap();
+    assert_eq!(connected(&rack), ["one", "two"]);
+    let echo = rack.call("one_echo", &json!({"text": "hello"})).await.unwrap();
+    assert_eq!(echo.content, "hello");
+    let echo = rack.call_tool("two", "echo", &json!({"text": "there"})).await.unwrap();
+    assert_eq!(echo.content, "there");
+    let denied = rack.call("two.pid", &json!({})).await.unwrap_err();
+    assert!(matches!(denied, RackError::Denied { .. }), "{denied}");
+    assert!(rack.find_tool("one_pid").is_none());
+    let again = rack.reconnect("one").await.unwrap();
+    assert_eq!(*again.state(), ConnectionState::Connected);
+    rack.shutdown().await;
+    let gone = rack.call("one_echo", &json!({"text": "late"})).await.unwrap_err();
+    assert!(gone.to_string().contains("one") || matches!(gone, RackError::Closed), "{gone}");
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[tokio::test]
+async fn values_come_from_whom_the_caller_names() {
+    let marker = Marker::new();
+    let mut server = scripted("a", &marker, &[]);
+    let McpTransport::Stdio { env, .. } = &mut server.transport else { panic!("no child") };
+    env.insert("GIVEN".to_owned(), EnvValue::from("<${secret:word}>"));
+    let lookup = |source: Source, name: &str| {
+        Ok((source == Source::Secret && name == "word").then(|| "s3cret".to_owned()))
+    };
+    let rack = builder().server(server.clone()).lookup(lookup).open().await.unwrap();
+    let answer = rack.call_tool("a", "env", &json!({})).await.unwrap();
+    assert!(answer.content.contains("<s3cret>"), "{}", answer.content);
+    rack.shutdown().await;
+
+    // Nobody has secrets unless somebody says so, and the reason names the field.
+    let rack = builder().server(server).open().await.unwrap();
+    let state = rack.servers()[0].state().to_string();
+    assert!(state.starts_with("failed: ") && state.contains("the secret `word`"), "{state}");
+    rack.shutdown().await;
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+/// A server that hangs holds up nobody: the rack is there after the wait, and the others work.
+#[tokio::test]
+async fn a_server_that_hangs_does_not_delay_the_start() {
+    let marker = Marker::new();
+    let mut slow = scripted("slow", &marker, &["--plan", "unknown=hang; initialize=hang"]);
+    slow.startup_timeout = Duration::from_mins(5);
+    let began = Instant::now();
+    let rack = builder()
+        .server(slow)
+        .server(scripted("good", &marker, &[]))
+        .ready_wait(Duration::from_millis(100))
+        .open()
+        .await
+        .unwrap();
+    eventually("the good one", || connected(&rack) == ["good"]).await;
+    let echo = rack.call("good_echo", &json!({"text": "hello"})).await.unwrap();
+    assert_eq!(echo.content, "hello");
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+    assert_eq!(*rack.servers()[0].state(), ConnectionState::Connecting);
+    rack.shutdown().await;
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[tokio::test]
+async fn dropping_the_last_handle_ends_the_servers() {
+    let marker = Marker::new();
+    let rack = builder().server(scripted("a", &marker, &[])).open().await.unwrap();
+    let other = rack.clone();
+    drop(rack);
+    let echo = other.call("a_echo", &json!({"text": "still there"})).await.unwrap();
+    assert_eq!(echo.content, "still there");
+    assert!(!marker.survivors().is_empty());
+    drop(other);
+    eventually("nobody is left", || marker.survivors().is_empty()).await;
+}
