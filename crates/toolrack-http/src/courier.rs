@@ -141,10 +141,12 @@ impl Courier {
         address: &Address,
         authorization: Option<&Authorization>,
     ) -> Request<Full<Bytes>> {
-        let mut headers = match letter.verb {
-            Method::POST => self.post.clone(),
-            _ => self.get.clone(),
-        };
+        let usual = if letter.verb == Method::POST { &self.post } else { &self.get };
+        // Room for all of them at once: a map that grows is made anew each time.
+        let mut headers = HeaderMap::with_capacity(usual.len() + letter.headers.len() + 2);
+        for (name, value) in usual {
+            headers.append(name, value.clone());
+        }
         headers.insert(HOST, address.host.clone());
         for (name, value) in letter.headers {
             headers.insert(name, value.clone());
