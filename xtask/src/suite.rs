@@ -19,8 +19,10 @@ use crate::tally::Tally;
 /// No step may take longer. A cold build on two slow cores stays well below it.
 const STEP_LIMIT: Duration = Duration::from_mins(45);
 
-/// The benchmarks bring the clients they measure, so they are only checked, in a step of their own.
-const WORKSPACE: [&str; 3] = ["--workspace", "--exclude", "toolrack-bench"];
+/// The benchmarks bring the clients they measure, so they are only checked, in a step of their own. And rig
+/// turns on features of shared dependencies that the rest is neither built nor tested with.
+const WORKSPACE: [&str; 5] =
+    ["--workspace", "--exclude", "toolrack-bench", "--exclude", "toolrack-rig"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
@@ -88,12 +90,27 @@ fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
         chore: cargo("check").args(["-p", "toolrack-bench"]),
         component: None,
     };
+    let rig_clippy = Step::Check {
+        title: "clippy of rig tools",
+        chore: cargo("clippy").args([
+            "-p",
+            "toolrack-rig",
+            "--all-targets",
+            "--no-deps",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+        component: Some("clippy"),
+    };
+    let rig_tests = Step::Tests(cargo("test").args(["-p", "toolrack-rig", "--no-fail-fast"]));
     let suites = Step::Check {
         title: "conformance",
         chore: cargo("run").args(["--quiet", "-p", "xtask", "--", "conformance", "--quiet"]),
         component: None,
     };
-    let checks = [fmt, clippy, build, Step::Tests(tests), doc, bench, suites];
+    let checks =
+        [fmt, clippy, build, Step::Tests(tests), rig_clippy, rig_tests, doc, bench, suites];
     install.into_iter().chain(checks).collect()
 }
 
@@ -165,10 +182,12 @@ mod tests {
             &[
                 "install what tests need",
                 "fmt: cargo fmt --all --check",
-                "clippy: cargo clippy --workspace --exclude toolrack-bench --all-targets -- -D warnings",
-                "build: cargo build --workspace --exclude toolrack-bench --bins",
-                "test: cargo test --workspace --exclude toolrack-bench --no-fail-fast",
-                "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-bench",
+                "clippy: cargo clippy --workspace --exclude toolrack-bench --exclude toolrack-rig --all-targets -- -D warnings",
+                "build: cargo build --workspace --exclude toolrack-bench --exclude toolrack-rig --bins",
+                "test: cargo test --workspace --exclude toolrack-bench --exclude toolrack-rig --no-fail-fast",
+                "clippy of rig tools: cargo clippy -p toolrack-rig --all-targets --no-deps -- -D warnings",
+                "test: cargo test -p toolrack-rig --no-fail-fast",
+                "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-bench --exclude toolrack-rig",
                 "bench: cargo check -p toolrack-bench",
                 "conformance: cargo run --quiet -p xtask -- conformance --quiet",
             ],
@@ -181,8 +200,8 @@ mod tests {
             Install::Never,
             Some("late"),
             &[
-                "build: cargo build --workspace --exclude toolrack-bench --bins",
-                "test: cargo test --workspace --exclude toolrack-bench --no-fail-fast late",
+                "build: cargo build --workspace --exclude toolrack-bench --exclude toolrack-rig --bins",
+                "test: cargo test --workspace --exclude toolrack-bench --exclude toolrack-rig --no-fail-fast late",
             ],
         );
     }

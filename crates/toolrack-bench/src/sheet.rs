@@ -145,7 +145,7 @@ fn limit(results: &Results, entry: Entry, metric: Metric) -> Option<f64> {
         Medium::Stdio => ClientName::BareBlock,
         Medium::Http => ClientName::BareTcp,
     };
-    results.median(Entry { client, setup, ..entry }, metric)
+    results.median(Entry { setup, client, ..entry }, metric)
 }
 
 fn title(scenario: Scenario, cores: Cores) -> String {

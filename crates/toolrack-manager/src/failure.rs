@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use toolrack_client::ConnectError;
-use toolrack_link::{Ending, TransportError, plain_text};
+use toolrack_link::{AuthError, Ending, TransportError, plain_text};
 
 /// The longest reason that is kept.
 const REASON_CHARS: usize = 1000;
@@ -46,7 +46,13 @@ impl Failure {
 
     /// An attempt to connect came to nothing.
     pub(crate) fn of_connecting(error: &ConnectError) -> Self {
-        let needs_login = matches!(error, ConnectError::Transport(TransportError::Unauthorized(_)));
+        let rebuff = match error {
+            ConnectError::NeedsAuth(rebuff)
+            | ConnectError::Transport(TransportError::Unauthorized(rebuff)) => Some(rebuff),
+            _ => None,
+        };
+        // An authorization server that is out of order may be back by itself; a closed door stays closed.
+        let needs_login = rebuff.is_some_and(|it| !matches!(it, AuthError::Unreachable { .. }));
         let remedy = if needs_login { Remedy::Login } else { Remedy::Retry };
         Self { remedy, ..Self::with_hint(chain(error), error.hint()) }
     }
@@ -105,7 +111,7 @@ fn chain(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_link::{AuthError, Exit, ServerExit, SpawnFault};
+    use toolrack_link::{Exit, ServerExit, SpawnFault};
 
     use super::*;
 

@@ -1,5 +1,11 @@
 //! The bench as a program: its server in a dialogue, every client in a short run, and the tables.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+)]
+
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 

@@ -86,3 +86,14 @@ async fn a_call_to_a_remote_server_that_went_away_says_so() {
     assert!(error.to_string().starts_with("the call of `echo` on `remote`"), "{error}");
     manager.close().await;
 }
+
+/// A closed door is not knocked on again and again.
+#[tokio::test]
+async fn a_server_that_wants_a_login_says_so() {
+    let remote = Remote::start(&["--shape", "session", "--plan", "http=status(401)"]);
+    let manager = builder().build(vec![McpServerConfig::http("locked", &remote.url)]);
+    manager.connect_all().await.unwrap();
+    let is_locked = || matches!(state(&manager, "locked"), ConnectionState::NeedsAuth(_));
+    eventually("it needs a login", is_locked).await;
+    manager.close().await;
+}
