@@ -4,6 +4,7 @@
 //! repeating it is harmless by the rules of the protocol.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use http::uri::{Parts, Scheme};
 use http::{Request, Uri};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +37,17 @@ pub(crate) struct Pool {
     dialer: Dialer,
     staff: Staff,
     stock: Mutex<Stock>,
+    /// Exchanges that wait for the head of their answer.
+    n_out: AtomicUsize,
+}
+
+/// One exchange that waits for the head of its answer.
+struct Out<'a>(&'a AtomicUsize);
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -69,7 +82,7 @@ pub(crate) enum Broken {
 
 impl Pool {
     pub(crate) fn new(dialer: Dialer, staff: Staff) -> Self {
-        Self { dialer, staff, stock: Mutex::default() }
+        Self { dialer, staff, stock: Mutex::default(), n_out: AtomicUsize::new(0) }
     }
 
     /// Sends a request and gives the head of the answer. The request is as for a connection of its own to
@@ -87,6 +100,12 @@ impl Pool {
                 let name = http::header::PROXY_AUTHORIZATION;
                 request.headers_mut().insert(name, authorization.clone());
             }
+        }
+        let n_others = self.n_out.fetch_add(1, Ordering::Relaxed);
+        let _out = Out(&self.n_out);
+        if n_others > 0 {
+            // Whoever else is ready sends as well, and the server is woken for all of them.
+            yield_now().await;
         }
         let mut reuse = true;
         loop {

@@ -110,7 +110,7 @@ impl Socket {
         while n_received < self.reply_bytes {
             let room_bytes = READ_BYTES.min(self.reply_bytes - n_received);
             let room = self.buffer.get_mut(..room_bytes).unwrap_or_default();
-            // To be woken for every segment of a large reply would make the limit slower than clients.
+            // One call for each piece of this size, however many segments it comes in.
             let (_, n_bytes) = recv(&self.stream, room, RecvFlags::WAITALL)?;
             ensure!(n_bytes == room_bytes, "the server hung up");
             n_received += n_bytes;
