@@ -92,7 +92,7 @@ async fn prepare(client: &McpClient, changes: Changes, deadline: Instant) -> Res
         let filter = followed(session, changes);
         if filter != SubscriptionFilter::default() {
             let mut subscription = Subscription::open(session, filter);
-            subscription.written().await;
+            subscription.begun(session.line.medium()).await;
             *lock(&session.lists) = Some(subscription);
         }
         first_tools(session).await

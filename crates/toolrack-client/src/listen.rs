@@ -6,7 +6,7 @@
 //! **Invariant:** a subscription is in the table exactly as long as its task runs.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolrack_link::{
-    Abandon, Backoff, CANCELLED, Cancelled, Delivery, LineError, Outgoing, Patience, TransportError,
+    Abandon, Backoff, CANCELLED, Cancelled, Delivery, LineError, Medium, Outgoing, Patience,
+    TransportError,
 };
 use toolrack_mcp::{ListenParams, Method, SubscriptionFilter, Token};
 use toolrack_rpc::RawJson;
@@ -24,6 +25,9 @@ use crate::event::Event;
 use crate::lock::lock;
 use crate::meta::{Extra, Packed};
 use crate::session::Session;
+
+/// How long a connection waits for the first acknowledgment.
+const HEAD_START: Duration = Duration::from_secs(1);
 
 /// The subscriptions that are open, by the id of their request.
 #[derive(Debug, Default)]
@@ -38,6 +42,8 @@ struct Listening {
     news: watch::Sender<News>,
     /// The server has said that it is over.
     over: CancellationToken,
+    /// Nobody waited for the acknowledgment any longer, so changes may have come before it.
+    is_late: AtomicBool,
 }
 
 /// How far a subscription has come.
@@ -61,6 +67,7 @@ pub(crate) struct Subscription {
     news: watch::Receiver<News>,
     failure: Arc<Mutex<Option<CallError>>>,
     asked: SubscriptionFilter,
+    listening: Arc<Listening>,
     _stop: DropGuard,
 }
 
@@ -81,7 +88,8 @@ impl Listens {
             tracing::debug!(?missing, "the server does not tell everything that was asked for");
         }
         let before = listening.news.send_replace(News::Granted(granted.clone()));
-        (before == News::Broken).then_some(granted)
+        let is_late = listening.is_late.swap(false, Ordering::AcqRel);
+        (before == News::Broken || is_late).then_some(granted)
     }
 
     pub(crate) fn cancelled(&self, id: &Token) {
@@ -104,24 +112,39 @@ impl Subscription {
         let (news, receiver) = watch::channel(News::Nothing);
         let failure = Arc::default();
         let stop = CancellationToken::new();
+        let listening = Arc::new(Listening {
+            asked: asked.clone(),
+            news,
+            over: CancellationToken::new(),
+            is_late: AtomicBool::new(false),
+        });
         let task = Task {
             session: Arc::clone(session),
-            listening: Arc::new(Listening {
-                asked: asked.clone(),
-                news,
-                over: CancellationToken::new(),
-            }),
+            listening: Arc::clone(&listening),
             failure: Arc::clone(&failure),
             stop: stop.clone(),
             id: AtomicU64::new(0),
         };
         session.tracker.spawn(task.run());
-        Self { news: receiver, failure, asked, _stop: stop.drop_guard() }
+        Self { news: receiver, failure, asked, listening, _stop: stop.drop_guard() }
     }
 
     /// Waits until the request is on the way, or will never be.
     pub(crate) async fn written(&mut self) {
         wait_for(&mut self.news, |news| *news != News::Nothing).await;
+    }
+
+    /// Waits until changes cannot be missed: on a stream, what is written first is read first; in exchanges
+    /// of their own, the acknowledgment has to come. If that takes long, everything counts as changed when it
+    /// does.
+    pub(crate) async fn begun(&mut self, medium: Medium) {
+        if medium == Medium::Stream {
+            return self.written().await;
+        }
+        let settled = |news: &News| matches!(news, News::Granted(_) | News::Failed);
+        if timeout(HEAD_START, wait_for(&mut self.news, settled)).await.is_err() {
+            self.listening.is_late.store(true, Ordering::Release);
+        }
     }
 
     /// Waits until the server has said what it will tell, and gives what it will not tell.

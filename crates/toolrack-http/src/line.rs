@@ -4,7 +4,7 @@
 //! what nobody waits for: streams of the server, new sessions, farewells.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use crate::tls;
 
 /// How long the first request waits for the server's stream. Some servers hold back the head of an answer
 /// until they have something to say.
-const HEAD_START: Duration = Duration::from_millis(500);
+const HEAD_START: Duration = Duration::from_secs(1);
 
 pub(crate) const INITIALIZED: &str = "notifications/initialized";
 
@@ -92,6 +92,7 @@ impl HttpLine {
             stream_idle: options.stream_idle,
             is_listening: AtomicBool::new(false),
             has_heard: CancellationToken::new(),
+            is_late: AtomicBool::new(false),
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
         });
         Ok(Self { shared })
@@ -153,7 +154,9 @@ impl HttpLine {
             shared.session.worked();
             shared.listen();
             // What a server says before its stream is open is lost, with many of them for good.
-            drop(timeout(HEAD_START, shared.has_heard.cancelled()).await);
+            if timeout(HEAD_START, shared.has_heard.cancelled()).await.is_err() {
+                shared.is_late.store(true, Ordering::Release);
+            }
         }
         Ok(())
     }

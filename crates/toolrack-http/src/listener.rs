@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use http::{HeaderValue, StatusCode};
 use tokio::time::{Instant, sleep};
-use toolrack_link::{Backoff, TransportError};
+use toolrack_link::{Backoff, Inbox as _, TransportError};
 
 use crate::event::EventReader;
 use crate::header;
@@ -116,6 +116,9 @@ async fn listen_once(
     };
     if reply.status.is_success() && reply.kind() == Kind::Events {
         backoff.worked(Instant::now());
+        if shared.is_late.swap(false, Ordering::AcqRel) {
+            shared.gate.renewed();
+        }
         shared.drain(&mut reply, reader).await;
         return Offer::Taken;
     }

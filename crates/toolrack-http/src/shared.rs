@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) is_listening: AtomicBool,
     /// Raised when the first request for the server's stream was answered, or never will be.
     pub(crate) has_heard: CancellationToken,
+    /// Nobody waited for the stream any longer, so something may have been said before it was open.
+    pub(crate) is_late: AtomicBool,
     /// Answers to the server that are on their way. When none is left, the server does not read them.
     pub(crate) replies: Arc<Semaphore>,
 }
