@@ -54,7 +54,7 @@ impl Failure {
         // An authorization server that is out of order may be back by itself; a closed door stays closed.
         let needs_login = rebuff.is_some_and(|it| !matches!(it, AuthError::Unreachable { .. }));
         let remedy = if needs_login { Remedy::Login } else { Remedy::Retry };
-        Self { remedy, ..Self::with_hint(chain(error), error.hint()) }
+        Self { remedy, ..Self::with_hint(with_causes(error), error.hint()) }
     }
 
     /// A connection that worked has ended.
@@ -95,8 +95,8 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
-/// An error with its causes. One that only repeats what was said is left out.
-fn chain(error: &dyn Error) -> String {
+/// An error with its causes in one line. A cause that only repeats what was said is left out.
+pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

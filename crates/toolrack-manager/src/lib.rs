@@ -58,7 +58,7 @@ pub use clean::clean_text;
 pub use connection::McpConnection;
 pub use error::RackError;
 pub use event::{CallOutcome, RackEvent, RackEvents};
-pub use failure::Failure;
+pub use failure::{Failure, with_causes};
 pub use filter::Rule;
 pub use rack::{CredentialsOf, McpManager};
 pub use state::ConnectionState;

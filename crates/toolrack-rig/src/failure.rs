@@ -2,13 +2,11 @@
 //!
 //! **Invariant:** a failure says "try again" only if the call cannot have reached its server.
 
-use std::error::Error;
-
 use rig_core::tool::{ToolErrorKind, ToolExecutionError};
 use serde_json::Value;
 use toolrack_client::CallError;
 use toolrack_link::{Delivery, TransportError};
-use toolrack_manager::{ConnectionState, RackError, clean_text};
+use toolrack_manager::{ConnectionState, RackError, clean_text, with_causes};
 
 /// The tool ran, and says that it failed.
 pub(crate) fn said_by_tool(content: String) -> ToolExecutionError {
@@ -31,8 +29,8 @@ pub(crate) fn not_an_object(arguments: &Value) -> ToolExecutionError {
 /// The call has no result.
 pub(crate) fn unreachable_tool(error: RackError) -> ToolExecutionError {
     let message = match error.hint() {
-        Some(hint) => format!("{} ({hint})", chain(&error)),
-        None => chain(&error),
+        Some(hint) => format!("{} ({hint})", with_causes(&error)),
+        None => with_causes(&error),
     };
     let (kind, is_safe) = (kind(&error), is_worth_repeating(&error));
     let failure = ToolExecutionError::new(kind, clean_text(&message)).with_retryable(is_safe);
@@ -97,20 +95,6 @@ fn code(error: &RackError) -> Option<i64> {
         },
         _ => None,
     }
-}
-
-/// An error with its causes. One that only repeats what was said is left out.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -90,12 +90,10 @@ async fn check_growth(client: &McpClient) {
     assert_eq!(text(client, "sprout", json!({})).await, "sprout");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fastmcp_in_both_eras() {
+/// Everything once in each era, each time with a server that knows nothing of the other.
+async fn check_both_eras(test: &str, kind: HttpServerKind) {
     for (choice, era) in [(EraChoice::Auto, Era::Modern), (EraChoice::Legacy, Era::Legacy)] {
-        let Some(mut server) = start("fastmcp_in_both_eras", HttpServerKind::FastMcp) else {
-            return;
-        };
+        let Some(mut server) = start(test, kind.clone()) else { return };
         let client = connect(&server, choice).await;
         assert_eq!(client.era(), era);
         check_growth(&client).await;
@@ -105,17 +103,13 @@ async fn fastmcp_in_both_eras() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fastmcp_in_both_eras() {
+    check_both_eras("fastmcp_in_both_eras", HttpServerKind::FastMcp).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_sdk_2_in_both_eras() {
-    for (choice, era) in [(EraChoice::Auto, Era::Modern), (EraChoice::Legacy, Era::Legacy)] {
-        let Some(mut server) = start("the_python_sdk_2_in_both_eras", HttpServerKind::Mcp2) else {
-            return;
-        };
-        let client = connect(&server, choice).await;
-        assert_eq!(client.era(), era);
-        check_growth(&client).await;
-        check_python(&mut server, &client).await;
-        client.shutdown().await;
-    }
+    check_both_eras("the_python_sdk_2_in_both_eras", HttpServerKind::Mcp2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

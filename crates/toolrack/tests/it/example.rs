@@ -1,12 +1,11 @@
 //! Every example is run as its reader runs it, and says what its text promises.
 
-use std::io::Read as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use toolrack_testkit::{HttpLog, HttpServer, HttpServerKind, Marker, eventually, program};
+use toolrack_testkit::{HttpLog, HttpServer, HttpServerKind, Kept, Marker, program};
 
 use crate::stage::LONG;
 
@@ -14,33 +13,6 @@ use crate::stage::LONG;
 fn built(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     own.parent().unwrap().parent().unwrap().join("examples").join(name)
-}
-
-/// A program that does not outlive its test.
-struct Kept(Child);
-
-impl Kept {
-    /// Waits for its end and gives what it printed.
-    fn output(&mut self) -> (ExitStatus, String, String) {
-        let mut status = None;
-        eventually(LONG, "the program ends", || {
-            status = self.0.try_wait().unwrap();
-            status.is_some()
-        });
-        let (mut said, mut complained) = (String::new(), String::new());
-        self.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        self.0.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
-        (status.unwrap(), said, complained)
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if self.0.try_wait().is_ok_and(|status| status.is_none()) {
-            self.0.kill().unwrap_or_default();
-            let _status = self.0.wait();
-        }
-    }
 }
 
 /// Runs an example to its end and gives what it printed. Its guardians carry the marker, so none may be left.
@@ -57,7 +29,7 @@ fn run(name: &str, args: &[&str]) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let (status, said, complained) = Kept(child).output();
+    let (status, said, complained) = Kept::new(child).output(LONG).unwrap();
     assert!(status.success(), "{said}{complained}");
     marker.assert_nobody_left(Duration::from_secs(5));
     said
