@@ -1,0 +1,164 @@
+//! What is told to a caller when something cannot be done: a code, a message and the field it is about.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why something could not be done, with every fault that was found.
+///
+/// **Invariant:** there is at least one fault, and no text of one holds a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", summary(faults))]
+pub struct ServiceError {
+    faults: Vec<ServiceFault>,
+}
+
+/// One fault, in the shape in which it leaves the program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceFault {
+    /// What kind of fault it is.
+    pub code: ErrorCode,
+    /// One clause for a person.
+    pub message: String,
+    /// Where it is in the document that the caller gave, such as `package.identifier`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// What to do next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// The kinds of fault. Each asks for its own reaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[non_exhaustive]
+pub enum ErrorCode {
+    /// The input has to be changed.
+    ValidationError,
+    /// There is no such thing.
+    NotFound,
+    /// It does not fit to how things are now.
+    Conflict,
+    /// Something that is needed does not run.
+    ServiceUnavailable,
+    /// Somebody did not answer, or not in time.
+    NetworkError,
+    /// A login is needed.
+    Unauthorized,
+    /// A rule forbids it.
+    Denied,
+    /// A fault of our own.
+    Internal,
+}
+
+impl ErrorCode {
+    /// As it is written outside of this program.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ValidationError => "VALIDATION_ERROR",
+            Self::NotFound => "NOT_FOUND",
+            Self::Conflict => "CONFLICT",
+            Self::ServiceUnavailable => "SERVICE_UNAVAILABLE",
+            Self::NetworkError => "NETWORK_ERROR",
+            Self::Unauthorized => "UNAUTHORIZED",
+            Self::Denied => "DENIED",
+            Self::Internal => "INTERNAL",
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl ServiceFault {
+    /// A fault of no particular field.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), field: None, hint: None }
+    }
+
+    /// Says which field it is about.
+    #[must_use]
+    pub fn at(self, field: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..self }
+    }
+
+    /// Says what to do next.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl ServiceError {
+    /// An error with one fault and no field.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        ServiceFault::new(code, message).into()
+    }
+
+    /// All faults at once, or `Ok` if there are none.
+    ///
+    /// # Errors
+    ///
+    /// When there is a fault.
+    pub fn unless_empty(faults: Vec<ServiceFault>) -> Result<(), Self> {
+        if faults.is_empty() { Ok(()) } else { Err(Self { faults }) }
+    }
+
+    /// Everything that was found.
+    pub fn faults(&self) -> &[ServiceFault] {
+        &self.faults
+    }
+
+    /// The code of the first fault.
+    pub fn code(&self) -> ErrorCode {
+        self.faults.first().map_or(ErrorCode::Internal, |fault| fault.code)
+    }
+
+    /// What to do next, if it is known.
+    pub fn hint(&self) -> Option<&str> {
+        self.faults.iter().find_map(|fault| fault.hint.as_deref())
+    }
+}
+
+impl From<ServiceFault> for ServiceError {
+    fn from(fault: ServiceFault) -> Self {
+        Self { faults: vec![fault] }
+    }
+}
+
+impl fmt::Display for ServiceFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        self.field.as_ref().map_or(Ok(()), |field| write!(f, " (`{field}`)"))
+    }
+}
+
+fn summary(faults: &[ServiceFault]) -> String {
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_is_told_in_the_shape_of_the_contract() {
+        let faults = vec![
+            ServiceFault::new(ErrorCode::ValidationError, "Name is required").at("name"),
+            ServiceFault::new(ErrorCode::NotFound, "Package not found").hint("look it up"),
+        ];
+        let error = ServiceError::unless_empty(faults).unwrap_err();
+        assert_eq!(error.to_string(), "Name is required (`name`); Package not found");
+        assert_eq!(error.code(), ErrorCode::ValidationError);
+        assert_eq!(error.hint(), Some("look it up"));
+        assert_eq!(
+            serde_json::to_string(&error.faults()[0]).unwrap(),
+            r#"{"code":"VALIDATION_ERROR","message":"Name is required","field":"name"}"#
+        );
+        assert_eq!(ServiceError::unless_empty(Vec::new()), Ok(()));
+    }
+}

@@ -1,0 +1,179 @@
+//! One configured server as a user of the service sees it, and its status.
+//!
+//! **Invariant:** `Debug` shows no value of a variable and nothing of `config`, because people put secrets there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// One configured server.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct McpConfig {
+    /// Assigned once, when the server is first saved; nil until then.
+    #[serde(default)]
+    pub id: Uuid,
+    /// What people and tool names call it.
+    pub name: String,
+    /// Whether it may be started.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Who told of it.
+    #[serde(default)]
+    pub source: McpSource,
+    /// What is run or reached.
+    pub package: McpPackage,
+    /// How it is talked to.
+    pub transport: McpTransport,
+    /// Its environment, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env_vars: BTreeMap<String, EnvVarConfig>,
+    /// Every other key of its entry in the file, such as `args`, `headers`, `timeout`, `deny`.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub config: Value,
+}
+
+/// Who told of a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum McpSource {
+    /// The official registry.
+    Official {
+        /// Its name there.
+        name: String,
+        /// Which one of it.
+        version: String,
+    },
+    /// The Smithery registry.
+    Smithery {
+        /// Its name there.
+        qualified_name: String,
+    },
+    /// A person.
+    #[default]
+    Manual,
+}
+
+/// What is run or reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpPackage {
+    /// Where it comes from.
+    pub package_type: McpPackageType,
+    /// Its name there: a package, an image, a program or an URL.
+    pub identifier: String,
+    /// Which one of it; the newest if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The program that should run it, such as `uvx`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_hint: Option<String>,
+}
+
+/// Where a server comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum McpPackageType {
+    /// `npx @scope/package`
+    Npm,
+    /// `uvx package`
+    Pypi,
+    /// `docker run image`
+    Docker,
+    /// A program of this machine.
+    Binary,
+    /// An endpoint that somebody else runs.
+    Http,
+}
+
+/// How a server is talked to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum McpTransport {
+    /// Over the standard streams of a process.
+    Stdio,
+    /// Over HTTP.
+    Http {
+        /// Where requests go.
+        url: String,
+    },
+}
+
+/// One variable of a server's environment.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvVarConfig {
+    /// Its name.
+    pub name: String,
+    /// Its value, as it stands in the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The secret that is its value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<String>,
+    /// Whether its value must not be shown.
+    #[serde(default)]
+    pub is_secret: bool,
+    /// Whether the server cannot be saved or started without it.
+    #[serde(default)]
+    pub required: bool,
+}
+
+/// Whether a server may be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enabled {
+    /// It may.
+    Yes,
+    /// It must not.
+    No,
+}
+
+/// How a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum McpStatus {
+    /// It does not run.
+    Stopped,
+    /// It is being installed or started.
+    Starting,
+    /// It can be called.
+    Running {
+        /// The names of its tools that are not denied.
+        tools: Vec<String>,
+    },
+    /// It should run and does not.
+    Error {
+        /// Why.
+        message: String,
+    },
+    /// It must not be started.
+    Disabled,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl fmt::Debug for McpConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpConfig")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("enabled", &self.enabled)
+            .field("source", &self.source)
+            .field("package", &self.package)
+            .field("transport", &self.transport)
+            .field("env_vars", &self.env_vars)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for EnvVarConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnvVarConfig")
+            .field("name", &self.name)
+            .field("secret_ref", &self.secret_ref)
+            .field("required", &self.required)
+            .finish_non_exhaustive()
+    }
+}
