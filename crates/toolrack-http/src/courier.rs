@@ -7,18 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, LOCATION, USER_AGENT,
-    WWW_AUTHENTICATE,
-};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::Full;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, LOCATION, USER_AGENT, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::time::{Instant, sleep};
 use toolrack_link::{
     AtHand, AuthError, Authorization, Credentials, LineError, Rebuff, TransportError, plain_text,
 };
 
 use crate::address::Address;
+use crate::dispatch::Dispatch;
 use crate::lane::Sent;
 use crate::pool::{Broken, Pool, Repeat};
 use crate::reply::Reply;
@@ -80,9 +77,9 @@ impl Courier {
         loop {
             let address = moved.as_ref().unwrap_or(letter.address);
             let authorization = self.authorization().await?;
-            let request = self.request(letter, address, authorization.as_ref());
+            let dispatch = self.dispatch(letter, address, authorization.as_ref());
             n_sends += 1;
-            let exchange = self.pool.exchange(request, address, letter.repeat, letter.sent);
+            let exchange = self.pool.exchange(&dispatch, letter.repeat, letter.sent);
             let reply = exchange.await.map_err(|broken| lost(broken, address, letter.sent))?;
             let status = reply.status;
             if matches!(status.as_u16(), 401 | 403) {
@@ -135,32 +132,25 @@ impl Courier {
         }
     }
 
-    fn request(
-        &self,
-        letter: &Letter<'_>,
-        address: &Address,
+    fn dispatch<'a>(
+        &'a self,
+        letter: &'a Letter<'_>,
+        address: &'a Address,
         authorization: Option<&Authorization>,
-    ) -> Request<Full<Bytes>> {
-        let usual = if letter.verb == Method::POST { &self.post } else { &self.get };
-        // Room for all of them at once: a map that grows is made anew each time.
-        let mut headers = HeaderMap::with_capacity(usual.len() + letter.headers.len() + 2);
-        for (name, value) in usual {
-            headers.append(name, value.clone());
-        }
-        headers.insert(HOST, address.host.clone());
-        for (name, value) in letter.headers {
-            headers.insert(name, value.clone());
-        }
-        let value = authorization.and_then(|it| HeaderValue::from_str(it.reveal()).ok());
-        if let Some(mut value) = value {
+    ) -> Dispatch<'a> {
+        let authorization = authorization.and_then(|it| {
+            let mut value = HeaderValue::from_str(it.reveal()).ok()?;
             value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
+            Some(value)
+        });
+        Dispatch {
+            verb: &letter.verb,
+            address,
+            usual: if letter.verb == Method::POST { &self.post } else { &self.get },
+            own: letter.headers,
+            authorization,
+            body: letter.body.clone(),
         }
-        let mut request = Request::new(Full::new(letter.body.clone()));
-        *request.method_mut() = letter.verb.clone();
-        *request.uri_mut() = Uri::from(address.path.clone());
-        *request.headers_mut() = headers;
-        request
     }
 
     /// `Ok` if the message is worth sending again.

@@ -1,29 +1,48 @@
 //! One connection that carries one exchange at a time, driven by whoever waits for the answer.
 //!
 //! **Invariant:** no task of ours stands between a caller and its HTTP/1.1 connection.
+//! **Invariant:** a connection at rest holds no buffer.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{Builder, Connection, SendRequest};
-use hyper_util::rt::TokioIo;
+use bytes::{Buf as _, Bytes, BytesMut};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::time::Instant;
+use tokio_util::io::poll_read_buf;
 
+use crate::dispatch::Dispatch;
+use crate::http1::{Decoded, Framing, Head, Malformed, Parsed, parse};
+use crate::proxy::Proxy;
 use crate::wire::Wire;
 
-pub(crate) type Payload = Full<Bytes>;
+/// What is read at once, at first and when more keeps coming.
+const READ_BYTES: usize = 8 << 10;
+const BUSY_READ_BYTES: usize = 64 << 10;
+/// Less room than this is not worth a system call.
+const LEAST_READ_BYTES: usize = 1 << 10;
+/// What is believed of a body's own word on its size before it comes.
+const MAX_FORESIGHT_BYTES: u64 = 4 << 20;
+/// Memory beyond this is not kept for the next head.
+const DRAFT_BYTES: usize = 16 << 10;
 
-/// A connection and what moves its bytes.
+thread_local! {
+    /// Where a head becomes text.
+    static DRAFT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A connection, and what has come on it.
 pub(crate) struct Lane {
-    sender: SendRequest<Payload>,
-    /// `None` once the connection has ended.
-    driver: Option<Connection<TokioIo<Wire>, Payload>>,
+    wire: Wire,
+    input: BytesMut,
+    framing: Framing,
+    is_reusable: bool,
+    /// How much is read at once.
+    appetite_bytes: usize,
     pub(crate) idle_since: Instant,
 }
 
@@ -31,10 +50,20 @@ pub(crate) struct Lane {
 #[derive(Debug, Default)]
 pub(crate) struct Sent(AtomicBool);
 
-/// Why there is no answer, and the request if it never left.
-pub(crate) struct Unsent {
-    pub(crate) error: hyper::Error,
-    pub(crate) request: Option<Request<Payload>>,
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    pub(crate) error: io::Error,
+    /// Whether not a byte of the request has left.
+    pub(crate) is_unsent: bool,
+}
+
+/// A request that is being written.
+struct Outgoing<'a> {
+    head: &'a [u8],
+    body: &'a [u8],
+    n_sent: usize,
+    is_flushed: bool,
 }
 
 impl Sent {
@@ -53,43 +82,184 @@ impl Sent {
 }
 
 impl Lane {
-    pub(crate) async fn open(wire: Wire) -> Result<Box<Self>, hyper::Error> {
-        let (sender, driver) = Builder::new().handshake(TokioIo::new(wire)).await?;
-        Ok(Box::new(Self { sender, driver: Some(driver), idle_since: Instant::now() }))
+    pub(crate) fn new(wire: Wire) -> Self {
+        Self {
+            wire,
+            input: BytesMut::new(),
+            framing: Framing::Empty,
+            is_reusable: true,
+            appetite_bytes: READ_BYTES,
+            idle_since: Instant::now(),
+        }
     }
 
     /// Whether the connection can take a request, as far as can be known without waiting.
     pub(crate) fn is_fit(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        self.driver.is_some() && self.sender.is_ready()
+        if !self.is_reusable || self.framing != Framing::Empty || !self.input.is_empty() {
+            return false;
+        }
+        // Whatever can be read now is the end, or something that nobody asked for.
+        let (mut context, mut byte) = (Context::from_waker(Waker::noop()), [0]);
+        let wire = Pin::new(&mut self.wire);
+        wire.poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
+    }
+
+    /// Lets go of memory until the next exchange.
+    pub(crate) fn rest(&mut self) {
+        self.input = BytesMut::new();
+        self.appetite_bytes = READ_BYTES;
+        self.idle_since = Instant::now();
     }
 
     /// Sends a request and waits for the head of the answer.
     pub(crate) async fn send(
         &mut self,
-        request: Request<Payload>,
-    ) -> Result<Response<Incoming>, Unsent> {
-        let mut response = pin!(self.sender.try_send_request(request));
-        let answered = poll_fn(|context| {
-            drive(&mut self.driver, context);
-            response.as_mut().poll(context)
-        });
-        answered.await.map_err(|mut failure| {
-            let request = failure.take_message();
-            Unsent { error: failure.into_error(), request }
-        })
+        dispatch: &Dispatch<'_>,
+        proxy: Option<&Proxy>,
+    ) -> Result<Head, Silence> {
+        let mut draft = DRAFT.take();
+        draft.clear();
+        dispatch.write_head(&mut draft, proxy);
+        let mut outgoing =
+            Outgoing { head: &draft, body: &dispatch.body, n_sent: 0, is_flushed: false };
+        let answered = poll_fn(|context| self.poll_exchange(&mut outgoing, context)).await;
+        let (n_sent, is_whole) = (outgoing.n_sent, outgoing.is_flushed);
+        if draft.capacity() <= DRAFT_BYTES {
+            DRAFT.set(draft);
+        }
+        match answered {
+            Ok(head) => {
+                self.framing = head.framing.clone();
+                // A server that has not heard everything will take the rest for something else.
+                self.is_reusable = head.is_reusable && is_whole;
+                Ok(head)
+            }
+            Err(error) => {
+                self.is_reusable = false;
+                Err(Silence { error, is_unsent: n_sent == 0 })
+            }
+        }
     }
 
-    pub(crate) fn drive(&mut self, context: &mut Context<'_>) {
-        drive(&mut self.driver, context);
+    /// Writes and reads at once, because a server may answer before it has heard everything.
+    fn poll_exchange(
+        &mut self,
+        outgoing: &mut Outgoing<'_>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Head>> {
+        let written = outgoing.poll(&mut self.wire, context);
+        if let Poll::Ready(Err(error)) = &written
+            && outgoing.n_sent == 0
+        {
+            return Poll::Ready(Err(io::Error::new(error.kind(), error.to_string())));
+        }
+        match self.poll_head(context) {
+            // Why it cannot be written to says more than that it was closed.
+            Poll::Ready(Err(closed)) => match written {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                _ => Poll::Ready(Err(closed)),
+            },
+            outcome => outcome,
+        }
+    }
+
+    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Head>> {
+        loop {
+            if !self.input.is_empty() {
+                match parse(&self.input).map_err(malformed)? {
+                    Parsed::Whole { head, n_bytes } => {
+                        self.input.advance(n_bytes);
+                        return Poll::Ready(Ok(head));
+                    }
+                    Parsed::Interim { n_bytes } => {
+                        self.input.advance(n_bytes);
+                        continue;
+                    }
+                    Parsed::Part => {}
+                }
+            }
+            if ready!(self.poll_more(context))? == 0 {
+                let reason = "the connection was closed before an answer came";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason)));
+            }
+        }
+    }
+
+    /// How many bytes of the body are to come, if the server has said so.
+    pub(crate) fn told_bytes(&self) -> Option<u64> {
+        self.framing.told_bytes()
+    }
+
+    /// The next piece of the body; `None` at its end.
+    pub(crate) fn poll_piece(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Bytes>>> {
+        loop {
+            if !self.is_gathering() {
+                match self.framing.decode(&mut self.input).map_err(malformed)? {
+                    Decoded::Piece(piece) => return Poll::Ready(Ok(Some(piece))),
+                    Decoded::End => return Poll::Ready(Ok(None)),
+                    Decoded::Nothing => {}
+                }
+            }
+            if ready!(self.poll_more(context))? == 0 {
+                return Poll::Ready(match self.framing {
+                    Framing::UntilClose => {
+                        self.framing = Framing::Empty;
+                        Ok(None)
+                    }
+                    _ => {
+                        let reason = "the connection was closed in the middle of an answer";
+                        Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
+                    }
+                });
+            }
+        }
+    }
+
+    /// A body of known size is taken in one piece, unless it is huge.
+    fn is_gathering(&self) -> bool {
+        let told = self.told_bytes().filter(|told| *told <= MAX_FORESIGHT_BYTES);
+        told.is_some_and(|told| told > self.input.len() as u64)
+    }
+
+    fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let told = self.told_bytes().unwrap_or_default().min(MAX_FORESIGHT_BYTES);
+        let missing = usize::try_from(told).unwrap_or_default().saturating_sub(self.input.len());
+        if self.input.capacity() - self.input.len() < missing.max(LEAST_READ_BYTES) {
+            self.input.reserve(missing.max(self.appetite_bytes));
+        }
+        let room = self.input.capacity() - self.input.len();
+        let read = ready!(poll_read_buf(Pin::new(&mut self.wire), context, &mut self.input))?;
+        if read == room {
+            self.appetite_bytes = BUSY_READ_BYTES;
+        }
+        Poll::Ready(Ok(read))
     }
 }
 
-/// Moves bytes. How a connection ended is told by the exchange on it.
-fn drive(driver: &mut Option<Connection<TokioIo<Wire>, Payload>>, context: &mut Context<'_>) {
-    let Some(connection) = driver else { return };
-    if let Poll::Ready(end) = Pin::new(connection).poll(context) {
-        end.unwrap_or_else(|error| tracing::trace!(%error, "a connection broke"));
-        *driver = None;
+impl Outgoing<'_> {
+    fn poll(&mut self, wire: &mut Wire, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.n_sent < self.head.len() + self.body.len() {
+            let head = self.head.get(self.n_sent..).unwrap_or_default();
+            let n_body_sent = self.n_sent.saturating_sub(self.head.len());
+            let body = self.body.get(n_body_sent..).unwrap_or_default();
+            let slices = [IoSlice::new(head), IoSlice::new(body)];
+            let n_bytes = ready!(Pin::new(&mut *wire).poll_write_vectored(context, &slices))?;
+            if n_bytes == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.n_sent += n_bytes;
+        }
+        if !self.is_flushed {
+            ready!(Pin::new(wire).poll_flush(context))?;
+            self.is_flushed = true;
+        }
+        Poll::Ready(Ok(()))
     }
+}
+
+fn malformed(Malformed(reason): Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }

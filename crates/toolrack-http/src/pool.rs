@@ -8,18 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::header::HOST;
-use http::uri::{Parts, Scheme};
-use http::{Request, Uri};
+use bytes::Bytes;
+use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::address::Address;
 use crate::dial::{Dialer, Version};
-use crate::lane::{Lane, Payload, Sent};
+use crate::dispatch::Dispatch;
+use crate::lane::{Lane, Sent, Silence};
 use crate::reply::{Carrier, Reply};
 use crate::staff::Staff;
 use crate::wire::Wire;
@@ -31,6 +30,8 @@ const MAX_IDLE_LANES: usize = 64;
 /// How often a shared connection is checked, and how long it may take to answer.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
+
+type Payload = Full<Bytes>;
 
 /// The connections to one origin.
 pub(crate) struct Pool {
@@ -85,22 +86,13 @@ impl Pool {
         Self { dialer, staff, stock: Mutex::default(), n_out: AtomicUsize::new(0) }
     }
 
-    /// Sends a request and gives the head of the answer. The request is as for a connection of its own to
-    /// the server itself; what the way needs beyond that is added here.
+    /// Sends a request and gives the head of the answer.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
-        mut request: Request<Payload>,
-        address: &Address,
+        dispatch: &Dispatch<'_>,
         repeat: Repeat,
         sent: &Sent,
     ) -> Result<Reply, Broken> {
-        if let Some(proxy) = self.dialer.forwarding() {
-            *request.uri_mut() = absolute(address, Scheme::HTTP);
-            if let Some(authorization) = &proxy.authorization {
-                let name = http::header::PROXY_AUTHORIZATION;
-                request.headers_mut().insert(name, authorization.clone());
-            }
-        }
         let n_others = self.n_out.fetch_add(1, Ordering::Relaxed);
         let _out = Out(&self.n_out);
         if n_others > 0 {
@@ -111,23 +103,40 @@ impl Pool {
         loop {
             let used = if reuse { self.used() } else { None };
             let was_used = used.is_some();
-            let mut way = match used {
+            let way = match used {
                 Some(way) => way,
                 None => self.fresh().await.map_err(Broken::Unreachable)?,
             };
-            let spare = (was_used && repeat == Repeat::Harmless).then(|| request.clone());
             sent.mark();
-            let failure = match way.send(request, address).await {
-                Ok(response) => return Ok(Reply::new(response, way.carrier(self))),
-                Err(failure) => failure,
+            let silence = match self.send(way, dispatch).await {
+                Ok(reply) => return Ok(reply),
+                Err(silence) => silence,
             };
-            if failure.request.is_some() {
+            if silence.is_unsent {
                 sent.clear();
             }
+            if !was_used || !(silence.is_unsent || repeat == Repeat::Harmless) {
+                return Err(Broken::Lost(silence.error));
+            }
             reuse = false;
-            match failure.request.or(spare) {
-                Some(again) if was_used => request = again,
-                _ => return Err(Broken::Lost(as_io(failure.error))),
+        }
+    }
+
+    async fn send(self: &Arc<Self>, way: Way, dispatch: &Dispatch<'_>) -> Result<Reply, Silence> {
+        match way {
+            Way::Own(mut lane) => {
+                let head = lane.send(dispatch, self.dialer.forwarding()).await?;
+                let carrier = Carrier::Own(lane, Arc::clone(self));
+                Ok(Reply::new(head.status, head.headers, carrier))
+            }
+            Way::Shared(mut sender) => {
+                let answered = sender.try_send_request(dispatch.to_request()).await;
+                let response = answered.map_err(|mut failure| {
+                    let is_unsent = failure.take_message().is_some();
+                    Silence { error: as_io(failure.into_error()), is_unsent }
+                })?;
+                let (head, body) = response.into_parts();
+                Ok(Reply::new(head.status, head.headers, Carrier::Shared(body)))
             }
         }
     }
@@ -137,7 +146,7 @@ impl Pool {
         if !lane.is_fit() || self.staff.stop.is_cancelled() {
             return;
         }
-        lane.idle_since = Instant::now();
+        lane.rest();
         let mut stock = self.stock();
         if stock.idle.len() >= MAX_IDLE_LANES {
             return;
@@ -174,7 +183,7 @@ impl Pool {
     async fn fresh(self: &Arc<Self>) -> io::Result<Way> {
         let (wire, version) = self.dialer.dial().await?;
         match version {
-            Version::Http1 => Ok(Way::Own(Lane::open(wire).await.map_err(as_io)?)),
+            Version::Http1 => Ok(Way::Own(Box::new(Lane::new(wire)))),
             Version::Http2 => self.share(wire).await.map_err(as_io),
         }
     }
@@ -200,38 +209,6 @@ impl Pool {
 
     fn stock(&self) -> MutexGuard<'_, Stock> {
         self.stock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Way {
-    async fn send(
-        &mut self,
-        request: Request<Payload>,
-        address: &Address,
-    ) -> Result<http::Response<hyper::body::Incoming>, crate::lane::Unsent> {
-        let sender = match self {
-            Way::Own(lane) => return lane.send(request).await,
-            Way::Shared(sender) => sender,
-        };
-        let (mut parts, payload) = request.into_parts();
-        parts.uri = absolute(address, Scheme::HTTPS);
-        parts.headers.remove(HOST);
-        let request = Request::from_parts(parts, payload);
-        sender.try_send_request(request).await.map_err(|mut failure| {
-            let request = failure.take_message().map(|mut request| {
-                request.headers_mut().insert(HOST, address.host.clone());
-                *request.uri_mut() = Uri::from(address.path.clone());
-                request
-            });
-            crate::lane::Unsent { error: failure.into_error(), request }
-        })
-    }
-
-    fn carrier(self, pool: &Arc<Pool>) -> Carrier {
-        match self {
-            Way::Own(lane) => Carrier::Own(lane, Arc::clone(pool)),
-            Way::Shared(_) => Carrier::Shared,
-        }
     }
 }
 
@@ -263,14 +240,6 @@ async fn drive_shared(
         end = driver => end.unwrap_or_else(|error| tracing::trace!(%error, "a connection broke")),
         () = stop.cancelled() => {}
     }
-}
-
-fn absolute(address: &Address, scheme: Scheme) -> Uri {
-    let mut parts = Parts::default();
-    parts.scheme = Some(scheme);
-    parts.authority = Some(address.authority.clone());
-    parts.path_and_query = Some(address.path.clone());
-    Uri::from_parts(parts).unwrap_or_else(|_impossible| Uri::from(address.path.clone()))
 }
 
 /// What the system said is more telling than what hyper makes of it.

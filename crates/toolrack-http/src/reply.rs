@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 
@@ -31,14 +31,14 @@ const FINISH_LIMIT: Duration = Duration::from_millis(500);
 /// What brings a body, and where it goes afterwards.
 pub(crate) enum Carrier {
     Own(Box<Lane>, Arc<Pool>),
-    Shared,
+    Shared(Incoming),
 }
 
 /// An answer of which the head has come.
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    body: Incoming,
+    /// `None` after the end of the body.
     carrier: Option<Carrier>,
     packing: Packing,
     /// After how long without a byte the body counts as dead.
@@ -70,23 +70,14 @@ pub(crate) enum BodyFault {
 }
 
 impl Reply {
-    pub(crate) fn new(response: Response<Incoming>, carrier: Carrier) -> Self {
-        let (head, body) = response.into_parts();
-        let packing = match head.headers.get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
+    pub(crate) fn new(status: StatusCode, headers: HeaderMap, carrier: Carrier) -> Self {
+        let packing = match headers.get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
             None => Packing::None,
             Some(it) if it.eq_ignore_ascii_case(b"identity") => Packing::None,
             Some(it) if it.eq_ignore_ascii_case(b"gzip") => Packing::Gzip(Box::default()),
             Some(_) => Packing::Unknown,
         };
-        Self {
-            status: head.status,
-            headers: head.headers,
-            body,
-            carrier: Some(carrier),
-            packing,
-            idle: None,
-            said: None,
-        }
+        Self { status, headers, carrier: Some(carrier), packing, idle: None, said: None }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -125,7 +116,7 @@ impl Reply {
 
     /// The whole body in one buffer. A body that comes in one piece is not copied, unless it is small.
     pub(crate) async fn whole(&mut self, limit_bytes: usize) -> Result<Bytes, BodyFault> {
-        let told = self.body.size_hint().upper().filter(|_| matches!(self.packing, Packing::None));
+        let told = self.told_bytes().filter(|_| matches!(self.packing, Packing::None));
         if told.is_some_and(|told| told > limit_bytes as u64) {
             return Err(BodyFault::Oversize);
         }
@@ -168,19 +159,21 @@ impl Reply {
         buffer.freeze()
     }
 
+    /// How many bytes are to come, if the server has said so.
+    fn told_bytes(&self) -> Option<u64> {
+        match self.carrier.as_ref()? {
+            Carrier::Own(lane, _) => lane.told_bytes(),
+            Carrier::Shared(body) => body.size_hint().upper(),
+        }
+    }
+
     /// Gives the connection back if the body has ended, which does not wait.
     pub(crate) fn finish(&mut self) {
         let mut context = Context::from_waker(std::task::Waker::noop());
-        // Twice: the connection may hold the end ready without having passed it on.
-        for _ in 0..2 {
-            if self.carrier.is_none() {
+        // A few pieces may be at hand; a body without end is not followed.
+        for _ in 0..4 {
+            if !matches!(self.poll_piece(&mut context), Poll::Ready(Ok(Some(_more)))) {
                 return;
-            }
-            match self.poll_piece(&mut context) {
-                Poll::Ready(Ok(Some(_more))) => {}
-                Poll::Ready(Ok(None)) => return,
-                Poll::Ready(Err(_)) => self.carrier = None,
-                Poll::Pending => {}
             }
         }
     }
@@ -201,32 +194,37 @@ impl Reply {
         });
     }
 
-    /// The connection is moved before and after the body is asked, because each waits for the other.
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
-        loop {
-            let mut polled = Pin::new(&mut self.body).poll_frame(context);
-            if polled.is_pending()
-                && let Some(Carrier::Own(lane, _)) = &mut self.carrier
-            {
-                lane.drive(context);
-                polled = Pin::new(&mut self.body).poll_frame(context);
-            }
-            match ready!(polled) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(piece) => return Poll::Ready(Ok(Some(piece))),
-                    Err(_trailers) => {}
-                },
-                Some(Err(error)) => {
-                    self.carrier = None;
-                    return Poll::Ready(Err(BodyFault::Broken(as_io(error))));
+        let piece = match &mut self.carrier {
+            None => return Poll::Ready(Ok(None)),
+            Some(Carrier::Own(lane, _)) => ready!(lane.poll_piece(context)),
+            Some(Carrier::Shared(body)) => ready!(poll_shared(body, context)),
+        };
+        match piece {
+            Ok(Some(piece)) => Poll::Ready(Ok(Some(piece))),
+            Ok(None) => {
+                if let Some(Carrier::Own(lane, pool)) = self.carrier.take() {
+                    pool.give_back(lane);
                 }
-                None => {
-                    if let Some(Carrier::Own(lane, pool)) = self.carrier.take() {
-                        pool.give_back(lane);
-                    }
-                    return Poll::Ready(Ok(None));
-                }
+                Poll::Ready(Ok(None))
             }
+            Err(error) => {
+                self.carrier = None;
+                Poll::Ready(Err(BodyFault::Broken(error)))
+            }
+        }
+    }
+}
+
+fn poll_shared(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+    loop {
+        match ready!(Pin::new(&mut *body).poll_frame(context)) {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(piece) => return Poll::Ready(Ok(Some(piece))),
+                Err(_trailers) => {}
+            },
+            Some(Err(error)) => return Poll::Ready(Err(as_io(error))),
+            None => return Poll::Ready(Ok(None)),
         }
     }
 }

@@ -10,6 +10,7 @@
 mod double;
 mod limits;
 mod login;
+mod raw;
 mod redirect;
 mod server;
 mod session;

@@ -1,0 +1,11 @@
+//! HTTP/1.1 as a client reads it: pure functions from bytes to heads and bodies.
+
+mod body;
+mod head;
+
+pub(crate) use body::{Decoded, Framing};
+pub(crate) use head::{Head, Parsed, parse};
+
+/// What the server sent is not HTTP, or not what HTTP allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);

@@ -1,0 +1,254 @@
+//! The head of an answer.
+
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER,
+    TRANSFER_ENCODING, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::{Framing, Malformed};
+use crate::header::HTTP_SESSION_ID;
+
+const MAX_HEADERS: usize = 100;
+const MAX_HEAD_BYTES: usize = 64 << 10;
+
+/// The headers that anybody here looks at. Others are not kept.
+const KEPT: [HeaderName; 6] =
+    [CONTENT_TYPE, CONTENT_ENCODING, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE, HTTP_SESSION_ID];
+
+/// What is known of an answer before its body.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) framing: Framing,
+    /// Whether the connection can take another request after the body.
+    pub(crate) is_reusable: bool,
+}
+
+/// What the bytes hold so far.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    /// A head of so many bytes.
+    Whole { head: Head, n_bytes: usize },
+    /// A head of so many bytes that only says that the answer is still to come.
+    Interim { n_bytes: usize },
+    /// The beginning of a head.
+    Part,
+}
+
+/// What the headers say about the connection and the body.
+#[derive(Default)]
+struct Terms {
+    length: Option<u64>,
+    coding: Option<Coding>,
+    after: Option<After>,
+}
+
+/// How a body is written, as its last coding has it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    Chunked,
+    Other,
+}
+
+/// What the server wants with the connection after the answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    Close,
+    Keep,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Http10,
+    Http11,
+}
+
+/// Reads the head of an answer from the beginning of `bytes`.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut fields);
+    let n_bytes = match response.parse(bytes) {
+        Ok(httparse::Status::Complete(n_bytes)) => n_bytes,
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD_BYTES => return Ok(Parsed::Part),
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Err(Malformed("the head of the answer is too large"));
+        }
+        Err(_fault) => return Err(Malformed("the answer is not HTTP/1.1")),
+    };
+    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or(Malformed("the answer has no status"))?;
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Malformed("the server wants to speak something else"));
+    }
+    if status.is_informational() {
+        return Ok(Parsed::Interim { n_bytes });
+    }
+    let (mut terms, mut headers) = (Terms::default(), HeaderMap::new());
+    for field in &*response.headers {
+        terms.read(field)?;
+        if let Some(name) = KEPT.iter().find(|kept| is(field, kept))
+            && let Ok(value) = HeaderValue::from_bytes(field.value)
+        {
+            headers.append(name, value);
+        }
+    }
+    let version = if response.version == Some(1) { Version::Http11 } else { Version::Http10 };
+    let framing = terms.framing(status, version);
+    let is_kept = match version {
+        Version::Http11 => terms.after != Some(After::Close),
+        Version::Http10 => terms.after == Some(After::Keep),
+    };
+    // Two contradicting lengths: what follows the body cannot be trusted to be an answer.
+    let is_doubtful = terms.coding.is_some() && terms.length.is_some();
+    let is_reusable = is_kept && !is_doubtful && framing != Framing::UntilClose;
+    Ok(Parsed::Whole { head: Head { status, headers, framing, is_reusable }, n_bytes })
+}
+
+impl Terms {
+    fn read(&mut self, field: &httparse::Header<'_>) -> Result<(), Malformed> {
+        if is(field, &CONTENT_LENGTH) {
+            let length = length(field.value).ok_or(Malformed("an unreadable content length"))?;
+            if self.length.replace(length).is_some_and(|before| before != length) {
+                return Err(Malformed("two different content lengths"));
+            }
+        } else if is(field, &TRANSFER_ENCODING) {
+            let is_chunked = words(field.value).last().is_some_and(|it| is_word(it, "chunked"));
+            self.coding = Some(if is_chunked { Coding::Chunked } else { Coding::Other });
+        } else if is(field, &CONNECTION) {
+            for word in words(field.value) {
+                if is_word(word, "close") {
+                    self.after = Some(After::Close);
+                } else if is_word(word, "keep-alive") {
+                    self.after.get_or_insert(After::Keep);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn framing(&self, status: StatusCode, version: Version) -> Framing {
+        if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            return Framing::Empty;
+        }
+        match (self.coding, self.length) {
+            (Some(Coding::Chunked), _) if version == Version::Http11 => Framing::chunked(),
+            (Some(_), _) | (None, None) => Framing::UntilClose,
+            (None, Some(0)) => Framing::Empty,
+            (None, Some(n_bytes)) => Framing::Length { n_bytes },
+        }
+    }
+}
+
+fn is(field: &httparse::Header<'_>, name: &HeaderName) -> bool {
+    field.name.eq_ignore_ascii_case(name.as_str())
+}
+
+fn is_word(word: &[u8], expected: &str) -> bool {
+    word.eq_ignore_ascii_case(expected.as_bytes())
+}
+
+fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+fn length(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    use Reuse::{Kept, Lost};
+
+    enum Reuse {
+        Kept,
+        Lost,
+    }
+
+    #[track_caller]
+    fn check(text: &str, status: u16, framing: &Framing, reuse: Reuse) {
+        let is_reusable = matches!(reuse, Kept);
+        let text = text.replace('\n', "\r\n");
+        let Parsed::Whole { head, n_bytes } = parse(text.as_bytes()).unwrap() else {
+            panic!("not a whole head: {text}")
+        };
+        assert_eq!(n_bytes, text.len());
+        assert_eq!((head.status.as_u16(), head.is_reusable), (status, is_reusable), "{text}");
+        assert_eq!(head.framing, *framing, "{text}");
+    }
+
+    #[track_caller]
+    fn refused(text: &str, expected: &str) {
+        match parse(text.replace('\n', "\r\n").as_bytes()) {
+            Err(Malformed(reason)) => assert!(reason.contains(expected), "{reason}: {text}"),
+            Ok(parsed) => panic!("{text} was taken for {parsed:?}"),
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_body_is_found_by_the_rules_of_http() {
+        let (empty, until_close) = (&Framing::Empty, &Framing::UntilClose);
+        let three = &Framing::Length { n_bytes: 3 };
+        let chunked = &Framing::chunked();
+        check("HTTP/1.1 200 OK\nContent-Length: 3\n\n", 200, three, Kept);
+        check("HTTP/1.1 200 \ncontent-length: 3\nContent-Length: 3\n\n", 200, three, Kept);
+        check("HTTP/1.1 200 OK\nContent-Length: 0\n\n", 200, empty, Kept);
+        check("HTTP/1.1 204 None\nContent-Length: 3\n\n", 204, empty, Kept);
+        check("HTTP/1.1 200 OK\nTransfer-Encoding: Chunked\n\n", 200, chunked, Kept);
+        check("HTTP/1.1 200 OK\nTransfer-Encoding: gzip, chunked\n\n", 200, chunked, Kept);
+        check("HTTP/1.1 200 OK\nTransfer-Encoding: chunked, gzip\n\n", 200, until_close, Lost);
+        check("HTTP/1.1 200 OK\n\n", 200, until_close, Lost);
+        check("HTTP/1.0 200 OK\nContent-Length: 3\n\n", 200, three, Lost);
+        check("HTTP/1.0 200 OK\nTransfer-Encoding: chunked\n\n", 200, until_close, Lost);
+        let kept = "HTTP/1.0 200 OK\nConnection: Keep-Alive\nContent-Length: 3\n\n";
+        check(kept, 200, three, Kept);
+        let closed = "HTTP/1.1 500 Oops\nConnection: x, Close\nContent-Length: 3\n\n";
+        check(closed, 500, three, Lost);
+        let both = "HTTP/1.1 200 OK\nContent-Length: 3\nTransfer-Encoding: chunked\n\n";
+        check(both, 200, chunked, Lost);
+    }
+
+    #[test]
+    fn what_is_not_http_is_refused() {
+        refused("SSH-2.0-OpenSSH_9.2\n", "not HTTP");
+        refused("HTTP/2 200\n\n", "not HTTP");
+        refused("HTTP/1.1 200 OK\nContent-Length: 3\nContent-Length: 4\n\n", "two different");
+        refused("HTTP/1.1 200 OK\nContent-Length: +3\n\n", "unreadable");
+        refused("HTTP/1.1 200 OK\nContent-Length: 99999999999999999999\n\n", "unreadable");
+        refused("HTTP/1.1 101 Switching\n\n", "something else");
+        refused(&format!("HTTP/1.1 200 OK\n{}\n", "a: b\n".repeat(101)), "too large");
+        refused(&format!("HTTP/1.1 200 OK\na: {}", "b".repeat(MAX_HEAD_BYTES)), "too large");
+    }
+
+    #[test]
+    fn a_head_may_come_in_parts_and_after_others() {
+        assert!(matches!(parse(b"HTTP/1.1 200 OK\r\nConte"), Ok(Parsed::Part)));
+        assert!(matches!(parse(b""), Ok(Parsed::Part)));
+        let early = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n";
+        assert!(matches!(parse(early), Ok(Parsed::Interim { n_bytes: 37 })));
+    }
+
+    #[test]
+    fn headers_that_matter_are_kept() {
+        let text = "HTTP/1.1 401 No\r\nDate: x\r\nWWW-Authenticate: a\r\nwww-authenticate: b\r\n\
+                    Mcp-Session-Id: s\r\nContent-Type: text/event-stream\r\n\r\n";
+        let Ok(Parsed::Whole { head, .. }) = parse(text.as_bytes()) else { panic!() };
+        let challenges: Vec<_> = head.headers.get_all(WWW_AUTHENTICATE).iter().collect();
+        assert_eq!(challenges, ["a", "b"]);
+        assert_eq!(head.headers.len(), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            drop(parse(&bytes));
+            drop(parse(&[b"HTTP/1.1 200 OK\r\n".as_slice(), &bytes].concat()));
+        }
+    }
+}
