@@ -205,10 +205,12 @@ impl Draft {
                 _ => check::Rule::Command,
             };
             texts.push(("package.identifier".to_owned(), &package.identifier, rule));
-            let args = package.args.iter().enumerate();
-            texts.extend(
-                args.map(|(n, it)| (format!("package.args[{n}]"), &**it, check::Rule::Any)),
-            );
+            let lists = [("args", &package.args), ("runtime_args", &package.runtime_args)];
+            for (key, list) in lists {
+                let each = list.iter().enumerate();
+                let field = |n| format!("package.{key}[{n}]");
+                texts.extend(each.map(|(n, it)| (field(n), &**it, check::Rule::Any)));
+            }
         }
         let args = self.args.iter().enumerate();
         texts.extend(args.map(|(n, it)| (format!("args[{n}]"), &**it, check::Rule::Any)));

@@ -61,6 +61,8 @@ pub struct Settings {
     pub max_timeout: Option<Duration>,
     /// See [`McpServerConfig::startup_timeout`].
     pub startup_timeout: Option<Duration>,
+    /// See [`McpServerConfig::install_timeout`].
+    pub install_timeout: Option<Duration>,
     /// See [`McpServerConfig::start`].
     pub start: Option<StartMode>,
     /// See [`McpServerConfig::idle`]. `Some(None)` is "never", said aloud.
@@ -181,6 +183,7 @@ impl ServerEntry {
             // A limit below the time for one silence would never let that time pass.
             max_timeout: said.max_timeout.unwrap_or(plain.max_timeout).max(timeout),
             startup_timeout: said.startup_timeout.unwrap_or(plain.startup_timeout),
+            install_timeout: said.install_timeout.unwrap_or(plain.install_timeout),
             start: said.start.unwrap_or(plain.start),
             idle: said.idle.unwrap_or(plain.idle),
             max_output_bytes: said.max_output_bytes.unwrap_or(plain.max_output_bytes),
@@ -205,6 +208,7 @@ impl Settings {
             timeout: self.timeout.or(other.timeout),
             max_timeout: self.max_timeout.or(other.max_timeout),
             startup_timeout: self.startup_timeout.or(other.startup_timeout),
+            install_timeout: self.install_timeout.or(other.install_timeout),
             start: self.start.or(other.start),
             idle: self.idle.or(other.idle),
             max_output_bytes: self.max_output_bytes.or(other.max_output_bytes),

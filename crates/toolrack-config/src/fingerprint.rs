@@ -42,6 +42,8 @@ pub fn fingerprint(config: &McpServerConfig) -> Fingerprint {
             ink.text(&package.identifier);
             ink.option(package.version.as_deref());
             ink.list(&package.args);
+            ink.option(package.program.as_deref());
+            ink.list(&package.runtime_args);
             ink.env(env);
             ink.option(cwd.as_deref());
             ink.map(headers);

@@ -67,6 +67,10 @@ pub enum ResolvedTransport {
         version: Option<String>,
         /// Passed to the server.
         args: Vec<Filled>,
+        /// Which of its programs is the server.
+        program: Option<String>,
+        /// Passed to what runs the server.
+        runtime_args: Vec<Filled>,
         /// Its variables.
         env: HashMap<String, Filled>,
         /// Where it runs.
@@ -101,6 +105,8 @@ pub fn interpolate(
             },
             version: package.version.clone(),
             args: pen.list("package.args", &package.args),
+            program: package.program.clone(),
+            runtime_args: pen.list("package.runtime_args", &package.runtime_args),
             env: pen.env(env),
             cwd: pen.cwd(cwd.as_deref()),
             headers: pen.headers(headers),

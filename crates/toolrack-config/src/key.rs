@@ -114,6 +114,12 @@ pub(crate) static DEFAULTS: Scope = Scope {
             "How long a server may take from its start to its first list of tools.",
         ),
         key(
+            "install_timeout",
+            Kind::Time,
+            "10m",
+            "How long a package may take to be installed before its server starts.",
+        ),
+        key(
             "start",
             Kind::Word(&["eager", "lazy"]),
             "eager",
@@ -227,6 +233,7 @@ pub(crate) static SERVER: Scope = Scope {
         key("timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
         key("max_timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
         key("startup_timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
+        key("install_timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
         key("start", Kind::Word(&["eager", "lazy"]), "from defaults", "As in `[defaults]`."),
         key("idle", Kind::TimeOrNever, "from defaults", "As in `[defaults]`."),
         key("max_output_bytes", Kind::Count, "from defaults", "As in `[defaults]`."),
@@ -268,6 +275,18 @@ pub(crate) static PACKAGE: Scope = Scope {
         ),
         key("version", Kind::Text, "the newest", "Which one of it."),
         key("args", Kind::Templates, "[]", "Passed to the server."),
+        key(
+            "program",
+            Kind::Text,
+            "its own",
+            "Which program of an `npm` or `pypi` package is the server, if it has several.",
+        ),
+        key(
+            "runtime_args",
+            Kind::Templates,
+            "[]",
+            "Passed to what runs the server: options of `docker run`, such as `--network=none`.",
+        ),
     ],
 };
 

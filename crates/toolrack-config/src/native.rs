@@ -132,6 +132,8 @@ fn package(notes: &mut Notes<'_>, mut fields: Fields) -> Option<Package> {
         identifier: fields.text("identifier")?,
         version: fields.text("version"),
         args: fields.texts("args").unwrap_or_default(),
+        program: fields.text("program"),
+        runtime_args: fields.texts("runtime_args").unwrap_or_default(),
     })
 }
 
@@ -141,6 +143,7 @@ fn settings(fields: &mut Fields) -> Settings {
         timeout: fields.time("timeout"),
         max_timeout: fields.time("max_timeout"),
         startup_timeout: fields.time("startup_timeout"),
+        install_timeout: fields.time("install_timeout"),
         start: fields.text("start").map(|it| match it.as_str() {
             "lazy" => StartMode::Lazy,
             _ => StartMode::Eager,

@@ -13,6 +13,10 @@ pub struct Package {
     pub version: Option<String>,
     /// Passed to the server.
     pub args: Vec<String>,
+    /// Which of its programs is the server. Its own, or the only one, if not given.
+    pub program: Option<String>,
+    /// Passed to what runs the server, such as `docker run`.
+    pub runtime_args: Vec<String>,
 }
 
 /// Where a package comes from.
@@ -54,6 +58,8 @@ impl fmt::Debug for Package {
             .field("identifier", &crate::server::without_secrets(&self.identifier))
             .field("version", &self.version)
             .field("n_args", &self.args.len())
+            .field("program", &self.program)
+            .field("n_runtime_args", &self.runtime_args.len())
             .finish()
     }
 }

@@ -152,7 +152,7 @@ fn section(scope: &Scope) -> String {
     let rows = scope.keys.iter().map(|it| {
         let default = match it.default {
             "required" | "–" | "none" | "all" | "ours" | "assigned" | "as given" | "everything"
-            | "from defaults" | "the newest" => it.default.to_owned(),
+            | "from defaults" | "the newest" | "its own" => it.default.to_owned(),
             value => format!("`{value}`"),
         };
         format!("| `{}` | {} | {default} | {} |\n", it.name, words(it.kind), it.doc)

@@ -28,6 +28,8 @@ pub struct McpServerConfig {
     pub max_timeout: Duration,
     /// The whole of a connection: start, handshake, first list of tools.
     pub startup_timeout: Duration,
+    /// Installing a package, before its server is started.
+    pub install_timeout: Duration,
     /// When it is started.
     pub start: StartMode,
     /// How long it may be unused before it is stopped; its tools stay listed. Never, if not given.
@@ -139,6 +141,8 @@ impl McpServerConfig {
     pub const MAX_TIMEOUT: Duration = Duration::from_mins(10);
     /// How long a server may take to be ready.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
+    /// How long a package may take to be installed.
+    pub const INSTALL_TIMEOUT: Duration = Duration::from_mins(10);
     /// How much of a result is passed on.
     pub const MAX_OUTPUT_BYTES: usize = 50_000;
     /// The longest message taken from a server.
@@ -154,6 +158,7 @@ impl McpServerConfig {
             timeout: Self::TIMEOUT,
             max_timeout: Self::MAX_TIMEOUT,
             startup_timeout: Self::STARTUP_TIMEOUT,
+            install_timeout: Self::INSTALL_TIMEOUT,
             start: StartMode::default(),
             idle: None,
             max_output_bytes: Self::MAX_OUTPUT_BYTES,

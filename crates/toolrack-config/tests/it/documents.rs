@@ -195,6 +195,7 @@ fn line(key: &str) -> &'static str {
         "timeout" => "timeout = '7s'",
         "max_timeout" => "max_timeout = '7m'",
         "startup_timeout" => "startup_timeout = '7s'",
+        "install_timeout" => "install_timeout = '7s'",
         "start" => "start = 'lazy'",
         "idle" => "idle = '7s'",
         "max_output_bytes" => "max_output_bytes = 7",
