@@ -12,6 +12,7 @@ use crate::era::{EraChoice, Verdict};
 use crate::failure::ConnectError;
 use crate::handler::ClientHandler;
 use crate::settings::{Limits, Timeouts};
+use crate::step::{ConnectStep, StepWatcher};
 
 /// Everything that can be set about a connection. Made by [`McpClient::builder`].
 #[derive(Debug, Clone)]
@@ -32,6 +33,7 @@ pub(crate) struct Plan {
     pub(crate) remembered: Option<Verdict>,
     pub(crate) handler: Option<Arc<dyn ClientHandler>>,
     pub(crate) changes: Changes,
+    pub(crate) watcher: Option<StepWatcher>,
 }
 
 /// Whether a modern server is asked to tell when its lists change. Legacy servers tell unasked.
@@ -62,6 +64,7 @@ impl ClientBuilder {
                 remembered: None,
                 handler: None,
                 changes: Changes::default(),
+                watcher: None,
             },
         }
     }
@@ -109,6 +112,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Who is told how far connecting has come. A step may come twice: a server that died of the first
+    /// question is started again.
+    pub fn watcher(mut self, watcher: StepWatcher) -> Self {
+        self.plan.watcher = Some(watcher);
+        self
+    }
+
     /// Opens a line, agrees on a revision, and fetches the tools. The attempt as a whole gets the time of
     /// [`Timeouts::startup`]; after a failure the line is closed first, which takes the time it takes.
     ///
@@ -119,6 +129,14 @@ impl ClientBuilder {
         connector: Arc<dyn Connector>,
     ) -> Result<McpClient, ConnectError> {
         connect::connect(self.plan, connector).await
+    }
+}
+
+impl Plan {
+    pub(crate) fn tell(&self, step: ConnectStep) {
+        if let Some(watcher) = &self.watcher {
+            watcher(step);
+        }
     }
 }
 

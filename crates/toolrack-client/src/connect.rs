@@ -25,6 +25,7 @@ use crate::mirrors::Mirrors;
 use crate::page::Shelf;
 use crate::session::Session;
 use crate::settings::deadline;
+use crate::step::ConnectStep;
 
 #[tracing::instrument(name = "mcp.connect", skip_all, fields(server = &*plan.name))]
 pub(crate) async fn connect(
@@ -48,6 +49,7 @@ pub(crate) async fn connect(
         }
     };
     let changes = plan.changes;
+    plan.tell(ConnectStep::Listing);
     let client = McpClient::new(begin(plan, agreed, link));
     let Err(stopped) = prepare(&client, changes, deadline).await else { return Ok(client) };
     let loss = Loss { asking: Method::ListTools, ..loss };

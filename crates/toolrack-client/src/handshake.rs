@@ -25,6 +25,7 @@ use crate::failure::{ConnectError, NotMcp};
 use crate::inbox::{Mailbox, Stage};
 use crate::meta::{Envelope, Extra, Packed};
 use crate::session::{ServerCard, respond};
+use crate::step::ConnectStep;
 
 /// So many lines without one message are proof enough.
 const MAX_NOISE: u64 = 1_000;
@@ -158,6 +159,7 @@ impl<'a> Handshake<'a> {
     }
 
     async fn open(&mut self) -> Result<(), Stopped> {
+        self.plan.tell(ConnectStep::Opening);
         let mailbox = Arc::new(Mailbox::new(self.plan.handler.clone()));
         let inbox = Arc::clone(&mailbox) as Arc<dyn toolrack_link::Inbox>;
         let line = self
@@ -167,6 +169,7 @@ impl<'a> Handshake<'a> {
             .map_err(|error| Stopped::Because(ConnectError::Transport(error)))?;
         mailbox.attach(&line);
         self.link = Some(Link { line, mailbox });
+        self.plan.tell(ConnectStep::Greeting);
         Ok(())
     }
 

@@ -47,6 +47,7 @@ mod restore;
 mod rounds;
 mod session;
 mod settings;
+mod step;
 mod tool;
 mod watcher;
 
@@ -63,6 +64,7 @@ pub use launch::StdioConnector;
 pub use page::{Cut, Listing};
 pub use remote::HttpConnector;
 pub use settings::{Limits, MCP_REQUEST_TIMEOUT_SECS, Timeouts};
+pub use step::{ConnectStep, StepWatcher};
 pub use tool::{McpToolDef, McpToolResult, parse_tool_result, parse_tools_list};
 pub use watcher::OnProgress;
 

@@ -21,6 +21,7 @@ use crate::life::event::{Effect, Epoch, Event, Phase};
 use crate::rack::Shared;
 use crate::scribe::Note;
 use crate::snapshot::{Index, Snapshot, nearest};
+use crate::state::ConnectPhase;
 use crate::toolset::Toolset;
 
 /// How many reports of launches are taken at once before everything is published.
@@ -217,6 +218,12 @@ impl Actor {
         let Report { server, epoch, news } = report;
         let Some(entry) = self.entries.get_mut(&server) else { return };
         match news {
+            News::Phase(phase) => {
+                if entry.life.launch() == Some(epoch) {
+                    entry.phase = phase;
+                    entry.shown = None;
+                }
+            }
             News::Opened(link) => {
                 self.step(&server, Event::Opened(epoch));
                 self.adopt(&server, link);
@@ -304,6 +311,7 @@ impl Actor {
     fn launch(&mut self, server: &Arc<str>, epoch: Epoch) {
         let Some(entry) = self.entries.get_mut(server) else { return };
         entry.stop = self.stop.child_token();
+        entry.phase = ConnectPhase::default();
         let launch = Launch {
             server: Arc::clone(server),
             epoch,
@@ -333,6 +341,11 @@ impl Actor {
                     state: picture.state.clone(),
                 });
             }
+            if let Some(phase) = picture.phase.filter(|it| entry.told_phase != Some(*it)) {
+                let server = Arc::clone(name);
+                self.shared.bulletin.tell(|| RackEvent::Phase { server, phase });
+            }
+            entry.told_phase = picture.phase;
             pictures.push(picture);
         }
         self.reindex(&pictures);

@@ -20,6 +20,7 @@ use toolrack_stdio::StdioOptions;
 use crate::actor::Actor;
 use crate::catalog::{Catalog, Memory};
 use crate::event::Bulletin;
+use crate::package::Packages;
 use crate::rack::{CredentialsOf, Equipment, McpManager, Patience, Shared, SharedLookup};
 use crate::scribe;
 use crate::snapshot::{Index, Snapshot};
@@ -47,6 +48,7 @@ pub struct RackBuilder {
     credentials: Option<Arc<CredentialsOf>>,
     client: Option<Implementation>,
     handler: Option<Arc<dyn ClientHandler>>,
+    packages: Option<Arc<dyn Packages>>,
     patience: Patience,
 }
 
@@ -62,6 +64,7 @@ impl Default for RackBuilder {
             credentials: None,
             client: None,
             handler: None,
+            packages: None,
             patience: Patience { ready: Duration::from_secs(5), retry: Duration::from_secs(5) },
         }
     }
@@ -118,6 +121,12 @@ impl RackBuilder {
         self
     }
 
+    /// Who installs packages. Without anybody, a server that is a package cannot be connected.
+    pub fn packages(mut self, packages: Arc<dyn Packages>) -> Self {
+        self.packages = Some(packages);
+        self
+    }
+
     /// How long [`McpManager::connect_all`] waits for slow servers. Five seconds, unless set.
     pub fn ready_wait(mut self, wait: Duration) -> Self {
         self.patience.ready = wait;
@@ -143,6 +152,7 @@ impl RackBuilder {
             credentials: self.credentials,
             client: self.client,
             handler: self.handler,
+            packages: self.packages,
         };
         let shared = Arc::new(Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),

@@ -21,7 +21,7 @@ use crate::glob;
 use crate::ledger::Ledger;
 use crate::life::event::Epoch;
 use crate::output;
-use crate::rack::{McpManager, Shared};
+use crate::rack::{McpManager, Shared, start_limit};
 use crate::route::{Repeatable, Route, Standing, Waits, again, route};
 use crate::snapshot::{Target, nearest};
 use crate::state::ConnectionState;
@@ -166,7 +166,7 @@ impl Shared {
 
     fn waits(&self, connection: &McpConnection) -> Waiting {
         let now = Instant::now();
-        let startup = connection.config.startup_timeout;
+        let startup = start_limit(&connection.config);
         Waiting { began: now, waits: Waits::begin(now, startup, self.patience.retry) }
     }
 

@@ -10,7 +10,7 @@ use toolrack_mcp::Tool;
 use crate::filter::{Filter, Rule};
 use crate::life::event::Epoch;
 use crate::route::Standing;
-use crate::state::ConnectionState;
+use crate::state::{ConnectPhase, ConnectionState};
 use crate::toolset::Toolset;
 use crate::usage::Usage;
 
@@ -20,6 +20,7 @@ pub struct McpConnection {
     pub(crate) name: Arc<str>,
     pub(crate) config: Arc<McpServerConfig>,
     pub(crate) state: ConnectionState,
+    pub(crate) phase: Option<ConnectPhase>,
     pub(crate) standing: Standing,
     pub(crate) retry_at: Option<Instant>,
     pub(crate) is_crash_looping: bool,
@@ -52,6 +53,11 @@ impl McpConnection {
     /// Where it stands.
     pub fn state(&self) -> &ConnectionState {
         &self.state
+    }
+
+    /// How far it has come, while it is being connected.
+    pub fn phase(&self) -> Option<ConnectPhase> {
+        self.phase
     }
 
     /// Whether it takes calls.

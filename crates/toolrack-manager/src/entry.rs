@@ -13,7 +13,7 @@ use crate::filter::Filter;
 use crate::life::Life;
 use crate::life::event::{Allowed, Event, Policy, Tools};
 use crate::route::Standing;
-use crate::state::ConnectionState;
+use crate::state::{ConnectPhase, ConnectionState};
 use crate::toolset::Toolset;
 
 /// One server: its config, its life, and what is known of its tools.
@@ -35,6 +35,10 @@ pub(crate) struct Entry {
     pub(crate) shown: Option<Arc<McpConnection>>,
     /// The state that was told last.
     pub(crate) told: ConnectionState,
+    /// How far the present launch has come.
+    pub(crate) phase: ConnectPhase,
+    /// The phase that was told last, if it still holds.
+    pub(crate) told_phase: Option<ConnectPhase>,
 }
 
 impl Entry {
@@ -53,6 +57,8 @@ impl Entry {
             is_removed: false,
             shown: None,
             told: ConnectionState::Disconnected,
+            phase: ConnectPhase::default(),
+            told_phase: None,
         }
     }
 
@@ -107,10 +113,12 @@ impl Entry {
         if let Some(shown) = &self.shown {
             return Arc::clone(shown);
         }
+        let state = ConnectionState::of(&self.life);
         let picture = Arc::new(McpConnection {
             name: Arc::clone(&self.name),
             config: Arc::clone(&self.config),
-            state: ConnectionState::of(&self.life),
+            phase: (state == ConnectionState::Connecting).then_some(self.phase),
+            state,
             standing: Standing::of(&self.life),
             retry_at: self.life.wake_at(),
             is_crash_looping: self.life.is_crash_looping(now),

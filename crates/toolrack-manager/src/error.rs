@@ -130,7 +130,7 @@ fn meant(nearest: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Failure;
+    use crate::failure::{Failure, FailureKind};
 
     #[track_caller]
     fn check(error: RackError, shown: &str, hint: Option<&str>) {
@@ -151,7 +151,7 @@ mod tests {
             "the tool `write_file` of `fs` is denied: the rule `deny = \"write_*\"` matches it",
             Some("change `allow` or `deny` of the server to use it"),
         );
-        let failure = Failure::with_hint("no program", Some("install it".to_owned()));
+        let failure = Failure::new(FailureKind::MissingTool, "no program").hinting("install it");
         let state = ConnectionState::Failed(failure);
         check(
             RackError::NotConnected { server: "fs".to_owned(), state },

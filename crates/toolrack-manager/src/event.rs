@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use toolrack_link::Delivery;
 
-use crate::state::ConnectionState;
+use crate::state::{ConnectPhase, ConnectionState};
 
 /// How many events wait for a slow listener. When it is full, the oldest is overwritten.
 const CAPACITY: usize = 1024;
@@ -26,6 +26,20 @@ pub enum RackEvent {
         server: Arc<str>,
         /// Where it stands.
         state: ConnectionState,
+    },
+    /// A server that is being connected has come further.
+    Phase {
+        /// Which server.
+        server: Arc<str>,
+        /// How far.
+        phase: ConnectPhase,
+    },
+    /// What installs a server's package said. It is cleaned for people to see.
+    Install {
+        /// Which server.
+        server: Arc<str>,
+        /// What was said.
+        line: Arc<str>,
     },
     /// The tools of a server are others now. The names are those that the server gives.
     Tools {

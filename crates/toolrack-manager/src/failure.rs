@@ -1,11 +1,15 @@
 //! Why a server is not connected, as people are told.
 
+mod kind;
+
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
 use toolrack_client::ConnectError;
-use toolrack_link::{AuthError, Ending, TransportError, plain_text};
+use toolrack_link::{Ending, plain_text};
+
+pub use kind::FailureKind;
 
 /// The longest reason that is kept.
 const REASON_CHARS: usize = 1000;
@@ -14,7 +18,7 @@ const REASON_CHARS: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     text: Arc<Text>,
-    remedy: Remedy,
+    kind: FailureKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -34,27 +38,25 @@ pub(crate) enum Remedy {
 
 impl Failure {
     /// A failure with a reason and nothing more.
-    pub(crate) fn new(reason: impl Into<String>) -> Self {
-        Self::with_hint(reason, None)
+    pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
+        let reason = plain_text(&reason.into(), REASON_CHARS);
+        Self { text: Arc::new(Text { reason, hint: None }), kind }
     }
 
-    pub(crate) fn with_hint(reason: impl Into<String>, hint: Option<String>) -> Self {
-        let reason = plain_text(&reason.into(), REASON_CHARS);
-        let hint = hint.map(|hint| plain_text(&hint, REASON_CHARS));
-        Self { text: Arc::new(Text { reason, hint }), remedy: Remedy::Retry }
+    /// The same, with what to try next.
+    #[must_use]
+    pub fn hinting(self, hint: impl Into<String>) -> Self {
+        let hint = Some(plain_text(&hint.into(), REASON_CHARS));
+        Self { text: Arc::new(Text { reason: self.text.reason.clone(), hint }), ..self }
     }
 
     /// An attempt to connect came to nothing.
     pub(crate) fn of_connecting(error: &ConnectError) -> Self {
-        let rebuff = match error {
-            ConnectError::NeedsAuth(rebuff)
-            | ConnectError::Transport(TransportError::Unauthorized(rebuff)) => Some(rebuff),
-            _ => None,
-        };
-        // An authorization server that is out of order may be back by itself; a closed door stays closed.
-        let needs_login = rebuff.is_some_and(|it| !matches!(it, AuthError::Unreachable { .. }));
-        let remedy = if needs_login { Remedy::Login } else { Remedy::Retry };
-        Self { remedy, ..Self::with_hint(with_causes(error), error.hint()) }
+        let failure = Self::new(FailureKind::of_connecting(error), with_causes(error));
+        match error.hint() {
+            Some(hint) => failure.hinting(hint),
+            None => failure,
+        }
     }
 
     /// A connection that worked has ended.
@@ -63,8 +65,17 @@ impl Failure {
             Ending::Exited(exit) => exit.stderr.iter().rev().find(|line| !line.trim().is_empty()),
             _ => None,
         };
-        let hint = said.map(|line| format!("it said last: {}", line.trim()));
-        Self::with_hint(format!("the connection was lost: {ending}"), hint)
+        let reason = format!("the connection was lost: {ending}");
+        let failure = Self::new(FailureKind::of_ending(ending), reason);
+        match said {
+            Some(line) => failure.hinting(format!("it said last: {}", line.trim())),
+            None => failure,
+        }
+    }
+
+    /// What kind of failure it is.
+    pub fn kind(&self) -> FailureKind {
+        self.kind
     }
 
     /// What went wrong, in one line.
@@ -78,12 +89,10 @@ impl Failure {
     }
 
     pub(crate) fn remedy(&self) -> Remedy {
-        self.remedy
-    }
-
-    #[cfg(test)]
-    pub(crate) fn login() -> Self {
-        Self { remedy: Remedy::Login, ..Self::new("login needed") }
+        match self.kind {
+            FailureKind::NeedsLogin => Remedy::Login,
+            _ => Remedy::Retry,
+        }
     }
 }
 
@@ -111,7 +120,7 @@ pub fn with_causes(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_link::{Exit, ServerExit, SpawnFault};
+    use toolrack_link::{AuthError, Exit, ServerExit, SpawnFault, TransportError};
 
     use super::*;
 

@@ -16,14 +16,19 @@ use toolrack_config::McpServerConfig;
 
 use crate::connection::Link;
 use crate::event::Bulletin;
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::life::event::Epoch;
-use crate::opening::{Custody, connector};
+use crate::opening::{Custody, connector, ready, resolve, stdio_options};
+use crate::package::{Installation, Prepared, WantedPackage, wanted};
 use crate::rack::Equipment;
+use crate::state::ConnectPhase;
 use crate::usage::{Clock, Usage};
 
 /// How long one start may keep others waiting. A server that hangs holds up nobody for longer.
 const TURN: Duration = Duration::from_millis(500);
+
+/// How long an installer may take to end. Its processes are killed before that.
+const END_LIMIT: Duration = Duration::from_secs(8);
 
 /// What a launch needs to know.
 pub(crate) struct Launch {
@@ -50,6 +55,7 @@ pub(crate) struct Report {
 
 #[derive(Debug)]
 pub(crate) enum News {
+    Phase(ConnectPhase),
     Opened(Arc<Link>),
     OpenFailed(Failure),
     ToolsChanged,
@@ -57,25 +63,92 @@ pub(crate) enum News {
     Gone,
 }
 
+/// Tells from anywhere how far a launch has come.
+struct Herald {
+    server: Arc<str>,
+    epoch: Epoch,
+    reports: mpsc::Sender<Report>,
+}
+
+impl Herald {
+    /// Never waits: a phase that is not shown because everything is busy does no harm.
+    fn tell(&self, phase: ConnectPhase) {
+        let (server, news) = (Arc::clone(&self.server), News::Phase(phase));
+        let report = Report { server, epoch: self.epoch, news };
+        self.reports.try_send(report).unwrap_or_else(|error| tracing::debug!(%error, "not shown"));
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::new(FailureKind::Stopped, "it was stopped")
+}
+
 impl Launch {
     pub(crate) async fn run(self) {
-        let prepared = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(Failure::new("it was stopped")),
-            prepared = timeout(self.config.startup_timeout, connector(&self.config, &self.equipment)) => {
-                let late = || Failure::new("the values of the config could not be looked up in time");
-                prepared.unwrap_or_else(|_elapsed| Err(late()))
-            }
-        };
-        match prepared {
+        match self.prepare().await {
             Err(failure) => self.report(News::OpenFailed(failure)).await,
-            Ok(inner) => {
+            Ok(prepared) => {
+                let inner = connector(prepared, &self.config, &self.equipment);
                 let custody = Arc::new(Custody::new(inner, &self.server, &self.bulletin));
                 self.hold(&custody).await;
                 custody.release().await;
             }
         }
         self.report(News::Gone).await;
+    }
+
+    /// Fills in what the config refers to, and installs what has to be.
+    async fn prepare(&self) -> Result<Prepared, Failure> {
+        let resolved = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Err(stopped()),
+            resolved = timeout(self.config.startup_timeout, resolve(&self.config, &self.equipment)) => {
+                let reason = "the values of the config could not be looked up in time";
+                let late = || Failure::new(FailureKind::Internal, reason);
+                resolved.unwrap_or_else(|_elapsed| Err(late()))?
+            }
+        };
+        match wanted(&self.server, resolved) {
+            Ok(package) => self.install(package).await,
+            Err(resolved) => ready(resolved),
+        }
+    }
+
+    /// Has a package ready. Its clock is its own, and whatever it starts has ended when this returns.
+    async fn install(&self, package: WantedPackage) -> Result<Prepared, Failure> {
+        let Some(packages) = &self.equipment.packages else {
+            let reason = "a package has to be turned into a command first";
+            let hint = "use a program that can install packages, or give `command` or `url`";
+            return Err(Failure::new(FailureKind::BadConfig, reason).hinting(hint));
+        };
+        let (stop, herald) = (self.stop.child_token(), self.herald());
+        let installation = Installation {
+            server: Arc::clone(&self.server),
+            stdio: stdio_options(&self.config, &self.equipment),
+            stop: stop.clone(),
+            begun: Arc::new(move || herald.tell(ConnectPhase::Installing)),
+            bulletin: Arc::clone(&self.bulletin),
+        };
+        let mut work = packages.prepare(package, installation);
+        let limit = self.config.install_timeout;
+        let given_up = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => stopped(),
+            outcome = &mut work => return outcome,
+            () = sleep(limit) => {
+                let reason = format!("the package was not installed within {limit:?}");
+                Failure::new(FailureKind::InstallTimedOut, reason)
+                    .hinting("allow more time with `install_timeout`, or look at the network")
+            }
+        };
+        stop.cancel();
+        if timeout(END_LIMIT, work).await.is_err() {
+            tracing::warn!(
+                server = &*self.server,
+                "an installer does not end; left to its guardian"
+            );
+        }
+        Err(given_up)
     }
 
     /// Connects, and stays until the connection ends or is to be ended.
@@ -119,8 +192,11 @@ impl Launch {
             startup: self.config.startup_timeout,
             ..Timeouts::default()
         };
-        let builder =
-            McpClient::builder(&self.server).timeouts(timeouts).remembered(self.remembered);
+        let herald = self.herald();
+        let builder = McpClient::builder(&self.server)
+            .timeouts(timeouts)
+            .remembered(self.remembered)
+            .watcher(Arc::new(move |step| herald.tell(ConnectPhase::of(step))));
         let builder = match &self.equipment.client {
             Some(client) => builder.client(client.clone()),
             None => builder,
@@ -151,6 +227,11 @@ impl Launch {
                 None => return,
             }
         }
+    }
+
+    fn herald(&self) -> Herald {
+        let (server, reports) = (Arc::clone(&self.server), self.reports.clone());
+        Herald { server, epoch: self.epoch, reports }
     }
 
     async fn report(&self, news: News) {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use toolrack_config::StartMode;
 use toolrack_link::Backoff;
 
-use crate::failure::{Failure, Remedy};
+use crate::failure::{Failure, FailureKind, Remedy};
 use event::{Allowed, Effect, Epoch, Event, Phase, Policy, Tools, Wanted};
 
 /// So many starts in [`LOOP_WINDOW`] look like a crash loop.
@@ -320,7 +320,8 @@ impl Life {
         }
         if self.is_open(epoch) {
             // Whoever carried the launch ended without a word.
-            let failure = Failure::new("the connection ended without a reason");
+            let failure =
+                Failure::new(FailureKind::Internal, "the connection ended without a reason");
             self.lost(epoch, failure, now, chance);
         }
         self.launch = None;

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolrack_client::{Connector, HttpConnector, StdioConnector};
-use toolrack_config::{Filled, McpServerConfig, Pin, ResolvedTransport, interpolate};
+use toolrack_config::{
+    Fault, FaultKind, Filled, McpServerConfig, Pin, ResolvedTransport, interpolate,
+};
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_link::{BoxFuture, Ending, Inbox, Line, TransportError};
 use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
@@ -17,64 +19,98 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
 use crate::event::{Bulletin, RackEvent};
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
+use crate::package::{Prepared, revealed};
 use crate::rack::Equipment;
 
-/// What opens lines to the server of `config`, with everything filled in that the config refers to.
-pub(crate) async fn connector(
+/// Everything filled in that the config refers to.
+pub(crate) async fn resolve(
     config: &Arc<McpServerConfig>,
     equipment: &Equipment,
-) -> Result<Arc<dyn Connector>, Failure> {
+) -> Result<ResolvedTransport, Failure> {
     if let Some(key) = unmet(config) {
         // Whoever asks for a wall must not get none.
-        return Err(Failure::with_hint(
-            format!("`{key}` is asked for, and this build does not have it"),
-            Some(format!("take `{key}` out of its entry to run it without")),
-        ));
+        let reason = format!("`{key}` is asked for, and this build does not have it");
+        let hint = format!("take `{key}` out of its entry to run it without");
+        return Err(Failure::new(FailureKind::BadConfig, reason).hinting(hint));
     }
     let (wanted, lookup) = (Arc::clone(config), Arc::clone(&equipment.lookup));
     // Looking up may read files or ask a keyring, which must not hold up other servers.
     let filled = tokio::task::spawn_blocking(move || interpolate(&wanted, &*lookup)).await;
-    let resolved = match filled {
-        Ok(Ok(resolved)) => resolved,
-        Ok(Err(faults)) => {
-            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            return Err(Failure::new(faults.join("; ")));
+    match filled {
+        Ok(Ok(resolved)) => Ok(resolved),
+        Ok(Err(faults)) => Err(unresolved(&faults)),
+        Err(_panicked) => {
+            let reason = "the values of the config cannot be looked up";
+            Err(Failure::new(FailureKind::Internal, reason))
         }
-        Err(_panicked) => return Err(Failure::new("the values of the config cannot be looked up")),
-    };
-    match resolved {
-        ResolvedTransport::Stdio { command, args, env, cwd } => {
-            let definition = McpServerDef {
-                command: command.into_revealed(),
-                args: args.into_iter().map(Filled::into_revealed).collect(),
-                env: env.into_iter().map(|(name, value)| (name, value.into_revealed())).collect(),
-                cwd: cwd.map(|it| PathBuf::from(it.into_revealed())),
-            };
-            let options = StdioOptions {
-                line_limit_bytes: config.max_message_bytes,
-                inherit_env: inheritance(config),
-                ..equipment.stdio.clone()
-            };
-            Ok(Arc::new(StdioConnector::new(definition, options)))
+    }
+}
+
+/// What opens lines to a server that is a process or an endpoint.
+pub(crate) fn connector(
+    prepared: Prepared,
+    config: &McpServerConfig,
+    equipment: &Equipment,
+) -> Arc<dyn Connector> {
+    match prepared {
+        Prepared::Stdio { definition, farewell } => {
+            let options = StdioOptions { farewell, ..stdio_options(config, equipment) };
+            Arc::new(StdioConnector::new(definition, options))
         }
-        ResolvedTransport::Http { url, headers } => {
-            let headers = headers.into_iter().map(|(name, it)| (name, it.into_revealed()));
-            let definition = HttpServerDef { url: url.into_revealed(), headers: headers.collect() };
+        Prepared::Http(definition) => {
             let credentials = equipment.credentials.as_ref().and_then(|it| it(config));
             let options = HttpOptions {
                 max_message_bytes: config.max_message_bytes,
                 credentials: credentials.or_else(|| equipment.http.credentials.clone()),
                 ..equipment.http.clone()
             };
-            Ok(Arc::new(HttpConnector::new(definition, options)))
+            Arc::new(HttpConnector::new(definition, options))
         }
-        ResolvedTransport::Package { .. } => Err(Failure::with_hint(
-            "a package has to be turned into a command first",
-            Some("install the server, which does that".to_owned()),
-        )),
-        _ => Err(Failure::new("this kind of server cannot be connected by this build")),
     }
+}
+
+/// A server that needs no preparation.
+pub(crate) fn ready(resolved: ResolvedTransport) -> Result<Prepared, Failure> {
+    match resolved {
+        ResolvedTransport::Stdio { command, args, env, cwd } => {
+            let definition = McpServerDef {
+                command: command.into_revealed(),
+                args: args.into_iter().map(Filled::into_revealed).collect(),
+                env: revealed(env),
+                cwd: cwd.map(|it| PathBuf::from(it.into_revealed())),
+            };
+            Ok(Prepared::Stdio { definition, farewell: None })
+        }
+        ResolvedTransport::Http { url, headers } => Ok(Prepared::Http(HttpServerDef {
+            url: url.into_revealed(),
+            headers: revealed(headers).into_iter().collect(),
+        })),
+        _ => {
+            let reason = "this kind of server cannot be connected by this build";
+            Err(Failure::new(FailureKind::BadConfig, reason))
+        }
+    }
+}
+
+pub(crate) fn stdio_options(config: &McpServerConfig, equipment: &Equipment) -> StdioOptions {
+    StdioOptions {
+        line_limit_bytes: config.max_message_bytes,
+        inherit_env: inheritance(config),
+        ..equipment.stdio.clone()
+    }
+}
+
+/// What servers are told with their environment and headers is what lets them in somewhere.
+fn unresolved(faults: &[Fault]) -> Failure {
+    let is_credential = |it: &Fault| it.field.contains(".env.") || it.field.contains(".headers.");
+    let is_missing = |it: &Fault| it.kind == FaultKind::Unresolved && is_credential(it);
+    let kind = match faults.iter().any(is_missing) {
+        true => FailureKind::MissingCredentials,
+        false => FailureKind::BadConfig,
+    };
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    Failure::new(kind, texts.join("; "))
 }
 
 /// A protection that the config asks for and nobody gives yet.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::ClientHandler;
-use toolrack_config::{Lookup, McpServerConfig, Names, Plan, diff};
+use toolrack_config::{Lookup, McpServerConfig, McpTransport, Names, Plan, diff};
 use toolrack_http::HttpOptions;
 use toolrack_link::Credentials;
 use toolrack_mcp::Implementation;
@@ -24,6 +24,7 @@ use crate::catalog::{Catalog, Memory};
 use crate::connection::McpConnection;
 use crate::error::RackError;
 use crate::event::{Bulletin, RackEvents};
+use crate::package::Packages;
 use crate::snapshot::Snapshot;
 use crate::state::ConnectionState;
 use crate::toolset::{ToolWithServer, Toolset};
@@ -73,6 +74,7 @@ pub(crate) struct Equipment {
     pub(crate) credentials: Option<Arc<CredentialsOf>>,
     pub(crate) client: Option<Implementation>,
     pub(crate) handler: Option<Arc<dyn ClientHandler>>,
+    pub(crate) packages: Option<Arc<dyn Packages>>,
 }
 
 /// How long callers wait.
@@ -226,11 +228,21 @@ impl McpManager {
 
     /// Waits until a start has come to an end, whichever.
     async fn settled(&self, name: &str) -> Result<Arc<McpConnection>, RackError> {
-        let limit = self.server(name)?.config.startup_timeout.saturating_add(START_SLACK);
+        let limit = start_limit(&self.server(name)?.config).saturating_add(START_SLACK);
         let deadline = Instant::now() + limit;
         let is_done = |it: &Snapshot| it.server(name).map_or(true, |server| is_settled(server));
         self.shared.until(deadline, is_done).await;
         self.server(name)
+    }
+}
+
+/// How long a server may take until it takes calls: its package may have to be installed before it starts.
+pub(crate) fn start_limit(config: &McpServerConfig) -> Duration {
+    match config.transport {
+        McpTransport::Package { .. } => {
+            config.startup_timeout.saturating_add(config.install_timeout)
+        }
+        _ => config.startup_timeout,
     }
 }
 

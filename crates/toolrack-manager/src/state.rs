@@ -3,6 +3,7 @@
 use std::fmt;
 
 use tokio::time::Instant;
+use toolrack_client::ConnectStep;
 
 use crate::failure::Failure;
 use crate::life::Life;
@@ -31,6 +32,41 @@ pub enum ConnectionState {
         /// Why it is not connected any more.
         failure: Failure,
     },
+}
+
+/// What a server that is [`ConnectionState::Connecting`] does at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConnectPhase {
+    /// Its package is being installed, on a clock of its own.
+    Installing,
+    /// Its process is being started, or its address reached.
+    #[default]
+    Starting,
+    /// A revision is being agreed on.
+    Handshake,
+    /// Its tools are being fetched.
+    Listing,
+}
+
+impl ConnectPhase {
+    pub(crate) fn of(step: ConnectStep) -> Self {
+        match step {
+            ConnectStep::Greeting => Self::Handshake,
+            ConnectStep::Listing => Self::Listing,
+            _ => Self::Starting,
+        }
+    }
+
+    /// One word for lists.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Installing => "installing",
+            Self::Starting => "starting",
+            Self::Handshake => "handshake",
+            Self::Listing => "listing",
+        }
+    }
 }
 
 impl ConnectionState {

@@ -33,6 +33,18 @@ pub struct StdioOptions {
     pub inherit_env: Inheritance,
     /// How patiently the server is ended.
     pub ladder: Ladder,
+    /// What is run once nothing is left of the server, to end what it has elsewhere, such as a container.
+    /// Also when we are gone, if there is a guardian.
+    pub farewell: Option<Farewell>,
+}
+
+/// A command that ends what a server has elsewhere. It has the environment of the server, and three seconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Farewell {
+    /// A program on `PATH`, or a path to one.
+    pub command: String,
+    /// Passed as they are; no shell reads them.
+    pub args: Vec<String>,
 }
 
 /// Who ends the server's processes when we cannot.
@@ -64,6 +76,7 @@ impl Default for StdioOptions {
             outbox_limit_bytes: 8 << 20,
             inherit_env: Inheritance::default(),
             ladder: Ladder::default(),
+            farewell: None,
         }
     }
 }

@@ -27,7 +27,7 @@ mod sweep;
 mod sys;
 mod transport;
 
-pub use definition::{Guardian, Ladder, McpServerDef, StdioOptions};
+pub use definition::{Farewell, Guardian, Ladder, McpServerDef, StdioOptions};
 pub use environment::Inheritance;
 pub use guard::init;
 pub use line::StdioLine;

@@ -16,7 +16,7 @@ const LAZY: Policy = Policy { allowed: Allowed::Yes, start: StartMode::Lazy };
 const OFF: Policy = Policy { allowed: Allowed::No, start: StartMode::Eager };
 
 fn failure() -> Failure {
-    Failure::new("broken")
+    Failure::new(FailureKind::Exited, "broken")
 }
 
 impl Stage {
@@ -329,7 +329,8 @@ fn other_settings_leave_a_connection_alone() {
 
 #[test]
 fn a_server_that_wants_a_login_waits_for_the_user() {
-    let login = || Event::OpenFailed(Epoch(1), Failure::login());
+    let login =
+        || Event::OpenFailed(Epoch(1), Failure::new(FailureKind::NeedsLogin, "login needed"));
     check(
         EAGER,
         &[

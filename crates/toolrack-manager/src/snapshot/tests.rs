@@ -29,6 +29,7 @@ fn server(name: &str, standing: Standing, tools: Option<&[&str]>, deny: &[&str])
         name: name.into(),
         config: Arc::new(McpServerConfig::stdio(name, "true", &[])),
         state: ConnectionState::Disconnected,
+        phase: None,
         standing,
         retry_at: None,
         is_crash_looping: false,
