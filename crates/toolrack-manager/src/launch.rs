@@ -110,7 +110,7 @@ impl Launch {
         };
         match wanted(&self.server, resolved) {
             Ok(package) => self.install(package).await,
-            Err(resolved) => ready(resolved),
+            Err(resolved) => ready(*resolved),
         }
     }
 

@@ -105,9 +105,10 @@ pub(crate) fn stdio_options(config: &McpServerConfig, equipment: &Equipment) -> 
 fn unresolved(faults: &[Fault]) -> Failure {
     let is_credential = |it: &Fault| it.field.contains(".env.") || it.field.contains(".headers.");
     let is_missing = |it: &Fault| it.kind == FaultKind::Unresolved && is_credential(it);
-    let kind = match faults.iter().any(is_missing) {
-        true => FailureKind::MissingCredentials,
-        false => FailureKind::BadConfig,
+    let kind = if faults.iter().any(is_missing) {
+        FailureKind::MissingCredentials
+    } else {
+        FailureKind::BadConfig
     };
     let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
     Failure::new(kind, texts.join("; "))

@@ -109,11 +109,11 @@ impl Installation {
     }
 }
 
-/// The package that a resolved config wants, or the config itself if it wants none.
+/// The package that a resolved config wants, or the config itself if it wants none. Boxed because it is large.
 pub(crate) fn wanted(
     server: &Arc<str>,
     resolved: ResolvedTransport,
-) -> Result<WantedPackage, ResolvedTransport> {
+) -> Result<WantedPackage, Box<ResolvedTransport>> {
     let reveal = |list: Vec<Filled>| list.into_iter().map(Filled::into_revealed).collect();
     match resolved {
         ResolvedTransport::Package {
@@ -138,7 +138,7 @@ pub(crate) fn wanted(
             cwd: cwd.map(|it| PathBuf::from(it.into_revealed())),
             headers: revealed(headers),
         }),
-        other => Err(other),
+        other => Err(Box::new(other)),
     }
 }
 

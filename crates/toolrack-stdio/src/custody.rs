@@ -4,6 +4,7 @@
 //! the bare process group, which is all there is without one. Either is kept by one task, which obeys
 //! a [`Wish`] and tells a [`Life`].
 
+mod farewell;
 mod group;
 #[cfg(target_os = "linux")]
 mod guarded;

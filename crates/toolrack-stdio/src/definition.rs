@@ -38,7 +38,9 @@ pub struct StdioOptions {
     pub farewell: Option<Farewell>,
 }
 
-/// A command that ends what a server has elsewhere. It has the environment of the server, and three seconds.
+/// A command that ends what a server has elsewhere. It has the environment of the server.
+///
+/// It may take twenty seconds; whoever closes the line waits for three of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Farewell {
     /// A program on `PATH`, or a path to one.

@@ -10,7 +10,11 @@ use std::ffi::{OsStr, OsString};
 const PASSED_ON: &[&str] = &[
     "ALL_PROXY",
     "COLORTERM",
+    "DOCKER_CERT_PATH",
+    "DOCKER_CONFIG",
+    "DOCKER_CONTEXT",
     "DOCKER_HOST",
+    "DOCKER_TLS_VERIFY",
     "HOME",
     "HTTPS_PROXY",
     "HTTP_PROXY",
@@ -53,6 +57,8 @@ pub enum Inheritance {
     /// The short list: what programs need to find their files and reach the network.
     #[default]
     Listed,
+    /// The short list, and every variable whose name begins with one of these.
+    ListedAnd(&'static [&'static str]),
     /// All of it, secrets included.
     Everything,
 }
@@ -65,16 +71,22 @@ pub(crate) fn environment(
 ) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<(OsString, OsString)> = ours
         .into_iter()
-        .filter(|(name, _)| inheritance == Inheritance::Everything || is_passed_on(name))
+        .filter(|(name, _)| is_passed_on(name, inheritance))
         .filter(|(name, _)| name.to_str().is_none_or(|name| !own.contains_key(name)))
         .collect();
     variables.extend(own.iter().map(|(name, value)| (name.into(), value.into())));
     variables
 }
 
-fn is_passed_on(name: &OsStr) -> bool {
+fn is_passed_on(name: &OsStr, inheritance: Inheritance) -> bool {
+    let more = match inheritance {
+        Inheritance::Listed => &[],
+        Inheritance::ListedAnd(prefixes) => prefixes,
+        Inheritance::Everything => return true,
+    };
     name.to_str().is_some_and(|name| {
-        PASSED_ON.contains(&name) || PASSED_ON_PREFIXES.iter().any(|it| name.starts_with(it))
+        let mut prefixes = PASSED_ON_PREFIXES.iter().chain(more);
+        PASSED_ON.contains(&name) || prefixes.any(|it| name.starts_with(it))
     })
 }
 
@@ -99,6 +111,11 @@ mod tests {
         check(Inheritance::Listed, &[], &["LC_ALL=C", "PATH=/bin"]);
         check(Inheritance::Listed, &[("TOKEN", "t")], &["LC_ALL=C", "PATH=/bin", "TOKEN=t"]);
         check(Inheritance::Listed, &[("PATH", "/opt")], &["LC_ALL=C", "PATH=/opt"]);
+        check(
+            Inheritance::ListedAnd(&["AWS_"]),
+            &[],
+            &["AWS_SECRET_ACCESS_KEY=x", "LC_ALL=C", "PATH=/bin"],
+        );
         check(
             Inheritance::Everything,
             &[("A", "2")],

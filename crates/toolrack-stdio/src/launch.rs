@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use toolrack_link::SpawnFault;
 
-use crate::definition::{McpServerDef, StdioOptions};
+use crate::definition::{Farewell, McpServerDef, StdioOptions};
 use crate::environment::environment;
 use crate::marker;
 use crate::program;
@@ -18,6 +18,8 @@ pub(crate) struct LaunchSpec {
     pub(crate) args: Vec<OsString>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) cwd: Option<PathBuf>,
+    /// The program and the arguments of [`StdioOptions::farewell`], or nothing.
+    pub(crate) farewell: Vec<OsString>,
 }
 
 impl LaunchSpec {
@@ -34,13 +36,20 @@ impl LaunchSpec {
         let mut env = environment(std::env::vars_os(), &definition.env, options.inherit_env);
         env.retain(|(name, _)| name != marker::VARIABLE);
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
-        let program = program::find(&definition.command, path, definition.cwd.as_deref())?;
+        let dir = definition.cwd.as_deref();
+        let program = program::find(&definition.command, path, dir)?;
+        let mut farewell = Vec::new();
+        if let Some(Farewell { command, args }) = &options.farewell {
+            farewell.push(program::find(command, path, dir)?.into_os_string());
+            farewell.extend(args.iter().map(OsString::from));
+        }
         env.push((marker::VARIABLE.into(), mark.into()));
         let spec = Self {
             program,
             args: definition.args.iter().map(OsString::from).collect(),
             env,
             cwd: definition.cwd.clone(),
+            farewell,
         };
         spec.refuse_zero_bytes()?;
         Ok(spec)

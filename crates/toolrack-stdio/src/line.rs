@@ -38,6 +38,9 @@ use crate::stderr::Stderr;
 /// What closing may take beyond the patience of the ladder: killing, and hearing of it.
 const KILL_LIMIT: Duration = Duration::from_secs(1);
 
+/// What closing may take beyond that to end what the server has elsewhere.
+const FAREWELL_WAIT: Duration = Duration::from_secs(3);
+
 /// How long a notification waits for room in front of a server that does not read.
 const NOTIFY_LIMIT: Duration = Duration::from_secs(30);
 
@@ -68,6 +71,8 @@ pub(crate) struct Shared {
     wish: watch::Sender<Wish>,
     life: watch::Sender<Life>,
     ladder: Ladder,
+    /// How long closing waits for what has to be ended elsewhere.
+    farewell_limit: Duration,
 }
 
 impl StdioLine {
@@ -93,6 +98,7 @@ impl StdioLine {
             wish: watch::Sender::new(Wish::Run),
             life: watch::Sender::new(Life::Running),
             ladder: options.ladder,
+            farewell_limit: options.farewell.map_or(Duration::ZERO, |_| FAREWELL_WAIT),
         });
         let tasks = TaskTracker::new();
         let driver = Driver::new(Arc::clone(&shared), pipes.output, options.line_limit_bytes);
@@ -169,7 +175,7 @@ impl StdioLine {
     }
 
     async fn finish(&self, ladder: Ladder) -> Ending {
-        let limit = ladder.close + ladder.terminate + KILL_LIMIT;
+        let limit = ladder.close + ladder.terminate + KILL_LIMIT + self.shared.farewell_limit;
         let ended = async {
             self.shared.gone().await;
             self.tasks.wait().await;

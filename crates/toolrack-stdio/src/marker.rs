@@ -48,6 +48,16 @@ impl Owner {
     }
 }
 
+/// A new mark for something that belongs to this process, to be found by whoever looks after it is gone.
+pub fn new_mark() -> String {
+    next()
+}
+
+/// Whether a mark names an owner that is known to live no more.
+pub fn is_orphaned(mark: &str) -> bool {
+    owner(mark).is_some_and(|owner| owner.is_gone())
+}
+
 /// A new mark for one launch of ours.
 pub(crate) fn next() -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);

@@ -10,6 +10,13 @@ use toolrack_link::SpawnFault;
 /// Where a shell would look without a `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
+/// The file that `command` stands for. A name is looked up in `path`, or in our own if there is none, and
+/// never in the working directory.
+pub fn find_program(command: &str, path: Option<&OsStr>) -> Result<PathBuf, SpawnFault> {
+    let ours = std::env::var_os("PATH");
+    find(command, path.or(ours.as_deref()), None)
+}
+
 /// The file that `command` stands for. A name is looked up in `path`, never in the working
 /// directory; a path is taken from `cwd`.
 pub(crate) fn find(

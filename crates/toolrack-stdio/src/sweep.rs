@@ -12,7 +12,7 @@
 /// where there is none, nothing is found.
 pub fn sweep() -> usize {
     #[cfg(target_os = "linux")]
-    return linux::end(&|mark| crate::marker::owner(mark).is_some_and(|owner| owner.is_gone()));
+    return linux::end(&crate::marker::is_orphaned);
     #[cfg(not(target_os = "linux"))]
     0
 }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use toolrack_link::{Exit, TransportError};
 
+use super::farewell::Farewell;
 use super::{Life, Wish, refused};
 use crate::guard::{Climb, Event, Order};
 use crate::launch::LaunchSpec;
@@ -29,6 +30,7 @@ pub(crate) struct Grouped {
     group: Group,
     climb: Climb,
     alarm: Option<Instant>,
+    farewell: Farewell,
 }
 
 /// A process group that is killed when nobody holds it any more.
@@ -49,7 +51,8 @@ pub(super) fn start(
     }
     let child = command.spawn().map_err(|error| refused(spec, error))?;
     let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    Ok(Grouped { child, group: Group(pid), climb: Climb::new(), alarm: None })
+    let farewell = Farewell::of(spec);
+    Ok(Grouped { child, group: Group(pid), climb: Climb::new(), alarm: None, farewell })
 }
 
 impl Grouped {
@@ -74,7 +77,7 @@ impl Grouped {
                         Wish::Abandon => {
                             self.group.signal(Signal::KILL);
                             let _ended = self.child.wait().await;
-                            return;
+                            return self.farewell.say().await;
                         }
                     }
                 }
@@ -86,6 +89,7 @@ impl Grouped {
             }
             if let Some(how) = exit.filter(|_| self.group.is_empty()) {
                 self.group.0 = None;
+                self.farewell.say().await;
                 tell(Life::Gone(how));
                 return;
             }

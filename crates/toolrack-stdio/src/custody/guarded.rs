@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use toolrack_link::{Exit, SpawnFault, TransportError};
 
+use super::farewell::Farewell;
 use super::{Life, Wish, refused};
 use crate::guard::{ARGUMENT, REPORT_BYTES, Report, encode_launch, encode_stop};
 use crate::launch::LaunchSpec;
@@ -34,6 +35,8 @@ pub(crate) struct Guarded {
     guardian: Child,
     reports: Reports,
     mark: String,
+    /// For the day the guardian is killed.
+    farewell: Farewell,
 }
 
 /// Starts a guardian, and through it the server.
@@ -63,7 +66,10 @@ pub(super) async fn start(
         reports.next().await
     });
     match started.await {
-        Ok(Ok(Some(Report::Started))) => Ok(Guarded { guardian, reports, mark }),
+        Ok(Ok(Some(Report::Started))) => {
+            let farewell = Farewell::of(spec);
+            Ok(Guarded { guardian, reports, mark, farewell })
+        }
         Ok(Ok(Some(Report::Refused { errno }))) => {
             Err(refused(spec, io::Error::from_raw_os_error(errno)))
         }
@@ -99,8 +105,8 @@ impl Guarded {
         mut wishes: watch::Receiver<Wish>,
         tell: &(dyn Fn(Life) + Sync),
     ) {
-        let Guarded { mut guardian, mut reports, mark } = self;
-        let exit = attend(&mut reports, &mut wishes, tell, mark).await;
+        let Guarded { mut guardian, mut reports, mark, farewell } = self;
+        let exit = attend(&mut reports, &mut wishes, tell, (mark, farewell)).await;
         // Closing the socket is how an abandoned guardian learns of it.
         drop(reports);
         if let Some(exit) = exit {
@@ -119,7 +125,7 @@ async fn attend(
     reports: &mut Reports,
     wishes: &mut watch::Receiver<Wish>,
     tell: &(dyn Fn(Life) + Sync),
-    mark: String,
+    (mark, mut farewell): (String, Farewell),
 ) -> Option<Exit> {
     let mut exit = Exit::Unknown;
     loop {
@@ -132,6 +138,7 @@ async fn attend(
                 Ok(Some(Report::NothingLeft)) => return Some(exit),
                 Ok(Some(Report::Started | Report::Refused { .. }) | None) | Err(_) => {
                     clean_up(mark).await;
+                    farewell.say().await;
                     return Some(exit);
                 }
             },

@@ -18,6 +18,11 @@ use super::wire::{LENGTH_BYTES, MAX_LAUNCH_BYTES, Report, STOP_BYTES, decode_lau
 use crate::launch::LaunchSpec;
 use crate::sys;
 
+/// How long a farewell may take. Nobody is held up: our owner waits a shorter time.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(20);
+/// How often a farewell is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// Ended as it should.
 const DONE: i32 = 0;
 /// Not started by an owner that knows how to talk to a guardian.
@@ -38,13 +43,43 @@ pub(super) fn run() -> i32 {
     let Ok(mut owner) = owner else { return NO_OWNER };
     let Ok((spec, pipes)) = receive_launch(&mut owner) else { return NO_OWNER };
     match start(&spec, pipes) {
-        Ok(server) => Watch::new(owner, signals, server).until_nothing_is_left(),
+        Ok(server) => {
+            let watch = Watch::new(owner, signals, server);
+            let owner = watch.until_nothing_is_left();
+            say_farewell(&spec);
+            report(&owner, Report::NothingLeft);
+        }
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             report(&owner, Report::Refused { errno });
         }
     }
     DONE
+}
+
+/// Runs what ends the things that the server has elsewhere, and waits for it, but not forever.
+fn say_farewell(spec: &LaunchSpec) {
+    let Some(mut command) = farewell(spec) else { return };
+    // Whoever reads of it would have to be there; the next sweep finds what is left.
+    let Ok(mut child) = sys::in_own_session(&mut command, getpid()).spawn() else { return };
+    let deadline = now() + FAREWELL_LIMIT;
+    while matches!(child.try_wait(), Ok(None)) {
+        if now() >= deadline {
+            let _gone = child.kill();
+            let _ended = child.wait();
+            return;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn farewell(spec: &LaunchSpec) -> Option<Command> {
+    let (program, args) = spec.farewell.split_first()?;
+    #[expect(clippy::disallowed_methods, reason = "this ends what a server has elsewhere")]
+    let mut command = Command::new(program);
+    command.args(args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Some(command)
 }
 
 /// Starts the server. Its pipes are closed here when this returns, so that only it holds them.
@@ -120,7 +155,8 @@ impl Watch {
         }
     }
 
-    fn until_nothing_is_left(mut self) {
+    /// Gives back the line to the owner, who is to be told.
+    fn until_nothing_is_left(mut self) -> UnixStream {
         loop {
             self.wait();
             let events = [self.heard_signal(), self.heard_owner(), self.heard_alarm()];
@@ -136,8 +172,7 @@ impl Watch {
                     }
                     Change::NothingLeft => {
                         self.obey(Event::NothingLeft);
-                        report(&self.owner, Report::NothingLeft);
-                        return;
+                        return self.owner;
                     }
                 }
             }

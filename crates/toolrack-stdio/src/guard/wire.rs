@@ -95,6 +95,7 @@ pub(crate) fn encode_launch(spec: &LaunchSpec) -> Option<Vec<u8>> {
         &mut out,
         spec.env.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]),
     );
+    put_all(&mut out, spec.farewell.iter().map(|word| word.as_bytes()));
     let length = out.len() - LENGTH_BYTES;
     if length > MAX_LAUNCH_BYTES {
         return None;
@@ -115,7 +116,8 @@ pub(crate) fn decode_launch(bytes: &[u8]) -> Option<LaunchSpec> {
     while let Some(name) = texts.next() {
         env.push((name, texts.next()?));
     }
-    rest.is_empty().then_some(LaunchSpec { program, args, env, cwd })
+    let farewell = take_all(&mut rest)?;
+    rest.is_empty().then_some(LaunchSpec { program, args, env, cwd, farewell })
 }
 
 fn put(out: &mut Vec<u8>, text: &[u8]) {
@@ -186,9 +188,10 @@ mod tests {
             cwd in proptest::option::of(text()),
             args in proptest::collection::vec(text(), 0..5),
             env in proptest::collection::vec((text(), text()), 0..5),
+            farewell in proptest::collection::vec(text(), 0..3),
         ) {
             let cwd = cwd.map(PathBuf::from);
-            let spec = LaunchSpec { program: program.into(), args, env, cwd };
+            let spec = LaunchSpec { program: program.into(), args, env, cwd, farewell };
             let bytes = encode_launch(&spec).unwrap();
             let (length, body) = bytes.split_first_chunk::<LENGTH_BYTES>().unwrap();
             prop_assert_eq!(u32::from_le_bytes(*length) as usize, body.len());

@@ -120,20 +120,22 @@ async fn a_killed_guardian_does_not_leave_its_server_behind() {
     let marker = Marker::new();
     let line =
         greeted(&scripted(&marker, &["--plan", "escape=2; ignore=term,eof"]), guarded()).await;
-    let guardian = toolrack_testkit::children_of(std::process::id())
-        .into_iter()
-        .find(|pid| is_guardian_of(*pid, &marker))
-        .unwrap();
-    let guardian = rustix::process::Pid::from_raw(guardian.cast_signed()).unwrap();
-    let kill = async {
-        rustix::process::kill_process(guardian, rustix::process::Signal::KILL).unwrap();
-    };
+    let kill = async { kill_guardian(&marker) };
     let slow = call(&line, "sleep", json!({"ms": 20_000}), 30_000);
     let (outcome, ()) = tokio::join!(slow, kill);
     let failure = outcome.unwrap_err();
     assert!(matches!(failure.error, TransportError::ProcessExited(_)), "{failure:?}");
     line.close().await;
     marker.assert_nobody_left(Duration::from_secs(1));
+}
+
+pub(crate) fn kill_guardian(marker: &Marker) {
+    let guardian = toolrack_testkit::children_of(std::process::id())
+        .into_iter()
+        .find(|pid| is_guardian_of(*pid, marker))
+        .unwrap();
+    let guardian = rustix::process::Pid::from_raw(guardian.cast_signed()).unwrap();
+    rustix::process::kill_process(guardian, rustix::process::Signal::KILL).unwrap();
 }
 
 fn is_guardian_of(pid: u32, marker: &Marker) -> bool {

@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod custody;
+mod errand;
 mod founding;
 mod limits;
 mod support;
