@@ -6,6 +6,7 @@
 
 mod error;
 mod model;
+mod packages;
 mod service;
 
 pub use error::{ErrorCode, ServiceError, ServiceFault};
@@ -13,4 +14,5 @@ pub use model::{
     Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpStatus,
     McpTransport,
 };
+pub use packages::Installer;
 pub use service::McpService;
