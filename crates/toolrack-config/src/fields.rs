@@ -267,10 +267,16 @@ impl Reader<'_, '_> {
         }
         let mut fields = read(self.notes, &SECRET, path, node);
         let required = fields.flag("required").unwrap_or(true);
-        match fields.text("secret_ref") {
-            Some(secret_ref) => Some(EnvValue::Secret { secret_ref, required }),
-            None if fields.has("secret_ref") => None,
-            None => {
+        match (fields.text("secret_ref"), fields.text("value")) {
+            (Some(_), Some(_)) => {
+                let message = "has both `secret_ref` and `value`; keep the one that is meant";
+                self.notes.error(FaultKind::Conflict, node.at, path, message);
+                None
+            }
+            (Some(secret_ref), None) => Some(EnvValue::Secret { secret_ref, required }),
+            (None, Some(value)) => Some(EnvValue::Text(value)),
+            (None, None) if fields.has("secret_ref") || fields.has("value") || !required => None,
+            (None, None) => {
                 let message = "must have `secret_ref`, the name of a secret";
                 self.notes.error(FaultKind::Missing, node.at, path, message);
                 None

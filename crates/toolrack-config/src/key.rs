@@ -230,6 +230,12 @@ pub(crate) static SERVER: Scope = Scope {
             "–",
             "A published package instead of `command` or `url`.",
         ),
+        key(
+            "source",
+            Kind::Table(&SOURCE),
+            "a person",
+            "Who told of the server. Written by `toolrack`; does not change how it is run.",
+        ),
         key("timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
         key("max_timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
         key("startup_timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
@@ -287,6 +293,35 @@ pub(crate) static PACKAGE: Scope = Scope {
             "[]",
             "Passed to what runs the server: options of `docker run`, such as `--network=none`.",
         ),
+        key(
+            "runtime_hint",
+            Kind::Text,
+            "–",
+            "The program that should run it, as its registry says. Does not change how it is run.",
+        ),
+        key(
+            "url",
+            Kind::Template,
+            "its identifier",
+            "The endpoint of an `http` package whose identifier is only a name.",
+        ),
+    ],
+};
+
+/// Who told of a server.
+pub(crate) static SOURCE: Scope = Scope {
+    title: "source",
+    strangers: Strangers::Warn,
+    keys: &[
+        key(
+            "type",
+            Kind::Word(&["official", "smithery", "manual"]),
+            "required",
+            "The official registry, Smithery, or a person.",
+        ),
+        key("name", Kind::Text, "–", "Its name in the official registry."),
+        key("version", Kind::Text, "–", "Which one of it there."),
+        key("qualified_name", Kind::Text, "–", "Its name in Smithery."),
     ],
 };
 
@@ -305,19 +340,21 @@ pub(crate) static SECRET: Scope = Scope {
     title: "secret",
     strangers: Strangers::Warn,
     keys: &[
-        key("secret_ref", Kind::Text, "required", "The name under which the secret is stored."),
+        key("secret_ref", Kind::Text, "–", "The name under which the secret is stored."),
+        key("value", Kind::Template, "–", "Text instead of a secret."),
+        key("secret", Kind::Flag, "false", "Hides the text where configs are shown."),
         key(
             "required",
             Kind::Flag,
             "true",
-            "If false, an unknown secret leaves the variable unset.",
+            "If false, an unknown secret, or none at all, leaves the variable unset.",
         ),
     ],
 };
 
 /// Every table of our file, in the order of the docs.
-pub(crate) static SCOPES: [&Scope; 7] =
-    [&FILE, &DEFAULTS, &AGENT, &SERVER, &PACKAGE, &SANDBOX, &SECRET];
+pub(crate) static SCOPES: [&Scope; 8] =
+    [&FILE, &DEFAULTS, &AGENT, &SERVER, &PACKAGE, &SOURCE, &SANDBOX, &SECRET];
 
 impl Scope {
     pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {

@@ -127,9 +127,12 @@ fn package(notes: &mut Notes<'_>, mut fields: Fields) -> Option<Package> {
         notes.error(FaultKind::Missing, fields.at, &fields.field(key), message);
     }
     let word = fields.text("type")?;
+    let kind = PackageKind::ALL.into_iter().find(|it| it.word() == word)?;
+    let (identifier, url) = (fields.text("identifier")?, fields.text("url"));
     Some(Package {
-        kind: PackageKind::ALL.into_iter().find(|it| it.word() == word)?,
-        identifier: fields.text("identifier")?,
+        kind,
+        // An endpoint may have a name in a registry beside the URL by which it is reached.
+        identifier: url.filter(|_| kind == PackageKind::Http).unwrap_or(identifier),
         version: fields.text("version"),
         args: fields.texts("args").unwrap_or_default(),
         program: fields.text("program"),

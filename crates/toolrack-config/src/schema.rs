@@ -115,10 +115,15 @@ fn detail(scope: &str, key: &str) -> Value {
 
 /// What the keys of a table ask of one another.
 fn coherence(scope: &str) -> Value {
+    let has = |key: &str| json!({ "required": [key] });
+    if scope == "secret" {
+        let unset = json!({ "required": ["required"], "properties": {
+            "required": { "const": false }, "secret_ref": false, "value": false } });
+        return json!({ "oneOf": [has("secret_ref"), has("value"), unset] });
+    }
     if scope != "mcp" {
         return json!({});
     }
-    let has = |key: &str| json!({ "required": [key] });
     let endpoint = json!({ "enum": ["http", "streamable-http", "sse"] });
     let package = |kind: Value| json!({ "required": ["package"], "properties": { "package": { "properties": { "type": kind } } } });
     let never = |transport: Value| json!({ "not": { "required": ["transport"], "properties": { "transport": transport } } });
@@ -146,13 +151,16 @@ fn section(scope: &Scope) -> String {
         "agents" => "`[[agents]]`",
         "mcp" => "`[[defaults.mcp]]` and `[[agents.mcp]]`",
         "package" => "`package`",
+        "source" => "`source`",
         "sandbox" => "`sandbox`",
-        _ => "A secret in `env`",
+        _ => "A table in `env`",
     };
     let rows = scope.keys.iter().map(|it| {
         let default = match it.default {
             "required" | "–" | "none" | "all" | "ours" | "assigned" | "as given" | "everything"
-            | "from defaults" | "the newest" | "its own" => it.default.to_owned(),
+            | "from defaults" | "the newest" | "its own" | "a person" | "its identifier" => {
+                it.default.to_owned()
+            }
             value => format!("`{value}`"),
         };
         format!("| `{}` | {} | {default} | {} |\n", it.name, words(it.kind), it.doc)

@@ -86,13 +86,16 @@ fn corpus() -> Vec<(String, bool)> {
         process(""),
         process("transport = 'stdio'\nargs = ['', 'a']\ncwd = '/'\nunknown = 1"),
         process("env = { A = '', B = { secret_ref = 'b', required = false } }"),
+        process("env = { A = { value = 'a', secret = true }, B = { required = false } }"),
+        process("source = { type = 'official', name = 'io.a/b', version = '1' }"),
         process("allow = ['a*']\ndeny = []\nrepeatable = ['x']\nidle = '5m'\nstart = 'lazy'\nmax_output_bytes = 1"),
         process("id = '0190a6b2-0000-7000-8000-00000000000a'\nsandbox = { read = ['/'], write = [], net = false }"),
         endpoint("transport = 'sse'\nheaders = { Authorization = 'Bearer ${T}' }"),
         server("url = '${BASE}/mcp'"),
         server("package = { type = 'docker', identifier = 'mcp/git', version = '1', args = ['x'] }"),
         server("package = { type = 'http', identifier = 'https://a.dev' }\ntransport = 'http'"),
-        server("package = { type = 'npm', identifier = 'p' }\ntransport = 'stdio'"),
+        server("package = { type = 'http', identifier = 'io.a/b', url = 'https://a.dev' }"),
+        server("package = { type = 'npm', identifier = 'p', runtime_hint = 'npx' }\ntransport = 'stdio'"),
     ];
     let bad = [
         "defaults = 1".to_owned(),
@@ -130,6 +133,8 @@ fn corpus() -> Vec<(String, bool)> {
         process("args = [1]"),
         process("env = { A = 1 }"),
         process("env = { A = { required = true } }"),
+        process("env = { A = { secret_ref = 'a', value = 'b' } }"),
+        process("source = { type = 'friend' }"),
         process("env = { 'A=B' = 'x' }"),
         process("enabled = 'yes'"),
         process("timeout = '5'"),
@@ -222,8 +227,8 @@ fn every_published_key_does_something() {
     };
     let read = |text: &str| read("t.toml", text).accept().expect("a sound file").0;
     let plain = read(&server("command = 'x'"));
-    // How a server is reached is told apart in `faults.rs`.
-    let ways = ["command", "url", "headers", "package", "transport"];
+    // How a server is reached is told apart in `faults.rs`; who told of it is for the service alone.
+    let ways = ["command", "url", "headers", "package", "transport", "source"];
     for key in keys("mcp").iter().filter(|it| !ways.contains(&it.as_str())) {
         let named = if key == "name" { "" } else { "name = 'a'\n" };
         let text = format!("[[defaults.mcp]]\n{named}command = 'x'\n{}\n", line(key));
