@@ -1,0 +1,216 @@
+//! The config file as a document that can be edited: one entry changes, everything else stays.
+//!
+//! **Invariant:** what a person wrote outside of the edited entry is kept to the byte: comments, order,
+//! spacing, ends of lines, keys that nobody knows.
+//! **Invariant:** nothing here does IO.
+
+mod entry;
+mod env;
+mod id;
+mod list;
+mod splice;
+mod value;
+
+use toml_edit::DocumentMut;
+use toolrack_config::{ConfigFile, Dialect, Fault, read_as};
+use uuid::Uuid;
+
+use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::model::{Enabled, McpConfig};
+pub use list::Place;
+use list::Spot;
+
+/// An editable config file.
+#[derive(Debug, Clone)]
+pub struct Document {
+    original: String,
+    edited: DocumentMut,
+}
+
+/// One configured server and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Whose server it is.
+    pub place: Place,
+    /// What is configured. Its id is never nil: one that the file does not have yet is derived from
+    /// place and name, and is the one that will be written.
+    pub config: McpConfig,
+}
+
+/// What a text says as a config file, and its warnings.
+///
+/// # Errors
+///
+/// With every fault of the text; `file` is how messages call it.
+pub(crate) fn read(file: &str, text: &str) -> Result<(ConfigFile, Vec<Fault>), ServiceError> {
+    read_as(Dialect::Toolrack, file, text).accept().map_err(|faults| refused(&faults))
+}
+
+impl Document {
+    /// Takes a sound config file; `file` is how messages call it.
+    ///
+    /// # Errors
+    ///
+    /// With every fault of the text, each with file, line and column.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ServiceError> {
+        read(file, text)?;
+        let bare = text.strip_prefix('\u{feff}').unwrap_or(text);
+        match bare.parse() {
+            Ok(edited) => Ok(Self { original: text.to_owned(), edited }),
+            // The two parsers are of one family, so this is a fault that the first does not mind.
+            Err(error) => {
+                let message = format!("{file}: not valid TOML: {}", error.message());
+                Err(ServiceError::new(ErrorCode::ValidationError, message))
+            }
+        }
+    }
+
+    /// The file as it is now.
+    pub fn text(&self) -> String {
+        splice::splice(&self.original, &self.edited.to_string())
+    }
+
+    /// Every server, the defaults first, in the order of the file.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.spots().into_iter().map(|(_, entry)| entry).collect()
+    }
+
+    /// The server with this id.
+    pub fn get(&self, id: Uuid) -> Option<Entry> {
+        self.entries().into_iter().find(|it| it.config.id == id)
+    }
+
+    /// The server with this name in one place.
+    pub fn find(&self, place: &Place, name: &str) -> Option<Entry> {
+        self.entries().into_iter().find(|it| it.place == *place && it.config.name == name)
+    }
+
+    /// Adds a server at the end of its list, and says its id: a new one if it has none.
+    ///
+    /// # Errors
+    ///
+    /// When name or id are taken, or it cannot be written down.
+    pub fn add(&mut self, place: &Place, config: &McpConfig) -> Result<Uuid, ServiceError> {
+        let entries = self.entries();
+        if entries.iter().any(|it| it.place == *place && it.config.name == config.name) {
+            return Err(taken(&config.name));
+        }
+        let id = if config.id.is_nil() { Uuid::new_v4() } else { config.id };
+        if entries.iter().any(|it| it.config.id == id) {
+            let message = "another server has this id";
+            return Err(ServiceFault::new(ErrorCode::Conflict, message).at("id").into());
+        }
+        let config = McpConfig { id, ..config.clone() };
+        let row = entry::write(&config, &entry::Row::new())?;
+        let misplaced =
+            || ServiceError::new(ErrorCode::Internal, "there is no list for the server");
+        list::push(&mut self.edited, place, &row).ok_or_else(misplaced)?;
+        Ok(id)
+    }
+
+    /// Replaces everything that is said of a server, wherever it stands. What is the same as before
+    /// stays as it is written.
+    ///
+    /// # Errors
+    ///
+    /// When nobody has the id, another has the name, or it cannot be written down.
+    pub fn replace(&mut self, config: &McpConfig) -> Result<(), ServiceError> {
+        let spots = self.spots();
+        let (spot, old) = found(&spots, config.id)?;
+        let namesake = |it: &Entry| it.place == old.place && it.config.name == config.name;
+        if spots.iter().any(|(_, it)| it.config.id != config.id && namesake(it)) {
+            return Err(taken(&config.name));
+        }
+        self.rewrite(*spot, config)
+    }
+
+    /// Forgets a server, with the comment right above it.
+    ///
+    /// # Errors
+    ///
+    /// When nobody has the id.
+    pub fn remove(&mut self, id: Uuid) -> Result<Entry, ServiceError> {
+        let spots = self.spots();
+        let (spot, entry) = found(&spots, id)?;
+        list::remove(&mut self.edited, *spot);
+        Ok(entry.clone())
+    }
+
+    /// Allows or forbids a server.
+    ///
+    /// # Errors
+    ///
+    /// When nobody has the id.
+    pub fn set_enabled(&mut self, id: Uuid, enabled: Enabled) -> Result<(), ServiceError> {
+        let spots = self.spots();
+        let (spot, entry) = found(&spots, id)?;
+        let config = McpConfig { enabled: enabled == Enabled::Yes, ..entry.config.clone() };
+        self.rewrite(*spot, &config)
+    }
+
+    /// Writes the id of every server that has none in the file, and says how many those were.
+    pub fn assign_ids(&mut self) -> usize {
+        let spots = self.spots();
+        let mut n_assigned = 0;
+        for (spot, entry) in spots {
+            if let Some(table) = list::row_mut(&mut self.edited, spot) {
+                n_assigned += usize::from(id::assign(table, entry.config.id));
+            }
+        }
+        n_assigned
+    }
+
+    fn rewrite(&mut self, spot: Spot, config: &McpConfig) -> Result<(), ServiceError> {
+        let Some(table) = list::row_mut(&mut self.edited, spot) else {
+            return Err(unknown(config.id));
+        };
+        let row = entry::write(config, &value::row(table))?;
+        value::merge(table, &row);
+        Ok(())
+    }
+
+    fn spots(&self) -> Vec<(Spot, Entry)> {
+        let rows = list::rows(&self.edited);
+        let ids = id::of_all(rows.iter().map(|(_, place, row)| (place, row)));
+        let entries = rows.into_iter().zip(ids).map(|((spot, place, row), id)| {
+            (spot, Entry { place, config: McpConfig { id, ..entry::read(&row) } })
+        });
+        entries.collect()
+    }
+}
+
+fn found(spots: &[(Spot, Entry)], id: Uuid) -> Result<&(Spot, Entry), ServiceError> {
+    spots.iter().find(|(_, it)| it.config.id == id).ok_or_else(|| unknown(id))
+}
+
+fn unknown(id: Uuid) -> ServiceError {
+    let message = format!("no server has the id `{id}`");
+    ServiceFault::new(ErrorCode::NotFound, message).at("id").into()
+}
+
+fn taken(name: &str) -> ServiceError {
+    let message = format!("another server is called `{name}`");
+    ServiceFault::new(ErrorCode::Conflict, message)
+        .at("name")
+        .hint("choose another name, or change the server that has it")
+        .into()
+}
+
+fn refused(faults: &[Fault]) -> ServiceError {
+    let faults = faults.iter().filter(|it| it.severity == toolrack_config::Severity::Error);
+    let told = faults.map(|fault| {
+        let told = ServiceFault::new(ErrorCode::ValidationError, fault.to_string());
+        let told = if fault.field.is_empty() { told } else { told.at(fault.field.clone()) };
+        match &fault.nearest {
+            Some(nearest) => told.hint(format!("did you mean `{nearest}`?")),
+            None => told,
+        }
+    });
+    match ServiceError::unless_empty(told.collect()) {
+        Err(error) => error,
+        Ok(()) => ServiceError::new(ErrorCode::Internal, "a file was refused without a reason"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

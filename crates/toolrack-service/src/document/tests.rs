@@ -1,0 +1,1 @@
+//! What is edited is edited, and nothing else.

@@ -1,0 +1,257 @@
+//! A folder in which files are replaced so that neither a crash nor a full disk leaves half a file.
+//!
+//! **Invariant:** a file appears under its name only when all of it is on disk. Whoever calls `publish`, `put` or
+//! `sweep` holds the lock of the name.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fsync, openat, renameat,
+    renameat_with, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::lock::{self, Lock};
+
+/// An open folder.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    fd: OwnedFd,
+}
+
+/// How an attempt to replace a file ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Published {
+    /// It is in place and on disk.
+    Done,
+    /// Somebody else has changed the file meanwhile, and theirs is in place.
+    Meanwhile,
+}
+
+impl Folder {
+    /// A folder that is there, or `None`.
+    pub(crate) fn open(dir: &Path) -> io::Result<Option<Self>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(CWD, dir, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(Self { fd })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A folder that is made, for its owner alone, if it is not there.
+    pub(crate) fn make(dir: &Path) -> io::Result<Self> {
+        if let Some(folder) = Self::open(dir)? {
+            return Ok(folder);
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        if let Some(above) = dir.parent().filter(|it| *it != Path::new("")) {
+            File::open(above)?.sync_all()?;
+        }
+        Self::open(dir)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The folder as a file, to ask for its owner and mode.
+    pub(crate) fn as_file(&self) -> io::Result<File> {
+        Ok(File::from(self.fd.try_clone()?))
+    }
+
+    pub(crate) fn lock(&self, name: &OsStr, patience: Duration) -> io::Result<Lock> {
+        lock::lock(&self.fd, name, patience)
+    }
+
+    /// Removes what a save that was killed has left behind.
+    pub(crate) fn sweep(&self, beside: &OsStr) -> io::Result<()> {
+        match unlinkat(&self.fd, beside, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A whole file, or `None`. Anything but a plain file of at most `largest` bytes is refused.
+    pub(crate) fn read(&self, name: &OsStr, largest: usize) -> io::Result<Option<Vec<u8>>> {
+        self.open_file(name)?.map(|file| read_all(&file, largest)).transpose()
+    }
+
+    /// Puts a file in place, whatever stands there.
+    pub(crate) fn put(&self, name: &OsStr, beside: &OsStr, bytes: &[u8]) -> io::Result<()> {
+        self.write_beside(beside, bytes, None)?;
+        let placed = renameat(&self.fd, beside, &self.fd, name).map_err(io::Error::from);
+        self.tidy(beside);
+        placed.and_then(|()| self.sync())
+    }
+
+    /// Removes a file, and says whether there was one.
+    pub(crate) fn remove(&self, name: &OsStr) -> io::Result<bool> {
+        match unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) => self.sync().map(|()| true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Puts a file in place of one that says `present`, or of none, but only if that is what stands there.
+    ///
+    /// After an error the old file is in place.
+    pub(crate) fn publish(
+        &self,
+        name: &OsStr,
+        beside: &OsStr,
+        present: Option<&[u8]>,
+        bytes: &[u8],
+    ) -> io::Result<Published> {
+        let old = self.open_file(name)?;
+        self.write_beside(beside, bytes, old.as_ref())?;
+        let published = match (present, &old) {
+            (None, None) => self.appear(name, beside),
+            (Some(present), Some(old)) => self.swap(name, beside, (present, old), bytes),
+            _ => Ok(Published::Meanwhile),
+        };
+        self.tidy(beside);
+        published
+    }
+
+    /// Into an empty place.
+    fn appear(&self, name: &OsStr, beside: &OsStr) -> io::Result<Published> {
+        match renameat_with(&self.fd, beside, &self.fd, name, RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Ok(Published::Meanwhile),
+            Err(Errno::INVAL | Errno::NOSYS) => renameat(&self.fd, beside, &self.fd, name)?,
+            Err(error) => return Err(error.into()),
+        }
+        match self.sync() {
+            Ok(()) => Ok(Published::Done),
+            // Without an old file to go back to, going back is to have none.
+            Err(error) => {
+                unlinkat(&self.fd, name, AtFlags::empty()).map_err(io::Error::from).and(Err(error))
+            }
+        }
+    }
+
+    /// The two files change places in one step. What stood there until that very moment can then be looked at, and
+    /// be put back if it is not what the change was made for.
+    fn swap(
+        &self,
+        name: &OsStr,
+        beside: &OsStr,
+        (present, old): (&[u8], &File),
+        bytes: &[u8],
+    ) -> io::Result<Published> {
+        if !same(old, present)? {
+            return Ok(Published::Meanwhile);
+        }
+        let exchange = || renameat_with(&self.fd, beside, &self.fd, name, RenameFlags::EXCHANGE);
+        match exchange() {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(Published::Meanwhile),
+            // Some file systems cannot do it. There a moment remains in which a person's change can be lost.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                renameat(&self.fd, beside, &self.fd, name)?;
+                return self.sync().map(|()| Published::Done);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if let Err(error) = self.sync() {
+            exchange()?;
+            return Err(error);
+        }
+        let expected = self.open_file(beside)?.map(|it| same(&it, present)).transpose()?;
+        if expected == Some(true) {
+            return Ok(Published::Done);
+        }
+        exchange()?;
+        // If a person has saved once more meanwhile, that one is the newest and is put back.
+        let ours = self.open_file(beside)?.map(|it| same(&it, bytes)).transpose()?;
+        if ours == Some(false) {
+            exchange()?;
+        }
+        self.sync().map(|()| Published::Meanwhile)
+    }
+
+    /// A file to be read, or `None`. A link is not followed.
+    pub(crate) fn open_file(&self, name: &OsStr) -> io::Result<Option<File>> {
+        // Not waiting for the other end of a pipe that somebody put there.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(File::from(fd))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a new file, all of it and down to the disk, with mode and owner of the old one.
+    fn write_beside(&self, beside: &OsStr, bytes: &[u8], old: Option<&File>) -> io::Result<()> {
+        self.sweep(beside)?;
+        let filled = self.fill(beside, bytes, old);
+        if filled.is_err() {
+            self.tidy(beside);
+        }
+        filled
+    }
+
+    fn fill(&self, beside: &OsStr, bytes: &[u8], old: Option<&File>) -> io::Result<()> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let private = Mode::RUSR | Mode::WUSR;
+        let mut file = File::from(openat(&self.fd, beside, flags, private)?);
+        let old = old.map(File::metadata).transpose()?;
+        let mode = old.as_ref().map_or(private, |it| Mode::from_raw_mode(it.mode() & 0o777));
+        if let Some(old) = old.filter(|it| is_foreign(it)) {
+            // Only root can, and for everybody else their own file is as good.
+            let owner = (Some(Uid::from_raw(old.uid())), Some(Gid::from_raw(old.gid())));
+            fchown(&file, owner.0, owner.1).unwrap_or_default();
+        }
+        fchmod(&file, mode)?;
+        file.write_all(bytes)?;
+        // A disk that fails here has lost pages. Asking it again would say all is well, so the file is given up.
+        file.sync_all()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(fsync(&self.fd)?)
+    }
+
+    /// Removes what is left beside the file, or leaves it to the next save.
+    fn tidy(&self, beside: &OsStr) {
+        if let Err(error) = self.sweep(beside) {
+            tracing::warn!(%error, "a temporary file stays until the next save");
+        }
+    }
+}
+
+fn is_foreign(metadata: &fs::Metadata) -> bool {
+    metadata.uid() != rustix::process::geteuid().as_raw()
+        || metadata.gid() != rustix::process::getegid().as_raw()
+}
+
+fn same(file: &File, bytes: &[u8]) -> io::Result<bool> {
+    match read_all(file, bytes.len()) {
+        Ok(found) => Ok(found == bytes),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn read_all(file: &File, largest: usize) -> io::Result<Vec<u8>> {
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+    }
+    // One allocation, so that a secret leaves no copies behind.
+    let expected = usize::try_from(metadata.len()).unwrap_or(largest).min(largest);
+    let mut bytes = Vec::with_capacity(expected + 64);
+    let mut file = file.take(largest as u64 + 1);
+    file.read_to_end(&mut bytes)?;
+    if bytes.len() > largest {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
+}
