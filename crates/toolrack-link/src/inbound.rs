@@ -15,6 +15,7 @@ use toolrack_rpc::{
 use crate::ending::Ending;
 use crate::error::TransportError;
 use crate::line::Inbox;
+use crate::mask::Mask;
 use crate::tally::Tally;
 
 /// Some servers begin their output with one.
@@ -28,6 +29,7 @@ pub struct Inbound {
     pending: Pending<Reply, Ending>,
     inbox: Arc<dyn Inbox>,
     tally: Tally,
+    mask: Mask,
     ended: AtomicBool,
 }
 
@@ -50,8 +52,15 @@ impl Inbound {
             pending: Pending::new(),
             inbox,
             tally: Tally::default(),
+            mask: Mask::default(),
             ended: AtomicBool::new(false),
         }
+    }
+
+    /// The same, with lines that are no message cleaned by `mask` before they are shown.
+    #[must_use]
+    pub fn masked(self, mask: Mask) -> Self {
+        Self { mask, ..self }
     }
 
     /// Claims the next request id, for a wait that is over when `due` says.
@@ -202,7 +211,7 @@ impl Inbound {
     /// A line that is no message is counted and shown. If it was meant as somebody's answer, that
     /// caller is told now instead of at its deadline.
     fn refuse(&self, line: &[u8], fault: FrameError) -> Heard {
-        if let Some(sample) = self.tally.unreadable(line) {
+        if let Some(sample) = self.tally.unreadable(line, &self.mask) {
             self.inbox.unreadable(&sample);
         }
         match fault {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::mask::Mask;
 use crate::plain::plain_text;
 
 /// How much of an unreadable line is kept.
@@ -42,14 +43,14 @@ impl Tally {
     }
 
     /// One more line that is no message. Gives a sample of it.
-    pub fn unreadable(&self, line: &[u8]) -> Option<String> {
+    pub fn unreadable(&self, line: &[u8], mask: &Mask) -> Option<String> {
         let before = self.unreadable.fetch_add(1, Ordering::Relaxed);
         // A server may write nonsense without end: after the first few, counting is enough.
         if before >= 16 {
             return None;
         }
         let start = line.get(..line.len().min(4 * SAMPLE_CHARS)).unwrap_or(line);
-        let sample = plain_text(&String::from_utf8_lossy(start), SAMPLE_CHARS);
+        let sample = plain_text(&mask.clean(&String::from_utf8_lossy(start)), SAMPLE_CHARS);
         let mut first = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert_with(|| sample.clone());
         Some(sample)

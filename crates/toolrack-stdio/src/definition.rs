@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use toolrack_link::Mask;
+
 use crate::environment::Inheritance;
 
 /// A server to start.
@@ -36,6 +38,8 @@ pub struct StdioOptions {
     /// What is run once nothing is left of the server, to end what it has elsewhere, such as a container.
     /// Also when we are gone, if there is a guardian.
     pub farewell: Option<Farewell>,
+    /// What is taken out of what the server writes for people.
+    pub mask: Mask,
 }
 
 /// A command that ends what a server has elsewhere. It has the environment of the server.
@@ -79,6 +83,7 @@ impl Default for StdioOptions {
             inherit_env: Inheritance::default(),
             ladder: Ladder::default(),
             farewell: None,
+            mask: Mask::default(),
         }
     }
 }

@@ -90,10 +90,10 @@ impl StdioLine {
             LaunchSpec::resolve(definition, &options, &mark).map_err(TransportError::Spawn)?;
         let (custody, pipes) = Custody::start(&spec, &options, mark).await?;
         let shared = Arc::new(Shared {
-            inbound: Inbound::new(inbox),
+            inbound: Inbound::new(inbox).masked(options.mask.clone()),
             outbox: Outbox::new(pipes.input, options.outbox_limit_bytes),
             bell: Bell::default(),
-            stderr: Stderr::default(),
+            stderr: Stderr::new(options.mask),
             stderr_closed: CancellationToken::new(),
             wish: watch::Sender::new(Wish::Run),
             life: watch::Sender::new(Life::Running),

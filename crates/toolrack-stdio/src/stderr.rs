@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use toolrack_link::plain_text;
+use toolrack_link::{Mask, plain_text};
 
 /// The most text kept of one server.
 const KEPT_BYTES: usize = 64 << 10;
@@ -20,6 +20,7 @@ const LINE_BYTES: usize = 8 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Stderr {
     ring: Mutex<Ring>,
+    mask: Mask,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +31,10 @@ struct Ring {
 }
 
 impl Stderr {
+    pub(crate) fn new(mask: Mask) -> Self {
+        Self { mask, ..Self::default() }
+    }
+
     /// Takes bytes as they come and tells `heard` every line they complete.
     pub(crate) fn feed(&self, mut bytes: &[u8], heard: &mut dyn FnMut(&str)) {
         let mut ring = self.ring();
@@ -40,13 +45,13 @@ impl Stderr {
                 Some(end) => {
                     ring.partial.extend_from_slice(piece.get(..end).unwrap_or_default());
                     bytes = bytes.get(end + 1..).unwrap_or_default();
-                    ring.complete(heard);
+                    ring.complete(&self.mask, heard);
                 }
                 None => {
                     ring.partial.extend_from_slice(piece);
                     bytes = bytes.get(piece.len()..).unwrap_or_default();
                     if ring.partial.len() == LINE_BYTES {
-                        ring.complete(heard);
+                        ring.complete(&self.mask, heard);
                     }
                 }
             }
@@ -56,7 +61,7 @@ impl Stderr {
     /// The last lines, oldest first, with one that has begun and not ended.
     pub(crate) fn tail(&self, n_lines: usize) -> Arc<[String]> {
         let ring = self.ring();
-        let unfinished = (!ring.partial.is_empty()).then(|| clean(&ring.partial));
+        let unfinished = (!ring.partial.is_empty()).then(|| clean(&ring.partial, &self.mask));
         let lines: Vec<String> = ring.lines.iter().cloned().chain(unfinished).collect();
         let first = lines.len().saturating_sub(n_lines);
         lines.into_iter().skip(first).collect()
@@ -68,8 +73,8 @@ impl Stderr {
 }
 
 impl Ring {
-    fn complete(&mut self, heard: &mut dyn FnMut(&str)) {
-        let line = clean(&std::mem::take(&mut self.partial));
+    fn complete(&mut self, mask: &Mask, heard: &mut dyn FnMut(&str)) {
+        let line = clean(&std::mem::take(&mut self.partial), mask);
         heard(&line);
         self.n_bytes += line.len();
         self.lines.push_back(line);
@@ -80,8 +85,8 @@ impl Ring {
     }
 }
 
-fn clean(line: &[u8]) -> String {
-    plain_text(&String::from_utf8_lossy(line), LINE_BYTES)
+fn clean(line: &[u8], mask: &Mask) -> String {
+    plain_text(&mask.clean(&String::from_utf8_lossy(line)), LINE_BYTES)
 }
 
 #[cfg(test)]
