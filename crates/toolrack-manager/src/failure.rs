@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use toolrack_client::ConnectError;
-use toolrack_link::{Ending, plain_text};
+use toolrack_link::{Ending, Mask, plain_text};
 
 pub use kind::FailureKind;
 
@@ -71,6 +71,14 @@ impl Failure {
             Some(line) => failure.hinting(format!("it said last: {}", line.trim())),
             None => failure,
         }
+    }
+
+    /// The same without what must not be seen.
+    pub(crate) fn masked(&self, mask: &Mask) -> Self {
+        let Text { reason, hint } = &*self.text;
+        let reason = mask.clean(reason).into_owned();
+        let hint = hint.as_ref().map(|hint| mask.clean(hint).into_owned());
+        Self { text: Arc::new(Text { reason, hint }), kind: self.kind }
     }
 
     /// What kind of failure it is.

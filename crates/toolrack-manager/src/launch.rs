@@ -235,6 +235,13 @@ impl Launch {
     }
 
     async fn report(&self, news: News) {
+        // What the server said of itself may be part of a failure.
+        let mask = &self.equipment.stdio.mask;
+        let news = match news {
+            News::OpenFailed(failure) => News::OpenFailed(failure.masked(mask)),
+            News::Lost(failure) => News::Lost(failure.masked(mask)),
+            news => news,
+        };
         let report = Report { server: Arc::clone(&self.server), epoch: self.epoch, news };
         if self.reports.send(report).await.is_err() {
             tracing::debug!(server = &*self.server, "the manager is gone; nobody hears of this");

@@ -93,7 +93,7 @@ impl Installation {
 
     /// Passes on what an installer says. It is cleaned for people to see.
     pub fn say(&self, line: &str) {
-        let line = plain_text(line, LINE_CHARS);
+        let line = plain_text(&self.stdio.mask.clean(line), LINE_CHARS);
         self.bulletin
             .tell(|| RackEvent::Install { server: Arc::clone(&self.server), line: line.into() });
     }

@@ -23,7 +23,7 @@ use crate::builder::RackBuilder;
 use crate::catalog::{Catalog, Memory};
 use crate::connection::McpConnection;
 use crate::error::RackError;
-use crate::event::{Bulletin, RackEvents};
+use crate::event::{Bulletin, RackEvent, RackEvents};
 use crate::package::Packages;
 use crate::snapshot::Snapshot;
 use crate::state::ConnectionState;
@@ -138,6 +138,16 @@ impl McpManager {
         self.settled(name).await
     }
 
+    /// Adds servers or changes their configs, and starts none of them. One that runs and is reached in another way
+    /// now is reconnected.
+    pub async fn adopt(&self, configs: &[McpServerConfig]) -> Result<(), RackError> {
+        let mut orders = Vec::new();
+        for config in configs {
+            orders.push(self.shared.put(config).await);
+        }
+        self.shared.order(orders).await
+    }
+
     /// Ends a server and waits until nothing is left of it. It stays known, and is not started by calls.
     pub async fn disconnect(&self, name: &str) -> Result<(), RackError> {
         let (teller, told) = oneshot::channel();
@@ -163,7 +173,8 @@ impl McpManager {
 
     /// Makes the servers of `old` into those of `new`: connects what is new, disconnects what is gone,
     /// reconnects what is reached in another way, and leaves the rest alone. Servers that are in neither are not
-    /// touched. Says what was done; does not wait for connections.
+    /// touched. Says what was done, and tells it with [`RackEvent::ConfigApplied`](crate::RackEvent::ConfigApplied);
+    /// does not wait for connections.
     pub async fn reconcile(
         &self,
         old: &[McpServerConfig],
@@ -298,6 +309,7 @@ impl Shared {
         orders.extend(plan.connect.iter().chain(unknown).cloned().map(Order::Begin));
         self.order(orders).await?;
         wait_for(farewells).await;
+        self.bulletin.tell(|| RackEvent::ConfigApplied { plan: plan.clone() });
         Ok(plan)
     }
 

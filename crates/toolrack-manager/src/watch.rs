@@ -155,10 +155,7 @@ impl Follower {
             return;
         }
         match self.shared.reconcile(&self.servers, &servers).await {
-            Ok(plan) => {
-                self.servers = servers;
-                self.shared.bulletin.tell(|| RackEvent::ConfigApplied { plan });
-            }
+            Ok(_plan) => self.servers = servers,
             Err(RackError::Closed) => {}
             Err(error) => self.reject(error.to_string()),
         }
