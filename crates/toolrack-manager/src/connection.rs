@@ -95,6 +95,11 @@ impl McpConnection {
         self.toolset.n_open()
     }
 
+    /// Their names, as the server gives them.
+    pub fn tool_names(&self) -> Vec<String> {
+        self.toolset.open().map(|(_, tool)| tool.name.clone()).collect()
+    }
+
     /// Patterns of `allow` and `deny` that match no tool of the server.
     pub fn unused_patterns(&self) -> &[String] {
         self.toolset.unused_patterns()

@@ -164,6 +164,12 @@ impl McpManager {
         Ok(())
     }
 
+    /// Connects a server that is known, at once, and waits for the outcome. One that is connected is left alone.
+    pub async fn start(&self, name: &str) -> Result<Arc<McpConnection>, RackError> {
+        self.shared.order(vec![Order::Start(name.to_owned())]).await?;
+        self.settled(name).await
+    }
+
     /// Ends a server if it runs, connects it again, and waits for the outcome. What went wrong before is
     /// forgotten, so it is tried at once.
     pub async fn reconnect(&self, name: &str) -> Result<Arc<McpConnection>, RackError> {
