@@ -5,23 +5,38 @@
 #![warn(missing_docs)]
 
 mod document;
+mod draft;
 mod error;
+mod field;
 mod home;
+mod local;
+mod login;
+mod lookup;
 mod model;
+mod options;
 mod packages;
+mod problem;
 mod secret;
 mod service;
+mod status;
 mod store;
+mod validate;
+mod view;
 
 pub use document::{Document, Entry, Place};
 pub use error::{ErrorCode, ServiceError, ServiceFault};
 pub use home::Home;
+pub use local::LocalService;
+pub use lookup::SharedLookup;
 pub use model::{
     Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpStatus,
     McpTransport,
 };
+pub use options::{Autostart, Follow, ServiceOptions};
 pub use packages::Installer;
 pub use secret::{SecretStore, SecretVersion};
 pub use service::McpService;
+pub use status::StatusDetail;
 pub use store::{ConfigStore, Generation, NoGeneration, Stored};
 pub use toolrack_auth::Secret;
+pub use validate::validate;

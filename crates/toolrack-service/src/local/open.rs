@@ -1,0 +1,135 @@
+//! Opening the service: what is on disk, a manager for it, and the task that follows.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolrack_config::McpServerConfig;
+use toolrack_link::Mask;
+use toolrack_manager::{FileWatch, McpManager};
+use toolrack_stdio::StdioOptions;
+
+use super::config::view_of;
+use super::{Inner, LocalService};
+use crate::error::{ErrorCode, ServiceError};
+use crate::home::Home;
+use crate::login::Logins;
+use crate::lookup::{SharedLookup, Values};
+use crate::options::{Autostart, Follow, ServiceOptions};
+use crate::packages::Installer;
+use crate::problem;
+use crate::secret::SecretStore;
+use crate::store::{ConfigStore, Stored};
+use crate::view::View;
+
+/// The first view.
+const FIRST: u64 = 1;
+
+impl LocalService {
+    /// Opens the service of a home. Nothing has to be there yet.
+    ///
+    /// Servers that start by themselves are waited for, at most as long as the options say. One that fails is no
+    /// error: its status says why.
+    ///
+    /// # Errors
+    ///
+    /// When the config file cannot be used; with every fault of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends whatever was started.
+    pub async fn open(home: Home, options: ServiceOptions) -> Result<Self, ServiceError> {
+        let store = ConfigStore::new(home.config_file());
+        let stored = read(store.clone()).await?;
+        let view = Arc::new(view_of(FIRST, options.agent.as_deref(), &stored)?);
+        let (autostart, follow) = (options.autostart, options.follow);
+        let service = assemble(home, store, options, stored, Arc::clone(&view));
+        let inner = Arc::clone(&service.inner);
+        service.inner.tasks.spawn(inner.follow(view));
+        if autostart == Autostart::Enabled {
+            let begun = service.inner.manager.connect_all().await;
+            begun.map_err(|error| ServiceError::from(problem::of_rack(&error)))?;
+        }
+        if follow == Follow::Yes {
+            *service.watch.lock().unwrap_or_else(PoisonError::into_inner) = service.watch_file();
+        }
+        Ok(service)
+    }
+
+    /// Follows the file. A machine that cannot watch files does not keep anybody from working.
+    fn watch_file(&self) -> Option<FileWatch> {
+        let path = self.inner.home.config_file();
+        // A folder that is not there cannot be watched.
+        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        match made.and_then(|()| self.inner.watch(path)) {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "changes of the config go unnoticed");
+                None
+            }
+        }
+    }
+}
+
+async fn read(store: ConfigStore) -> Result<Stored, ServiceError> {
+    let read = tokio::task::spawn_blocking(move || store.read()).await;
+    read.unwrap_or_else(|_crashed| {
+        Err(ServiceError::new(ErrorCode::Internal, "the config could not be read"))
+    })
+}
+
+/// Puts the parts together. Has to be called within a tokio runtime.
+fn assemble(
+    home: Home,
+    store: ConfigStore,
+    options: ServiceOptions,
+    stored: Stored,
+    view: Arc<View>,
+) -> LocalService {
+    let mask = Mask::default();
+    let secrets = SecretStore::new(home.secrets_dir());
+    let values: SharedLookup =
+        Arc::new(Values { secrets: secrets.clone(), others: options.lookup, mask: mask.clone() });
+    let logins = Logins::new(home.tokens_dir(), options.browser, Arc::clone(&values));
+    let logins = Arc::new(logins);
+    let credentials = {
+        let logins = Arc::clone(&logins);
+        move |server: &McpServerConfig| logins.credentials(server)
+    };
+    let packages = options.packages.unwrap_or_else(|| Arc::new(Installer::new(home.data_dir())));
+    let mut builder = McpManager::builder()
+        .names(options.names.unwrap_or_else(|| stored.file.names()))
+        .catalog(home.catalog_dir())
+        .lookup(values)
+        .stdio(StdioOptions { mask: mask.clone(), ..options.stdio })
+        .http(options.http)
+        .credentials(Arc::new(credentials))
+        .packages(packages)
+        .ready_wait(options.ready_wait);
+    if let Some(client) = options.client {
+        builder = builder.client(client);
+    }
+    if let Some(handler) = options.handler {
+        builder = builder.handler(handler);
+    }
+    let inner = Inner {
+        manager: Arc::new(builder.build(view.configs())),
+        home,
+        agent: options.agent,
+        autostart: options.autostart,
+        store,
+        secrets,
+        mask,
+        logins,
+        view: ArcSwap::new(view),
+        writing: Mutex::new(stored.generation),
+        bell: Notify::new(),
+        applied: watch::Sender::new(FIRST),
+        errands: TaskTracker::new(),
+        tasks: TaskTracker::new(),
+        stop: CancellationToken::new(),
+    };
+    LocalService { inner: Arc::new(inner), watch: Mutex::new(None) }
+}

@@ -1,0 +1,88 @@
+//! Secrets that change while servers use them.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use toolrack_auth::Secret;
+use toolrack_manager::ConnectionState;
+use uuid::Uuid;
+
+use super::{Inner, LocalService};
+use crate::error::ServiceError;
+use crate::view::secrets_of;
+
+impl LocalService {
+    /// Stores a secret, and restarts the servers that use it, without waiting for them. Says which those are. One
+    /// that is stored already changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the name is none, or it cannot be stored.
+    pub async fn set_secret(&self, name: &str, secret: Secret) -> Result<Vec<Uuid>, ServiceError> {
+        let name = name.to_owned();
+        let stored = name.clone();
+        let is_new = self
+            .inner
+            .blocking(move |inner| {
+                let before = inner.secrets.get(&stored)?;
+                if before.is_some_and(|it| it.reveal() == secret.reveal()) {
+                    return Ok(false);
+                }
+                inner.secrets.set(&stored, &secret)?;
+                Ok(true)
+            })
+            .await?;
+        Ok(if is_new { self.inner.restart_users(&name) } else { Vec::new() })
+    }
+
+    /// Forgets a secret, and restarts the servers that used it, as [`set_secret`](Self::set_secret) does. One that
+    /// cannot do without it then says so.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be removed.
+    pub async fn remove_secret(&self, name: &str) -> Result<Vec<Uuid>, ServiceError> {
+        let removed = name.to_owned();
+        let was_there = self.inner.blocking(move |inner| inner.secrets.remove(&removed)).await?;
+        Ok(if was_there { self.inner.restart_users(name) } else { Vec::new() })
+    }
+}
+
+impl Inner {
+    /// Restarts every server that is to run and uses a secret.
+    pub(super) fn restart_users(self: &Arc<Self>, secret: &str) -> Vec<Uuid> {
+        let view = self.view.load();
+        let users = view.servers.iter().filter(|it| {
+            secrets_of(&it.server).contains(secret) && self.is_up_or_tried(&it.server.name)
+        });
+        users
+            .map(|it| {
+                self.restart_soon(it.server.name.clone());
+                it.config.id
+            })
+            .collect()
+    }
+
+    fn is_up_or_tried(&self, name: &str) -> bool {
+        let Ok(connection) = self.manager.server(name) else { return false };
+        !matches!(connection.state(), ConnectionState::Disabled | ConnectionState::Disconnected)
+    }
+
+    /// Restarts a server in a task of its own, unless everything ends first.
+    pub(super) fn restart_soon(self: &Arc<Self>, name: String) {
+        let (manager, stop) = (Arc::clone(&self.manager), self.stop.clone());
+        self.errands.spawn(unless_stopped(stop, async move {
+            if let Err(error) = manager.reconnect(&name).await {
+                tracing::debug!(name, %error, "a server was not restarted");
+            }
+        }));
+    }
+}
+
+pub(super) async fn unless_stopped(stop: CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = work => {}
+    }
+}

@@ -1,0 +1,171 @@
+//! What the tests of the service share: a home of its own, servers that can be found again, and waiting for facts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use toolrack_service::{
+    Autostart, EnvVarConfig, Follow, Home, LocalService, McpConfig, McpPackage, McpPackageType,
+    McpService as _, McpSource, McpStatus, McpTransport, ServiceError, ServiceOptions,
+};
+use toolrack_stdio::{Guardian, StdioOptions};
+use toolrack_testkit::{Marker, eventually_async, program};
+use uuid::Uuid;
+
+/// Long enough for a busy machine, short enough for a test.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// A home in a temporary folder, and a mark on every process that is started from it.
+pub(crate) struct Stage {
+    pub(crate) dir: TempDir,
+    pub(crate) marker: Marker,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), marker: Marker::new() }
+    }
+
+    pub(crate) fn home(&self) -> Home {
+        Home::at(self.dir.path())
+    }
+
+    /// A service that starts nothing by itself.
+    pub(crate) async fn open(&self) -> LocalService {
+        LocalService::open(self.home(), options()).await.unwrap()
+    }
+
+    /// A service that starts everything and follows the file, as the daemon does.
+    pub(crate) async fn open_as_daemon(&self) -> LocalService {
+        let options =
+            ServiceOptions { autostart: Autostart::Enabled, follow: Follow::Yes, ..options() };
+        LocalService::open(self.home(), options).await.unwrap()
+    }
+
+    /// A scripted server of this stage.
+    pub(crate) fn scripted(&self, name: &str, args: &[&str]) -> McpConfig {
+        let identifier = program("scripted-server").display().to_string();
+        let mut config = binary(name, &identifier, args);
+        let (variable, value) = self.marker.pair();
+        config.env_vars.insert(variable.to_owned(), plain(variable, value));
+        config
+    }
+
+    pub(crate) fn text(&self) -> String {
+        fs::read_to_string(self.home().config_file()).unwrap_or_default()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Closes the service, and sees that nothing is left.
+    pub(crate) async fn end(&self, service: &LocalService) {
+        service.close().await;
+        self.marker.assert_nobody_left(Duration::ZERO);
+    }
+}
+
+pub(crate) fn options() -> ServiceOptions {
+    let guardian = Guardian::Program(program("toolrack-guard"));
+    let stdio = StdioOptions { guardian, ..StdioOptions::default() };
+    ServiceOptions { stdio, ..ServiceOptions::default() }
+}
+
+pub(crate) fn binary(name: &str, identifier: &str, args: &[&str]) -> McpConfig {
+    let config = if args.is_empty() { Value::Null } else { json!({ "args": args }) };
+    let package = McpPackage {
+        package_type: McpPackageType::Binary,
+        identifier: identifier.to_owned(),
+        version: None,
+        runtime_hint: None,
+    };
+    McpConfig {
+        id: Uuid::nil(),
+        name: name.to_owned(),
+        enabled: true,
+        source: McpSource::Manual,
+        package,
+        transport: McpTransport::Stdio,
+        env_vars: BTreeMap::new(),
+        config,
+    }
+}
+
+pub(crate) fn http(name: &str, url: &str) -> McpConfig {
+    let plain = binary(name, url, &[]);
+    McpConfig {
+        package: McpPackage { package_type: McpPackageType::Http, ..plain.package },
+        transport: McpTransport::Http { url: url.to_owned() },
+        ..plain
+    }
+}
+
+pub(crate) fn plain(name: &str, value: &str) -> EnvVarConfig {
+    EnvVarConfig {
+        name: name.to_owned(),
+        value: Some(value.to_owned()),
+        secret_ref: None,
+        is_secret: false,
+        required: false,
+    }
+}
+
+pub(crate) fn secret(name: &str, secret_ref: &str) -> EnvVarConfig {
+    EnvVarConfig {
+        value: None,
+        secret_ref: Some(secret_ref.to_owned()),
+        is_secret: true,
+        required: true,
+        ..plain(name, "")
+    }
+}
+
+/// The one process of a scripted server that carries the marker.
+pub(crate) fn pid(marker: &Marker) -> u32 {
+    let servers: Vec<u32> = marker
+        .survivors()
+        .into_iter()
+        .filter(|it| it.command_line.contains("scripted-server"))
+        .map(|it| it.pid)
+        .collect();
+    assert_eq!(servers.len(), 1, "one process: {servers:?}");
+    servers[0]
+}
+
+/// A variable of a process, from the outside.
+pub(crate) fn variable_of(pid: u32, name: &str) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let text = String::from_utf8_lossy(&environment).into_owned();
+    text.split('\0').find_map(|it| it.strip_prefix(&format!("{name}=")).map(str::to_owned))
+}
+
+pub(crate) fn is_running(status: &McpStatus) -> bool {
+    matches!(status, McpStatus::Running { .. })
+}
+
+/// `CODE message (field)` of the first fault.
+pub(crate) fn told(error: &ServiceError) -> String {
+    let fault = &error.faults()[0];
+    match &fault.field {
+        Some(field) => format!("{} {} ({field})", fault.code, fault.message),
+        None => format!("{} {}", fault.code, fault.message),
+    }
+}
+
+pub(crate) async fn eventually(what: &str, mut fact: impl FnMut() -> bool) {
+    eventually_async(LONG, what, tokio::time::sleep, async || fact()).await;
+}
+
+/// Waits until a server has this status.
+pub(crate) async fn until(service: &LocalService, id: Uuid, fact: impl Fn(&McpStatus) -> bool) {
+    eventually("the status", || fact(&service.status(id))).await;
+}
+
+/// The text of a call without arguments.
+pub(crate) async fn call(service: &LocalService, id: Uuid, tool: &str) -> String {
+    service.call_tool(id, tool, &json!({})).await.unwrap()
+}
