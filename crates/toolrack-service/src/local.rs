@@ -66,8 +66,9 @@ struct Inner {
     bell: Notify,
     /// The number of the view that the manager has.
     applied: watch::Sender<u64>,
-    /// Restarts under way.
+    /// Restarts under way, and what ends them.
     errands: TaskTracker,
+    recall: Mutex<CancellationToken>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -124,6 +125,12 @@ impl LocalService {
 }
 
 impl Inner {
+    /// What the manager calls a server.
+    fn name_of(&self, id: Uuid) -> Result<String, ServiceError> {
+        let view = self.view.load();
+        view.get(id).map(|it| it.server.name.clone()).ok_or_else(|| unknown(id))
+    }
+
     fn known(&self, id: Uuid) -> Result<Known, ServiceError> {
         self.view.load().get(id).cloned().ok_or_else(|| unknown(id))
     }
@@ -139,17 +146,21 @@ impl Inner {
     /// Waits until the manager has what is configured now.
     async fn catch_up(&self) -> Result<(), ServiceError> {
         let number = self.view.load().number;
-        let mut applied = self.applied.subscribe();
-        let reached = timeout(CATCH_UP, applied.wait_for(|it| *it >= number)).await;
-        match reached {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => {
-                let message = "the servers do not follow the config in time";
-                Err(ServiceFault::new(ErrorCode::ServiceUnavailable, message)
-                    .hint("try again in a moment")
-                    .into())
-            }
+        if *self.applied.borrow() >= number {
+            return Ok(());
         }
+        let mut applied = self.applied.subscribe();
+        let reached = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => false,
+            reached = timeout(CATCH_UP, applied.wait_for(|it| *it >= number)) => reached.is_ok(),
+        };
+        if reached {
+            return Ok(());
+        }
+        let message = "the servers do not follow the config in time";
+        let fault = ServiceFault::new(ErrorCode::ServiceUnavailable, message);
+        Err(fault.hint("try again in a moment").into())
     }
 
     /// The same error without what must not be seen.
@@ -175,7 +186,7 @@ impl McpService for LocalService {
     }
 
     fn status(&self, id: Uuid) -> McpStatus {
-        self.status_detail(id).map_or(McpStatus::Stopped, |it| it.status)
+        self.inner.status(id)
     }
 
     fn start(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {

@@ -78,7 +78,7 @@ impl FailureKind {
 
     fn of_spawn(fault: &SpawnFault) -> Self {
         match fault {
-            SpawnFault::NotFound { .. } => Self::MissingTool,
+            SpawnFault::NotFound { .. } | SpawnFault::NoSuchFile(_) => Self::PackageNotFound,
             SpawnFault::Refused { .. } | SpawnFault::Guardian(_) => Self::CannotStart,
             _ => Self::BadConfig,
         }
@@ -114,9 +114,11 @@ mod tests {
         let exit = || ServerExit { exit: Exit::Code(1), stderr: [].into() };
         let (program, path) = ("npx".to_owned(), "/bin".to_owned());
         let missing = SpawnFault::NotFound { program, path };
-        check(over(TransportError::Spawn(missing)), FailureKind::MissingTool);
+        check(over(TransportError::Spawn(missing)), FailureKind::PackageNotFound);
         let nothing = SpawnFault::NoSuchFile("/x".into());
-        check(over(TransportError::Spawn(nothing)), FailureKind::BadConfig);
+        check(over(TransportError::Spawn(nothing)), FailureKind::PackageNotFound);
+        let astray = SpawnFault::BadDirectory("/x".into());
+        check(over(TransportError::Spawn(astray)), FailureKind::BadConfig);
         let guardian = SpawnFault::Guardian(io::ErrorKind::TimedOut.into());
         check(over(TransportError::Spawn(guardian)), FailureKind::CannotStart);
         check(over(TransportError::ProcessExited(exit())), FailureKind::Exited);

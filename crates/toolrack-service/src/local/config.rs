@@ -54,7 +54,9 @@ impl Inner {
         let changed = self.keep_or_take_back(written, moved)?;
         self.drop_unused(id, Some(&config));
         // The config is the same whatever the value of a secret is, so nobody else would notice.
-        changed.iter().for_each(|name| drop(self.restart_users(name)));
+        for name in changed {
+            self.restart_users(&name);
+        }
         Ok(())
     }
 

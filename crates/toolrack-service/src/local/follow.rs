@@ -60,7 +60,9 @@ impl Inner {
             Autostart::Enabled => drop(self.manager.reconcile(&old, &new).await?),
             Autostart::Nothing => self.adopt(&old, &new).await?,
         }
-        renamed.into_iter().for_each(|name| self.restart_soon(name));
+        for name in renamed {
+            self.restart_soon(name);
+        }
         Ok(())
     }
 

@@ -114,6 +114,7 @@ fn assemble(
     if let Some(handler) = options.handler {
         builder = builder.handler(handler);
     }
+    let stop = CancellationToken::new();
     let inner = Inner {
         manager: Arc::new(builder.build(view.configs())),
         home,
@@ -129,7 +130,8 @@ fn assemble(
         applied: watch::Sender::new(FIRST),
         errands: TaskTracker::new(),
         tasks: TaskTracker::new(),
-        stop: CancellationToken::new(),
+        recall: Mutex::new(stop.child_token()),
+        stop,
     };
     LocalService { inner: Arc::new(inner), watch: Mutex::new(None) }
 }

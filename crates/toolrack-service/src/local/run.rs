@@ -10,9 +10,10 @@ use uuid::Uuid;
 
 use super::Inner;
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::model::Enabled;
+use crate::model::{Enabled, McpStatus};
 use crate::problem;
-use crate::status::StatusDetail;
+use crate::status::{StatusDetail, status};
+use crate::view::Known;
 
 impl Inner {
     pub(super) async fn start(&self, id: Uuid) -> Result<(), ServiceError> {
@@ -28,7 +29,7 @@ impl Inner {
     }
 
     pub(super) async fn stop(&self, id: Uuid) -> Result<(), ServiceError> {
-        let name = self.known(id)?.server.name;
+        let name = self.name_of(id)?;
         self.catch_up().await?;
         self.manager.disconnect(&name).await.map_err(|error| self.masked(problem::of_rack(&error)))
     }
@@ -58,6 +59,7 @@ impl Inner {
     /// Stops every server. Restarts that were promised before are given up.
     pub(super) async fn shutdown_all(&self) -> Result<(), ServiceError> {
         self.catch_up().await?;
+        self.recall_errands().await;
         self.manager.disconnect_all().await.map_err(|error| self.masked(problem::of_rack(&error)))
     }
 
@@ -89,7 +91,7 @@ impl Inner {
         tool: &str,
         arguments: &Value,
     ) -> Result<String, ServiceError> {
-        let server = self.known(id)?.server.name;
+        let server = self.name_of(id)?;
         if !(arguments.is_object() || arguments.is_null()) {
             let message = "must be an object, with a member for each argument";
             return Err(ServiceFault::new(ErrorCode::ValidationError, message)
@@ -127,21 +129,28 @@ impl Inner {
         self.view.load().named(found.server()).map(|it| it.config.id)
     }
 
-    pub(super) fn status_detail(&self, id: Uuid) -> Option<StatusDetail> {
-        let known = self.known(id).ok()?;
+    pub(super) fn status(&self, id: Uuid) -> McpStatus {
+        let view = self.view.load();
+        let Some(known) = view.get(id) else { return McpStatus::Stopped };
         match self.manager.server(&known.server.name) {
-            Ok(connection) => Some(StatusDetail::of(id, &connection, Instant::now())),
-            // The manager will hear of it in a moment.
-            Err(_unheard) => {
-                let state = if known.config.enabled {
-                    ConnectionState::Disconnected
-                } else {
-                    ConnectionState::Disabled
-                };
-                Some(StatusDetail::at_rest(id, known.config.name, &state))
-            }
+            Ok(connection) => status(connection.state(), || connection.tool_names()),
+            Err(_unheard) => status(&unheard(known), Vec::new),
         }
     }
+
+    pub(super) fn status_detail(&self, id: Uuid) -> Option<StatusDetail> {
+        let view = self.view.load();
+        let known = view.get(id)?;
+        Some(match self.manager.server(&known.server.name) {
+            Ok(connection) => StatusDetail::of(id, &connection, Instant::now()),
+            Err(_unheard) => StatusDetail::at_rest(id, known.config.name.clone(), &unheard(known)),
+        })
+    }
+}
+
+/// Where a server stands of which the manager will hear in a moment.
+fn unheard(known: &Known) -> ConnectionState {
+    if known.config.enabled { ConnectionState::Disconnected } else { ConnectionState::Disabled }
 }
 
 /// A tool under its public name, with a description that is safe to show.

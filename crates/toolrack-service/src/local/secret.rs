@@ -1,8 +1,7 @@
 //! Secrets that change while servers use them.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
-use tokio_util::sync::CancellationToken;
 use toolrack_auth::Secret;
 use toolrack_manager::ConnectionState;
 use uuid::Uuid;
@@ -68,21 +67,32 @@ impl Inner {
         !matches!(connection.state(), ConnectionState::Disabled | ConnectionState::Disconnected)
     }
 
-    /// Restarts a server in a task of its own, unless everything ends first.
+    /// Restarts a server in a task of its own, unless it is recalled.
     pub(super) fn restart_soon(self: &Arc<Self>, name: String) {
-        let (manager, stop) = (Arc::clone(&self.manager), self.stop.clone());
-        self.errands.spawn(unless_stopped(stop, async move {
-            if let Err(error) = manager.reconnect(&name).await {
-                tracing::debug!(name, %error, "a server was not restarted");
+        let manager = Arc::clone(&self.manager);
+        let recalled = self.recall.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.errands.spawn(async move {
+            tokio::select! {
+                biased;
+                () = recalled.cancelled() => {}
+                outcome = manager.reconnect(&name) => {
+                    if let Err(error) = outcome {
+                        tracing::debug!(name, %error, "a server was not restarted");
+                    }
+                }
             }
-        }));
+        });
     }
-}
 
-pub(super) async fn unless_stopped(stop: CancellationToken, work: impl Future<Output = ()>) {
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = work => {}
+    /// Gives up every restart that is under way, and waits until none is.
+    pub(super) async fn recall_errands(&self) {
+        let old = {
+            let mut recall = self.recall.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *recall, self.stop.child_token())
+        };
+        old.cancel();
+        self.errands.close();
+        self.errands.wait().await;
+        self.errands.reopen();
     }
 }

@@ -8,5 +8,8 @@
     reason = "a test ends at the first thing that is not as it should be, in its helpers too"
 )]
 
+mod change;
+mod leak;
 mod mc;
 mod stage;
+mod trouble;
