@@ -17,15 +17,17 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use toolrack_auth::Secret;
 use uuid::Uuid;
-use zeroize::Zeroize as _;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::store::{Folder, read_all, trouble};
+use crate::store::{Folder, Published, Readers, Replacement, read_all, trouble};
 
 /// The longest secret. Keys of certificates fit, files do not.
 const LONGEST_BYTES: usize = 64 << 10;
 const LONGEST_NAME: usize = 128;
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often to start over because somebody else writes the file at the same moment.
+const N_ATTEMPTS: usize = 20;
 const LOCK: &str = ".lock";
 const BESIDE: &str = ".tmp";
 
@@ -95,7 +97,21 @@ impl SecretStore {
             return Err(unsaved(io::ErrorKind::NotFound.into()));
         };
         let _lock = folder.lock(OsStr::new(LOCK), PATIENCE).map_err(unsaved)?;
-        folder.put(&file_name, OsStr::new(BESIDE), text.as_bytes()).map_err(unsaved)
+        for _attempt in 0..N_ATTEMPTS {
+            let present = folder.read(&file_name, LONGEST_BYTES + 2).map_err(unsaved)?;
+            let present = present.map(Zeroizing::new);
+            let replacement = Replacement {
+                name: &file_name,
+                beside: OsStr::new(BESIDE),
+                present: present.as_deref().map(Vec::as_slice),
+                bytes: text.as_bytes(),
+                readers: Readers::Owner,
+            };
+            if folder.publish(replacement).map_err(unsaved)? == Published::Done {
+                return Ok(());
+            }
+        }
+        Err(unsaved(io::ErrorKind::TimedOut.into()))
     }
 
     /// Forgets a secret, and says whether there was one.

@@ -7,6 +7,7 @@
 mod folder;
 mod generation;
 mod lock;
+mod onlooker;
 mod target;
 mod trouble;
 
@@ -17,7 +18,7 @@ use toolrack_config::{ConfigFile, Fault};
 
 use crate::document::{self, Document};
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-pub(crate) use folder::{Folder, Published, read_all};
+pub(crate) use folder::{Folder, Published, Readers, Replacement, read_all};
 pub use generation::{Generation, NoGeneration};
 use target::Target;
 pub(crate) use trouble::trouble;
@@ -176,10 +177,14 @@ impl ConfigStore {
             if text.as_ref() == Some(&stored.text) || (text.is_none() && stored.text.is_empty()) {
                 return Ok((value, stored));
             }
-            let published = folder
-                .publish(&target.name, &target.beside, present.as_deref(), stored.text.as_bytes())
-                .map_err(unsaved)?;
-            match published {
+            let replacement = Replacement {
+                name: &target.name,
+                beside: &target.beside,
+                present: present.as_deref(),
+                bytes: stored.text.as_bytes(),
+                readers: Readers::AsBefore,
+            };
+            match folder.publish(replacement).map_err(unsaved)? {
                 Published::Done => return Ok((value, stored)),
                 Published::Meanwhile => present = self.bytes(&folder, &target)?,
             }

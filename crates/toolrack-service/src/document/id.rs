@@ -32,10 +32,12 @@ pub(super) fn of_all<'a>(rows: impl Iterator<Item = (&'a Place, &'a Row)> + Clon
 
 /// Writes an id where the file has another or none, and says whether it did.
 pub(super) fn assign(table: &mut dyn TableLike, id: Uuid) -> bool {
-    if stated(&value::row(table)) == Some(id) {
+    let mut row = value::row(table);
+    if stated(&row) == Some(id) {
         return false;
     }
-    value::set(table, "id", &Value::from(id.to_string()));
+    row.insert("id".to_owned(), Value::from(id.to_string()));
+    value::merge(table, &row);
     true
 }
 

@@ -57,7 +57,12 @@ pub(super) fn push(document: &mut DocumentMut, place: &Place, row: &Row) -> Opti
     if document.as_table().is_empty() {
         // All there is are comments, which would otherwise end up below the entry.
         let comments = text_of(document.trailing());
-        let gap = if comments.is_empty() || comments.ends_with("\n\n") { "" } else { "\n" };
+        let gap = match comments.as_str() {
+            "" => "",
+            it if it.ends_with("\n\n") => "",
+            it if it.ends_with('\n') => "\n",
+            _ => "\n\n",
+        };
         entry.decor_mut().set_prefix(format!("{comments}{gap}"));
         document.set_trailing("");
     }
@@ -65,9 +70,9 @@ pub(super) fn push(document: &mut DocumentMut, place: &Place, row: &Row) -> Opti
         Place::Defaults => document.entry("defaults").or_insert_with(unseen).as_table_like_mut()?,
         Place::Agent(id) => agent_mut(document, id)?,
     };
-    let list = || Item::ArrayOfTables(ArrayOfTables::new());
     if !owner.contains_key("mcp") {
-        owner.insert("mcp", list());
+        let list = Item::ArrayOfTables(ArrayOfTables::new());
+        value::keeping_end(owner, |owner| drop(owner.insert("mcp", list)));
     }
     append(owner.get_mut("mcp")?, entry)
 }

@@ -1,7 +1,7 @@
 //! Puts an edited text into its original so that untouched lines keep their bytes.
 //!
 //! The editor ends every line with `\n` and adds one at the end of the file. Lines that are the same but for
-//! their ends are taken from the original, and new ones end as those do.
+//! their ends are taken from the original, and new ones end as those do if those agree.
 
 /// The edited text, with every line that it shares with the original as it stands there.
 pub(super) fn splice(original: &str, edited: &str) -> String {
@@ -16,7 +16,9 @@ pub(super) fn splice(original: &str, edited: &str) -> String {
     let rest = old.len().min(new.len()) - n_first;
     let n_last = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(alike).count();
 
-    let end = if old.first().is_some_and(|it| it.ends_with("\r\n")) { "\r\n" } else { "\n" };
+    let mut ended = old.iter().filter(|it| it.ends_with('\n')).peekable();
+    let is_crlf = ended.peek().is_some() && ended.all(|it| it.ends_with("\r\n"));
+    let end = if is_crlf { "\r\n" } else { "\n" };
     let first = old.iter().take(n_first);
     let middle = new.iter().skip(n_first).take(new.len() - n_first - n_last);
     let last = old.iter().skip(old.len() - n_last);
@@ -31,7 +33,10 @@ pub(super) fn splice(original: &str, edited: &str) -> String {
         text.push_str(ending);
     };
     first.for_each(|line| add(line, ""));
-    middle.for_each(|line| add(bare(line), if line.ends_with('\n') { end } else { "" }));
+    middle.for_each(|line| match line.strip_suffix('\n') {
+        Some(line) if !line.ends_with('\r') => add(line, end),
+        _ => add(line, ""),
+    });
     last.for_each(|line| add(line, ""));
     text
 }
@@ -57,6 +62,7 @@ mod tests {
         check("a\r\nb\r\nc", "a\nx\nc\n", "a\r\nx\r\nc");
         check("a\r\nb", "a\nb\nc\n", "a\r\nb\r\nc\r\n");
         check("a\nb\r\nc\n", "a\nc\n", "a\nc\n");
+        check("a\r\nb\nc\n", "a\nx\ny\r\nc\n", "a\r\nx\ny\r\nc\n");
         check("\u{feff}a", "a\nb\n", "\u{feff}a\nb\n");
         check("", "a\n", "a\n");
         check("\u{feff}", "a\n", "\u{feff}a\n");

@@ -1,1 +1,334 @@
 //! What is edited is edited, and nothing else.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::json;
+
+use super::*;
+use crate::model::{McpPackage, McpPackageType, McpSource, McpTransport};
+
+const FILE: &str = r#"# Servers of the whole house.
+# Do not touch without asking.
+
+# Notes on defaults
+[defaults]
+timeout = "60s"   # long enough
+color = "blue"
+
+# The files.
+# Second line.
+[[defaults.mcp]]
+name = "files"   # everybody's
+command = "npx"
+args = [
+    "-y",        # no questions
+    "server-filesystem",
+]
+deny = ["write_*"]
+secret_sauce = { a = 1, b = [1.5, 2024-01-01] }
+env = { A = "x", TOKEN = { secret_ref = "files-token" } }
+
+# [[defaults.mcp]]
+# name = "sleeping"
+
+[[defaults.mcp]]
+  name = "sentry"
+  id = "0190a6b2-0000-7000-8000-00000000000a"
+  url = "https://mcp.sentry.io"
+  [defaults.mcp.headers]
+  Authorization = "Bearer ${SENTRY_TOKEN}"
+
+[[agents]]
+id = "main"
+[[agents.mcp]]
+name = "git"
+package = { type = "pypi", identifier = "mcp-server-git", version = "1", args = ["--repository", "."], runtime_args = ["-q"] }
+
+[other]
+tool = true
+# the end
+"#;
+
+fn parse(text: &str) -> Document {
+    Document::parse("t.toml", text).unwrap()
+}
+
+fn named(document: &Document, name: &str) -> McpConfig {
+    document.entries().into_iter().find(|it| it.config.name == name).unwrap().config
+}
+
+/// Edits a text, and compares with the same text after plain replacements.
+#[track_caller]
+fn check(text: &str, edit: impl FnOnce(&mut Document), replacements: &[(&str, &str)]) {
+    let mut document = parse(text);
+    edit(&mut document);
+    let expected = replacements.iter().fold(text.to_owned(), |text, (old, new)| {
+        assert_eq!(text.matches(old).count(), 1, "{old:?}");
+        text.replace(old, new)
+    });
+    assert_eq!(document.text(), expected);
+    parse(&document.text());
+}
+
+fn change(document: &mut Document, name: &str, change: impl FnOnce(&mut McpConfig)) {
+    document.assign_ids();
+    let mut config = named(document, name);
+    change(&mut config);
+    document.replace(&config).unwrap();
+}
+
+/// The file with ids, so that tests of edits see nothing but the edit.
+fn file() -> String {
+    let mut document = parse(FILE);
+    assert_eq!(document.assign_ids(), 2);
+    assert_eq!(document.assign_ids(), 0);
+    document.text()
+}
+
+#[test]
+fn nothing_changes_without_an_edit() {
+    check(FILE, |_| (), &[]);
+    for text in ["", "\n", "# only this", "a = 1", "\u{feff}a = 1\r\n# x\r\n[b]\r\n"] {
+        check(text, |_| (), &[]);
+    }
+}
+
+#[test]
+fn an_entry_is_read_in_the_words_of_the_service() {
+    let document = parse(FILE);
+    let files = named(&document, "files");
+    assert_eq!(files.package.package_type, McpPackageType::Binary);
+    assert_eq!((&*files.package.identifier, &files.transport), ("npx", &McpTransport::Stdio));
+    let sauce = json!({ "a": 1, "b": [1.5, "2024-01-01"] });
+    assert_eq!(
+        files.config,
+        json!({ "args": ["-y", "server-filesystem"], "deny": ["write_*"], "secret_sauce": sauce })
+    );
+    assert_eq!(files.env_vars["A"].value.as_deref(), Some("x"));
+    let token = &files.env_vars["TOKEN"];
+    assert_eq!(token.secret_ref.as_deref(), Some("files-token"));
+    assert!(token.is_secret && token.required);
+
+    let sentry = named(&document, "sentry");
+    assert_eq!(sentry.id.to_string(), "0190a6b2-0000-7000-8000-00000000000a");
+    assert_eq!(sentry.transport, McpTransport::Http { url: "https://mcp.sentry.io".to_owned() });
+    let headers = json!({ "headers": { "Authorization": "Bearer ${SENTRY_TOKEN}" } });
+    assert_eq!(sentry.config, headers);
+
+    let git = document.find(&Place::Agent("main".to_owned()), "git").unwrap().config;
+    assert_eq!(git.package.package_type, McpPackageType::Pypi);
+    assert_eq!(git.package.version.as_deref(), Some("1"));
+    let package = json!({ "runtime_args": ["-q"] });
+    assert_eq!(git.config, json!({ "args": ["--repository", "."], "package": package }));
+}
+
+#[test]
+fn an_edit_touches_the_words_it_is_about() {
+    let text = file();
+    check(&text, |it| change(it, "files", |_| ()), &[]);
+    check(
+        &text,
+        |it| change(it, "files", |it| it.name = "docs".to_owned()),
+        &[(r#"name = "files"   # every"#, r#"name = "docs"   # every"#)],
+    );
+    check(
+        &text,
+        |it| change(it, "files", |it| it.package.identifier = "bunx".to_owned()),
+        &[(r#"command = "npx""#, r#"command = "bunx""#)],
+    );
+    check(
+        &text,
+        |it| change(it, "files", |it| it.config["args"] = json!(["-y", "other", "/tmp"])),
+        &[("    \"server-filesystem\",\n", "    \"other\",\n    \"/tmp\",\n")],
+    );
+    check(
+        &text,
+        |it| change(it, "files", |it| it.config["secret_sauce"]["a"] = json!(2)),
+        &[("{ a = 1, b", "{ a = 2, b")],
+    );
+    check(
+        &text,
+        |it| change(it, "files", |it| it.env_vars.get_mut("A").unwrap().value = Some("y".into())),
+        &[(r#"A = "x""#, r#"A = "y""#)],
+    );
+    check(
+        &text,
+        |it| change(it, "files", |it| drop(it.env_vars.remove("TOKEN"))),
+        &[(r#", TOKEN = { secret_ref = "files-token" }"#, "")],
+    );
+    check(
+        &text,
+        |it| change(it, "sentry", |it| it.config["headers"] = json!({ "X-Key": "k" })),
+        &[(r#"  Authorization = "Bearer ${SENTRY_TOKEN}""#, r#"X-Key = "k""#)],
+    );
+    check(
+        &text,
+        |it| change(it, "git", |it| it.package.version = None),
+        &[(r#"version = "1", "#, "")],
+    );
+}
+
+#[test]
+fn a_server_is_forbidden_and_allowed_by_one_line() {
+    let text = file();
+    let id = named(&parse(&text), "sentry").id;
+    let mut document = parse(&text);
+    document.set_enabled(id, Enabled::No).unwrap();
+    let line = "url = \"https://mcp.sentry.io\"\n";
+    let forbidden = text.replace(line, &format!("{line}enabled = false\n"));
+    assert_eq!(document.text(), forbidden);
+    document.set_enabled(id, Enabled::Yes).unwrap();
+    assert_eq!(document.text(), text);
+    assert_eq!(
+        document.set_enabled(Uuid::nil(), Enabled::No).unwrap_err().code(),
+        ErrorCode::NotFound
+    );
+}
+
+#[test]
+fn an_entry_goes_with_the_comment_right_above_it() {
+    let text = file();
+    let remove = |name: &'static str| {
+        move |it: &mut Document| {
+            let id = named(it, name).id;
+            it.remove(id).unwrap();
+        }
+    };
+    let begin = text.find("# The files.").unwrap();
+    let end = text.find("# [[defaults.mcp]]").unwrap();
+    check(&text, remove("files"), &[(&text[begin..end], "")]);
+    let begin = text.find("[[defaults.mcp]]\n  name = \"sentry\"").unwrap();
+    let end = text.find("\n[[agents]]").unwrap();
+    check(&text, remove("sentry"), &[(&text[begin..=end], "")]);
+    let header = "# Keep me.\n\n# Go away.\n";
+    let rest = "[[defaults.mcp]]\nname = 'b'\ncommand = 'y'\n";
+    let entry = "[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\n";
+    let both = format!("{header}{entry}\n{rest}");
+    check(&both, remove("a"), &[(&format!("# Go away.\n{entry}\n"), "")]);
+    check(&format!("{header}{entry}"), remove("a"), &[(&format!("# Go away.\n{entry}"), "")]);
+}
+
+fn plain(name: &str) -> McpConfig {
+    McpConfig {
+        id: Uuid::nil(),
+        name: name.to_owned(),
+        enabled: true,
+        source: McpSource::Manual,
+        package: McpPackage {
+            package_type: McpPackageType::Binary,
+            identifier: "run-me".to_owned(),
+            version: None,
+            runtime_hint: None,
+        },
+        transport: McpTransport::Stdio,
+        env_vars: BTreeMap::new(),
+        config: serde_json::Value::Null,
+    }
+}
+
+/// Adds a server to a text, and says which lines are new.
+fn added(text: &str, place: &Place) -> String {
+    let mut document = parse(text);
+    let id = document.add(place, &plain("new")).unwrap();
+    let now = document.text();
+    assert_eq!(parse(&now).get(id).unwrap().place, *place);
+    now.replace(&id.to_string(), "ID")
+}
+
+#[test]
+fn a_new_server_stands_at_the_end_of_its_list() {
+    let entry = "[[defaults.mcp]]\nname = \"new\"\nid = \"ID\"\ntransport = \"stdio\"\ncommand = \"run-me\"\n";
+    let defaults = |text: &str| added(text, &Place::Defaults);
+    assert_eq!(defaults(""), entry);
+    assert_eq!(defaults("# hello"), format!("# hello\n\n{entry}"));
+    assert_eq!(defaults("# hello\n\n"), format!("# hello\n\n{entry}"));
+    assert_eq!(defaults("[defaults]\npin = true\n"), format!("[defaults]\npin = true\n\n{entry}"));
+    assert_eq!(defaults("a = 1\n[b]\n"), format!("a = 1\n[b]\n\n{entry}"));
+    let old = "[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\n[defaults.mcp.env]\nA = 'b'\n";
+    let agents = "\n# agents\n[[agents]]\nid = 'main'\n";
+    assert_eq!(defaults(&format!("{old}{agents}")), format!("{old}\n{entry}{agents}"));
+    let crlf = format!("{old}{agents}").replace('\n', "\r\n");
+    assert_eq!(defaults(&crlf), format!("{old}\n{entry}{agents}").replace('\n', "\r\n"));
+    let own = entry.replace("defaults", "agents");
+    let main = Place::Agent("main".to_owned());
+    assert_eq!(added(&format!("{old}{agents}"), &main), format!("{old}{agents}\n{own}"));
+    assert_eq!(added(old, &main), format!("{old}\n[[agents]]\nid = \"main\"\n\n{own}"));
+    let inline = "defaults = { mcp = [{ name = 'a', command = 'x' }] }\n";
+    let row = r#"{ name = "new", id = "ID", transport = "stdio", command = "run-me" }"#;
+    assert_eq!(defaults(inline), inline.replace("x' }]", &format!("x' }}, {row}]")));
+    let empty = "defaults = { pin = true }\n";
+    assert_eq!(defaults(empty), empty.replace("true }", &format!("true, mcp = [{row}] }}")));
+}
+
+#[test]
+fn names_and_ids_are_taken_once() {
+    let mut document = parse(&file());
+    let code = |result: Result<Uuid, ServiceError>| result.unwrap_err().code();
+    assert_eq!(code(document.add(&Place::Defaults, &plain("files"))), ErrorCode::Conflict);
+    let id = named(&document, "files").id;
+    let twin = McpConfig { id, ..plain("twin") };
+    assert_eq!(code(document.add(&Place::Defaults, &twin)), ErrorCode::Conflict);
+    let sentry = McpConfig { name: "files".to_owned(), ..named(&document, "sentry") };
+    assert_eq!(document.replace(&sentry).unwrap_err().code(), ErrorCode::Conflict);
+    document.add(&Place::Agent("main".to_owned()), &plain("files")).unwrap();
+    assert_eq!(document.replace(&plain("nobody")).unwrap_err().code(), ErrorCode::NotFound);
+    assert_eq!(document.remove(Uuid::new_v4()).unwrap_err().code(), ErrorCode::NotFound);
+}
+
+#[test]
+fn an_id_that_was_told_is_the_one_that_is_written() {
+    let document = parse(FILE);
+    let told: Vec<Uuid> = document.entries().iter().map(|it| it.config.id).collect();
+    let written: Vec<Uuid> = parse(&file()).entries().iter().map(|it| it.config.id).collect();
+    assert_eq!(told, written);
+
+    // Somebody renames an entry and writes a new one of the old name; somebody copies an entry with its id.
+    let text = file();
+    let renamed = text.replace(r#"name = "files""#, r#"name = "old""#);
+    let copied = format!(
+        "{renamed}\n[[defaults.mcp]]\nname = 'files'\ncommand = 'x'\n[[defaults.mcp]]\nname = 'copy'\ncommand = 'x'\nid = '{}'\n",
+        told[0]
+    );
+    let mut document = parse(&copied);
+    assert_eq!(named(&document, "old").id, told[0]);
+    assert_eq!(document.assign_ids(), 2);
+    let ids: HashSet<Uuid> =
+        parse(&document.text()).entries().iter().map(|it| it.config.id).collect();
+    assert_eq!(ids.len(), 5);
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_with_every_reason() {
+    let mut config = plain("a");
+    config.transport = McpTransport::Http { url: "https://a.dev".to_owned() };
+    config.config = json!({
+        "command": "x", "args": [null], "big": u64::MAX, "gone": null,
+        "package": { "type": "npm", "program": null },
+    });
+    let error = parse("").add(&Place::Defaults, &config).unwrap_err();
+    let fields: Vec<_> = error.faults().iter().filter_map(|it| it.field.as_deref()).collect();
+    let mut sorted = fields.clone();
+    sorted.sort_unstable();
+    let expected = [
+        "config.args[0]",
+        "config.big",
+        "config.command",
+        "config.package.program",
+        "config.package.type",
+        "transport",
+    ];
+    assert_eq!(sorted, expected);
+    config = McpConfig { config: json!([1]), ..plain("a") };
+    let error = parse("").add(&Place::Defaults, &config).unwrap_err();
+    assert_eq!(error.faults()[0].field.as_deref(), Some("config"));
+}
+
+#[test]
+fn a_file_with_faults_is_refused_with_all_of_them() {
+    let error =
+        Document::parse("t.toml", "[[defaults.mcp]]\nname = 1\n[[defaults.mcp]]\nurl = 'x'\n");
+    let messages: Vec<String> =
+        error.unwrap_err().faults().iter().map(|it| it.message.clone()).collect();
+    assert!(messages.len() >= 3, "{messages:?}");
+    assert!(messages.iter().all(|it| it.starts_with("t.toml:")), "{messages:?}");
+}

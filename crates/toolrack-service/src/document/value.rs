@@ -38,23 +38,32 @@ pub(super) fn row(table: &dyn TableLike) -> Row {
 /// Makes a table say what `row` says. What it says already stays as it is written.
 pub(super) fn merge(table: &mut dyn TableLike, row: &Row) {
     let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
-    for key in keys.iter().filter(|it| !row.contains_key(*it)) {
-        table.remove(key);
+    keeping_end(table, |table| {
+        for key in keys.iter().filter(|it| !row.contains_key(*it)) {
+            table.remove(key);
+        }
+        for (key, value) in ordered(row) {
+            set(table, key, value);
+        }
+    });
+}
+
+/// Changes a table so that the space before its closing brace stays there, if it is one on a single line.
+pub(super) fn keeping_end(table: &mut dyn TableLike, change: impl FnOnce(&mut dyn TableLike)) {
+    let suffix = last_value(table).and_then(|it| Some(it.decor().suffix()?.as_str()?.to_owned()));
+    let end = suffix.filter(|it| !it.is_empty() && it.chars().all(|it| it == ' '));
+    if let (Some(_), Some(last)) = (&end, last_value(table)) {
+        last.decor_mut().set_suffix("");
     }
-    for (key, value) in ordered(row) {
-        set(table, key, value);
+    change(table);
+    if let (Some(end), Some(last)) = (end, last_value(table)) {
+        last.decor_mut().set_suffix(end);
     }
 }
 
-/// Makes one key of a table say something.
-pub(super) fn set(table: &mut dyn TableLike, key: &str, wanted: &Json) {
+fn set(table: &mut dyn TableLike, key: &str, wanted: &Json) {
     let Some(item) = table.get_mut(key) else {
-        let trailing = last_value(table).map(take_trailing).unwrap_or_default();
-        let mut value = toml(wanted);
-        if !trailing.is_empty() {
-            value.decor_mut().set_suffix(trailing);
-        }
-        table.insert(key, Item::Value(value));
+        table.insert(key, Item::Value(toml(wanted)));
         return;
     };
     if json(item).as_ref() == Some(wanted) {
@@ -72,19 +81,15 @@ pub(super) fn set(table: &mut dyn TableLike, key: &str, wanted: &Json) {
     }
 }
 
-/// Adds to a list in the way of the items that it has.
+/// Adds to a list in the way of the items that it has: on a line of its own if the last one is.
 pub(super) fn push(array: &mut Array, mut value: Value) {
     let before = array.iter().last().and_then(|it| it.decor().prefix()?.as_str());
-    match before {
-        Some(prefix) if array.len() > 1 && prefix.trim().is_empty() => {
-            value.decor_mut().set_prefix(prefix.to_owned());
-        }
-        Some(prefix) if prefix.contains('\n') && prefix.trim().is_empty() => {
-            value.decor_mut().set_prefix(prefix.to_owned());
-        }
-        _ => {}
+    if let Some((_, indent)) = before.and_then(|it| it.rsplit_once('\n')) {
+        value.decor_mut().set_prefix(format!("\n{indent}"));
+        array.push_formatted(value);
+    } else {
+        array.push(value);
     }
-    array.push_formatted(value);
 }
 
 fn replace_items(array: &mut Array, items: &[Json]) {
@@ -108,20 +113,8 @@ fn replace(old: &mut Value, wanted: &Json) {
     *old.decor_mut() = decor;
 }
 
-/// The value after which the next key of a table on one line would stand.
 fn last_value(table: &mut dyn TableLike) -> Option<&mut Value> {
     table.iter_mut().last().and_then(|(_, item)| item.as_value_mut())
-}
-
-/// Takes the spaces after the last value on a line, so that they stand after the next one.
-fn take_trailing(value: &mut Value) -> String {
-    let suffix = value.decor().suffix().and_then(|it| it.as_str()).unwrap_or_default().to_owned();
-    let spaces = !suffix.is_empty() && suffix.chars().all(|it| it == ' ');
-    if spaces {
-        value.decor_mut().set_suffix("");
-        return suffix;
-    }
-    String::new()
 }
 
 fn ordered(row: &Row) -> Vec<(&str, &Json)> {
@@ -165,7 +158,7 @@ fn toml(value: &Json) -> Value {
             (Some(number), _) => Value::from(number),
             (None, number) => Value::from(number.unwrap_or_default()),
         },
-        Json::String(text) => Value::from(text.as_str()),
+        Json::String(text) => on_one_line(text),
         Json::Array(items) => Value::Array(items.iter().map(toml).collect()),
         Json::Object(row) => {
             let mut table = InlineTable::new();
@@ -174,5 +167,15 @@ fn toml(value: &Json) -> Value {
             }
             Value::InlineTable(table)
         }
+    }
+}
+
+/// A text in quotes. The library would spread one with line breaks over several lines, whose ends are then those
+/// of the file.
+fn on_one_line(text: &str) -> Value {
+    let quoted = Json::from(text).to_string().replace('\u{7f}', "\\u007F");
+    match quoted.parse() {
+        Ok(value) if text.contains(['\n', '\r']) => value,
+        _ => Value::from(text),
     }
 }

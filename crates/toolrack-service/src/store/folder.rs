@@ -1,7 +1,7 @@
 //! A folder in which files are replaced so that neither a crash nor a full disk leaves half a file.
 //!
-//! **Invariant:** a file appears under its name only when all of it is on disk. Whoever calls `publish`, `put` or
-//! `sweep` holds the lock of the name.
+//! **Invariant:** a file appears under its name only when all of it is on disk. Whoever calls `publish` or `sweep`
+//! holds the lock of the name.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -18,11 +18,36 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::lock::{self, Lock};
+use super::onlooker::Onlookers;
 
 /// An open folder.
 #[derive(Debug)]
 pub(crate) struct Folder {
     fd: OwnedFd,
+}
+
+/// What stands in a place, and what is to stand there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Replacement<'a> {
+    /// The name of the file.
+    pub(crate) name: &'a OsStr,
+    /// The name under which the new file is written first.
+    pub(crate) beside: &'a OsStr,
+    /// What the file says, or that there is none.
+    pub(crate) present: Option<&'a [u8]>,
+    /// What it is to say.
+    pub(crate) bytes: &'a [u8],
+    /// Who may read it then.
+    pub(crate) readers: Readers,
+}
+
+/// Who may read a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readers {
+    /// Its owner.
+    Owner,
+    /// Whoever could read the one before it; its owner, if there was none.
+    AsBefore,
 }
 
 /// How an attempt to replace a file ended.
@@ -79,14 +104,6 @@ impl Folder {
         self.open_file(name)?.map(|file| read_all(&file, largest)).transpose()
     }
 
-    /// Puts a file in place, whatever stands there.
-    pub(crate) fn put(&self, name: &OsStr, beside: &OsStr, bytes: &[u8]) -> io::Result<()> {
-        self.write_beside(beside, bytes, None)?;
-        let placed = renameat(&self.fd, beside, &self.fd, name).map_err(io::Error::from);
-        self.tidy(beside);
-        placed.and_then(|()| self.sync())
-    }
-
     /// Removes a file, and says whether there was one.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<bool> {
         match unlinkat(&self.fd, name, AtFlags::empty()) {
@@ -99,21 +116,16 @@ impl Folder {
     /// Puts a file in place of one that says `present`, or of none, but only if that is what stands there.
     ///
     /// After an error the old file is in place.
-    pub(crate) fn publish(
-        &self,
-        name: &OsStr,
-        beside: &OsStr,
-        present: Option<&[u8]>,
-        bytes: &[u8],
-    ) -> io::Result<Published> {
-        let old = self.open_file(name)?;
-        self.write_beside(beside, bytes, old.as_ref())?;
-        let published = match (present, &old) {
-            (None, None) => self.appear(name, beside),
-            (Some(present), Some(old)) => self.swap(name, beside, (present, old), bytes),
+    pub(crate) fn publish(&self, it: Replacement<'_>) -> io::Result<Published> {
+        let old = self.open_file(it.name)?;
+        let onlookers = old.as_ref().map(Onlookers::of);
+        self.write_beside(it, old.as_ref())?;
+        let published = match (it.present, onlookers) {
+            (None, None) => self.appear(it.name, it.beside),
+            (Some(present), Some(onlookers)) => self.swap(it, present, &onlookers),
             _ => Ok(Published::Meanwhile),
         };
-        self.tidy(beside);
+        self.tidy(it.beside);
         published
     }
 
@@ -138,40 +150,45 @@ impl Folder {
     /// be put back if it is not what the change was made for.
     fn swap(
         &self,
-        name: &OsStr,
-        beside: &OsStr,
-        (present, old): (&[u8], &File),
-        bytes: &[u8],
+        it: Replacement<'_>,
+        present: &[u8],
+        onlookers: &Onlookers,
     ) -> io::Result<Published> {
-        if !same(old, present)? {
+        if !self.says(it.name, present)? {
             return Ok(Published::Meanwhile);
         }
-        let exchange = || renameat_with(&self.fd, beside, &self.fd, name, RenameFlags::EXCHANGE);
+        let exchange =
+            || renameat_with(&self.fd, it.beside, &self.fd, it.name, RenameFlags::EXCHANGE);
         match exchange() {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(Published::Meanwhile),
             // Some file systems cannot do it. There a moment remains in which a person's change can be lost.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                renameat(&self.fd, beside, &self.fd, name)?;
+                renameat(&self.fd, it.beside, &self.fd, it.name)?;
                 return self.sync().map(|()| Published::Done);
             }
             Err(error) => return Err(error.into()),
         }
-        if let Err(error) = self.sync() {
-            exchange()?;
-            return Err(error);
+        // First at once, so that nobody reads ours for long if it has to go; then again when all is settled.
+        let mut expected = self.says(it.beside, present);
+        if let Ok(true) = expected {
+            let synced = self.sync();
+            onlookers.wait();
+            expected = synced.and_then(|()| self.says(it.beside, present));
         }
-        let expected = self.open_file(beside)?.map(|it| same(&it, present)).transpose()?;
-        if expected == Some(true) {
+        if let Ok(true) = expected {
             return Ok(Published::Done);
         }
         exchange()?;
         // If a person has saved once more meanwhile, that one is the newest and is put back.
-        let ours = self.open_file(beside)?.map(|it| same(&it, bytes)).transpose()?;
-        if ours == Some(false) {
+        if !self.says(it.beside, it.bytes)? {
             exchange()?;
         }
-        self.sync().map(|()| Published::Meanwhile)
+        expected.and_then(|_other| self.sync()).map(|()| Published::Meanwhile)
+    }
+
+    fn says(&self, name: &OsStr, bytes: &[u8]) -> io::Result<bool> {
+        self.open_file(name)?.map_or(Ok(false), |file| same(&file, bytes))
     }
 
     /// A file to be read, or `None`. A link is not followed.
@@ -186,20 +203,21 @@ impl Folder {
     }
 
     /// Writes a new file, all of it and down to the disk, with mode and owner of the old one.
-    fn write_beside(&self, beside: &OsStr, bytes: &[u8], old: Option<&File>) -> io::Result<()> {
-        self.sweep(beside)?;
-        let filled = self.fill(beside, bytes, old);
+    fn write_beside(&self, it: Replacement<'_>, old: Option<&File>) -> io::Result<()> {
+        self.sweep(it.beside)?;
+        let filled = self.fill(it, old);
         if filled.is_err() {
-            self.tidy(beside);
+            self.tidy(it.beside);
         }
         filled
     }
 
-    fn fill(&self, beside: &OsStr, bytes: &[u8], old: Option<&File>) -> io::Result<()> {
+    fn fill(&self, it: Replacement<'_>, old: Option<&File>) -> io::Result<()> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let private = Mode::RUSR | Mode::WUSR;
-        let mut file = File::from(openat(&self.fd, beside, flags, private)?);
-        let old = old.map(File::metadata).transpose()?;
+        let mut file = File::from(openat(&self.fd, it.beside, flags, private)?);
+        let old =
+            old.filter(|_| it.readers == Readers::AsBefore).map(File::metadata).transpose()?;
         let mode = old.as_ref().map_or(private, |it| Mode::from_raw_mode(it.mode() & 0o777));
         if let Some(old) = old.filter(|it| is_foreign(it)) {
             // Only root can, and for everybody else their own file is as good.
@@ -207,7 +225,7 @@ impl Folder {
             fchown(&file, owner.0, owner.1).unwrap_or_default();
         }
         fchmod(&file, mode)?;
-        file.write_all(bytes)?;
+        file.write_all(it.bytes)?;
         // A disk that fails here has lost pages. Asking it again would say all is well, so the file is given up.
         file.sync_all()
     }

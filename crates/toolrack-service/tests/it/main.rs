@@ -1,4 +1,4 @@
-//! The service with a real disk and real servers.
+//! The service on real files and real processes.
 
 #![expect(
     clippy::expect_used,
@@ -11,5 +11,13 @@
 mod change;
 mod leak;
 mod mc;
+mod secrets;
 mod stage;
+mod store;
+mod store_corrupt;
+mod store_crash;
+mod store_crowd;
+mod store_law;
+mod store_person;
+mod store_stage;
 mod trouble;

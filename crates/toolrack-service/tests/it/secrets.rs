@@ -1,0 +1,175 @@
+//! Secrets: kept private, whole, and out of sight.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use toolrack_service::{ErrorCode, Secret, SecretStore};
+
+use crate::store_stage::{PATIENCE, again, folder, given_path, names, write};
+
+const CANARY: &str = "canary-5f3a9";
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn reveal(store: &SecretStore, name: &str) -> Option<String> {
+    store.get(name).unwrap().map(|it| it.reveal().to_owned())
+}
+
+#[test]
+fn a_secret_is_set_read_changed_listed_and_forgotten() {
+    let dir = folder();
+    let store = SecretStore::new(dir.path().join("a/secrets"));
+    assert_eq!((reveal(&store, "b"), store.list().unwrap()), (None, Vec::new()));
+    assert!(!store.remove("b").unwrap() && store.version("b").unwrap().is_none());
+    store.set("b", &Secret::new("one")).unwrap();
+    store.set("a.B-c_1", &Secret::new("zwei\nlines")).unwrap();
+    let version = store.version("b").unwrap();
+    assert_eq!(store.clone().version("b").unwrap(), version);
+    store.set("b", &Secret::new("two")).unwrap();
+    assert_ne!(store.version("b").unwrap(), version);
+    store.set("b", &Secret::new("one")).unwrap();
+    assert_eq!(store.version("b").unwrap(), version);
+    assert_ne!(SecretStore::new(store.dir()).version("b").unwrap(), version);
+    assert_eq!(store.list().unwrap(), ["a.B-c_1", "b"]);
+    assert_eq!(names(store.dir()), ["mcp_a.B-c_1.key", "mcp_b.key"]);
+    assert_eq!(reveal(&store, "a.B-c_1").as_deref(), Some("zwei\nlines"));
+    assert!(store.remove("b").unwrap());
+    assert_eq!((reveal(&store, "b"), store.list().unwrap()), (None, vec!["a.B-c_1".to_owned()]));
+}
+
+#[test]
+fn one_line_break_at_the_end_is_not_part_of_a_secret() {
+    let dir = folder();
+    let store = SecretStore::new(dir.path());
+    for (set, kept) in [("x\n", "x"), ("x\r\n", "x"), ("x\n\n", "x\n"), (" x ", " x ")] {
+        store.set("a", &Secret::new(set)).unwrap();
+        assert_eq!(reveal(&store, "a").as_deref(), Some(kept.strip_suffix('\n').unwrap_or(kept)));
+    }
+    write(&dir.path().join("mcp_b.key"), "by hand\n");
+    assert_eq!(reveal(&store, "b").as_deref(), Some("by hand"));
+}
+
+/// Not a test of its own: a program without a umask that sets a secret.
+#[test]
+fn setter() {
+    let Some(dir) = given_path() else { return };
+    SecretStore::new(dir).set("a", &Secret::new(CANARY)).unwrap();
+}
+
+#[test]
+fn a_secret_is_private_whatever_the_umask() {
+    let dir = folder();
+    let secrets = dir.path().join("secrets");
+    let behind = ["sh", "-c", r#"umask 000; exec "$@""#, "sh"].map(str::to_owned);
+    let (status, _, complained) =
+        again(&behind, "secrets::setter", &secrets).output(PATIENCE).unwrap();
+    assert!(status.success(), "{complained}");
+    assert!(!complained.contains(CANARY));
+    assert_eq!((mode(&secrets), mode(&secrets.join("mcp_a.key"))), (0o700, 0o600));
+}
+
+#[test]
+fn what_is_open_to_others_is_closed_to_them() {
+    let dir = folder();
+    let store = SecretStore::new(dir.path());
+    store.set("a", &Secret::new(CANARY)).unwrap();
+    let file = dir.path().join("mcp_a.key");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(reveal(&store, "a").as_deref(), Some(CANARY));
+    assert_eq!((mode(dir.path()), mode(&file)), (0o700, 0o600));
+}
+
+#[test]
+fn hostile_names_are_refused_and_not_told_back() {
+    let dir = folder();
+    let store = SecretStore::new(dir.path().join("secrets"));
+    let long = "x".repeat(129);
+    let hostile = [
+        "",
+        ".",
+        "..",
+        ".hidden",
+        "../a",
+        "a/b",
+        "/etc/passwd",
+        "a\\b",
+        "a\0b",
+        "a b",
+        "a\nb",
+        "ä",
+        "%2e%2e",
+        "~",
+        "$HOME",
+        "a:b",
+        "*",
+        "\u{202e}a",
+        long.as_str(),
+    ];
+    for name in hostile {
+        let value = Secret::new(CANARY);
+        let errors = [
+            store.get(name).unwrap_err(),
+            store.set(name, &value).unwrap_err(),
+            store.remove(name).unwrap_err(),
+            store.version(name).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.code(), ErrorCode::ValidationError, "{name:?}");
+            assert_eq!(error.faults()[0].field.as_deref(), Some("name"));
+        }
+    }
+    let typed_in_the_wrong_place = format!("{CANARY} {CANARY}");
+    let error = store.get(&typed_in_the_wrong_place).unwrap_err();
+    assert!(!format!("{error} {error:?}").contains(CANARY));
+    assert!(!store.dir().exists());
+    store.set("x".repeat(128).as_str(), &Secret::new("y")).unwrap();
+}
+
+#[test]
+fn links_lead_nowhere() {
+    let dir = folder();
+    let secrets = dir.path().join("secrets");
+    let store = SecretStore::new(&secrets);
+    store.set("a", &Secret::new("mine")).unwrap();
+    let elsewhere = dir.path().join("elsewhere");
+    write(&elsewhere, "theirs");
+    symlink(&elsewhere, secrets.join("mcp_b.key")).unwrap();
+    fs::hard_link(&elsewhere, secrets.join("mcp_c.key")).unwrap();
+    fs::create_dir(secrets.join("mcp_d.key")).unwrap();
+    for name in ["b", "c", "d"] {
+        let error = store.get(name).unwrap_err();
+        assert!(!error.to_string().contains("theirs") && error.hint().is_some(), "{error}");
+    }
+    assert!(store.set("b", &Secret::new("new")).is_err());
+    assert!(store.set("d", &Secret::new("new")).is_err());
+    store.set("c", &Secret::new("new")).unwrap();
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "theirs");
+    assert!(store.remove("b").unwrap());
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "theirs");
+    store.set("b", &Secret::new("new")).unwrap();
+    assert_eq!(reveal(&store, "b").as_deref(), Some("new"));
+}
+
+#[test]
+fn values_that_cannot_be_secrets_are_refused_without_being_told() {
+    let dir = folder();
+    let store = SecretStore::new(dir.path());
+    for value in [String::new(), "\n".into(), format!("{CANARY}\0"), CANARY.repeat(6000)] {
+        let error = store.set("a", &Secret::new(value)).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::ValidationError);
+        assert!(!format!("{error} {error:?}").contains(CANARY));
+    }
+    write(&dir.path().join("mcp_a.key"), CANARY.repeat(6000));
+    write(&dir.path().join("mcp_b.key"), [b"canary-5f3a9".as_slice(), &[0xff]].concat());
+    for name in ["a", "b"] {
+        let error = store.get(name).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains(CANARY));
+    }
+    store.set("c", &Secret::new(CANARY)).unwrap();
+    let shown = format!("{store:?} {:?} {:?}", store.get("c"), store.version("c"));
+    assert!(!shown.contains(CANARY), "{shown}");
+}

@@ -1,0 +1,178 @@
+//! The config file: made, read, changed, refused.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::time::Duration;
+
+use toolrack_service::{ConfigStore, Enabled, ErrorCode, Generation, Place, ServiceError};
+
+use crate::store_stage::{add, folder, names, server, servers, store, write};
+
+const SOUND: &str = "# mine\n[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\n";
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[track_caller]
+fn check<T>(result: Result<T, ServiceError>, code: ErrorCode, said: &str) {
+    let Err(error) = result else { panic!("it went well") };
+    assert_eq!(error.code(), code, "{error}");
+    assert!(error.to_string().contains(said), "{error}");
+}
+
+#[test]
+fn a_missing_file_says_nothing_and_is_made_by_the_first_change() {
+    let dir = folder();
+    let store = ConfigStore::new(dir.path().join("new/folder/toolrack.toml"));
+    let stored = store.read().unwrap();
+    assert_eq!((&*stored.text, stored.generation), ("", Generation::of("")));
+    store.edit(None, |_| Ok(())).unwrap();
+    assert!(!store.path().exists(), "nothing was changed, so there is nothing to save");
+    let id = add(&store, "a");
+    let stored = store.read().unwrap();
+    assert!(stored.text.starts_with("# MCP servers of toolrack."), "{}", stored.text);
+    assert!(stored.warnings.is_empty());
+    assert_eq!(stored.document().unwrap().get(id).unwrap().config.name, "a");
+    assert_eq!(mode(store.path()), 0o600);
+    assert_eq!(mode(store.path().parent().unwrap()), 0o700);
+    assert_eq!(names(store.path().parent().unwrap()), ["toolrack.toml"]);
+}
+
+#[test]
+fn a_change_keeps_the_mode_of_the_file_and_goes_through_a_link() {
+    let dir = folder();
+    let (home, dotfiles) = (dir.path().join("home"), dir.path().join("dotfiles"));
+    fs::create_dir(&home).unwrap();
+    fs::create_dir(&dotfiles).unwrap();
+    let real = dotfiles.join("rack.toml");
+    write(&real, SOUND);
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o644)).unwrap();
+    let link = home.join("toolrack.toml");
+    symlink("../dotfiles/rack.toml", &link).unwrap();
+    add(&ConfigStore::new(&link), "b");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(mode(&real), 0o644);
+    assert_eq!(servers(&ConfigStore::new(&real)), ["a", "b"]);
+    assert_eq!(names(&dotfiles), ["rack.toml"]);
+    assert_eq!(names(&home), ["toolrack.toml"]);
+
+    fs::remove_file(&real).unwrap();
+    add(&ConfigStore::new(&link), "c");
+    assert_eq!(servers(&ConfigStore::new(&real)), ["c"], "a link to nothing leads to the new file");
+
+    let circle = home.join("circle");
+    symlink("circle", &circle).unwrap();
+    check(ConfigStore::new(&circle).read(), ErrorCode::ValidationError, "links");
+}
+
+#[test]
+fn only_the_expected_file_is_changed() {
+    let dir = folder();
+    let store = store(&dir);
+    write(store.path(), SOUND);
+    let seen = store.read().unwrap().generation;
+    let ((), now) = store
+        .edit(Some(seen), |it| it.set_enabled(it.entries()[0].config.id, Enabled::No))
+        .unwrap();
+    assert_eq!(store.read().unwrap().generation, now.generation);
+    let again = || store.edit(Some(seen), |it| it.add(&Place::Defaults, &server("b")));
+    check(again(), ErrorCode::Conflict, "changed by somebody else");
+    check(store.replace_text(Some(seen), SOUND), ErrorCode::Conflict, "changed by somebody else");
+    let written = fs::metadata(store.path()).unwrap().modified().unwrap();
+    store.edit(Some(now.generation), |_| Ok(())).unwrap();
+    assert_eq!(fs::metadata(store.path()).unwrap().modified().unwrap(), written);
+    assert_eq!(store.replace_text(Some(now.generation), SOUND).unwrap().text, SOUND);
+}
+
+#[test]
+fn a_file_that_is_not_sound_is_never_overwritten() {
+    let dir = folder();
+    let store = store(&dir);
+    let broken = format!("{SOUND}[[defaults.mcp]]\nname = 1\ntimeout = '5'\nname =\n");
+    write(store.path(), &broken);
+    let error = store.edit(None, |it| it.add(&Place::Defaults, &server("b"))).unwrap_err();
+    assert!(error.faults().len() >= 2, "{error}");
+    assert!(error.to_string().contains("toolrack.toml:6:8: "), "{error}");
+    assert_eq!(store.read().unwrap_err(), error);
+    check(store.replace_text(None, SOUND), ErrorCode::ValidationError, "toolrack.toml:");
+    assert_eq!(fs::read_to_string(store.path()).unwrap(), broken);
+
+    let (text, generation) = store.text().unwrap();
+    assert_eq!(text, broken, "an editor sees it");
+    check(
+        store.replace_text(Some(generation), "x ="),
+        ErrorCode::ValidationError,
+        "toolrack.toml:1:",
+    );
+    store.replace_text(Some(generation), SOUND).unwrap();
+    assert_eq!(servers(&store), ["a"], "who has seen it may mend it");
+}
+
+#[test]
+fn a_change_that_would_break_the_file_is_refused() {
+    let dir = folder();
+    let store = store(&dir);
+    write(store.path(), SOUND);
+    let mut config = server("b");
+    config.config = serde_json::json!({ "timeout": "soon" });
+    check(
+        store.edit(None, |it| it.add(&Place::Defaults, &config)),
+        ErrorCode::ValidationError,
+        "timeout",
+    );
+    let failed = store.edit(None, |it| {
+        it.add(&Place::Defaults, &server("b"))?;
+        Err::<(), _>(ServiceError::new(ErrorCode::Denied, "changed my mind"))
+    });
+    check(failed, ErrorCode::Denied, "changed my mind");
+    assert_eq!(fs::read_to_string(store.path()).unwrap(), SOUND);
+    assert_eq!(names(dir.path()), ["toolrack.toml"]);
+}
+
+#[test]
+fn what_is_no_config_file_is_refused_with_what_to_do() {
+    let dir = folder();
+    let store = store(&dir);
+    write(store.path(), "#".repeat((4 << 20) + 1));
+    check(store.read(), ErrorCode::ValidationError, "too large");
+    fs::remove_file(store.path()).unwrap();
+    fs::create_dir(store.path()).unwrap();
+    check(store.read(), ErrorCode::ValidationError, "folder");
+    check(store.edit(None, |_| Ok(())), ErrorCode::ValidationError, "folder");
+    let file = dir.path().join("file");
+    write(&file, "");
+    let below = ConfigStore::new(file.join("toolrack.toml"));
+    check(below.edit(None, |_| Ok(())), ErrorCode::ServiceUnavailable, "cannot be saved");
+    check(ConfigStore::new("/").read(), ErrorCode::ValidationError, "names no file");
+}
+
+#[test]
+fn a_program_that_holds_the_lock_is_waited_for_only_so_long() {
+    let dir = folder();
+    let store = store(&dir);
+    add(&store, "a");
+    let hasty = store.clone().patience(Duration::from_millis(20));
+    let refused = store.edit(None, |_| {
+        assert_eq!(servers(&hasty), ["a"], "reading needs no lock");
+        Ok(hasty.edit(None, |_| Ok(())).unwrap_err())
+    });
+    let (error, _) = refused.unwrap();
+    check(Err::<(), _>(error.clone()), ErrorCode::ServiceUnavailable, "another program");
+    assert!(error.hint().is_some());
+    hasty.edit(None, |_| Ok(())).unwrap();
+}
+
+#[test]
+fn what_a_killed_save_left_behind_is_swept() {
+    let dir = folder();
+    let store = store(&dir);
+    write(&dir.path().join(".toolrack.toml.tmp"), "half a fi");
+    add(&store, "a");
+    assert_eq!(names(dir.path()), ["toolrack.toml"]);
+    symlink("/nowhere", dir.path().join(".toolrack.toml.tmp")).unwrap();
+    add(&store, "b");
+    assert_eq!(servers(&store), ["a", "b"]);
+    assert_eq!(names(dir.path()), ["toolrack.toml"]);
+}
