@@ -16,19 +16,19 @@ const FILE: &str = "toolrack.toml";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     config_file: PathBuf,
-    data_dir: PathBuf,
+    dir: PathBuf,
 }
 
 impl Home {
     /// The config file here, everything else there.
-    pub fn new(config_file: impl Into<PathBuf>, data_dir: impl Into<PathBuf>) -> Self {
-        Self { config_file: config_file.into(), data_dir: data_dir.into() }
+    pub fn new(config_file: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Self {
+        Self { config_file: config_file.into(), dir: dir.into() }
     }
 
     /// Everything in one folder.
     pub fn at(dir: impl Into<PathBuf>) -> Self {
         let dir = dir.into();
-        Self { config_file: dir.join(FILE), data_dir: dir }
+        Self { config_file: dir.join(FILE), dir }
     }
 
     /// Where the environment says: `TOOLRACK_HOME`, or the folders that XDG names, or those under `HOME`.
@@ -59,38 +59,38 @@ impl Home {
     }
 
     /// The folder of everything else.
-    pub fn data_dir(&self) -> &Path {
-        &self.data_dir
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Secrets, a file for each.
     pub fn secrets_dir(&self) -> PathBuf {
-        self.data_dir.join("secrets")
+        self.dir.join("secrets")
     }
 
     /// Logins, a file for each server.
     pub fn tokens_dir(&self) -> PathBuf {
-        self.data_dir.join("tokens")
+        self.dir.join("tokens")
     }
 
     /// What tools servers had when they were last seen.
     pub fn catalog_dir(&self) -> PathBuf {
-        self.data_dir.join("catalog")
+        self.dir.join("catalog")
     }
 
     /// Packages that have been installed.
     pub fn packages_dir(&self) -> PathBuf {
-        self.data_dir.join("packages")
+        self.dir.join("packages")
     }
 
     /// Which calls there were.
     pub fn history_file(&self) -> PathBuf {
-        self.data_dir.join("history.db")
+        self.dir.join("history.db")
     }
 
     /// Sockets and other things of those that run now.
     pub fn run_dir(&self) -> PathBuf {
-        self.data_dir.join("run")
+        self.dir.join("run")
     }
 
     /// Locked by the one daemon of this home as long as it runs.

@@ -53,7 +53,7 @@ impl SecretStore {
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         let mut salt = [0; 32];
         let random = [Uuid::new_v4(), Uuid::new_v4()];
-        let bytes = random.iter().flat_map(|it| it.as_bytes());
+        let bytes = random.iter().flat_map(Uuid::as_bytes);
         salt.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         Self { dir: dir.into(), salt: Arc::new(Salt(salt)) }
     }
@@ -166,7 +166,7 @@ impl SecretStore {
         let unread = |error| trouble("read", &self.dir, error);
         let Some(folder) = Folder::open(&self.dir).map_err(unread)? else { return Ok(None) };
         let dir = folder.as_file().map_err(unread)?;
-        self.own(&dir, 0o700, &self.dir)?;
+        own(&dir, 0o700, &self.dir)?;
         Ok(Some(folder))
     }
 
@@ -177,23 +177,23 @@ impl SecretStore {
             let message = format!("`{}` has a second name elsewhere", path.display());
             return Err(untrusted(message, "remove it, and set the secret again"));
         }
-        self.own(file, 0o600, &path)
+        own(file, 0o600, &path)
     }
+}
 
-    /// Sees to it that something is ours, and closed to others.
-    fn own(&self, file: &File, mode: u32, path: &Path) -> Result<(), ServiceError> {
-        let unread = |error| trouble("read", path, error);
-        let metadata = file.metadata().map_err(unread)?;
-        if metadata.uid() != rustix::process::geteuid().as_raw() {
-            let message = format!("`{}` belongs to somebody else", path.display());
-            return Err(untrusted(message, "change its owner, or use another `TOOLRACK_HOME`"));
-        }
-        if metadata.mode() & 0o077 != 0 {
-            tracing::warn!(path = %path.display(), "was open to other users and is closed now");
-            file.set_permissions(Permissions::from_mode(mode)).map_err(unread)?;
-        }
-        Ok(())
+/// Sees to it that something is ours, and closed to others.
+fn own(file: &File, mode: u32, path: &Path) -> Result<(), ServiceError> {
+    let unread = |error| trouble("read", path, error);
+    let metadata = file.metadata().map_err(unread)?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        let message = format!("`{}` belongs to somebody else", path.display());
+        return Err(untrusted(message, "change its owner, or use another `TOOLRACK_HOME`"));
     }
+    if metadata.mode() & 0o077 != 0 {
+        tracing::warn!(path = %path.display(), "was open to other users and is closed now");
+        file.set_permissions(Permissions::from_mode(mode)).map_err(unread)?;
+    }
+    Ok(())
 }
 
 fn untrusted(message: String, hint: &str) -> ServiceError {

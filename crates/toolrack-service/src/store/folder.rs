@@ -219,7 +219,7 @@ impl Folder {
         let old =
             old.filter(|_| it.readers == Readers::AsBefore).map(File::metadata).transpose()?;
         let mode = old.as_ref().map_or(private, |it| Mode::from_raw_mode(it.mode() & 0o777));
-        if let Some(old) = old.filter(|it| is_foreign(it)) {
+        if let Some(old) = old.filter(is_foreign) {
             // Only root can, and for everybody else their own file is as good.
             let owner = (Some(Uid::from_raw(old.uid())), Some(Gid::from_raw(old.gid())));
             fchown(&file, owner.0, owner.1).unwrap_or_default();

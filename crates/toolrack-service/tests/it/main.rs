@@ -1,7 +1,6 @@
 //! The service on real files and real processes.
 
 #![expect(
-    clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,

@@ -36,7 +36,7 @@ pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) {
 /// What is in a folder, but for locks.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
     let all = fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = all.filter(|it| !it.ends_with(".lock")).collect();
+    let mut names: Vec<String> = all.filter(|it| !it.contains(".lock")).collect();
     names.sort();
     names
 }
