@@ -98,7 +98,7 @@ fn assemble(
         let logins = Arc::clone(&logins);
         move |server: &McpServerConfig| logins.credentials(server)
     };
-    let packages = options.packages.unwrap_or_else(|| Arc::new(Installer::new(home.data_dir())));
+    let packages = options.packages.unwrap_or_else(|| Arc::new(Installer::new(home.dir())));
     let mut builder = McpManager::builder()
         .names(options.names.unwrap_or_else(|| stored.file.names()))
         .catalog(home.catalog_dir())

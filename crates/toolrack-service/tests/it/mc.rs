@@ -1,9 +1,10 @@
 //! The tests that founding document 004 names, through the contract and with real processes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use tokio::time::Instant;
 use toolrack_service::{
     EnvVarConfig, ErrorCode, McpConfig, McpService as _, McpStatus, Secret, ServiceError,
 };
@@ -120,7 +121,7 @@ async fn mc_t5_failed_mcp_does_not_block_others() {
         until(&service, id, |it| matches!(it, McpStatus::Error { .. })).await;
     }
     assert!(service.available_tools().iter().all(|it| it.name.starts_with("good_")));
-    assert_eq!(call(&service, good, "pid").await.is_empty(), false);
+    assert!(!call(&service, good, "pid").await.is_empty());
     let error = service.start(dying).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
     stage.end(&service).await;
