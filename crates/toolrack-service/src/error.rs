@@ -107,6 +107,12 @@ impl ServiceError {
         if faults.is_empty() { Ok(()) } else { Err(Self { faults }) }
     }
 
+    /// The same faults, all of one field.
+    #[must_use]
+    pub fn at(self, field: &str) -> Self {
+        Self { faults: self.faults.into_iter().map(|it| it.at(field)).collect() }
+    }
+
     /// Everything that was found.
     pub fn faults(&self) -> &[ServiceFault] {
         &self.faults

@@ -38,17 +38,22 @@ pub(crate) fn faults(config: &McpConfig, before: Option<&McpConfig>) -> Vec<Serv
     faults
 }
 
-/// The faults of a config whose secrets are not to be had.
-pub(crate) fn missing_secrets(
+/// The faults of a config whose secrets are not to be had. `is_stored` says why it cannot know, if it cannot.
+pub(crate) fn secret_faults(
     config: &McpConfig,
-    is_stored: impl Fn(&str) -> bool,
+    is_stored: impl Fn(&str) -> Result<bool, ServiceError>,
 ) -> Vec<ServiceFault> {
     let mut faults = Vec::new();
-    for (name, variable) in config.env_vars.iter().filter(|(_, it)| it.required) {
-        if let Some(secret) = variable.secret_ref.as_deref().filter(|it| !is_stored(it)) {
-            let field = join(&join("env_vars", name), "secret_ref");
-            let hint = format!("store it with `toolrack secret set {secret}`");
-            faults.push(invalid(field, CREDENTIALS_MISSING).hint(hint));
+    for (name, variable) in &config.env_vars {
+        let Some(secret) = &variable.secret_ref else { continue };
+        let field = join(&join("env_vars", name), "secret_ref");
+        match is_stored(secret) {
+            Ok(false) if variable.required => {
+                let hint = format!("store it with `toolrack secret set {secret}`");
+                faults.push(invalid(field, CREDENTIALS_MISSING).hint(hint));
+            }
+            Ok(_) => {}
+            Err(error) => faults.extend(error.at(&field).faults().iter().cloned()),
         }
     }
     faults
@@ -265,13 +270,12 @@ mod tests {
             &[("env_vars.TOKEN", "Missing required credentials")],
         );
         check(variable(json!({ "required": true, "secret_ref": "x" })), &[]);
-        let missing = missing_secrets(
-            &config(variable(json!({ "required": true, "secret_ref": "x" }))),
-            |_| false,
-        );
+        let required = config(variable(json!({ "required": true, "secret_ref": "x" })));
+        let missing = secret_faults(&required, |_| Ok(false));
         let field = missing.first().and_then(|it| it.field.as_deref());
         assert_eq!(field, Some("env_vars.TOKEN.secret_ref"));
-        assert_eq!(missing_secrets(&config(variable(json!({ "secret_ref": "x" }))), |_| false), []);
+        let optional = config(variable(json!({ "secret_ref": "x" })));
+        assert_eq!(secret_faults(&optional, |_| Ok(false)), []);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::Inner;
 use crate::document::{Document, Place};
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::field::join;
 use crate::model::{Enabled, McpConfig};
 use crate::store::{Generation, Stored};
 use crate::validate;
@@ -115,8 +116,8 @@ impl Inner {
 
     fn check(&self, config: &McpConfig, before: Option<&McpConfig>) -> Result<(), ServiceError> {
         let mut faults = validate::faults(config, before);
-        let is_stored = |name: &str| self.secrets.get(name).is_ok_and(|it| it.is_some());
-        faults.extend(validate::missing_secrets(config, is_stored));
+        let is_stored = |name: &str| self.secrets.get(name).map(|it| it.is_some());
+        faults.extend(validate::secret_faults(config, is_stored));
         ServiceError::unless_empty(faults)
     }
 
@@ -162,10 +163,15 @@ impl Inner {
     fn hide_values(&self, mut config: McpConfig) -> Result<(McpConfig, Vec<Moved>), ServiceError> {
         let mut moved = Vec::new();
         for (variable, entry) in &mut config.env_vars {
-            let Some(value) = entry.value.take_if(|_| entry.is_secret) else { continue };
+            let is_hidden = |value: &mut String| entry.is_secret && !value.is_empty();
+            let Some(value) = entry.value.take_if(is_hidden) else { continue };
             let name = own_secret(config.id, variable);
             let before = self.secrets.get(&name)?;
-            self.secrets.set(&name, &Secret::from(value))?;
+            if let Err(error) = self.secrets.set(&name, &Secret::from(value)) {
+                let field = join(&join("env_vars", variable), "value");
+                self.take_back(moved);
+                return Err(error.at(&field));
+            }
             entry.secret_ref = Some(name.clone());
             moved.push(Moved { name, before });
         }
@@ -181,6 +187,11 @@ impl Inner {
         let Err(error) = written else {
             return Ok(moved.into_iter().map(|it| it.name).collect());
         };
+        self.take_back(moved);
+        Err(error)
+    }
+
+    fn take_back(&self, moved: Vec<Moved>) {
         for Moved { name, before } in moved {
             match before {
                 None => self.drop_secret(&name),
@@ -191,7 +202,6 @@ impl Inner {
                 }
             }
         }
-        Err(error)
     }
 
     /// Removes secrets that belong to one server alone and that it does not refer to any more.

@@ -307,6 +307,18 @@ async fn mc_nt4_a_required_variable_that_is_not_given_blocks_the_save() {
     assert_eq!(refused.hint(), Some("store it with `toolrack secret set nowhere`"));
     assert_eq!((service.list(), stage.text().as_str()), (Vec::new(), ""));
 
+    // A name that no secret can have is another fault, and so is a value that cannot be stored.
+    let mut odd = config.clone();
+    odd.env_vars.insert("API_KEY".to_owned(), secret("API_KEY", "../passwd"));
+    let refused = service.create(odd.clone()).unwrap_err();
+    assert_eq!(refused.faults()[0].field.as_deref(), Some("env_vars.API_KEY.secret_ref"));
+    assert_ne!(refused.faults()[0].message, "Missing required credentials");
+    let huge = EnvVarConfig { is_secret: true, ..plain("API_KEY", &"x".repeat(100_000)) };
+    odd.env_vars.insert("API_KEY".to_owned(), huge);
+    let refused = service.create(odd).unwrap_err();
+    assert_eq!(refused.faults()[0].field.as_deref(), Some("env_vars.API_KEY.value"));
+    assert_eq!(service.secrets().list().unwrap(), Vec::<String>::new());
+
     // The same holds for a start, if the secret has gone since.
     service.set_secret("nowhere", Secret::from("some-secret-value")).await.unwrap();
     let id = service.create(config).unwrap();
