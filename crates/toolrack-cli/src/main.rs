@@ -1,18 +1,53 @@
 //! The program `toolrack`: arguments in, a command run, an exit code out.
 
 mod arguments;
+mod call;
 mod commands;
+mod complete;
+mod content;
+mod failure;
+mod help;
+mod home;
+mod json_text;
+mod naming;
+mod near;
+mod opening;
+mod output;
 mod printer;
+mod progress;
+mod question;
+#[cfg(test)]
+mod reference;
+mod roll;
+mod save;
+mod settings;
+mod surroundings;
+mod table;
+mod target;
+mod terminal;
+mod tool_list;
 mod verdict;
+mod yaml;
 
 use std::ffi::OsStr;
+use std::pin::pin;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
-use clap::Parser;
+use clap::FromArgMatches as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, asked_output};
+use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::verdict::{Failure, Verdict};
+use crate::surroundings::Surroundings;
+use crate::terminal::Terminal;
+use crate::verdict::Verdict;
+
+/// How long threads that read or look something up may keep the program after its last word.
+const LAST_WAIT: Duration = Duration::from_millis(150);
 
 fn main() -> ExitCode {
     // First of all: this program may have been started to guard a server.
@@ -20,36 +55,79 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(commands::demo_server::ARGUMENT)) {
         return commands::demo_server::serve();
     }
-    let printer = Printer::new();
-    let arguments = match Arguments::try_parse() {
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
+    let early = || Printer::plain(asked_output(&words).unwrap_or_default());
+    let arguments = match parse() {
         Ok(arguments) => arguments,
-        Err(usage) => return printer.usage(&usage).into(),
+        Err(usage) => return early().usage(&usage).into(),
     };
-    match run(arguments, &printer) {
-        Ok(()) => Verdict::Success.into(),
-        Err(failure) => printer.failure(&failure).into(),
-    }
+    let settled = settings::settle(&arguments.global, &settings::of_process, Terminal::look());
+    let settings = match settled {
+        Ok(settings) => Arc::new(settings),
+        Err(failure) => return early().failure(&failure).into(),
+    };
+    let printer = Arc::new(Printer::new(&settings));
+    let surroundings =
+        Surroundings { settings, printer: Arc::clone(&printer), stop: CancellationToken::new() };
+    let verdict = match run(arguments.command, surroundings) {
+        Ok(()) => Verdict::Success,
+        Err(failure) => printer.failure(&failure),
+    };
+    printer.close(verdict).into()
 }
 
-fn run(arguments: Arguments, printer: &Printer) -> Result<(), Failure> {
-    match arguments.command {
-        Command::Demo(options) => {
-            // What a crash left behind is ended before anything new is started.
-            toolrack_stdio::sweep();
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(interruptible(commands::demo::demo(&options, printer)))
-        }
-    }
+fn parse() -> Result<Arguments, clap::Error> {
+    let matches = help::command().try_get_matches()?;
+    Arguments::from_arg_matches(&matches)
 }
 
-/// Runs a command until it is done or the user presses Ctrl-C. What the command had started ends with it,
-/// because its future is dropped.
-async fn interruptible(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn run(command: Command, surroundings: Surroundings) -> Result<(), Failure> {
+    if let Command::Completion(options) = command {
+        commands::completion::completion(options.shell, &surroundings.printer);
+        return Ok(());
+    }
+    // One thread does for one command: servers are processes, and calls wait more than they work.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(interruptible(surroundings, command));
+    runtime.shutdown_timeout(LAST_WAIT);
+    outcome
+}
+
+/// Runs a command until it is done. The first Ctrl-C asks it to stop, and it cleans up; the second one leaves at
+/// once, and guardians end what is left.
+async fn interruptible(surroundings: Surroundings, command: Command) -> Result<(), Failure> {
+    let stop = surroundings.stop.clone();
+    let mut signals = signal(SignalKind::interrupt())?;
+    let mut work = pin!(dispatch(command, &surroundings));
     tokio::select! {
-        outcome = command => outcome,
-        signal = tokio::signal::ctrl_c() => {
-            signal?;
-            Err(Failure::interrupted())
+        outcome = &mut work => return outcome,
+        _ = signals.recv() => stop.cancel(),
+    }
+    tokio::select! {
+        outcome = &mut work => outcome,
+        _ = signals.recv() => Err(Failure::interrupted()),
+    }
+}
+
+async fn dispatch(command: Command, surroundings: &Surroundings) -> Result<(), Failure> {
+    match command {
+        Command::Tools(options) => commands::tools::tools(options, surroundings).await,
+        Command::Call(options) => commands::call::call(options, surroundings).await,
+        Command::Search(options) => commands::search::search(options, surroundings).await,
+        Command::Resources(options) => commands::resources::resources(options, surroundings).await,
+        Command::Read(options) => commands::read::read(options, surroundings).await,
+        Command::Prompts(options) => commands::prompts::prompts(options, surroundings).await,
+        Command::Prompt(options) => commands::prompt::prompt(options, surroundings).await,
+        Command::Demo(options) => {
+            let demo = commands::demo::demo(&options, &surroundings.printer);
+            surroundings.unless_stopped(demo).await
         }
+        Command::Complete(options) => {
+            commands::complete::complete(&options, surroundings);
+            Ok(())
+        }
+        // It needs no runtime, so it does not come here.
+        Command::Completion(_) => Ok(()),
     }
 }

@@ -1,71 +1,255 @@
 //! All speech of the program: data to the standard output, talk to the standard error.
 //!
-//! **Invariant:** nothing else prints. A reader that has gone away (`toolrack … | head`) is no failure:
-//! what is said to it is lost, and the command goes on to its end.
-
-#![expect(
-    clippy::unused_self,
-    reason = "speaking is the printer's alone, whether or not it looks at itself"
-)]
+//! **Invariant:** nothing else prints. A reader that has gone away (`toolrack … | head`) is no failure: what is said
+//! to it is lost, and the command goes on to its end. Any other fault of the output is remembered and told at last.
 
 use std::fmt;
-use std::io;
-use std::io::{IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::verdict::{Failure, Verdict};
+use crate::failure::Failure;
+use crate::output::{List, Output};
+use crate::settings::{Paint, Settings, Talk};
+use crate::terminal::End;
+use crate::verdict::Verdict;
+
+/// How often live lines move.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// The one who speaks.
 #[derive(Debug)]
 pub(crate) struct Printer {
-    in_color: bool,
+    output: Output,
+    talk: Talk,
+    paint: Paint,
+    columns: Option<usize>,
+    /// Where live lines can be drawn.
+    stage: End,
+    fault: Mutex<Option<ErrorKind>>,
+    /// The live line that has to make room for whatever else is said.
+    live: Mutex<Option<ProgressBar>>,
+}
+
+/// A live line that waits, and comes back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pause<'a> {
+    printer: &'a Printer,
+    line: Option<ProgressBar>,
+}
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        if let Some(line) = self.line.take().filter(|it| !it.is_finished()) {
+            line.set_draw_target(self.printer.draw_target());
+            line.enable_steady_tick(TICK);
+            self.printer.set_live(Some(line));
+        }
+    }
 }
 
 impl Printer {
-    pub(crate) fn new() -> Self {
-        Self { in_color: io::stdout().is_terminal() }
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            output: settings.output,
+            talk: settings.talk,
+            paint: settings.paint,
+            columns: settings.columns,
+            stage: if settings.talk == Talk::Quiet { End::Program } else { settings.terminal.talk },
+            fault: Mutex::default(),
+            live: Mutex::default(),
+        }
+    }
+
+    /// A printer for what goes wrong before anything is settled.
+    pub(crate) fn plain(output: Output) -> Self {
+        Self {
+            output,
+            talk: Talk::Usual,
+            paint: Paint::Plain,
+            columns: None,
+            stage: End::Program,
+            fault: Mutex::default(),
+            live: Mutex::default(),
+        }
+    }
+
+    /// The same, saying nothing but data and failures.
+    pub(crate) fn silenced(self) -> Self {
+        Self { talk: Talk::Quiet, ..self }
+    }
+
+    pub(crate) fn output(&self) -> Output {
+        self.output
+    }
+
+    pub(crate) fn talk(&self) -> Talk {
+        self.talk
+    }
+
+    /// Whether a live line can be drawn on the standard error.
+    pub(crate) fn stage(&self) -> End {
+        self.stage
     }
 
     /// Something the user asked for.
     pub(crate) fn line(&self, text: impl fmt::Display) {
-        let _heard = writeln!(io::stdout(), "{text}");
+        self.data(format!("{text}\n").as_bytes());
+    }
+
+    /// Bytes the user asked for, as they are.
+    pub(crate) fn data(&self, bytes: &[u8]) {
+        let written = self.aside(|| {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(bytes).and_then(|()| stdout.flush())
+        });
+        if let Err(error) = written {
+            let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+            *fault = Some(error.kind()).filter(|it| *it != ErrorKind::BrokenPipe);
+        }
+    }
+
+    /// A list the user asked for.
+    pub(crate) fn list(&self, list: &List) {
+        let text = self.output.list(list, self.columns);
+        match (self.output, self.paint, text.split_once('\n')) {
+            _ if text.is_empty() => {}
+            (Output::Table, Paint::Color, Some((headings, rows))) => {
+                self.line(format_args!("{}\n{rows}", self.bold(headings)));
+            }
+            _ => self.line(text),
+        }
+    }
+
+    /// A document the user asked for.
+    pub(crate) fn document(&self, json: &str) {
+        self.line(self.output.document(json));
     }
 
     /// A heading above what the user asked for.
     pub(crate) fn heading(&self, text: impl fmt::Display) {
-        let (bold, plain) = if self.in_color { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
-        self.line(format_args!("\n{bold}{text}{plain}"));
+        self.line(format_args!("\n{}", self.bold(text)));
+    }
+
+    fn bold(&self, text: impl fmt::Display) -> String {
+        match self.paint {
+            Paint::Color => format!("\u{1b}[1m{text}\u{1b}[0m"),
+            Paint::Plain => text.to_string(),
+        }
+    }
+
+    /// Something worth knowing that nobody asked for.
+    pub(crate) fn note(&self, text: impl fmt::Display) {
+        if self.talk != Talk::Quiet {
+            self.say(text);
+        }
+    }
+
+    /// Something that somebody has to see in order to answer.
+    pub(crate) fn ask(&self, text: impl fmt::Display) {
+        self.aside(|| {
+            let mut stderr = io::stderr().lock();
+            let _heard = write!(stderr, "{text}").and_then(|()| stderr.flush());
+        });
+    }
+
+    fn say(&self, text: impl fmt::Display) {
+        self.aside(|| {
+            let _heard = writeln!(io::stderr(), "{text}");
+        });
+    }
+
+    /// Shows a live line from now on, or none.
+    pub(crate) fn set_live(&self, line: Option<ProgressBar>) {
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = line;
+    }
+
+    /// Takes the live line away while somebody types, until the pause is dropped.
+    pub(crate) fn pause_live(&self) -> Pause<'_> {
+        let line = self.live.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(line) = &line {
+            line.disable_steady_tick();
+            line.set_draw_target(ProgressDrawTarget::hidden());
+            self.ask("\r\u{1b}[2K");
+        }
+        Pause { printer: self, line }
+    }
+
+    /// Says something where no live line is in the way.
+    fn aside<T>(&self, speak: impl FnOnce() -> T) -> T {
+        match &*self.live.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(shown) => shown.suspend(speak),
+            None => speak(),
+        }
     }
 
     /// A group of progress bars, which is silent where nobody watches.
     pub(crate) fn bars(&self) -> MultiProgress {
-        MultiProgress::with_draw_target(ProgressDrawTarget::stderr())
+        MultiProgress::with_draw_target(self.draw_target())
+    }
+
+    /// Where live lines are drawn, which is nowhere if nobody watches.
+    pub(crate) fn draw_target(&self) -> ProgressDrawTarget {
+        match self.stage {
+            End::Person => ProgressDrawTarget::stderr(),
+            End::Program => ProgressDrawTarget::hidden(),
+        }
     }
 
     /// One bar with a name in front.
+    #[expect(clippy::unused_self, reason = "speaking is the printer's alone")]
     pub(crate) fn bar(&self, bars: &MultiProgress, name: &str, length: u64) -> ProgressBar {
         let style = ProgressStyle::with_template("  {prefix:<14} {bar:30} {pos}/{len} {msg}")
             .unwrap_or_else(|_fixed_text| ProgressStyle::default_bar());
         let bar = bars.add(ProgressBar::new(length)).with_style(style);
         bar.set_prefix(name.to_owned());
-        bar.enable_steady_tick(Duration::from_millis(100));
+        bar.enable_steady_tick(TICK);
         bar
     }
 
     /// What was typed wrongly, in the parser's own words.
     pub(crate) fn usage(&self, error: &clap::Error) -> Verdict {
-        let _heard = error.print();
-        if error.use_stderr() { Verdict::Usage } else { Verdict::Success }
+        if !error.use_stderr() {
+            let _heard = error.print();
+            return Verdict::Success;
+        }
+        if self.output != Output::Json {
+            let _heard = error.print();
+            return Verdict::Usage;
+        }
+        let text = error.render().to_string();
+        let message = text.lines().next().unwrap_or_default();
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        self.failure(&Failure::usage(message, "run it with `--help` to see what can be typed"))
     }
 
-    /// A failure with its causes in one line, and what to do about it in another.
+    /// A failure for people: its faults one to a line, then what to do. For programs: one line of JSON.
     pub(crate) fn failure(&self, failure: &Failure) -> Verdict {
-        let _heard = writeln!(io::stderr(), "error: {failure}");
+        if self.output == Output::Json {
+            let summary = serde_json::to_string(&failure.summary()).unwrap_or_default();
+            self.say(summary);
+            return failure.verdict();
+        }
+        for fault in failure.faults() {
+            self.say(format_args!("error: {}", fault.message));
+        }
         if let Some(hint) = failure.hint() {
-            let _heard = writeln!(io::stderr(), "hint: {hint}");
+            self.say(format_args!("hint: {hint}"));
         }
         failure.verdict()
+    }
+
+    /// The last word: `verdict`, unless data was lost on the way out.
+    pub(crate) fn close(&self, verdict: Verdict) -> Verdict {
+        let fault = *self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        match fault {
+            None => verdict,
+            Some(kind) => {
+                let error = io::Error::new(kind, format!("the output cannot be written: {kind}"));
+                self.failure(&Failure::from(error))
+            }
+        }
     }
 }

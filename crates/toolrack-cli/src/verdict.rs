@@ -1,85 +1,101 @@
-//! How the program ends: a verdict for scripts, and a failure for people.
+//! The exit codes: what a script can tell from how the program ended.
 
-use std::fmt;
-use std::io;
 use std::process::ExitCode;
 
-use toolrack_client::{CallError, ConnectError};
+use toolrack_service::ErrorCode;
 
 /// What a script can tell from the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Success,
     Usage,
+    Config,
+    Auth,
     Unreachable,
     ToolFailed,
+    Denied,
     Interrupted,
+}
+
+impl Verdict {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Success,
+        Self::Usage,
+        Self::Config,
+        Self::Auth,
+        Self::Unreachable,
+        Self::ToolFailed,
+        Self::Denied,
+        Self::Interrupted,
+    ];
+
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Usage => 1,
+            Self::Config => 2,
+            Self::Auth => 3,
+            Self::Unreachable => 4,
+            Self::ToolFailed => 5,
+            Self::Denied => 6,
+            // What shells report of a program that Ctrl-C has ended.
+            Self::Interrupted => 130,
+        }
+    }
+
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Self::Success => "it worked",
+            Self::Usage => "something was typed wrongly: an option, a name, an argument of a tool",
+            Self::Config => "the config cannot be used, or lacks something",
+            Self::Auth => "the server wants a login or a token",
+            Self::Unreachable => {
+                "the server cannot be started or reached, or did not answer in time"
+            }
+            Self::ToolFailed => "the tool ran and failed, or the server refused the request",
+            Self::Denied => "a rule of the config denies it",
+            Self::Interrupted => "Ctrl-C",
+        }
+    }
+
+    /// What a fault of the service means for the exit code.
+    pub(crate) fn of(code: ErrorCode) -> Self {
+        match code {
+            ErrorCode::NotFound => Self::Usage,
+            ErrorCode::ValidationError | ErrorCode::Conflict => Self::Config,
+            ErrorCode::Unauthorized => Self::Auth,
+            ErrorCode::Denied => Self::Denied,
+            _ => Self::Unreachable,
+        }
+    }
 }
 
 impl From<Verdict> for ExitCode {
     fn from(verdict: Verdict) -> Self {
-        ExitCode::from(match verdict {
-            Verdict::Success => 0,
-            Verdict::Usage => 1,
-            Verdict::Unreachable => 4,
-            Verdict::ToolFailed => 5,
-            // What shells report of a program that Ctrl-C has ended.
-            Verdict::Interrupted => 130,
-        })
+        ExitCode::from(verdict.code())
     }
 }
 
-/// Why a command did not do what it was asked to.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    verdict: Verdict,
-    error: anyhow::Error,
-    hint: Option<String>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Failure {
-    pub(crate) fn interrupted() -> Self {
-        let error = anyhow::anyhow!("interrupted");
-        Self { verdict: Verdict::Interrupted, error, hint: None }
+    #[test]
+    fn exit_codes_are_the_promised_ones_and_differ() {
+        let codes = Verdict::ALL.map(Verdict::code);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 130]);
     }
 
-    /// A tool ran and said that it failed.
-    pub(crate) fn tool(tool: &str, said: &str) -> Self {
-        let error = anyhow::anyhow!("tool `{tool}` failed: {said}");
-        Self { verdict: Verdict::ToolFailed, error, hint: None }
-    }
-
-    pub(crate) fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
-    }
-
-    pub(crate) fn verdict(&self) -> Verdict {
-        self.verdict
-    }
-}
-
-impl From<ConnectError> for Failure {
-    fn from(error: ConnectError) -> Self {
-        let hint = error.hint();
-        Self { verdict: Verdict::Unreachable, error: error.into(), hint }
-    }
-}
-
-impl From<CallError> for Failure {
-    fn from(error: CallError) -> Self {
-        Self { verdict: Verdict::Unreachable, error: error.into(), hint: None }
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self { verdict: Verdict::Unreachable, error: error.into(), hint: None }
-    }
-}
-
-/// The whole chain in one line, each cause behind a colon.
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#}", self.error)
+    #[test]
+    fn faults_of_the_service_have_their_exit_codes() {
+        for (code, expected) in [
+            (ErrorCode::NotFound, Verdict::Usage),
+            (ErrorCode::ValidationError, Verdict::Config),
+            (ErrorCode::Unauthorized, Verdict::Auth),
+            (ErrorCode::NetworkError, Verdict::Unreachable),
+            (ErrorCode::Denied, Verdict::Denied),
+        ] {
+            assert_eq!(Verdict::of(code), expected, "{code}");
+        }
     }
 }

@@ -55,3 +55,4 @@ pub use plan::{Plan, diff};
 pub use schema::{json_schema, key_reference};
 pub use server::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, StartMode};
 pub use template::Source;
+pub use time::parse_time;

@@ -14,6 +14,12 @@ pub(crate) enum NoTime {
     TooLong,
 }
 
+/// Reads a time as config files have it: a number with its unit, or several of them in a row. The error says what
+/// is wrong and what to do.
+pub fn parse_time(text: &str) -> Result<Duration, &'static str> {
+    parse(text).map_err(NoTime::complaint)
+}
+
 /// Reads a number with its unit, or several of them in a row.
 pub(crate) fn parse(text: &str) -> Result<Duration, NoTime> {
     let text = text.trim();

@@ -13,8 +13,8 @@ use toolrack_stdio::{McpServerDef, StdioOptions};
 
 use crate::arguments::DemoOptions;
 use crate::commands::demo_server;
+use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::verdict::Failure;
 
 /// What is called, one after the other.
 const QUICK: &[(&str, &str)] = &[
@@ -28,6 +28,8 @@ const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60),
 
 /// Starts the server, lists its tools, calls them, and ends it.
 pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(), Failure> {
+    // What a crash left behind is ended before anything new is started.
+    toolrack_stdio::sweep();
     let server = McpServerDef {
         command: std::env::current_exe()?.display().to_string(),
         args: vec![demo_server::ARGUMENT.to_owned()],
@@ -73,7 +75,7 @@ async fn call(client: &McpClient, tool: &str, arguments: &str) -> Result<String,
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let result = client.call_tool(tool, &arguments).await?;
     if result.is_error {
-        return Err(Failure::tool(tool, &result.content));
+        return Err(Failure::tool(tool));
     }
     Ok(result.content)
 }

@@ -1,0 +1,291 @@
+//! What a tool's JSON Schema says about its arguments, as far as a person's typing needs it.
+//!
+//! **Invariant:** no schema is too odd. What is not understood allows everything; the server has the last word.
+
+use serde_json::{Map, Value};
+
+/// References and alternatives are followed so far, so that circles end.
+const DEEPEST: usize = 16;
+
+/// A place in a schema.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schema<'a> {
+    root: &'a Value,
+    node: &'a Value,
+}
+
+/// What a value can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    String,
+    Boolean,
+    Integer,
+    Number,
+    Array,
+    Object,
+    Null,
+}
+
+/// Whether arguments that the schema does not name are allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Others {
+    Allowed,
+    /// Not allowed, or not spoken of while others are named.
+    Odd,
+}
+
+impl<'a> Schema<'a> {
+    pub(crate) fn new(root: &'a Value) -> Self {
+        Self { root, node: root }
+    }
+
+    /// Everything that holds here: the place itself, what it refers to, and its parts. Alternatives are apart.
+    fn layers(self) -> Vec<&'a Map<String, Value>> {
+        let mut layers = Vec::new();
+        self.gather(&mut layers, 0);
+        layers
+    }
+
+    fn gather(self, layers: &mut Vec<&'a Map<String, Value>>, depth: usize) {
+        let Some(members) = self.node.as_object().filter(|_| depth < DEEPEST) else { return };
+        layers.push(members);
+        let referred = members.get("$ref").and_then(Value::as_str).and_then(|it| self.refer(it));
+        let parts = members.get("allOf").and_then(Value::as_array).into_iter().flatten();
+        for node in referred.into_iter().chain(parts) {
+            Self { node, ..self }.gather(layers, depth + 1);
+        }
+    }
+
+    fn refer(self, reference: &str) -> Option<&'a Value> {
+        self.root.pointer(reference.strip_prefix('#')?)
+    }
+
+    fn member(self, name: &str) -> Option<&'a Value> {
+        self.layers().into_iter().find_map(|it| it.get(name))
+    }
+
+    fn alternatives(self) -> Vec<Self> {
+        let lists = ["anyOf", "oneOf"].into_iter().filter_map(|it| self.member(it)?.as_array());
+        lists.flatten().map(|node| Self { node, ..self }).collect()
+    }
+
+    /// What a value can be here. Nothing means anything.
+    pub(crate) fn kinds(self) -> Vec<Kind> {
+        let mut kinds = self.kinds_within(0);
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    }
+
+    fn kinds_within(self, depth: usize) -> Vec<Kind> {
+        if let Some(named) = self.member("type") {
+            let words = named.as_array().map_or_else(|| vec![named], |it| it.iter().collect());
+            return words.into_iter().filter_map(|it| Kind::parse(it.as_str()?)).collect();
+        }
+        if let Some(choices) = self.own_choices() {
+            return choices.into_iter().map(Kind::of).collect();
+        }
+        let alternatives = self.alternatives();
+        if !alternatives.is_empty() && depth < DEEPEST {
+            let kinds: Vec<Vec<Kind>> =
+                alternatives.into_iter().map(|it| it.kinds_within(depth + 1)).collect();
+            // One alternative that allows everything makes all of them do so.
+            let is_open = kinds.iter().any(Vec::is_empty);
+            return if is_open { Vec::new() } else { kinds.concat() };
+        }
+        match (self.member("properties"), self.member("items")) {
+            (Some(_), _) => vec![Kind::Object],
+            (None, Some(_)) => vec![Kind::Array],
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// The only values that are allowed here, if they are listed.
+    pub(crate) fn choices(self) -> Option<Vec<&'a Value>> {
+        if let Some(choices) = self.own_choices() {
+            return Some(choices);
+        }
+        let alternatives = self.alternatives();
+        if alternatives.is_empty() {
+            return None;
+        }
+        let mut all = Vec::new();
+        for alternative in alternatives {
+            match alternative.own_choices() {
+                Some(choices) => all.extend(choices),
+                None if alternative.kinds() == [Kind::Null] => all.push(&Value::Null),
+                None => return None,
+            }
+        }
+        Some(all)
+    }
+
+    fn own_choices(self) -> Option<Vec<&'a Value>> {
+        let listed = self.member("enum").and_then(Value::as_array).map(|it| it.iter().collect());
+        listed.or_else(|| self.member("const").map(|it| vec![it]))
+    }
+
+    /// The place of a part of an object.
+    pub(crate) fn property(self, name: &str) -> Option<Self> {
+        let own = self.layers().into_iter().find_map(|it| it.get("properties")?.get(name));
+        if let Some(node) = own {
+            return Some(Self { node, ..self });
+        }
+        // An object that may be absent is one of two alternatives.
+        let parts = self.alternatives().into_iter().flat_map(Self::layers);
+        let node = parts.into_iter().find_map(|it| it.get("properties")?.get(name))?;
+        Some(Self { node, ..self })
+    }
+
+    /// The names of the parts of an object.
+    pub(crate) fn names(self) -> Vec<&'a str> {
+        let alternatives = self.alternatives().into_iter().flat_map(Self::layers);
+        let layers = self.layers().into_iter().chain(alternatives);
+        let maps = layers.filter_map(|it| it.get("properties")?.as_object());
+        let mut names: Vec<&str> = maps.flat_map(|it| it.keys().map(String::as_str)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The parts of an object that have to be there.
+    pub(crate) fn required(self) -> Vec<&'a str> {
+        let lists = self.layers().into_iter().filter_map(|it| it.get("required")?.as_array());
+        lists.flatten().filter_map(Value::as_str).collect()
+    }
+
+    pub(crate) fn others(self) -> Others {
+        let is_open = |it: &Map<String, Value>| {
+            it.contains_key("patternProperties")
+                || it.get("additionalProperties").is_some_and(|it| *it != Value::Bool(false))
+        };
+        let is_silent = self.names().is_empty() && self.member("additionalProperties").is_none();
+        if is_silent && self.node.as_object().is_none_or(|it| !it.contains_key("properties")) {
+            return Others::Allowed;
+        }
+        if self.layers().into_iter().any(is_open) { Others::Allowed } else { Others::Odd }
+    }
+
+    /// What each entry of a list is.
+    pub(crate) fn items(self) -> Option<Self> {
+        let own = self.member("items");
+        let among = || self.alternatives().into_iter().find_map(|it| it.member("items"));
+        Some(Self { node: own.or_else(among)?, ..self })
+    }
+
+    pub(crate) fn description(self) -> Option<&'a str> {
+        self.member("description").and_then(Value::as_str)
+    }
+
+    /// What can stand here, in few words: `integer`, `"a" | "b"`, `string | null`.
+    pub(crate) fn words(self) -> String {
+        if let Some(choices) = self.choices() {
+            let choices: Vec<String> = choices.into_iter().map(Value::to_string).collect();
+            return choices.join(" | ");
+        }
+        let words: Vec<String> =
+            self.kinds().into_iter().map(|kind| self.kind_words(kind)).collect();
+        if words.is_empty() { "any".to_owned() } else { words.join(" | ") }
+    }
+
+    fn kind_words(self, kind: Kind) -> String {
+        match (kind, self.items()) {
+            (Kind::Array, Some(items)) => match items.kinds().as_slice() {
+                [item] => format!("{}[]", item.word()),
+                _ => "array".to_owned(),
+            },
+            (kind, _) => kind.word().to_owned(),
+        }
+    }
+}
+
+impl Kind {
+    fn parse(word: &str) -> Option<Self> {
+        let kinds = [
+            Self::String,
+            Self::Boolean,
+            Self::Integer,
+            Self::Number,
+            Self::Array,
+            Self::Object,
+            Self::Null,
+        ];
+        kinds.into_iter().find(|it| it.word() == word)
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Boolean => "boolean",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Array => "array",
+            Self::Object => "object",
+            Self::Null => "null",
+        }
+    }
+
+    pub(crate) fn of(value: &Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(_) => Self::Boolean,
+            Value::Number(number) if number.is_f64() => Self::Number,
+            Value::Number(_) => Self::Integer,
+            Value::String(_) => Self::String,
+            Value::Array(_) => Self::Array,
+            Value::Object(_) => Self::Object,
+        }
+    }
+
+    /// Whether a value of this kind may stand where `wanted` is asked for.
+    pub(crate) fn passes_for(self, wanted: Self) -> bool {
+        self == wanted || matches!((self, wanted), (Self::Integer, Self::Number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(schema: Value, words: &str) {
+        assert_eq!(Schema::new(&schema).words(), words, "{schema}");
+    }
+
+    #[test]
+    fn schemas_are_told_in_few_words() {
+        check(json!({}), "any");
+        check(json!(true), "any");
+        check(json!({"type": "integer"}), "integer");
+        check(json!({"type": ["null", "string"]}), "string | null");
+        check(json!({"enum": ["a", 1, null]}), r#""a" | 1 | null"#);
+        check(json!({"type": "array", "items": {"type": "number"}}), "number[]");
+        check(json!({"anyOf": [{"type": "integer"}, {"type": "null"}]}), "integer | null");
+        check(json!({"anyOf": [{"const": "x"}, {"type": "null"}]}), r#""x" | null"#);
+        check(json!({"anyOf": [{"type": "integer"}, {}]}), "any");
+        check(json!({"$ref": "#/$defs/x", "$defs": {"x": {"type": "boolean"}}}), "boolean");
+        check(json!({"$ref": "#"}), "any");
+        check(json!({"allOf": [{"type": "string"}]}), "string");
+        check(json!({"properties": {}}), "object");
+    }
+
+    #[track_caller]
+    fn check_others(schema: Value, expected: Others) {
+        assert_eq!(Schema::new(&schema).others(), expected, "{schema}");
+    }
+
+    #[test]
+    fn names_that_are_not_listed_are_odd_unless_allowed() {
+        check_others(json!({}), Others::Allowed);
+        check_others(json!({"type": "object"}), Others::Allowed);
+        check_others(json!({"properties": {}}), Others::Odd);
+        check_others(json!({"properties": {"a": {}}}), Others::Odd);
+        check_others(
+            json!({"properties": {"a": {}}, "additionalProperties": true}),
+            Others::Allowed,
+        );
+        check_others(json!({"type": "object", "additionalProperties": false}), Others::Odd);
+    }
+}

@@ -1,0 +1,234 @@
+//! `toolrack call`: one tool, with arguments as people type them.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use toolrack_client::CallOptions as Conduct;
+use toolrack_link::plain_text;
+use toolrack_mcp::{Tool, ToolCallResult};
+use toolrack_rpc::RawJson;
+use toolrack_service::{ErrorCode, ServiceFault};
+
+use crate::arguments::tool::{CallOptions, ConductOptions};
+use crate::call::function::{self, Members};
+use crate::call::schema::Schema;
+use crate::call::shape::{Check, shape, signature};
+use crate::call::word::{self, Argument, From};
+use crate::content;
+use crate::failure::Failure;
+use crate::naming::{self, Meant};
+use crate::near::{meant, near};
+use crate::opening::{Rack, with_rack};
+use crate::output::Output;
+use crate::progress::Live;
+use crate::surroundings::Surroundings;
+use crate::target::{Servers, read_at_most};
+use crate::verdict::Verdict;
+
+/// The longest argument that is read from a file.
+const FILE_LIMIT_BYTES: u64 = 32 << 20;
+
+/// What was typed: an object as a whole, and single arguments.
+struct Typed {
+    object: Members,
+    arguments: Vec<Argument>,
+}
+
+/// Calls a tool and shows what it answered.
+pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> Result<(), Failure> {
+    let (name, members) = function::split(&options.tool)?;
+    let typed = gather(&options, members)?;
+    let servers = Servers::find(&options.target, &surroundings.settings, &surroundings.printer)?;
+    let servers = match naming::plain(name, &servers) {
+        Some(Meant { server, .. }) => servers.keep(|it| it == server),
+        None => servers,
+    };
+    let meant = naming::plain(name, &servers)
+        .or_else(|| naming::public(name, &servers))
+        .or_else(|| naming::alone(name, &servers));
+    let nobody = naming::unknown("tool", name, &servers, std::iter::empty());
+    with_rack(servers, &options.conduct, surroundings, async |rack: &Rack| {
+        // What is remembered of all tools knows more than the look of a name.
+        let Some(target) = known(rack, name).or(meant) else {
+            return Err(not_known(rack, name, nobody));
+        };
+        let is_enough = options.dry_run && rack.has_tool(&target.server, &target.item);
+        if !is_enough {
+            rack.connect(&target.server).await?;
+        }
+        // A public name may stand for a tool whose own name is written otherwise.
+        let target = known(rack, name).filter(|it| it.server == target.server).unwrap_or(target);
+        let errand = Errand { rack, target, options: &options, surroundings };
+        errand.run(typed).await
+    })
+    .await
+}
+
+fn known(rack: &Rack, name: &str) -> Option<Meant> {
+    let tool = rack.find(name)?;
+    Some(Meant { server: tool.server().as_ref().to_owned(), item: tool.tool().name.clone() })
+}
+
+/// Names that are remembered may tell what was meant.
+fn not_known(rack: &Rack, name: &str, nobody: Failure) -> Failure {
+    let tools = rack.tools();
+    let spellings: Vec<String> =
+        tools.iter().map(|it| format!("{}.{}", it.server(), it.tool().name)).collect();
+    let close = near(name, spellings.iter().map(String::as_str));
+    if close.is_empty() {
+        return nobody;
+    }
+    let message = format!("there is no tool `{name}`{}", meant(&close));
+    Failure::unknown(message, nobody.hint().unwrap_or_default())
+}
+
+/// Reads everything that was typed, from files and from the standard input too.
+fn gather(options: &CallOptions, members: Option<Members>) -> Result<Typed, Failure> {
+    let mut object = members.unwrap_or_default();
+    if let Some(args) = &options.args {
+        let text = match args.strip_prefix('@') {
+            None if args == "-" => read_input("--args")?,
+            None => args.clone(),
+            Some(file) => read_file("--args", Path::new(file))?,
+        };
+        let given = serde_json::from_str(&text).map_err(|error| {
+            let message = format!("`--args` is no JSON object: {error}");
+            let hint = "write it as in `--args '{\"name\": \"value\"}'`";
+            Failure::usage(message, hint).at("--args")
+        })?;
+        object.extend::<Members>(given);
+    }
+    let mut arguments = Vec::new();
+    for typed in &options.arguments {
+        let word = word::parse(typed)?;
+        let text = match word.from {
+            From::Here(text) => text,
+            From::Input => read_input(&word.path)?,
+            From::File(path) => read_file(&word.path, &path)?,
+        };
+        arguments.push(word::settle(&word.path, word.reads, text)?);
+    }
+    Ok(Typed { object, arguments })
+}
+
+pub(crate) fn read_file(field: &str, path: &Path) -> Result<String, Failure> {
+    read_at_most(path, FILE_LIMIT_BYTES).map_err(|error| {
+        let message = format!("the file {} cannot be read: {error}", path.display());
+        Failure::usage(message, "check the path; `@@` begins a text with an `@`").at(field)
+    })
+}
+
+pub(crate) fn read_input(field: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = io::stdin().lock().take(FILE_LIMIT_BYTES).read_to_string(&mut text);
+    read.map_err(|error| {
+        let message = format!("the standard input cannot be read: {error}");
+        Failure::usage(message, "send it text in UTF-8").at(field)
+    })?;
+    Ok(text)
+}
+
+/// One call on its way.
+struct Errand<'a> {
+    rack: &'a Rack,
+    target: Meant,
+    options: &'a CallOptions,
+    surroundings: &'a Surroundings,
+}
+
+impl Errand<'_> {
+    async fn run(&self, typed: Typed) -> Result<(), Failure> {
+        let arguments = self.arguments(typed).await?;
+        if self.options.dry_run {
+            let params = json!({ "name": self.target.item, "arguments": arguments });
+            let request = json!({ "jsonrpc": "2.0", "method": "tools/call", "params": params });
+            self.surroundings.printer.document(&request.to_string());
+            return Ok(());
+        }
+        let arguments = to_raw_value(&arguments).map_err(io::Error::from)?;
+        let result = self.send(&arguments).await?;
+        self.show(&result)
+    }
+
+    /// The arguments in the shape that the tool asks for.
+    async fn arguments(&self, typed: Typed) -> Result<Members, Failure> {
+        let Meant { server, item } = &self.target;
+        let Some(tool) = self.rack.tool(server, item) else { return Err(self.no_such_tool()) };
+        if !self.rack.has_tool(server, item) {
+            // It is there and not let through: the manager refuses it and says which rule does.
+            self.rack.call((server, item), RawValue::NULL, &Conduct::default()).await?;
+        }
+        let schema: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
+        let check = if self.options.no_check { Check::No } else { Check::Yes };
+        shape(typed.object, typed.arguments, Schema::new(&schema), check)
+            .map_err(|faults| misshapen(faults, &tool, &schema))
+    }
+
+    fn no_such_tool(&self) -> Failure {
+        let Meant { server, item } = &self.target;
+        let tools = self.rack.tools();
+        let names = tools.iter().filter(|it| **it.server() == **server);
+        let names: Vec<&str> = names.map(|it| it.tool().name.as_str()).collect();
+        let close = meant(&near(item, names.iter().copied()));
+        let hint = match names.as_slice() {
+            [] => format!("`{server}` has no tools"),
+            names => format!("its tools are: {}", plain_text(&names.join(", "), 500)),
+        };
+        Failure::unknown(format!("`{server}` has no tool `{item}`{close}"), hint)
+    }
+
+    async fn send(&self, arguments: &RawValue) -> Result<RawJson, Failure> {
+        let Meant { server, item } = &self.target;
+        let live = Arc::new(Live::new(&self.surroundings.printer));
+        live.phase(&format!("{item}: waiting for the answer"));
+        let (reporter, name) = (Arc::clone(&live), item.clone());
+        let options = Conduct {
+            on_progress: Some(Arc::new(move |progress| reporter.report(&name, progress))),
+            ..conduct(&self.options.conduct, self.surroundings)
+        };
+        live.during(self.rack.call((server, item), arguments, &options)).await
+    }
+
+    fn show(&self, raw: &RawJson) -> Result<(), Failure> {
+        let printer = &self.surroundings.printer;
+        let result = ToolCallResult::parse(raw.as_bytes()).map_err(|error| {
+            let message = format!("the result does not fit the protocol: {error}");
+            let hint = "look at it with `-o raw`";
+            Failure::new(Verdict::ToolFailed, ErrorCode::ServiceUnavailable, message, hint)
+        });
+        if printer.output() == Output::Raw {
+            printer.data(raw.as_bytes());
+            printer.data(b"\n");
+            let is_error = result.is_ok_and(|it| it.is_error);
+            return if is_error { Err(Failure::tool(&self.target.item)) } else { Ok(()) };
+        }
+        let result = result?;
+        let text = content::of_result(&result, self.options.save.as_deref())?;
+        match printer.output() {
+            Output::Table if text.is_empty() => printer.note("note: the answer is empty"),
+            Output::Table => printer.line(text),
+            _ => printer.document(&String::from_utf8_lossy(raw.as_bytes())),
+        }
+        if result.is_error { Err(Failure::tool(&self.target.item)) } else { Ok(()) }
+    }
+}
+
+/// How a request is made: as it was typed, or else as the environment says.
+pub(crate) fn conduct(options: &ConductOptions, surroundings: &Surroundings) -> Conduct {
+    let timeout = options.timeout.or(surroundings.settings.timeout);
+    Conduct { timeout, at_most: timeout, ..Conduct::default() }
+}
+
+/// Everything that is wrong, and what the tool takes.
+fn misshapen(faults: Vec<ServiceFault>, tool: &Tool, schema: &Value) -> Failure {
+    let takes = plain_text(&signature(Schema::new(schema)), 500);
+    let hint = match takes.as_str() {
+        "" => format!("`{}` takes no arguments", tool.name),
+        takes => format!("`{}` takes: {takes}", tool.name),
+    };
+    let faults = faults.into_iter().map(|it| it.hint(hint.clone())).collect();
+    Failure::all(Verdict::Usage, faults)
+}

@@ -1,0 +1,69 @@
+//! `toolrack prompts`: which prompts there are, and what they take.
+
+use std::sync::Arc;
+
+use toolrack_link::plain_text;
+use toolrack_manager::McpConnection;
+use toolrack_mcp::Prompt;
+
+use crate::arguments::list::PromptsOptions;
+use crate::arguments::tool::ConductOptions;
+use crate::commands::resources::item;
+use crate::commands::tools::chosen;
+use crate::failure::Failure;
+use crate::opening::{Rack, with_rack};
+use crate::output::List;
+use crate::roll;
+use crate::surroundings::Surroundings;
+
+const MOST_CHARS: usize = 400;
+
+/// Lists the prompts of one server or of all.
+pub(crate) async fn prompts(
+    options: PromptsOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let printer = &surroundings.printer;
+    let servers = chosen(&options.target, options.server.as_deref(), surroundings)?;
+    with_rack(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
+        let roll = roll::call(rack, async |connection: &McpConnection| {
+            let Some(client) = connection.client() else { return Ok(Arc::default()) };
+            roll::or_none(client.list_prompts().await)
+        })
+        .await;
+        let mut list = List {
+            columns: &["SERVER", "PROMPT", "ARGUMENTS", "DESCRIPTION"],
+            rows: Vec::new(),
+            items: Vec::new(),
+        };
+        for (connection, prompts) in &roll.answers {
+            for it in &prompts.items {
+                list.rows.push(row(connection.name(), it));
+                list.items.push(item(connection.name(), it));
+            }
+        }
+        if roll.has_answers() {
+            if list.items.is_empty() {
+                printer.note("note: there are no prompts");
+            }
+            printer.list(&list);
+        }
+        roll.close(printer)
+    })
+    .await
+}
+
+fn row(server: &str, prompt: &Prompt) -> Vec<String> {
+    let about = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or_default();
+    let shown = |it: &str| plain_text(it, MOST_CHARS);
+    vec![server.to_owned(), shown(&prompt.name), shown(&takes(prompt)), shown(about)]
+}
+
+/// What a prompt takes, in one line: `name, style?`.
+pub(crate) fn takes(prompt: &Prompt) -> String {
+    let arguments = prompt.arguments.as_deref().unwrap_or_default().iter().map(|it| {
+        let mark = if it.required.unwrap_or_default() { "" } else { "?" };
+        format!("{}{mark}", it.name)
+    });
+    arguments.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,171 @@
+//! What could be typed next, from what is typed so far. Pure.
+
+use clap::{Arg, Command};
+
+/// Names that are known without starting anything.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) servers: Vec<String>,
+    pub(crate) tools: Vec<KnownTool>,
+}
+
+/// A tool, as it is typed.
+#[derive(Debug)]
+pub(crate) struct KnownTool {
+    pub(crate) name: String,
+    pub(crate) about: String,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// A way to go on, with a few words about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) text: String,
+    pub(crate) about: String,
+}
+
+/// What the last word could become. Everything behind `--` belongs to somebody else.
+pub(crate) fn candidates(root: &Command, words: &[String], known: &Known) -> Vec<Candidate> {
+    let Some((last, before)) = words.split_last() else { return Vec::new() };
+    if before.iter().any(|it| it == "--") {
+        return Vec::new();
+    }
+    let line = Line::read(root, before);
+    let options = line.command.get_arguments().chain(root.get_arguments());
+    let found = match line.open {
+        Some(option) => values(option),
+        None if last.starts_with('-') => options.filter_map(flag).collect(),
+        None if line.verb.is_none() => verbs(root),
+        None => positional(&line, known),
+    };
+    found.into_iter().filter(|it| it.text.starts_with(last.as_str())).collect()
+}
+
+/// What is typed before the last word.
+struct Line<'a> {
+    command: &'a Command,
+    verb: Option<&'a str>,
+    positionals: Vec<&'a str>,
+    /// An option whose value comes next.
+    open: Option<&'a Arg>,
+}
+
+impl<'a> Line<'a> {
+    fn read(root: &'a Command, words: &'a [String]) -> Self {
+        let mut line = Self { command: root, verb: None, positionals: Vec::new(), open: None };
+        for word in words {
+            if line.open.take().is_some() {
+                continue;
+            }
+            if word.starts_with('-') {
+                line.open = line.option(root, word).filter(|it| it.get_action().takes_values());
+                continue;
+            }
+            match line.verb {
+                None => {
+                    line.verb = Some(word);
+                    line.command = root.find_subcommand(word).unwrap_or(root);
+                }
+                Some(_) => line.positionals.push(word),
+            }
+        }
+        line
+    }
+
+    fn option(&self, root: &'a Command, word: &str) -> Option<&'a Arg> {
+        let is_it = |it: &&Arg| {
+            let long = it.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
+            let short = it.get_short().is_some_and(|short| *word == format!("-{short}"));
+            long || short
+        };
+        self.command.get_arguments().chain(root.get_arguments()).find(is_it)
+    }
+}
+
+fn verbs(root: &Command) -> Vec<Candidate> {
+    let shown = root.get_subcommands().filter(|it| !it.is_hide_set());
+    shown.map(|it| candidate(it.get_name(), it.get_about())).collect()
+}
+
+fn flag(option: &Arg) -> Option<Candidate> {
+    Some(candidate(&format!("--{}", option.get_long()?), option.get_help()))
+}
+
+fn values(option: &Arg) -> Vec<Candidate> {
+    let values = option.get_possible_values();
+    values.iter().map(|it| candidate(it.get_name(), it.get_help())).collect()
+}
+
+fn positional(line: &Line<'_>, known: &Known) -> Vec<Candidate> {
+    match (line.verb.unwrap_or_default(), line.positionals.as_slice()) {
+        ("tools" | "resources" | "prompts" | "read", []) => plain(&known.servers, ""),
+        ("prompt", []) => plain(&known.servers, "."),
+        ("call", []) => {
+            let tools = known.tools.iter();
+            tools.map(|it| Candidate { text: it.name.clone(), about: it.about.clone() }).collect()
+        }
+        ("call", [tool, ..]) => {
+            let tool = known.tools.iter().find(|it| it.name == *tool);
+            tool.map(|it| plain(&it.arguments, "=")).unwrap_or_default()
+        }
+        (_, typed) => {
+            let mut places = line.command.get_positionals();
+            places.nth(typed.len()).map(values).unwrap_or_default()
+        }
+    }
+}
+
+fn plain(names: &[String], end: &str) -> Vec<Candidate> {
+    let all = names.iter().map(|it| Candidate { text: format!("{it}{end}"), about: String::new() });
+    all.collect()
+}
+
+fn candidate(text: &str, about: Option<&clap::builder::StyledStr>) -> Candidate {
+    let about = about.map(ToString::to_string).unwrap_or_default();
+    Candidate { text: text.to_owned(), about }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::arguments::Arguments;
+
+    #[track_caller]
+    fn check(line: &str, expected: &[&str]) {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let known = Known {
+            servers: vec!["git".to_owned(), "mail".to_owned()],
+            tools: vec![KnownTool {
+                name: "git.log".to_owned(),
+                about: "Shows commits".to_owned(),
+                arguments: vec!["limit".to_owned(), "path".to_owned()],
+            }],
+        };
+        let found = candidates(&Arguments::command(), &words, &known);
+        let found: Vec<&str> = found.iter().map(|it| it.text.as_str()).collect();
+        assert_eq!(found, expected, "{line}");
+    }
+
+    #[test]
+    fn verbs_names_options_and_values_are_completed() {
+        check("ca", &["call"]);
+        check("-q pro", &["prompts", "prompt"]);
+        check("__", &[]);
+        check("tools ", &["git", "mail"]);
+        check("tools m", &["mail"]);
+        check("-o json call g", &["git.log"]);
+        check("call git.log ", &["limit=", "path="]);
+        check("call git.log p", &["path="]);
+        check("call --dr", &["--dry-run"]);
+        check("tools --sc", &["--schema"]);
+        check("tools -o j", &["json"]);
+        check("tools --output y", &["yaml"]);
+        check("tools --config ", &[]);
+        check("prompt ma", &["mail."]);
+        check("completion ", &["bash", "zsh", "fish"]);
+        check("call echo -- np", &[]);
+        check("unknown x", &[]);
+    }
+}

@@ -1,0 +1,160 @@
+//! JSON text in another layout, and safe to show: members keep their order, numbers every digit.
+//!
+//! **Invariant:** valid JSON stays the same value. Characters that are hidden or command a terminal are written as
+//! escapes, which mean the same.
+
+use std::fmt::Write as _;
+use std::iter::Peekable;
+use std::str::Chars;
+
+use toolrack_manager::clean_text;
+
+/// With one member to a line.
+pub(crate) fn pretty(json: &str) -> String {
+    restyle(json, Layout::Lines)
+}
+
+/// On one line.
+pub(crate) fn line(json: &str) -> String {
+    restyle(json, Layout::OneLine)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Lines,
+    OneLine,
+}
+
+fn restyle(json: &str, layout: Layout) -> String {
+    let mut out = String::with_capacity(json.len() * 2);
+    let mut depth = 0_usize;
+    let mut characters = json.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => copy_string(&mut characters, &mut out),
+            open @ ('{' | '[') => {
+                out.push(open);
+                skip_space(&mut characters);
+                match characters.next_if(|it| matches!(it, '}' | ']')) {
+                    Some(close) => out.push(close),
+                    None => {
+                        depth += 1;
+                        break_line(&mut out, depth, layout);
+                    }
+                }
+            }
+            close @ ('}' | ']') => {
+                depth = depth.saturating_sub(1);
+                break_line(&mut out, depth, layout);
+                out.push(close);
+            }
+            ',' => {
+                out.push(',');
+                break_line(&mut out, depth, layout);
+            }
+            ':' if layout == Layout::Lines => out.push_str(": "),
+            space if space.is_ascii_whitespace() => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn copy_string(characters: &mut Peekable<Chars<'_>>, out: &mut String) {
+    out.push('"');
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => break,
+            '\\' => {
+                out.push('\\');
+                out.extend(characters.next());
+            }
+            hidden if is_hidden(hidden) => escape(hidden, out),
+            plain => out.push(plain),
+        }
+    }
+    out.push('"');
+}
+
+fn is_hidden(character: char) -> bool {
+    let mut buffer = [0; 4];
+    !matches!(character, ' '..='~') && clean_text(character.encode_utf8(&mut buffer)).is_empty()
+}
+
+fn escape(character: char, out: &mut String) {
+    let mut units = [0; 2];
+    for unit in character.encode_utf16(&mut units) {
+        // Writing to a string cannot fail.
+        write!(out, "\\u{unit:04x}").unwrap_or_default();
+    }
+}
+
+fn skip_space(characters: &mut Peekable<Chars<'_>>) {
+    while characters.next_if(char::is_ascii_whitespace).is_some() {}
+}
+
+fn break_line(out: &mut String, depth: usize, layout: Layout) {
+    if layout == Layout::Lines {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(json: &str, lines: &str, one: &str) {
+        assert_eq!((pretty(json).as_str(), line(json).as_str()), (lines, one), "{json}");
+    }
+
+    #[test]
+    fn layout_changes_and_text_does_not() {
+        check("1.50", "1.50", "1.50");
+        check("{ }", "{}", "{}");
+        check("[ ]", "[]", "[]");
+        check(
+            r#"{"z": [1,  2.0], "a":"x: {,} \" "}"#,
+            "{\n  \"z\": [\n    1,\n    2.0\n  ],\n  \"a\": \"x: {,} \\\" \"\n}",
+            r#"{"z":[1,2.0],"a":"x: {,} \" "}"#,
+        );
+    }
+
+    #[test]
+    fn hidden_characters_are_shown_as_escapes() {
+        let hidden = "\"a\u{9b}31m\u{7f}\u{202e}\u{e0041}ü漢\"";
+        let shown = r#""a\u009b31m\u007f\u202e\udb40\udc41ü漢""#;
+        check(hidden, shown, shown);
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(any::<String>(), inner, 0..4)
+                    .prop_map(|it| Value::Object(it.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_value_stays_the_same(value in values()) {
+            let text = value.to_string();
+            for styled in [pretty(&text), line(&text)] {
+                prop_assert_eq!(&serde_json::from_str::<Value>(&styled).unwrap(), &value);
+                prop_assert!(!styled.chars().any(|it| it != '\n' && is_hidden(it)));
+            }
+        }
+    }
+}

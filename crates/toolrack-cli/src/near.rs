@@ -1,0 +1,51 @@
+//! What may have been meant by a name that nobody has.
+
+/// How alike two names have to be, from 0 to 1.
+const LIKENESS: f64 = 0.65;
+const MOST: usize = 3;
+
+/// The candidates that look most like `name`, best first.
+pub(crate) fn near<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let lower = name.to_lowercase();
+    let mut close: Vec<(f64, &str)> = candidates
+        .map(|it| (likeness(&lower, &it.to_lowercase()), it))
+        .filter(|(likeness, _)| *likeness > LIKENESS)
+        .collect();
+    close.sort_by(|one, two| two.0.total_cmp(&one.0).then(one.1.cmp(two.1)));
+    close.dedup_by(|one, two| one.1 == two.1);
+    close.into_iter().take(MOST).map(|(_, it)| it).collect()
+}
+
+/// Where somebody typed only a part, that part counts for more than the rest that is missing.
+fn likeness(name: &str, candidate: &str) -> f64 {
+    let alike = strsim::normalized_damerau_levenshtein(name, candidate);
+    if name.len() >= 3 && candidate.contains(name) { alike.max(0.9) } else { alike }
+}
+
+/// The same as a clause behind a semicolon, or nothing.
+pub(crate) fn meant(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        names => format!("; did you mean `{}`?", names.join("` or `")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, expected: &str) {
+        let known = ["limit", "list_issues", "query", "search_issues"];
+        assert_eq!(meant(&near(name, known.into_iter())), expected);
+    }
+
+    #[test]
+    fn names_are_found_by_typing_errors_and_by_parts() {
+        check("lmit", "; did you mean `limit`?");
+        check("QUERY", "; did you mean `query`?");
+        check("issues", "; did you mean `list_issues` or `search_issues`?");
+        check("zzz", "");
+        check("", "");
+    }
+}

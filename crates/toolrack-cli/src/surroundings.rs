@@ -1,0 +1,32 @@
+//! What every command is given: what holds, who speaks, and when to stop.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::settings::Settings;
+
+/// What every command is given.
+#[derive(Debug, Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) printer: Arc<Printer>,
+    /// Cancelled by Ctrl-C.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Surroundings {
+    /// Waits for something, unless the user wants to stop. What is not waited for any more is dropped.
+    pub(crate) async fn unless_stopped<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(Failure::interrupted()),
+            outcome = work => outcome,
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Which servers there are: those of the config file, or the one that was typed.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use toolrack_config::{ConfigFile, EnvValue, Fault, McpServerConfig, McpTransport, Names, read};
+use toolrack_service::{ErrorCode, ServiceFault};
+
+use crate::arguments::target::TargetOptions;
+use crate::failure::Failure;
+use crate::home::Home;
+use crate::near::{meant, near};
+use crate::printer::Printer;
+use crate::settings::Settings;
+use crate::verdict::Verdict;
+
+/// The longest config file that is read.
+const FILE_LIMIT_BYTES: u64 = 16 << 20;
+/// A project's own file, which nobody has approved.
+const PROJECT_FILE: &str = ".toolrack.toml";
+
+/// The servers that a command can use.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    pub(crate) configs: Vec<McpServerConfig>,
+    pub(crate) names: Names,
+    /// Where relative paths of `${file:…}` begin.
+    pub(crate) dir: PathBuf,
+    pub(crate) kind: Kind,
+}
+
+/// Where servers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One server that was typed.
+    Typed,
+    Configured,
+}
+
+impl Servers {
+    /// The server that was typed, or those of the config file.
+    pub(crate) fn find(
+        target: &TargetOptions,
+        settings: &Settings,
+        printer: &Printer,
+    ) -> Result<Self, Failure> {
+        let mut servers = if target.is_given() {
+            let configs = vec![typed(target)?];
+            Self { configs, names: Names::default(), dir: PathBuf::new(), kind: Kind::Typed }
+        } else {
+            Self::configured(settings, printer)?
+        };
+        for config in &mut servers.configs {
+            config.startup_timeout = target.startup_timeout.unwrap_or(config.startup_timeout);
+        }
+        Ok(servers)
+    }
+
+    /// The servers of the config file.
+    pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, Failure> {
+        if Path::new(PROJECT_FILE).exists() {
+            printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: nobody has approved it"));
+        }
+        let (file, dir) = match settings.home.config_file() {
+            None => (ConfigFile::default(), PathBuf::new()),
+            Some(path) => {
+                let (file, warnings) = load(path, &settings.home)?;
+                for warning in warnings {
+                    printer.note(format_args!("warning: {warning}"));
+                }
+                (file, path.parent().unwrap_or(Path::new("")).to_owned())
+            }
+        };
+        let configs = match &settings.agent {
+            None => file.resolve_defaults(),
+            Some(agent) if file.agents.iter().any(|it| it.id == *agent) => file.resolve(agent),
+            Some(agent) => {
+                let meant = meant(&near(agent, file.agents.iter().map(|it| it.id.as_str())));
+                let message = format!("there is no agent `{agent}` in the config file{meant}");
+                return Err(Failure::unknown(message, "the agents are the `id`s of `[[agents]]`"));
+            }
+        };
+        Ok(Self { configs, names: file.names(), dir, kind: Kind::Configured })
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.configs.iter().map(|it| it.name.as_str())
+    }
+
+    /// One of them by its name.
+    pub(crate) fn server(&self, name: &str) -> Result<&McpServerConfig, Failure> {
+        if self.configs.is_empty() {
+            return Err(Self::nobody());
+        }
+        self.configs.iter().find(|it| it.name == name).ok_or_else(|| {
+            let meant = meant(&near(name, self.names()));
+            let all: Vec<&str> = self.names().collect();
+            let hint = format!("the servers of the config are: {}", all.join(", "));
+            Failure::unknown(format!("there is no server `{name}`{meant}"), hint)
+        })
+    }
+
+    /// The only one that is enabled, if there is only one.
+    pub(crate) fn only(&self) -> Option<&McpServerConfig> {
+        let mut enabled = self.configs.iter().filter(|it| it.enabled);
+        enabled.next().filter(|_| enabled.next().is_none())
+    }
+
+    /// Why nothing can be done without a server.
+    pub(crate) fn nobody() -> Failure {
+        let hint = "add one to the config file, or name one: `-- COMMAND…` or `--url URL`";
+        Failure::config("there is no server in the config", hint)
+    }
+
+    /// Keeps only the servers with these names, so that nothing else is touched.
+    #[must_use]
+    pub(crate) fn keep(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
+        self.configs.retain(|it| is_wanted(&it.name));
+        self
+    }
+}
+
+/// Reads the config file. One that is not there is empty, unless somebody asked for it.
+fn load(path: &Path, home: &Home) -> Result<(ConfigFile, Vec<Fault>), Failure> {
+    let text = match read_at_most(path, FILE_LIMIT_BYTES) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !home.is_config_given() => {
+            return Ok((ConfigFile::default(), Vec::new()));
+        }
+        Err(error) => {
+            let message = format!("the config file {} cannot be read: {error}", path.display());
+            return Err(Failure::config(message, "check the path and its rights"));
+        }
+    };
+    read(&path.display().to_string(), &text).accept().map_err(|faults| {
+        let hint = "mend these lines; nothing was started";
+        faults_of(&faults, hint)
+    })
+}
+
+/// Everything that is wrong with a config, at once.
+pub(crate) fn faults_of(faults: &[Fault], hint: &str) -> Failure {
+    let fault = |it: &Fault| {
+        let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(hint);
+        if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
+    };
+    Failure::all(Verdict::Config, faults.iter().map(fault).collect())
+}
+
+/// The text of a file, which may not be longer than `limit_bytes`.
+pub(crate) fn read_at_most(path: &Path, limit_bytes: u64) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(limit_bytes.saturating_add(1)).read_to_string(&mut text)?;
+    if u64::try_from(text.len()).is_ok_and(|length| length <= limit_bytes) {
+        return Ok(text);
+    }
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit_bytes} bytes")))
+}
+
+/// The server that was typed.
+fn typed(target: &TargetOptions) -> Result<McpServerConfig, Failure> {
+    if let Some(url) = &target.url {
+        let mut headers = Vec::new();
+        for header in &target.header {
+            headers.push(header_of(header)?);
+        }
+        let transport =
+            McpTransport::Http { url: url.clone(), headers: headers.into_iter().collect() };
+        return Ok(McpServerConfig::new(host_of(url), transport));
+    }
+    let mut words = target.command.iter();
+    let command = words.next().cloned().unwrap_or_default();
+    let mut env = Vec::new();
+    for variable in &target.env {
+        env.push(variable_of(variable)?);
+    }
+    let name = Path::new(&command).file_stem().map(|it| it.to_string_lossy().into_owned());
+    let transport = McpTransport::Stdio {
+        command: literal(&command),
+        args: words.map(|it| literal(it)).collect(),
+        env: env.into_iter().collect(),
+        cwd: target.cwd.as_ref().map(|it| literal(&it.to_string_lossy())),
+    };
+    Ok(McpServerConfig::new(name.unwrap_or_default(), transport))
+}
+
+/// A text in which `${…}` stays as it is: whoever types a command means it.
+fn literal(text: &str) -> String {
+    text.replace("${", "$${")
+}
+
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
+/// The value may be secret, so it is in no error.
+fn header_of(header: &str) -> Result<(String, String), Failure> {
+    match header.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err(Failure::usage(
+            "a `--header` has no name before its `:`",
+            "write it as in `--header 'Authorization: Bearer ${TOKEN}'`",
+        )
+        .at("--header")),
+    }
+}
+
+fn variable_of(variable: &str) -> Result<(String, EnvValue), Failure> {
+    let (name, value) = match variable.split_once('=') {
+        Some((name, value)) => (name, literal(value)),
+        None => (variable, format!("${{{variable}}}")),
+    };
+    if name.is_empty() {
+        let hint = "write it as in `--env NAME=value`, or `--env NAME` for the value it has here";
+        return Err(Failure::usage("an `--env` has no name before its `=`", hint).at("--env"));
+    }
+    Ok((name.to_owned(), EnvValue::Text(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|&it| it.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_typed_command_is_a_server() {
+        let target = TargetOptions {
+            command: words(&["/opt/bin/server.js", "--dir", "${HOME}"]),
+            env: words(&["A=${b}", "TOKEN"]),
+            ..TargetOptions::default()
+        };
+        let config = typed(&target).unwrap();
+        let McpTransport::Stdio { command, args, env, cwd } = config.transport else { panic!() };
+        assert_eq!((config.name.as_str(), command.as_str()), ("server", "/opt/bin/server.js"));
+        assert_eq!((args, cwd), (words(&["--dir", "$${HOME}"]), None));
+        assert_eq!(env.get("A"), Some(&EnvValue::Text("$${b}".to_owned())));
+        assert_eq!(env.get("TOKEN"), Some(&EnvValue::Text("${TOKEN}".to_owned())));
+    }
+
+    #[test]
+    fn a_typed_address_is_a_server() {
+        let target = TargetOptions {
+            url: Some("https://me:pw@host:8080/mcp?key=1".to_owned()),
+            header: words(&["Authorization: Bearer ${TOKEN}"]),
+            ..TargetOptions::default()
+        };
+        let config = typed(&target).unwrap();
+        let McpTransport::Http { headers, .. } = config.transport else { panic!() };
+        assert_eq!(config.name, "host:8080");
+        assert_eq!(headers.get("Authorization").map(String::as_str), Some("Bearer ${TOKEN}"));
+    }
+
+    #[test]
+    fn odd_headers_and_variables_are_told_without_their_values() {
+        for (failure, field) in [
+            (header_of("s3cret").unwrap_err(), "--header"),
+            (header_of(": s3cret").unwrap_err(), "--header"),
+            (variable_of("=s3cret").unwrap_err(), "--env"),
+        ] {
+            assert_eq!(failure.faults()[0].field.as_deref(), Some(field));
+            assert!(!format!("{failure:?}").contains("s3cret"));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! JSON written as YAML, members in their order.
+//!
+//! **Invariant:** text that YAML could take for something else, or that is not plain, is written in quotes.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
+
+use crate::json_text;
+
+/// Writes a JSON document as YAML. Text that is no JSON is given back as it is.
+pub(crate) fn write(json: &str) -> String {
+    match serde_json::from_str(json) {
+        Ok(node) => {
+            let mut lines = Vec::new();
+            block(&node, 0, "", &mut lines);
+            lines.join("\n")
+        }
+        Err(_no_json) => json.to_owned(),
+    }
+}
+
+enum Node {
+    Scalar(String),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+/// Writes a node whose first line begins with `lead`, such as `key: ` or `- `.
+fn block(node: &Node, depth: usize, lead: &str, lines: &mut Vec<String>) {
+    let indent = "  ".repeat(depth);
+    match node {
+        Node::Scalar(text) => lines.push(format!("{indent}{lead}{text}")),
+        Node::List(items) if items.is_empty() => lines.push(format!("{indent}{lead}[]")),
+        Node::Map(members) if members.is_empty() => lines.push(format!("{indent}{lead}{{}}")),
+        Node::List(items) => {
+            let depth = opened(depth, lead, lines);
+            for item in items {
+                nested(item, depth, lines);
+            }
+        }
+        Node::Map(members) => {
+            let depth = opened(depth, lead, lines);
+            for (key, value) in members {
+                block(value, depth, &format!("{}: ", scalar(key)), lines);
+            }
+        }
+    }
+}
+
+/// An item of a list: its first line stands behind the dash.
+fn nested(item: &Node, depth: usize, lines: &mut Vec<String>) {
+    let start = lines.len();
+    block(item, depth + 1, "", lines);
+    if let Some(first) = lines.get_mut(start) {
+        let text = first.trim_start().to_owned();
+        *first = format!("{}- {text}", "  ".repeat(depth));
+    }
+}
+
+/// The line above a nested block, if it has a key, and how deep the block is then.
+fn opened(depth: usize, lead: &str, lines: &mut Vec<String>) -> usize {
+    if lead.is_empty() {
+        return depth;
+    }
+    lines.push(format!("{}{}", "  ".repeat(depth), lead.trim_end()));
+    depth + 1
+}
+
+fn scalar(text: &str) -> String {
+    if is_plain(text) {
+        return text.to_owned();
+    }
+    let quoted = serde_json::to_string(text).unwrap_or_default();
+    json_text::line(&quoted)
+}
+
+/// Whether no reader of YAML can take the text for anything but this text.
+fn is_plain(text: &str) -> bool {
+    let is_word =
+        |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-' | '.' | '/' | ' ');
+    let begins_well = text.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_');
+    let lower = text.to_ascii_lowercase();
+    let means_more = matches!(
+        lower.as_str(),
+        "null" | "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | "nan" | "inf"
+    );
+    begins_well && !means_more && !text.ends_with(' ') && text.chars().all(is_word)
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Node, E> {
+        Ok(Node::Scalar("null".to_owned()))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Scalar(value.to_string()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.to_string()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Node, E> {
+        let number = Number::from_f64(value).map(|it| it.to_string());
+        Ok(Node::Scalar(number.unwrap_or_else(|| "null".to_owned())))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Scalar(scalar(value)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Node::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Node, A::Error> {
+        let mut map = Vec::new();
+        while let Some(member) = members.next_entry()? {
+            map.push(member);
+        }
+        Ok(Node::Map(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(json: &str, expected: &str) {
+        assert_eq!(write(json), expected, "{json}");
+    }
+
+    #[test]
+    fn nesting_is_shown_by_indents() {
+        check("[]", "[]");
+        check(r#"{"b": 1, "a": [true, null, {}]}"#, "b: 1\na:\n  - true\n  - null\n  - {}");
+        check(r#"[{"a": 1, "b": {"c": 2.5}}, [1, 2]]"#, "- a: 1\n  b:\n    c: 2.5\n- - 1\n  - 2");
+        check(r#"{"a": {"b": []}}"#, "a:\n  b: []");
+    }
+
+    #[test]
+    fn text_is_quoted_unless_it_can_only_be_text() {
+        check(r#"["plain text", "src/a-b.rs"]"#, "- plain text\n- src/a-b.rs");
+        check(
+            r##"["true", "No", "1", "", " x", "x ", "a: b", "#x", "- y"]"##,
+            concat!(
+                "- \"true\"\n- \"No\"\n- \"1\"\n- \"\"\n- \" x\"\n- \"x \"\n- \"a: b\"\n",
+                "- \"#x\"\n- \"- y\""
+            ),
+        );
+        check(r#"{"a\nb": "c\u001b[1m"}"#, "\"a\\nb\": \"c\\u001b[1m\"");
+        check(r#""Grüße\u202e""#, "\"Grüße\\u202e\"");
+    }
+}
