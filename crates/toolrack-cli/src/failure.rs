@@ -68,6 +68,15 @@ impl Failure {
         )
     }
 
+    /// The same in other words.
+    #[must_use]
+    pub(crate) fn saying(mut self, message: String) -> Self {
+        if let Some(first) = self.faults.first_mut() {
+            first.message = plain_text(&message, MOST_CHARS);
+        }
+        self
+    }
+
     /// Where in the user's own input it is.
     #[must_use]
     pub(crate) fn at(mut self, field: &str) -> Self {
@@ -130,14 +139,19 @@ impl From<ServiceError> for Failure {
 
 impl From<RackError> for Failure {
     fn from(error: RackError) -> Self {
-        let hint = error.hint();
         let (verdict, code) = judged(&error);
-        let general = match error {
-            RackError::NoSuchServer { .. } => "the servers are in the config file",
-            RackError::NoSuchTool { .. } => "run `toolrack tools` to see what there is",
-            _ => "run it again with `--verbose` to see what the server writes",
+        let hint = match (&error, error.hint()) {
+            (RackError::Call { source, .. }, _) => hint_of(source).to_owned(),
+            (_, Some(hint)) => hint,
+            (RackError::NoSuchServer { .. }, None) => {
+                "the servers are in the config file".to_owned()
+            }
+            (RackError::NoSuchTool { .. }, None) => {
+                "run `toolrack tools` to see what there is".to_owned()
+            }
+            _ => "run it again with `--verbose` to see what the server writes".to_owned(),
         };
-        Self::new(verdict, code, with_causes(&error), hint.unwrap_or_else(|| general.to_owned()))
+        Self::new(verdict, code, with_causes(&error), hint)
     }
 }
 
@@ -191,7 +205,17 @@ fn judged_call(error: &CallError) -> (Verdict, ErrorCode) {
 
 fn hint_of(error: &CallError) -> &'static str {
     match error {
-        CallError::TimedOut { .. } => "allow more time with `--timeout`",
+        CallError::TimedOut { delivery: Delivery::NotSent, .. } => {
+            "the server does not read what it is sent; allow more time with `--timeout`"
+        }
+        CallError::TimedOut { .. } => {
+            "the server may have done it; look, then allow more time with `--timeout`"
+        }
+        CallError::Refused(error)
+            if error.code == toolrack_mcp::ErrorCode::MISSING_CLIENT_CAPABILITY.0 =>
+        {
+            "the server wants something that the command line cannot give, such as a model"
+        }
         CallError::Line(failure) if failure.delivery == Delivery::Unknown => {
             "the server may have done it; look before you try again"
         }
@@ -237,7 +261,7 @@ mod tests {
         check(
             late.into(),
             Verdict::Unreachable,
-            r#"{"code":"NETWORK_ERROR","message":"no answer within 3s","hint":"allow more time with `--timeout`"}"#,
+            r#"{"code":"NETWORK_ERROR","message":"no answer within 3s","hint":"the server may have done it; look, then allow more time with `--timeout`"}"#,
         );
     }
 

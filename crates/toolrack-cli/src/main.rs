@@ -124,7 +124,7 @@ async fn dispatch(command: Command, surroundings: &Surroundings) -> Result<(), F
             surroundings.unless_stopped(demo).await
         }
         Command::Complete(options) => {
-            commands::complete::complete(&options, surroundings);
+            commands::complete::complete(&options, surroundings).await;
             Ok(())
         }
         // It needs no runtime, so it does not come here.

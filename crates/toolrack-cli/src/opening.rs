@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use toolrack::Environment;
 use toolrack_client::CallOptions;
-use toolrack_config::{Lookup, McpServerConfig, McpTransport, interpolate};
+use toolrack_config::{Lookup, McpServerConfig, McpTransport, StartMode, interpolate};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
     ConnectionState, McpConnection, McpManager, RackError, RackEvent, RackEvents, ToolWithServer,
@@ -25,7 +25,8 @@ use crate::progress::Live;
 use crate::question::Questions;
 use crate::settings::{self, Talk};
 use crate::surroundings::Surroundings;
-use crate::target::{Servers, faults_of};
+use crate::target::{Kind, Servers, faults_of};
+use crate::verdict::Verdict;
 
 /// A person waits for the prompt of the shell, so servers that do not leave are pushed sooner than by a daemon.
 const LADDER: Ladder =
@@ -37,6 +38,7 @@ const CLOSING: Duration = Duration::from_millis(2500);
 pub(crate) struct Rack {
     manager: McpManager,
     configs: Vec<McpServerConfig>,
+    kind: Kind,
     lookup: Arc<dyn Lookup + Send + Sync>,
     surroundings: Surroundings,
 }
@@ -67,6 +69,7 @@ impl Rack {
         Self {
             manager: builder.build(servers.configs.clone()),
             configs: servers.configs,
+            kind: servers.kind,
             lookup,
             surroundings: surroundings.clone(),
         }
@@ -76,26 +79,34 @@ impl Rack {
         &self.configs
     }
 
+    /// Lists the tools that are remembered. Nothing is started for that.
+    pub(crate) async fn recall(&self) -> Result<(), Failure> {
+        let known = self.configs.iter().filter(|it| it.enabled && self.is_known(&it.name));
+        // A lazy server whose tools are remembered is listed without being started.
+        let lazy = known.map(|it| McpServerConfig { start: StartMode::Lazy, ..it.clone() });
+        self.manager.reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
+        Ok(())
+    }
+
     /// Starts or reaches a server and waits until it can be used.
     pub(crate) async fn connect(&self, name: &str) -> Result<Arc<McpConnection>, Failure> {
-        let config = self.manager.server(name)?.config().clone();
+        let Some(config) = self.configs.iter().find(|it| it.name == name) else {
+            return Err(self.manager.server(name).err().unwrap_or(RackError::Closed).into());
+        };
         if !config.enabled {
-            let (server, state) = (name.to_owned(), ConnectionState::Disabled);
-            return Err(RackError::NotConnected { server, state }.into());
+            return Err(not_connected(name, &ConnectionState::Disabled));
         }
-        interpolate(&config, &*self.lookup).map_err(|faults| {
-            faults_of(&faults, "set it where the server is started, or in the config")
+        interpolate(config, &*self.lookup).map_err(|faults| match self.kind {
+            Kind::Configured => faults_of(&faults, Verdict::Config, "set it, or change the config"),
+            Kind::Typed => faults_of(&faults, Verdict::Usage, "check what was typed"),
         })?;
         let live = Live::new(&self.surroundings.printer);
-        live.phase(&phase(&config));
+        live.phase(&phase(config));
         let connecting = async { Ok(self.manager.connect(name, config.clone()).await?) };
         let connection = live.during(self.attended(connecting)).await?;
         match connection.state() {
             ConnectionState::Connected => Ok(connection),
-            state => {
-                let (server, state) = (name.to_owned(), state.clone());
-                Err(RackError::NotConnected { server, state }.into())
-            }
+            state => Err(not_connected(name, state)),
         }
     }
 
@@ -185,6 +196,16 @@ impl Rack {
         if timeout(CLOSING, closing).await.is_err() {
             tracing::debug!("a server takes long to end; its guardian goes on");
         }
+    }
+}
+
+/// Why a server is not connected, with its own reason if it has one.
+fn not_connected(name: &str, state: &ConnectionState) -> Failure {
+    let general =
+        Failure::from(RackError::NotConnected { server: name.to_owned(), state: state.clone() });
+    match state.failure() {
+        Some(failure) => general.saying(format!("`{name}` is not connected: {failure}")),
+        None => general.saying(format!("`{name}` is {state}")),
     }
 }
 

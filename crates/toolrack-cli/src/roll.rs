@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use toolrack_client::CallError;
+use toolrack_config::McpServerConfig;
 use toolrack_manager::McpConnection;
 
 use crate::failure::Failure;
@@ -25,7 +26,9 @@ pub(crate) async fn call<T>(
     ask: impl AsyncFn(&McpConnection) -> Result<T, Failure>,
 ) -> Roll<T> {
     let ask = &ask;
-    let names = rack.configs().iter().filter(|it| it.enabled).map(|it| it.name.as_str());
+    // One that was named alone is asked even if it is off, and says so.
+    let is_asked = |it: &&McpServerConfig| it.enabled || rack.configs().len() == 1;
+    let names = rack.configs().iter().filter(is_asked).map(|it| it.name.as_str());
     let asked = names.map(|name| async move {
         let connection = rack.connect(name).await.map_err(|failure| (name.to_owned(), failure))?;
         match rack.attended(ask(&connection)).await {

@@ -135,17 +135,17 @@ fn load(path: &Path, home: &Home) -> Result<(ConfigFile, Vec<Fault>), Failure> {
     };
     read(&path.display().to_string(), &text).accept().map_err(|faults| {
         let hint = "mend these lines; nothing was started";
-        faults_of(&faults, hint)
+        faults_of(&faults, Verdict::Config, hint)
     })
 }
 
 /// Everything that is wrong with a config, at once.
-pub(crate) fn faults_of(faults: &[Fault], hint: &str) -> Failure {
+pub(crate) fn faults_of(faults: &[Fault], verdict: Verdict, hint: &str) -> Failure {
     let fault = |it: &Fault| {
         let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(hint);
         if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
     };
-    Failure::all(Verdict::Config, faults.iter().map(fault).collect())
+    Failure::all(verdict, faults.iter().map(fault).collect())
 }
 
 /// The text of a file, which may not be longer than `limit_bytes`.

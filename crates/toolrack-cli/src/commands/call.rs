@@ -51,6 +51,7 @@ pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> R
         .or_else(|| naming::alone(name, &servers));
     let nobody = naming::unknown("tool", name, &servers, std::iter::empty());
     with_rack(servers, &options.conduct, surroundings, async |rack: &Rack| {
+        rack.recall().await?;
         // What is remembered of all tools knows more than the look of a name.
         let Some(target) = known(rack, name).or(meant) else {
             return Err(not_known(rack, name, nobody));
@@ -143,9 +144,10 @@ impl Errand<'_> {
     async fn run(&self, typed: Typed) -> Result<(), Failure> {
         let arguments = self.arguments(typed).await?;
         if self.options.dry_run {
-            let params = json!({ "name": self.target.item, "arguments": arguments });
-            let request = json!({ "jsonrpc": "2.0", "method": "tools/call", "params": params });
-            self.surroundings.printer.document(&request.to_string());
+            let (name, arguments) = (json!(self.target.item), Value::Object(arguments));
+            self.surroundings.printer.document(&format!(
+                r#"{{"jsonrpc":"2.0","method":"tools/call","params":{{"name":{name},"arguments":{arguments}}}}}"#
+            ));
             return Ok(());
         }
         let arguments = to_raw_value(&arguments).map_err(io::Error::from)?;

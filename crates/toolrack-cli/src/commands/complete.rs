@@ -18,20 +18,21 @@ use crate::target::{Kind, Servers};
 use crate::tool_list;
 
 /// Prints one candidate to a line, each with a tab and a few words.
-pub(crate) fn complete(options: &CompleteOptions, surroundings: &Surroundings) {
-    let known = known(surroundings).unwrap_or_default();
+pub(crate) async fn complete(options: &CompleteOptions, surroundings: &Surroundings) {
+    let known = known(surroundings).await.unwrap_or_default();
     for it in candidates(&Arguments::command(), &options.words, &known) {
         let about = plain_text(&it.about, 80);
         surroundings.printer.line(format_args!("{}\t{about}", plain_text(&it.text, 200)));
     }
 }
 
-fn known(surroundings: &Surroundings) -> Option<Known> {
+async fn known(surroundings: &Surroundings) -> Option<Known> {
     // Notes about the config belong to other moments.
     let silent = Printer::plain(Output::Table).silenced();
     let servers = Servers::configured(&surroundings.settings, &silent).ok()?;
     let names = servers.names().map(str::to_owned).collect();
     let rack = Rack::open(servers, None, surroundings);
+    rack.recall().await.ok()?;
     let tools = rack.tools().iter().map(known_tool).collect();
     drop(rack);
     Some(Known { servers: names, tools })

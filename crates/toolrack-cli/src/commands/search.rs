@@ -24,6 +24,7 @@ pub(crate) async fn search(
         let roll = if options.live {
             Some(roll::call(rack, async |_: &McpConnection| Ok(())).await)
         } else {
+            rack.recall().await?;
             None
         };
         let found = found(&rack.tools(), &options.words);

@@ -22,6 +22,7 @@ pub(crate) async fn tools(
     let kind = servers.kind;
     with_rack(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
         if options.cached {
+            rack.recall().await?;
             show(&rack.tools(), kind, &options, printer);
             note_unknown(rack, printer);
             return Ok(());

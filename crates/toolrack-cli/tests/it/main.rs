@@ -1,106 +1,20 @@
 //! The program as a person uses it: what is typed, what is seen, what is left.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+)]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
-
-use rustix::process::{Pid, Signal, kill_process};
-use toolrack_testkit::Marker;
-
-fn toolrack(marker: &Marker, args: &[&str]) -> Command {
-    #[expect(clippy::disallowed_methods, reason = "the program under test")]
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolrack"));
-    let (name, value) = marker.pair();
-    command.args(args).env(name, value).stdin(Stdio::null());
-    command
-}
-
-fn run(args: &[&str]) -> (Output, Marker) {
-    let marker = Marker::new();
-    let output = toolrack(&marker, args).output().unwrap();
-    (output, marker)
-}
-
-const DEMO: &str = "\
-Starting the built-in demo server as a child process …
-Connected, protocol revision 2026-07-28
-
-Its 5 tools
-  greet        Greets somebody
-  add          Adds two numbers
-  dice         Rolls dice; the same seed rolls the same
-  countdown    Counts down to zero, telling its progress
-  word_count   Counts lines, words and characters
-
-Calls
-  greet {\"name\": \"world\"} → Hello, world!
-  add {\"a\": 19, \"b\": 23} → 42
-  word_count {\"text\": \"one rack for every server\"} → 1 lines, 5 words, 25 characters
-
-Three slow calls at once, and a fast one among them
-  dice → 5
-  countdown (slow) → Lift-off!
-  countdown (medium) → Lift-off!
-  countdown (fast) → Lift-off!
-Server ended, nothing left running
-
-What next
-  toolrack --help           what the program can do
-  cargo xtask test          every test, against real servers
-  README.md                 how to use the library in your own program
-";
-
-#[test]
-fn the_demo_does_the_main_job_and_leaves_nothing() {
-    let (output, marker) = run(&["demo"]);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), DEMO);
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    assert_eq!(output.status.code(), Some(0));
-    marker.assert_nobody_left(Duration::ZERO);
-}
-
-#[test]
-fn the_demo_speaks_the_older_manner_too() {
-    let (output, _) = run(&["demo", "--legacy"]);
-    let expected = DEMO.replace("2026-07-28", "2025-11-25");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
-}
-
-#[test]
-fn a_wrong_word_is_a_usage_error_with_the_nearest_right_one() {
-    let (output, _) = run(&["demoo"]);
-    assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("unrecognized subcommand 'demoo'") && said.contains("'demo'"), "{said}");
-    assert!(!said.contains("__"), "{said}");
-}
-
-#[test]
-fn help_is_no_error() {
-    let (output, _) = run(&["--help"]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("One rack for every MCP server"));
-}
-
-#[test]
-fn ctrl_c_ends_the_program_and_its_server() {
-    let marker = Marker::new();
-    let mut child = toolrack(&marker, &["demo"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut seen = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    assert!(seen.any(|line| line.starts_with("Connected")));
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    kill_process(pid, Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    marker.assert_nobody_left(Duration::from_secs(2));
-}
-
-#[test]
-fn a_reader_that_goes_away_is_no_failure() {
-    let marker = Marker::new();
-    let mut child = toolrack(&marker, &["demo"]).stdout(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    marker.assert_nobody_left(Duration::from_secs(1));
-}
+mod completion;
+mod demo;
+mod interrupt;
+mod pipe;
+mod remote;
+mod screen;
+mod session;
+mod stage;
+mod terminal;
+mod wrapper;

@@ -1,0 +1,75 @@
+//! Sessions at a shell, written as they look, and played. `UPDATE=1` rewrites what the program said.
+//!
+//! `$ ` is typed, `| ` is data, `! ` is talk, `= ` is an exit code other than 0. `@ ` names a file of the home and
+//! `+ ` is a line of it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::stage::{Stage, programs};
+
+#[test]
+fn every_session_is_as_written() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sessions");
+    let mut paths: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() > 5, "{paths:?}");
+    for path in paths {
+        let written = fs::read_to_string(&path).unwrap();
+        let played = play(&written);
+        if std::env::var_os("UPDATE").is_some() {
+            #[expect(clippy::disallowed_methods, reason = "a session, rewritten on request")]
+            fs::write(&path, &played).unwrap();
+        } else {
+            assert!(
+                played == written,
+                "{} is not as written; it is now:\n{played}",
+                path.display()
+            );
+        }
+    }
+}
+
+/// The session as it is now.
+fn play(written: &str) -> String {
+    let stage = Stage::new();
+    let mut played = String::new();
+    let mut file: Option<(String, String)> = None;
+    for line in written.lines() {
+        match line.split_at_checked(2) {
+            Some(("@ ", name)) => file = Some((name.to_owned(), String::new())),
+            Some(("+ ", text)) => {
+                let (name, content) = file.as_mut().expect("a file before its lines");
+                content.push_str(text);
+                content.push('\n');
+                stage.put(name, content);
+            }
+            Some(("| " | "! " | "= ", _)) => continue,
+            _ => {}
+        }
+        played.push_str(line);
+        played.push('\n');
+        if let Some(typed) = line.strip_prefix("$ ") {
+            played.push_str(&answer(&stage, typed));
+        }
+    }
+    stage.marker.assert_nobody_left(crate::stage::LONG);
+    played
+}
+
+fn answer(stage: &Stage, typed: &str) -> String {
+    let outcome = stage.shell(typed);
+    let (dir, programs) = (stage.path().display().to_string(), programs());
+    let mut answer = String::new();
+    for (mark, text) in [("|", &outcome.output), ("!", &outcome.talk)] {
+        for line in text.replace(&dir, "$DIR").replace(&programs, "$BIN").lines() {
+            writeln!(answer, "{mark} {line}").unwrap();
+        }
+    }
+    let code = outcome.status.code().expect("an exit code");
+    if code != 0 {
+        writeln!(answer, "= {code}").unwrap();
+    }
+    answer
+}

@@ -1,0 +1,100 @@
+//! What the tests share: a fresh home, the program in it, and where programs are found.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use toolrack_testkit::{Kept, Marker, program};
+
+/// Long enough for a busy machine, short enough for a test.
+pub(crate) const LONG: Duration = Duration::from_mins(1);
+
+/// A home of its own for one test, and a mark on whatever the test starts.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    dir: TempDir,
+    pub(crate) marker: Marker,
+}
+
+/// How a program ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: String,
+    pub(crate) talk: String,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("work")).unwrap();
+        Self { dir, marker: Marker::new() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn put(&self, name: &str, text: &str) {
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// A program that sees this home and nothing of ours.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        #[expect(clippy::disallowed_methods, reason = "the program under test")]
+        let mut command = Command::new(program);
+        let (name, value) = self.marker.pair();
+        command
+            .env_clear()
+            .env("PATH", path())
+            .env("HOME", self.path())
+            .env("TOOLRACK_HOME", self.path().join("home"))
+            .env("TERM", "xterm-256color")
+            .env("MARK", self.marker.value())
+            .env(name, value)
+            .current_dir(self.path().join("work"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn toolrack(&self, args: &[&str]) -> Command {
+        let mut command = self.command(env!("CARGO_BIN_EXE_toolrack"));
+        command.args(args);
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
+        outcome(self.toolrack(args))
+    }
+
+    /// Runs a line as a shell does.
+    pub(crate) fn shell(&self, line: &str) -> Outcome {
+        let mut shell = self.command("sh");
+        shell.args(["-c", line]);
+        outcome(shell)
+    }
+}
+
+/// Runs a program to its end.
+pub(crate) fn outcome(mut command: Command) -> Outcome {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (status, output, talk) = Kept::new(child).output(LONG).unwrap();
+    Outcome { status, output, talk }
+}
+
+/// Where the programs of this workspace are.
+pub(crate) fn programs() -> String {
+    // Servers are built beside the program; if they are not, this says how to build them.
+    program("scripted-server").parent().unwrap().display().to_string()
+}
+
+/// The programs of this workspace before those of the system.
+fn path() -> String {
+    format!("{}:/usr/local/bin:/usr/bin:/bin", programs())
+}
