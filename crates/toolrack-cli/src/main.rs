@@ -104,9 +104,10 @@ async fn interruptible(surroundings: Surroundings, command: Command) -> Result<(
         outcome = &mut work => return outcome,
         _ = signals.recv() => stop.cancel(),
     }
+    surroundings.printer.note("stopping; Ctrl-C again leaves at once");
     tokio::select! {
         outcome = &mut work => outcome,
-        _ = signals.recv() => Err(Failure::interrupted()),
+        _ = signals.recv() => Err(Failure::interrupted().saying("interrupted twice".to_owned())),
     }
 }
 

@@ -110,8 +110,10 @@ fn check(
 
 fn show(result: &GetPromptResult, printer: &Printer) -> Result<(), Failure> {
     if printer.output() != Output::Table {
-        let whole = json!({ "description": result.description, "messages": result.messages });
-        printer.document(&whole.to_string());
+        // It was read from JSON, so it can be written as JSON.
+        let messages = serde_json::to_string(&result.messages).unwrap_or_default();
+        let description = json!(result.description);
+        printer.document(&format!(r#"{{"description":{description},"messages":{messages}}}"#));
         return Ok(());
     }
     for message in &result.messages {

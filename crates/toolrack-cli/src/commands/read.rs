@@ -1,7 +1,5 @@
 //! `toolrack read`: what a resource holds.
 
-use serde_json::json;
-
 use crate::arguments::list::ReadOptions;
 use crate::commands::call::conduct;
 use crate::content;
@@ -37,7 +35,11 @@ pub(crate) async fn read(options: ReadOptions, surroundings: &Surroundings) -> R
         }
         match printer.output() {
             Output::Table => printer.line(texts.join("\n")),
-            _ => printer.document(&json!({ "contents": result.contents }).to_string()),
+            _ => {
+                // It was read from JSON, so it can be written as JSON.
+                let contents = serde_json::to_string(&result.contents).unwrap_or_default();
+                printer.document(&format!(r#"{{"contents":{contents}}}"#));
+            }
         }
         Ok(())
     })

@@ -10,8 +10,6 @@
 
 mod completion;
 mod demo;
-mod interrupt;
-mod pipe;
 mod remote;
 mod screen;
 mod session;

@@ -1,1 +1,67 @@
-//! x
+//! A server behind a shell, with a grandchild that keeps the output open: the program still returns soon, and
+//! nothing is left. Twenty times each.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use toolrack_testkit::Kept;
+
+use crate::stage::{LONG, Stage};
+
+const TIMES: usize = 20;
+/// So many at once, because each waits more than it works.
+const AT_ONCE: usize = 5;
+/// From the answer to the end of the program.
+const SOON: Duration = Duration::from_secs(3);
+
+#[track_caller]
+fn check(plan: &str) {
+    for _ in 0..TIMES / AT_ONCE {
+        thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| call_once(plan));
+            }
+        });
+    }
+}
+
+fn call_once(plan: &str) {
+    let stage = Stage::new();
+    let (name, value) = stage.marker.pair();
+    let mark = format!("{name}={value}");
+    let script = format!("sh -c 'sleep 300 & exec scripted-server --plan \"{plan}\"'; true");
+    let mut command =
+        stage.toolrack(&["call", "echo", "text=hello", "--env", &mark, "--", "sh", "-c", &script]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+    let mut answer = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+    assert_eq!(answer, "hello\n");
+    let answered = now();
+    let (status, ..) = Kept::new(child).output(LONG).unwrap();
+    let took = answered.elapsed();
+    assert!(took < SOON, "{took:?} after the answer");
+    assert_eq!(status.code(), Some(0));
+    stage.marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[expect(clippy::disallowed_methods, reason = "another program's time cannot be paused")]
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+#[test]
+fn a_wrapped_server_that_ends_with_its_input() {
+    check("call=ok");
+}
+
+#[test]
+fn a_wrapped_server_that_ignores_the_end_of_its_input() {
+    check("ignore=eof");
+}
+
+#[test]
+fn a_wrapped_server_that_ignores_everything() {
+    check("ignore=term,eof");
+}
