@@ -22,10 +22,10 @@ use std::path::PathBuf;
 use toolrack_http::HttpServerDef;
 use toolrack_link::BoxFuture;
 use toolrack_manager::{Failure, FailureKind, Installation, Packages, Prepared, WantedPackage};
-use toolrack_stdio::{McpServerDef, find_program};
+use toolrack_stdio::{McpServerDef, find_program, new_mark};
 
 use place::Place;
-use plan::{Folder, Recipe, Tools, plan};
+use plan::{Folder, Recipe, Site, Tools, plan};
 use worker::Worker;
 
 /// Installs packages and says how their servers are started.
@@ -55,7 +55,8 @@ impl Installer {
         let worker = Worker { env: &self.env, installation: &installation };
         let path = self.env.get("PATH").map(OsStr::new);
         let tools = Tools::found(|program| find_program(program, path).is_ok());
-        match plan(&wanted, tools, &self.dir)? {
+        let attempt = new_mark();
+        match plan(&wanted, tools, Site { root: &self.dir, attempt: &attempt })? {
             Recipe::Endpoint { url } => {
                 let headers = wanted.headers.into_iter().collect();
                 Ok(Prepared::Http(HttpServerDef { url, headers }))
@@ -75,7 +76,7 @@ impl Installer {
 
     /// The program of a package in its folder, after installing it if it is not there.
     async fn installed(&self, folder: &Folder, worker: &Worker<'_>) -> Result<PathBuf, Failure> {
-        let place = Place::new(&folder.dir);
+        let place = Place::new(&folder.place);
         if let Some(program) = place.program() {
             return Ok(program);
         }
@@ -85,19 +86,15 @@ impl Installer {
         if let Some(program) = place.program() {
             return Ok(program);
         }
-        place.clear().await?;
+        place.clear().await;
+        place.make(&folder.dir)?;
         let outcome = install(folder, worker).await;
-        match outcome {
-            Ok(program) => {
-                place.finish(&program)?;
-                drop(lock);
-                Ok(program)
-            }
-            Err(failure) => {
-                place.clear().await?;
-                Err(failure)
-            }
+        match &outcome {
+            Ok(program) => place.finish(program)?,
+            Err(_failure) => place.clear().await,
         }
+        drop(lock);
+        outcome
     }
 
     fn stdio(&self, command: String, wanted: WantedPackage) -> Prepared {

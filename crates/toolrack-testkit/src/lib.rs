@@ -6,6 +6,7 @@
 
 mod code;
 pub mod demo;
+mod docker;
 mod http_log;
 mod http_server;
 mod journal;
@@ -24,6 +25,7 @@ mod timer;
 mod wait;
 mod wire;
 
+pub use docker::DockerEngine;
 pub use http_log::{HttpEnding, HttpLog, HttpRequest};
 pub use http_server::{HttpServer, HttpServerKind};
 pub use journal::{Event, Journal, Record};

@@ -1,7 +1,10 @@
 //! The folder of one installed package, shared by all processes of a user.
 //!
-//! **Invariant:** the stamp is written last and removed first, so a folder with a stamp is complete; and only
-//! whoever holds the lock writes.
+//! Each attempt to install it has a folder of its own within, and the stamp names the program in the one that
+//! came to its end.
+//!
+//! **Invariant:** the stamp is written last and removed first, so what it names is complete; and only whoever
+//! holds the lock begins an attempt.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -63,16 +66,26 @@ impl Place {
         }
     }
 
-    /// Leaves an empty folder, whatever was there.
-    pub(super) async fn clear(&self) -> Result<(), Failure> {
+    /// Removes what earlier attempts have left. The installer of a killed process may still be ending and hold on
+    /// to its folder; then that is left to whoever comes next.
+    pub(super) async fn clear(&self) {
         let dir = self.dir.clone();
         let cleared = tokio::task::spawn_blocking(move || {
-            remove(fs::remove_file(dir.join(STAMP)))?;
-            remove(fs::remove_dir_all(&dir))?;
-            fs::create_dir_all(&dir)
+            fs::remove_file(dir.join(STAMP)).or_else(ignore_missing)?;
+            let entries = fs::read_dir(&dir)?.flatten().map(|it| it.path());
+            for attempt in entries.filter(|it| it.is_dir()) {
+                fs::remove_dir_all(attempt).or_else(ignore_missing)?;
+            }
+            Ok::<(), io::Error>(())
         });
-        let cleared = cleared.await.unwrap_or_else(|panicked| Err(io::Error::other(panicked)));
-        cleared.map_err(|error| self.unusable(&error))
+        if let Ok(Err(error)) = cleared.await {
+            tracing::debug!(dir = %self.dir.display(), %error, "an earlier attempt stays for now");
+        }
+    }
+
+    /// Makes the folder of an attempt.
+    pub(super) fn make(&self, attempt: &Path) -> Result<(), Failure> {
+        fs::create_dir_all(attempt).map_err(|error| self.unusable(&error))
     }
 
     /// Says that the package is complete.
@@ -95,9 +108,6 @@ impl Place {
 }
 
 /// What is not there need not be removed.
-fn remove(outcome: io::Result<()>) -> io::Result<()> {
-    match outcome {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        outcome => outcome,
-    }
+fn ignore_missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

@@ -44,6 +44,9 @@ pub(super) struct Folder {
     pub(super) name: String,
     /// Which of its programs is the server, if the user says so.
     pub(super) program: Option<String>,
+    /// Where everything about the package is, shared by all who want it.
+    pub(super) place: PathBuf,
+    /// Where this attempt installs it, within that. An attempt that was cut short disturbs no other.
     pub(super) dir: PathBuf,
     pub(super) steps: Vec<Step>,
 }
@@ -53,6 +56,14 @@ pub(super) struct Folder {
 pub(super) enum Registry {
     Npm,
     Pypi,
+}
+
+/// Where packages are installed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Site<'a> {
+    pub(super) root: &'a Path,
+    /// A name that no other attempt has.
+    pub(super) attempt: &'a str,
 }
 
 /// One command of an installation.
@@ -74,8 +85,12 @@ impl Tools {
     }
 }
 
-/// What to do for a package with these tools. Folders are made below `root`.
-pub(super) fn plan(wanted: &WantedPackage, tools: Tools, root: &Path) -> Result<Recipe, Failure> {
+/// What to do for a package with these tools. Folders are made below `site.root`.
+pub(super) fn plan(
+    wanted: &WantedPackage,
+    tools: Tools,
+    site: Site<'_>,
+) -> Result<Recipe, Failure> {
     let identifier = wanted.identifier.trim();
     match wanted.kind {
         PackageKind::Http => Ok(Recipe::Endpoint { url: identifier.to_owned() }),
@@ -89,7 +104,7 @@ pub(super) fn plan(wanted: &WantedPackage, tools: Tools, root: &Path) -> Result<
             let spec = spec(identifier, wanted.version.as_deref(), &NPM)?;
             let hint = "install Node.js 20 or newer, which brings `node` and `npm`";
             match (tools.node, tools.npm) {
-                (true, true) => Ok(Recipe::Folder(npm(wanted, spec, root))),
+                (true, true) => Ok(Recipe::Folder(npm(wanted, spec, site))),
                 (true, false) => Err(missing("npm", hint)),
                 (false, _) => Err(missing("node", hint)),
             }
@@ -101,13 +116,14 @@ pub(super) fn plan(wanted: &WantedPackage, tools: Tools, root: &Path) -> Result<
             if !tools.uv && !tools.python {
                 return Err(missing("uv` or `python3", hint));
             }
-            Ok(Recipe::Folder(pypi(wanted, spec, (root, tools))))
+            Ok(Recipe::Folder(pypi(wanted, spec, (site, tools))))
         }
     }
 }
 
-fn npm(wanted: &WantedPackage, spec: String, root: &Path) -> Folder {
-    let dir = root.join("npm").join(key(&spec, wanted.program.as_deref()));
+fn npm(wanted: &WantedPackage, spec: String, site: Site<'_>) -> Folder {
+    let place = site.root.join("npm").join(key(&spec, wanted.program.as_deref()));
+    let dir = place.join(site.attempt);
     let prefix = format!("--prefix={}", dir.display());
     let quiet = ["--no-audit", "--no-fund", "--no-progress", "--no-global", "--save", "--json"];
     let mut args = vec!["install".to_owned(), prefix];
@@ -119,12 +135,14 @@ fn npm(wanted: &WantedPackage, spec: String, root: &Path) -> Folder {
         program: wanted.program.clone(),
         steps: vec![Step { program: "npm".to_owned(), args }],
         spec,
+        place,
         dir,
     }
 }
 
-fn pypi(wanted: &WantedPackage, spec: String, (root, tools): (&Path, Tools)) -> Folder {
-    let dir = root.join("pypi").join(key(&spec, wanted.program.as_deref()));
+fn pypi(wanted: &WantedPackage, spec: String, (site, tools): (Site<'_>, Tools)) -> Folder {
+    let place = site.root.join("pypi").join(key(&spec, wanted.program.as_deref()));
+    let dir = place.join(site.attempt);
     let venv = dir.join("venv");
     let (venv, python) =
         (venv.display().to_string(), venv.join("bin/python").display().to_string());
@@ -149,6 +167,7 @@ fn pypi(wanted: &WantedPackage, spec: String, (root, tools): (&Path, Tools)) -> 
         program: wanted.program.clone(),
         steps,
         spec,
+        place,
         dir,
     }
 }

@@ -8,8 +8,12 @@
 )]
 
 mod change;
+mod docker;
 mod leak;
 mod mc;
+mod packages;
+mod packages_npm;
+mod packages_stage;
 mod secrets;
 mod stage;
 mod store;

@@ -39,7 +39,11 @@ fn show(recipe: &Recipe) -> String {
 #[track_caller]
 fn check(package: (PackageKind, &str, Option<&str>), tools: Tools, expected: &str) {
     let (kind, identifier, version) = package;
-    let planned = plan(&wanted(kind, identifier, version), tools, Path::new("/data"));
+    let planned = plan(
+        &wanted(kind, identifier, version),
+        tools,
+        Site { root: Path::new("/data"), attempt: "1" },
+    );
     let shown = match &planned {
         Ok(recipe) => show(recipe),
         Err(failure) => format!("{:?}: {failure}", failure.kind()),

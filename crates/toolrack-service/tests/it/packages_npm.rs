@@ -1,0 +1,217 @@
+//! A stand-in for `npm` that takes as long as the test likes, and what may go wrong meanwhile.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+use toolrack_config::{McpServerConfig, PackageKind};
+use toolrack_manager::{ConnectPhase, ConnectionState, FailureKind, McpManager, RackEvent};
+use toolrack_service::Installer;
+use toolrack_testkit::{Kept, Marker, program};
+
+use crate::packages_stage::{
+    LONG, connect, eventually, everything, failure, installer, manager, package,
+};
+
+/// Installs our own server, but not before it may, and notes that it was asked.
+const NPM: &str = r#"#!/bin/sh
+for word; do case $word in --prefix=*) dir=${word#--prefix=};; esac; done
+echo asked >>"@/asked"
+mkdir -p "$dir/node_modules/fake" "$dir/node_modules/.bin"
+echo '{"dependencies":{"fake":"1.0.0"}}' >"$dir/package.json"
+echo '{"name":"fake","bin":"server"}' >"$dir/node_modules/fake/package.json"
+echo 'fetching the package' >&2
+sleep 1000 & helper=$!
+while [ ! -e "@/go" ]; do sleep 0.05; done
+kill $helper
+ln -s "@/server" "$dir/node_modules/.bin/fake"
+"#;
+
+/// A folder with the stand-in on its path.
+struct Fake {
+    dir: tempfile::TempDir,
+    marker: Marker,
+}
+
+impl Fake {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let bin = dir.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        let script = NPM.replace('@', &dir.path().display().to_string());
+        fs::copy("/bin/true", bin.join("node")).unwrap();
+        put(&bin.join("npm"), &script);
+        symlink(program("scripted-server"), dir.path().join("server")).unwrap();
+        Self { dir, marker: Marker::new() }
+    }
+
+    fn config(&self) -> McpServerConfig {
+        package(PackageKind::Npm, "fake", Some("1.0.0"), &self.marker)
+    }
+
+    fn installer(&self) -> Installer {
+        let path = format!("{}/bin:/usr/bin:/bin", self.dir.path().display());
+        installer(&self.data(), &self.marker).env("PATH", path)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn manager(&self, config: McpServerConfig) -> McpManager {
+        manager(config, self.installer())
+    }
+
+    /// Lets the stand-in finish.
+    fn go(&self) {
+        fs::File::create(self.dir.path().join("go")).unwrap();
+    }
+
+    fn n_asked(&self) -> usize {
+        let asked = fs::read_to_string(self.dir.path().join("asked"));
+        asked.map_or(0, |it| it.lines().count())
+    }
+
+    /// The stamps of packages that count as installed.
+    fn n_stamps(&self) -> usize {
+        let packages =
+            fs::read_dir(self.data().join("packages/npm")).into_iter().flatten().flatten();
+        packages.filter(|it| it.path().join(".toolrack-program").exists()).count()
+    }
+}
+
+fn put(file: &Path, script: &str) {
+    use std::io::Write as _;
+    fs::File::create(file).unwrap().write_all(script.as_bytes()).unwrap();
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn phase(manager: &McpManager) -> Option<ConnectPhase> {
+    manager.server("it").unwrap().phase()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_installation_that_takes_longer_than_a_start_may_is_shown_and_waited_for() {
+    let fake = Fake::new();
+    let config = McpServerConfig { startup_timeout: Duration::from_secs(3), ..fake.config() };
+    let wait = config.startup_timeout + Duration::from_millis(200);
+    let manager = fake.manager(config);
+    let events = manager.subscribe();
+    let letting_go = async {
+        eventually("the phase", || phase(&manager) == Some(ConnectPhase::Installing)).await;
+        assert_eq!(*manager.server("it").unwrap().state(), ConnectionState::Connecting);
+        // Not to wait for anything: the installation is to take so long.
+        tokio::time::sleep(wait).await;
+        assert_eq!(phase(&manager), Some(ConnectPhase::Installing));
+        fake.go();
+    };
+    let (connection, ()) = tokio::join!(connect(&manager), letting_go);
+    assert!(connection.is_connected(), "{}", connection.state());
+    assert_eq!(connection.phase(), None);
+    let answer = manager.call_tool("it", "echo", &json!({"text": "hello"})).await.unwrap();
+    assert!(answer.content.contains("hello"), "{}", answer.content);
+    drop(connection);
+    let (mut phases, mut said) = (Vec::new(), Vec::new());
+    for event in everything(manager, events).await {
+        match event {
+            RackEvent::Phase { phase, .. } => phases.push(phase.word()),
+            RackEvent::Install { line, .. } => said.push(line.to_string()),
+            _ => {}
+        }
+    }
+    phases.dedup();
+    assert_eq!(phases.first().copied(), Some("starting"));
+    assert_eq!(phases.get(1..3), Some(&["installing", "starting"][..]), "{phases:?}");
+    assert_eq!(phases.last().copied(), Some("listing"), "{phases:?}");
+    assert_eq!(said, ["fetching the package"]);
+    fake.marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopping_an_installation_leaves_nothing_and_the_next_one_begins_afresh() {
+    let fake = Fake::new();
+    let manager = fake.manager(fake.config());
+    let stopping = async {
+        eventually("npm at work", || fake.n_asked() == 1 && fake.marker.survivors().len() > 1)
+            .await;
+        manager.disconnect("it").await.unwrap();
+        fake.marker.assert_nobody_left(Duration::ZERO);
+    };
+    let (connection, ()) = tokio::join!(connect(&manager), stopping);
+    assert!(!connection.is_connected());
+    assert_eq!(*manager.server("it").unwrap().state(), ConnectionState::Disconnected);
+    assert_eq!(fake.n_stamps(), 0);
+    fake.go();
+    let connection = connect(&manager).await;
+    assert!(connection.is_connected(), "{}", connection.state());
+    assert_eq!((fake.n_asked(), fake.n_stamps()), (2, 1));
+    manager.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_installation_has_a_clock_of_its_own() {
+    let fake = Fake::new();
+    let config = McpServerConfig { install_timeout: Duration::from_millis(700), ..fake.config() };
+    let told = failure(config, fake.installer()).await;
+    assert_eq!(told.kind(), FailureKind::InstallTimedOut, "{told}");
+    assert_eq!(told.reason(), "the package was not installed within 700ms");
+    assert!(told.hint().is_some_and(|it| it.contains("install_timeout")), "{:?}", told.hint());
+    fake.marker.assert_nobody_left(Duration::ZERO);
+    assert_eq!(fake.n_stamps(), 0);
+}
+
+/// A process that installs and connects, for the tests below.
+const PROCESS: &str = "TOOLRACK_INSTALLING_PROCESS";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn installing_process() {
+    let Some(dir) = std::env::var_os(PROCESS) else { return };
+    let dir = PathBuf::from(dir);
+    let marker = Marker::new();
+    let path = format!("{}/bin:/usr/bin:/bin", dir.display());
+    let installer = installer(&dir.join("data"), &marker).env("PATH", path);
+    let manager = manager(package(PackageKind::Npm, "fake", Some("1.0.0"), &marker), installer);
+    let connection = connect(&manager).await;
+    assert!(connection.is_connected(), "{}", connection.state());
+    manager.close().await;
+}
+
+fn start_process(fake: &Fake) -> Kept {
+    #[expect(clippy::disallowed_methods, reason = "two programs are to install at once")]
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let command = command.args(["packages_npm::installing_process", "--exact"]);
+    let command =
+        command.env(PROCESS, fake.dir.path()).stdout(Stdio::piped()).stderr(Stdio::null());
+    Kept::new(command.spawn().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_install_the_same_package_once() {
+    let fake = Fake::new();
+    let mut processes = [start_process(&fake), start_process(&fake), start_process(&fake)];
+    eventually("npm at work", || fake.n_asked() > 0).await;
+    fake.go();
+    for process in &mut processes {
+        let (status, said, _) = process.output(LONG).unwrap();
+        assert!(status.success(), "{said}");
+    }
+    assert_eq!((fake.n_asked(), fake.n_stamps()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_an_installation_is_never_started() {
+    let fake = Fake::new();
+    let process = start_process(&fake);
+    eventually("npm at work", || fake.n_asked() == 1).await;
+    // Killed in the middle: its folder is there, and its lock is not.
+    drop(process);
+    fake.go();
+    let manager = fake.manager(fake.config());
+    let connection = connect(&manager).await;
+    assert!(connection.is_connected(), "{}", connection.state());
+    assert_eq!((fake.n_asked(), fake.n_stamps()), (2, 1));
+    manager.close().await;
+}

@@ -1,0 +1,179 @@
+//! A real Docker engine for tests, apart from any other on the machine, with one small image in it.
+//!
+//! It has no network, so containers need `--network=none`. Its folder goes with it.
+//!
+//! **Invariant:** the engine ends with the test program that started it, however that ends.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::lookup::program;
+use crate::marker::Marker;
+use crate::wait::poll;
+
+/// Longer than an engine takes to answer, even on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Where Debian keeps the engine, which is not on everybody's path.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How the names of folders of engines begin.
+const FOLDER: &str = "toolrack-docker-";
+
+/// Runs the engine until its own input ends, which it does with whoever holds the other end.
+const LEASH: &str = r#"
+dir=$1
+trap '' INT TERM HUP
+exec 9>"$dir/lock"
+flock 9
+dockerd --host="unix://$dir/engine.sock" --data-root="$dir/data" --exec-root="$dir/exec" \
+    --pidfile="$dir/pid" --iptables=false --ip6tables=false --bridge=none --storage-driver=vfs \
+    --shutdown-timeout=1 </dev/null >"$dir/log" 2>&1 &
+cat >/dev/null
+export DOCKER_HOST="unix://$dir/engine.sock"
+left=$(docker ps --all --quiet)
+[ -z "$left" ] || docker rm --force $left
+kill $!
+wait $!
+rm -rf "$dir"
+"#;
+
+/// A running engine.
+#[derive(Debug)]
+pub struct DockerEngine {
+    dir: PathBuf,
+    /// Holds the leash.
+    _shell: Child,
+}
+
+impl DockerEngine {
+    /// An image whose entry point is `scripted-server`.
+    pub const IMAGE: &str = "toolrack-test:1";
+
+    /// The engine of this test program, started by whoever asks first.
+    ///
+    /// # Errors
+    ///
+    /// With the reason why there can be none here.
+    pub fn shared() -> Result<&'static Self, String> {
+        static ENGINE: OnceLock<Result<DockerEngine, String>> = OnceLock::new();
+        ENGINE.get_or_init(Self::start).as_ref().map_err(Clone::clone)
+    }
+
+    /// The value of `DOCKER_HOST` that leads to it.
+    pub fn host(&self) -> String {
+        format!("unix://{}/engine.sock", self.dir.display())
+    }
+
+    /// Asks the engine something.
+    ///
+    /// # Errors
+    ///
+    /// When `docker` cannot be run.
+    pub fn ask(&self, args: &[&str]) -> io::Result<Output> {
+        command("docker").env("DOCKER_HOST", self.host()).args(args).output()
+    }
+
+    /// The names of all containers with this in their name, running or not.
+    ///
+    /// # Errors
+    ///
+    /// When the engine does not answer.
+    pub fn containers(&self, name: &str) -> io::Result<Vec<String>> {
+        let filter = format!("--filter=name={name}");
+        let listed = self.ask(&["ps", "--all", "--format={{.Names}}", &filter])?;
+        let names = String::from_utf8_lossy(&listed.stdout);
+        Ok(names.lines().map(str::to_owned).collect())
+    }
+
+    fn start() -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("a Docker engine of its own needs root".to_owned());
+        }
+        for (program, package) in [("dockerd", "docker.io"), ("docker", "docker.io")] {
+            let has = |dir: &str| Path::new(dir).join(program).is_file();
+            if !PATH.split(':').any(has) {
+                return Err(format!("`{program}` is missing: `apt-get install {package}`"));
+            }
+        }
+        remove_abandoned();
+        let dir = std::env::temp_dir().join(format!("{FOLDER}{}", Marker::new().value()));
+        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let shell = command("sh")
+            .args(["-c", LEASH, "engine"])
+            .arg(&dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("`sh` could not be run: {error}"))?;
+        let engine = Self { dir, _shell: shell };
+        let answers = || {
+            let answer = engine.ask(&["version", "--format={{.Server.Version}}"]);
+            answer.is_ok_and(|it| it.status.success())
+        };
+        if !poll(PATIENCE, answers) {
+            let log = fs::read_to_string(engine.dir.join("log")).unwrap_or_default();
+            return Err(format!("dockerd does not run here: {}", log.lines().last().unwrap_or("")));
+        }
+        engine.import().map_err(|error| format!("the test image could not be made: {error}"))?;
+        Ok(engine)
+    }
+
+    /// Makes the image from our own program and the libraries that it needs.
+    fn import(&self) -> io::Result<()> {
+        let (root, server) = (self.dir.join("root"), program("scripted-server"));
+        fs::create_dir_all(root.join("tmp"))?;
+        let libraries = command("ldd").arg(&server).output()?.stdout;
+        let libraries = String::from_utf8_lossy(&libraries).into_owned();
+        let words = libraries.split_whitespace().filter(|it| it.starts_with('/'));
+        for library in words.map(Path::new).filter(|it| it.is_file()) {
+            copy(library, &root.join(library.strip_prefix("/").unwrap_or(library)))?;
+        }
+        copy(&server, &root.join("server"))?;
+        let tar = self.dir.join("image.tar");
+        let packed = command("tar").arg("-cf").arg(&tar).arg("-C").arg(&root).arg(".").output()?;
+        expect_success(&packed)?;
+        let tar = tar.display().to_string();
+        let change = "--change=ENTRYPOINT [\"/server\"]";
+        expect_success(&self.ask(&["import", change, &tar, Self::IMAGE])?)
+    }
+}
+
+/// Removes the folders of engines that were killed before they could do it. One that lives holds its lock.
+fn remove_abandoned() {
+    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let ours = entries.filter(|it| it.file_name().to_string_lossy().starts_with(FOLDER));
+    for dir in ours.map(|it| it.path()) {
+        let lock = File::open(dir.join("lock"));
+        if lock.is_ok_and(|it| it.try_lock().is_ok()) {
+            // What cannot be removed is left for somebody who can.
+            fs::remove_dir_all(dir).unwrap_or_default();
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    to.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::copy(from, to)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755))
+}
+
+fn expect_success(output: &Output) -> io::Result<()> {
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+fn command(program: &str) -> Command {
+    #[expect(clippy::disallowed_methods, reason = "tests start what they talk to")]
+    let mut command = Command::new(program);
+    command.env("PATH", PATH);
+    command
+}
