@@ -25,10 +25,13 @@ struct Program {
     needed_by: &'static str,
 }
 
-const PROGRAMS: [Program; 3] = [
+const PROGRAMS: [Program; 5] = [
     Program { name: "npm", package: "npm", needed_by: "the servers from npm" },
     Program { name: "python3", package: "python3-venv", needed_by: "the servers from PyPI" },
     Program { name: "ps", package: "procps", needed_by: "killing what outlives its time limit" },
+    // The program `docker` may be there without the engine that it talks to.
+    Program { name: "dockerd", package: "docker.io", needed_by: "servers in containers" },
+    Program { name: "strace", package: "strace", needed_by: "tests that watch system calls" },
 ];
 
 /// Parts of the Rust toolchain that a minimal install leaves out.
@@ -60,7 +63,7 @@ struct Packages {
 }
 
 /// Servers that need different versions of the same package cannot share an environment.
-const PACKAGES: [Packages; 3] = [
+const PACKAGES: [Packages; 4] = [
     Packages {
         what: "python servers",
         dir: "tests/servers/python",
@@ -76,6 +79,7 @@ const PACKAGES: [Packages; 3] = [
         dir: "tests/servers/python/mcp1",
         program: "venv/bin/uvicorn",
     },
+    Packages { what: "uv", dir: "tests/servers/python/uv", program: "venv/bin/uv" },
 ];
 
 /// What became of one thing to install.
