@@ -8,6 +8,12 @@ use toolrack_link::Mask;
 
 use crate::environment::Inheritance;
 
+/// What closing may take beyond the patience of the ladder: killing, and hearing of it.
+const KILL_LIMIT: Duration = Duration::from_secs(1);
+
+/// What closing may take beyond that to end what the server has elsewhere.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(3);
+
 /// A server to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct McpServerDef {
@@ -85,6 +91,14 @@ impl Default for StdioOptions {
             farewell: None,
             mask: Mask::default(),
         }
+    }
+}
+
+impl StdioOptions {
+    /// How long closing a line waits at most.
+    pub(crate) fn closing_limit(&self) -> Duration {
+        let farewell = self.farewell.as_ref().map_or(Duration::ZERO, |_| FAREWELL_LIMIT);
+        self.ladder.close + self.ladder.terminate + KILL_LIMIT + farewell
     }
 }
 

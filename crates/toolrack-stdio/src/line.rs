@@ -35,12 +35,6 @@ use crate::marker;
 use crate::outbox::{Flushed, Outbox, Posted, Refusal};
 use crate::stderr::Stderr;
 
-/// What closing may take beyond the patience of the ladder: killing, and hearing of it.
-const KILL_LIMIT: Duration = Duration::from_secs(1);
-
-/// What closing may take beyond that to end what the server has elsewhere.
-const FAREWELL_WAIT: Duration = Duration::from_secs(3);
-
 /// How long a notification waits for room in front of a server that does not read.
 const NOTIFY_LIMIT: Duration = Duration::from_secs(30);
 
@@ -71,8 +65,7 @@ pub(crate) struct Shared {
     wish: watch::Sender<Wish>,
     life: watch::Sender<Life>,
     ladder: Ladder,
-    /// How long closing waits for what has to be ended elsewhere.
-    farewell_limit: Duration,
+    closing_limit: Duration,
 }
 
 impl StdioLine {
@@ -93,12 +86,12 @@ impl StdioLine {
             inbound: Inbound::new(inbox).masked(options.mask.clone()),
             outbox: Outbox::new(pipes.input, options.outbox_limit_bytes),
             bell: Bell::default(),
+            closing_limit: options.closing_limit(),
             stderr: Stderr::new(options.mask),
             stderr_closed: CancellationToken::new(),
             wish: watch::Sender::new(Wish::Run),
             life: watch::Sender::new(Life::Running),
             ladder: options.ladder,
-            farewell_limit: options.farewell.map_or(Duration::ZERO, |_| FAREWELL_WAIT),
         });
         let tasks = TaskTracker::new();
         let driver = Driver::new(Arc::clone(&shared), pipes.output, options.line_limit_bytes);
@@ -174,8 +167,8 @@ impl StdioLine {
         posted.map_err(|error| error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_LIMIT)))
     }
 
-    async fn finish(&self, ladder: Ladder) -> Ending {
-        let limit = ladder.close + ladder.terminate + KILL_LIMIT + self.shared.farewell_limit;
+    async fn finish(&self) -> Ending {
+        let limit = self.shared.closing_limit;
         let ended = async {
             self.shared.gone().await;
             self.tasks.wait().await;
@@ -221,7 +214,7 @@ impl Line for StdioLine {
 
     fn close(&self) -> BoxFuture<'_, Ending> {
         self.shared.hang_up(&Ending::Closed);
-        Box::pin(self.finish(self.shared.ladder))
+        Box::pin(self.finish())
     }
 }
 

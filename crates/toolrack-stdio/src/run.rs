@@ -66,7 +66,7 @@ pub async fn run(definition: &McpServerDef, how: Run<'_>) -> Result<Finished, Tr
         Custody::start(&spec, how.options, mark).await?;
     drop(input);
     let (wish, life) = (watch::Sender::new(Wish::Run), watch::Sender::new(Life::Running));
-    let (mut text, stderr) = (Vec::new(), Stderr::default());
+    let (mut text, stderr) = (Vec::new(), Stderr::new(how.options.mask.clone()));
     let keep = |bytes: &[u8]| {
         let room = OUTPUT_BYTES.saturating_sub(text.len()).min(bytes.len());
         text.extend_from_slice(bytes.get(..room).unwrap_or_default());

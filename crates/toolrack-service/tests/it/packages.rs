@@ -12,11 +12,8 @@ use toolrack_testkit::{HttpServer, HttpServerKind, Marker, program, skipped};
 
 use crate::packages_stage::{
     connect, everything, failure, installer, manager, package, package_of, path_with, shared_dir,
-    unreachable,
+    without_npm, without_pypi,
 };
-
-const NPM: &str = "registry.npmjs.org";
-const PYPI: &str = "pypi.org";
 
 /// Ends the test aloud if what it needs is not there.
 macro_rules! need {
@@ -60,10 +57,7 @@ async fn check(manager: McpManager, tool: &str, arguments: serde_json::Value, pa
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_npm_package_is_installed_once_and_then_starts_without_the_registry() {
-    need!(
-        "an_npm_package_is_installed_once_and_then_starts_without_the_registry",
-        unreachable(NPM)
-    );
+    need!("an_npm_package_is_installed_once_and_then_starts_without_the_registry", without_npm());
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
     let name = "@modelcontextprotocol/server-memory";
     let mut config = package(PackageKind::Npm, name, Some("2026.8.31"), &marker);
@@ -96,7 +90,7 @@ async fn check_time(installer: impl Fn() -> Installer, marker: &Marker) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pypi_package_is_installed_with_uv() {
-    need!("a_pypi_package_is_installed_with_uv", unreachable(PYPI).or(uv().err()));
+    need!("a_pypi_package_is_installed_with_uv", without_pypi().or(uv().err()));
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
     let path = path_with(&uv().unwrap());
     check_time(|| cached(data.path(), &marker).env("PATH", &path), &marker).await;
@@ -106,7 +100,7 @@ async fn a_pypi_package_is_installed_with_uv() {
 async fn a_pypi_package_is_installed_with_pip_where_there_is_no_uv() {
     need!(
         "a_pypi_package_is_installed_with_pip_where_there_is_no_uv",
-        unreachable(PYPI).or(uv().err())
+        without_pypi().or(uv().err())
     );
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
     // The interpreter of that environment, and nothing else.
@@ -122,7 +116,7 @@ async fn a_pypi_package_is_installed_with_pip_where_there_is_no_uv() {
 async fn a_package_that_does_not_exist_is_told_from_a_registry_that_does_not_answer() {
     need!(
         "a_package_that_does_not_exist_is_told_from_a_registry_that_does_not_answer",
-        unreachable(NPM).or(unreachable(PYPI)).or(uv().err())
+        without_npm().or(without_pypi()).or(uv().err())
     );
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
     let path = path_with(&uv().unwrap());

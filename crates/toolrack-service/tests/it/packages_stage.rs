@@ -1,7 +1,9 @@
 //! What the tests of packages share: managers with an installer, configs, and waiting for facts.
 
 use std::collections::HashMap;
+use std::net::ToSocketAddrs as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,9 +104,17 @@ pub(crate) fn path_with(dir: &Path) -> String {
     std::env::join_paths(dirs).unwrap().into_string().unwrap()
 }
 
-/// Why a registry cannot be used here, or nothing when it can.
-pub(crate) fn unreachable(host: &str) -> Option<String> {
-    use std::net::ToSocketAddrs as _;
-    let found = (host, 443).to_socket_addrs().is_ok_and(|mut it| it.next().is_some());
-    (!found).then(|| format!("{host} cannot be reached"))
+/// Why packages cannot be had from npm here, or nothing when they can.
+pub(crate) fn without_npm() -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "only npm knows which registry it asks")]
+    let mut npm = Command::new("npm");
+    let asked = npm.args(["view", "--fetch-retries=0", "npm", "version"]).output();
+    let is_there = asked.is_ok_and(|it| it.status.success());
+    (!is_there).then(|| "npm is missing, or its registry cannot be reached".to_owned())
+}
+
+/// The same for PyPI.
+pub(crate) fn without_pypi() -> Option<String> {
+    let found = ("pypi.org", 443).to_socket_addrs().is_ok_and(|mut it| it.next().is_some());
+    (!found).then(|| "PyPI cannot be reached".to_owned())
 }

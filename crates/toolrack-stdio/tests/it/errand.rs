@@ -11,7 +11,7 @@ use toolrack_testkit::{Marker, eventually_async};
 use crate::custody::kill_guardian;
 use crate::support::{brisk, greeted, guarded, program, scripted};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// Runs a line of shell, marked so that everything it starts can be found.
 async fn shell(
