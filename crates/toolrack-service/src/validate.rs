@@ -170,7 +170,9 @@ fn caller_field(field: &str, config: &McpConfig) -> String {
         "command" => format!("package.identifier{tail}"),
         "url" => format!("transport.url{tail}"),
         "package" if tail.starts_with(".args") => format!("config{tail}"),
-        "package" if tail == ".identifier" && is_url(config) => "transport.url".to_owned(),
+        "package" if tail == ".url" || (tail == ".identifier" && is_url(config)) => {
+            "transport.url".to_owned()
+        }
         "package" if tail == ".type" => "package.package_type".to_owned(),
         "package" => package_field(tail),
         "env" => variable_field(tail, config),
