@@ -9,6 +9,7 @@
 
 mod change;
 mod docker;
+mod flow;
 mod leak;
 mod mc;
 mod packages;
