@@ -17,7 +17,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use toolrack_auth::Secret;
 use uuid::Uuid;
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::Zeroize as _;
 
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
 use crate::store::{Folder, Published, Readers, Replacement, read_all, trouble};
@@ -98,16 +98,14 @@ impl SecretStore {
         };
         let _lock = folder.lock(OsStr::new(LOCK), PATIENCE).map_err(unsaved)?;
         for _attempt in 0..N_ATTEMPTS {
-            let present = folder.read(&file_name, LONGEST_BYTES + 2).map_err(unsaved)?;
-            let present = present.map(Zeroizing::new);
+            let seen = folder.see(&file_name, LONGEST_BYTES + 2).map_err(unsaved)?;
             let replacement = Replacement {
                 name: &file_name,
                 beside: OsStr::new(BESIDE),
-                present: present.as_deref().map(Vec::as_slice),
                 bytes: text.as_bytes(),
                 readers: Readers::Owner,
             };
-            if folder.publish(replacement).map_err(unsaved)? == Published::Done {
+            if folder.publish(&seen, replacement).map_err(unsaved)? == Published::Done {
                 return Ok(());
             }
         }

@@ -8,6 +8,7 @@ mod folder;
 mod generation;
 mod lock;
 mod onlooker;
+mod replace;
 mod target;
 mod trouble;
 
@@ -18,8 +19,9 @@ use toolrack_config::{ConfigFile, Fault};
 
 use crate::document::{self, Document};
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-pub(crate) use folder::{Folder, Published, Readers, Replacement, read_all};
+pub(crate) use folder::{Folder, read_all};
 pub use generation::{Generation, NoGeneration};
+pub(crate) use replace::{Published, Readers, Replacement};
 use target::Target;
 pub(crate) use trouble::trouble;
 
@@ -100,11 +102,12 @@ impl ConfigStore {
     /// When it cannot be read, is too large or is not text.
     pub fn text(&self) -> Result<(String, Generation), ServiceError> {
         let target = Target::of(&self.path)?;
-        let bytes = match Folder::open(&target.dir).map_err(|it| trouble("read", &self.path, it))? {
-            Some(folder) => self.bytes(&folder, &target)?,
-            None => None,
-        };
-        let text = self.decode(bytes.unwrap_or_default())?;
+        let unread = |error| trouble("read", &self.path, error);
+        let bytes = Folder::open(&target.dir)
+            .and_then(|it| it.map_or(Ok(None), |folder| folder.open_file(&target.name)))
+            .and_then(|it| it.map_or(Ok(Vec::new()), |file| read_all(&file, LARGEST_BYTES)))
+            .map_err(unread)?;
+        let text = self.decode(&bytes)?;
         let generation = Generation::of(&text);
         Ok((text, generation))
     }
@@ -165,9 +168,10 @@ impl ConfigStore {
         let folder = Folder::make(&target.dir).map_err(unsaved)?;
         let _lock = folder.lock(&target.lock, self.patience).map_err(unsaved)?;
         folder.sweep(&target.beside).map_err(unsaved)?;
-        let mut present = self.bytes(&folder, &target)?;
         for _attempt in 0..N_ATTEMPTS {
-            let text = present.clone().map(|it| self.decode(it)).transpose()?;
+            let seen = folder.see(&target.name, LARGEST_BYTES);
+            let seen = seen.map_err(|error| trouble("read", &self.path, error))?;
+            let text = seen.bytes().map(|it| self.decode(it)).transpose()?;
             let generation = Generation::of(text.as_deref().unwrap_or_default());
             if expected.is_some_and(|it| it != generation) {
                 return Err(self.conflict());
@@ -180,25 +184,20 @@ impl ConfigStore {
             let replacement = Replacement {
                 name: &target.name,
                 beside: &target.beside,
-                present: present.as_deref(),
                 bytes: stored.text.as_bytes(),
                 readers: Readers::AsBefore,
             };
-            match folder.publish(replacement).map_err(unsaved)? {
-                Published::Done => return Ok((value, stored)),
-                Published::Meanwhile => present = self.bytes(&folder, &target)?,
+            if folder.publish(&seen, replacement).map_err(unsaved)? == Published::Done {
+                return Ok((value, stored));
             }
         }
         Err(self.conflict())
     }
 
-    fn bytes(&self, folder: &Folder, target: &Target) -> Result<Option<Vec<u8>>, ServiceError> {
-        folder.read(&target.name, LARGEST_BYTES).map_err(|it| trouble("read", &self.path, it))
-    }
-
-    fn decode(&self, bytes: Vec<u8>) -> Result<String, ServiceError> {
-        String::from_utf8(bytes).map_err(|error| {
-            let (sound, _) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+    fn decode(&self, bytes: &[u8]) -> Result<String, ServiceError> {
+        let text = std::str::from_utf8(bytes).map(str::to_owned);
+        text.map_err(|error| {
+            let (sound, _) = bytes.split_at(error.valid_up_to());
             let sound = String::from_utf8_lossy(sound);
             let line = sound.matches('\n').count() + 1;
             let column = sound.rsplit('\n').next().unwrap_or_default().chars().count() + 1;

@@ -1,62 +1,24 @@
-//! A folder in which files are replaced so that neither a crash nor a full disk leaves half a file.
-//!
-//! **Invariant:** a file appears under its name only when all of it is on disk. Whoever calls `publish` or `sweep`
-//! holds the lock of the name.
+//! An open folder, and what can be done with the files in it by name.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read as _, Seek as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fsync, openat, renameat,
-    renameat_with, unlinkat,
+    AtFlags, CWD, Mode, OFlags, RenameFlags, fsync, openat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::lock::{self, Lock};
-use super::onlooker::Onlookers;
 
 /// An open folder.
 #[derive(Debug)]
 pub(crate) struct Folder {
     fd: OwnedFd,
-}
-
-/// What stands in a place, and what is to stand there.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Replacement<'a> {
-    /// The name of the file.
-    pub(crate) name: &'a OsStr,
-    /// The name under which the new file is written first.
-    pub(crate) beside: &'a OsStr,
-    /// What the file says, or that there is none.
-    pub(crate) present: Option<&'a [u8]>,
-    /// What it is to say.
-    pub(crate) bytes: &'a [u8],
-    /// Who may read it then.
-    pub(crate) readers: Readers,
-}
-
-/// Who may read a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Readers {
-    /// Its owner.
-    Owner,
-    /// Whoever could read the one before it; its owner, if there was none.
-    AsBefore,
-}
-
-/// How an attempt to replace a file ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Published {
-    /// It is in place and on disk.
-    Done,
-    /// Somebody else has changed the file meanwhile, and theirs is in place.
-    Meanwhile,
 }
 
 impl Folder {
@@ -99,11 +61,6 @@ impl Folder {
         }
     }
 
-    /// A whole file, or `None`. Anything but a plain file of at most `largest` bytes is refused.
-    pub(crate) fn read(&self, name: &OsStr, largest: usize) -> io::Result<Option<Vec<u8>>> {
-        self.open_file(name)?.map(|file| read_all(&file, largest)).transpose()
-    }
-
     /// Removes a file, and says whether there was one.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<bool> {
         match unlinkat(&self.fd, name, AtFlags::empty()) {
@@ -111,84 +68,6 @@ impl Folder {
             Err(Errno::NOENT) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Puts a file in place of one that says `present`, or of none, but only if that is what stands there.
-    ///
-    /// After an error the old file is in place.
-    pub(crate) fn publish(&self, it: Replacement<'_>) -> io::Result<Published> {
-        let old = self.open_file(it.name)?;
-        let onlookers = old.as_ref().map(Onlookers::of);
-        self.write_beside(it, old.as_ref())?;
-        let published = match (it.present, onlookers) {
-            (None, None) => self.appear(it.name, it.beside),
-            (Some(present), Some(onlookers)) => self.swap(it, present, &onlookers),
-            _ => Ok(Published::Meanwhile),
-        };
-        self.tidy(it.beside);
-        published
-    }
-
-    /// Into an empty place.
-    fn appear(&self, name: &OsStr, beside: &OsStr) -> io::Result<Published> {
-        match renameat_with(&self.fd, beside, &self.fd, name, RenameFlags::NOREPLACE) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return Ok(Published::Meanwhile),
-            Err(Errno::INVAL | Errno::NOSYS) => renameat(&self.fd, beside, &self.fd, name)?,
-            Err(error) => return Err(error.into()),
-        }
-        match self.sync() {
-            Ok(()) => Ok(Published::Done),
-            // Without an old file to go back to, going back is to have none.
-            Err(error) => {
-                unlinkat(&self.fd, name, AtFlags::empty()).map_err(io::Error::from).and(Err(error))
-            }
-        }
-    }
-
-    /// The two files change places in one step. What stood there until that very moment can then be looked at, and
-    /// be put back if it is not what the change was made for.
-    fn swap(
-        &self,
-        it: Replacement<'_>,
-        present: &[u8],
-        onlookers: &Onlookers,
-    ) -> io::Result<Published> {
-        if !self.says(it.name, present)? {
-            return Ok(Published::Meanwhile);
-        }
-        let exchange =
-            || renameat_with(&self.fd, it.beside, &self.fd, it.name, RenameFlags::EXCHANGE);
-        match exchange() {
-            Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(Published::Meanwhile),
-            // Some file systems cannot do it. There a moment remains in which a person's change can be lost.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                renameat(&self.fd, it.beside, &self.fd, it.name)?;
-                return self.sync().map(|()| Published::Done);
-            }
-            Err(error) => return Err(error.into()),
-        }
-        // First at once, so that nobody reads ours for long if it has to go; then again when all is settled.
-        let mut expected = self.says(it.beside, present);
-        if let Ok(true) = expected {
-            let synced = self.sync();
-            onlookers.wait();
-            expected = synced.and_then(|()| self.says(it.beside, present));
-        }
-        if let Ok(true) = expected {
-            return Ok(Published::Done);
-        }
-        exchange()?;
-        // If a person has saved once more meanwhile, that one is the newest and is put back.
-        if !self.says(it.beside, it.bytes)? {
-            exchange()?;
-        }
-        expected.and_then(|_other| self.sync()).map(|()| Published::Meanwhile)
-    }
-
-    fn says(&self, name: &OsStr, bytes: &[u8]) -> io::Result<bool> {
-        self.open_file(name)?.map_or(Ok(false), |file| same(&file, bytes))
     }
 
     /// A file to be read, or `None`. A link is not followed.
@@ -202,59 +81,40 @@ impl Folder {
         }
     }
 
-    /// Writes a new file, all of it and down to the disk, with mode and owner of the old one.
-    fn write_beside(&self, it: Replacement<'_>, old: Option<&File>) -> io::Result<()> {
-        self.sweep(it.beside)?;
-        let filled = self.fill(it, old);
-        if filled.is_err() {
-            self.tidy(it.beside);
+    /// Which file has a name now, whatever it says.
+    pub(super) fn identity(&self, name: &OsStr) -> io::Result<Option<(u64, u64)>> {
+        match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some((stat.st_dev, stat.st_ino))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
         }
-        filled
     }
 
-    fn fill(&self, it: Replacement<'_>, old: Option<&File>) -> io::Result<()> {
+    /// A new file that only its owner can read, or an error if there is something already.
+    pub(super) fn create(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let private = Mode::RUSR | Mode::WUSR;
-        let mut file = File::from(openat(&self.fd, it.beside, flags, private)?);
-        let old =
-            old.filter(|_| it.readers == Readers::AsBefore).map(File::metadata).transpose()?;
-        let mode = old.as_ref().map_or(private, |it| Mode::from_raw_mode(it.mode() & 0o777));
-        if let Some(old) = old.filter(is_foreign) {
-            // Only root can, and for everybody else their own file is as good.
-            let owner = (Some(Uid::from_raw(old.uid())), Some(Gid::from_raw(old.gid())));
-            fchown(&file, owner.0, owner.1).unwrap_or_default();
-        }
-        fchmod(&file, mode)?;
-        file.write_all(it.bytes)?;
-        // A disk that fails here has lost pages. Asking it again would say all is well, so the file is given up.
-        file.sync_all()
+        Ok(File::from(openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?))
     }
 
-    fn sync(&self) -> io::Result<()> {
+    /// Gives a file another name, and with it whatever the flags say.
+    pub(super) fn rename(&self, from: &OsStr, to: &OsStr, flags: RenameFlags) -> Result<(), Errno> {
+        renameat_with(&self.fd, from, &self.fd, to, flags)
+    }
+
+    /// Waits until names in this folder are on disk.
+    pub(super) fn sync(&self) -> io::Result<()> {
         Ok(fsync(&self.fd)?)
     }
 
     /// Removes what is left beside the file, or leaves it to the next save.
-    fn tidy(&self, beside: &OsStr) {
+    pub(super) fn tidy(&self, beside: &OsStr) {
         if let Err(error) = self.sweep(beside) {
             tracing::warn!(%error, "a temporary file stays until the next save");
         }
     }
 }
 
-fn is_foreign(metadata: &fs::Metadata) -> bool {
-    metadata.uid() != rustix::process::geteuid().as_raw()
-        || metadata.gid() != rustix::process::getegid().as_raw()
-}
-
-fn same(file: &File, bytes: &[u8]) -> io::Result<bool> {
-    match read_all(file, bytes.len()) {
-        Ok(found) => Ok(found == bytes),
-        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
+/// A whole file from its beginning. Anything but a plain file of at most `largest` bytes is refused.
 pub(crate) fn read_all(file: &File, largest: usize) -> io::Result<Vec<u8>> {
     let metadata = file.metadata()?;
     if metadata.is_dir() {
@@ -266,8 +126,9 @@ pub(crate) fn read_all(file: &File, largest: usize) -> io::Result<Vec<u8>> {
     // One allocation, so that a secret leaves no copies behind.
     let expected = usize::try_from(metadata.len()).unwrap_or(largest).min(largest);
     let mut bytes = Vec::with_capacity(expected + 64);
-    let mut file = file.take(largest as u64 + 1);
-    file.read_to_end(&mut bytes)?;
+    let mut file = file;
+    file.rewind()?;
+    file.take(largest as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > largest {
         return Err(io::ErrorKind::FileTooLarge.into());
     }

@@ -120,6 +120,10 @@ fn torture(subject: &Subject, works_again: impl Fn()) {
             } else if fate != "signal=KILL" {
                 assert!(!is_new, "{inject}: it said that it failed");
             }
+            assert!(
+                !well || call != "fsync",
+                "{inject}: what the disk has not confirmed is not saved"
+            );
             n_seen[usize::from(is_new)] += 1;
             works_again();
             assert_eq!(names(subject.dir.path()), [subject.file], "{inject}");

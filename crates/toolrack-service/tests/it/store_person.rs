@@ -2,14 +2,16 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use toolrack_service::{ErrorCode, Place};
+use toolrack_testkit::eventually;
 
-use crate::store_stage::{add, folder, server, servers, store, write};
+use crate::store_stage::{PATIENCE, add, folder, server, servers, store, write};
 
 /// How often the service saves while a person does.
 const N_CHANGES: usize = 100;
@@ -93,6 +95,34 @@ fn a_person_who_removes_the_file_has_removed_it() {
     });
     change.unwrap();
     assert_eq!(servers(&store), ["b"]);
+}
+
+/// Somebody has opened the file before it is replaced, and writes to it afterwards.
+#[test]
+fn a_slow_writer_is_waited_for() {
+    let dir = folder();
+    let store = store(&dir);
+    add(&store, "a");
+    let inode = || fs::metadata(store.path()).unwrap().ino();
+    thread::scope(|scope| {
+        let mut n_calls = 0;
+        let change = store.edit(None, |document| {
+            n_calls += 1;
+            if n_calls == 1 {
+                let mut file = OpenOptions::new().append(true).open(store.path()).unwrap();
+                let old = inode();
+                scope.spawn(move || {
+                    eventually(PATIENCE, "the file is replaced", || inode() != old);
+                    thread::sleep(Duration::from_millis(100));
+                    file.write_all(b"# slow\n").unwrap();
+                });
+            }
+            document.add(&Place::Defaults, &server("b"))
+        });
+        change.unwrap();
+    });
+    assert_eq!(servers(&store), ["a", "b"]);
+    assert!(store.read().unwrap().text.contains("# slow\n"));
 }
 
 /// Saves as a person all the time while the service does, and says how often.
