@@ -82,9 +82,9 @@ impl Folder {
     }
 
     /// Which file has a name now, whatever it says.
-    pub(super) fn identity(&self, name: &OsStr) -> io::Result<Option<(u64, u64)>> {
+    pub(super) fn inode(&self, name: &OsStr) -> io::Result<Option<u64>> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some((stat.st_dev, stat.st_ino))),
+            Ok(stat) => Ok(Some(stat.st_ino)),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -23,7 +23,7 @@ pub(crate) struct Seen(Option<Old>);
 #[derive(Debug)]
 struct Old {
     file: File,
-    identity: (u64, u64),
+    inode: u64,
     onlookers: Onlookers,
     bytes: Zeroizing<Vec<u8>>,
 }
@@ -69,7 +69,7 @@ impl Seen {
 impl Old {
     /// Whether it is still the file of this name, and still says what it said.
     fn is_at(&self, folder: &Folder, name: &OsStr) -> io::Result<bool> {
-        Ok(folder.identity(name)? == Some(self.identity) && says(&self.file, &self.bytes)?)
+        Ok(folder.inode(name)? == Some(self.inode) && says(&self.file, &self.bytes)?)
     }
 }
 
@@ -79,9 +79,8 @@ impl Folder {
         let Some(file) = self.open_file(name)? else { return Ok(Seen(None)) };
         let onlookers = Onlookers::of(&file);
         let bytes = Zeroizing::new(read_all(&file, largest)?);
-        let metadata = file.metadata()?;
-        let identity = (metadata.dev(), metadata.ino());
-        Ok(Seen(Some(Old { file, identity, onlookers, bytes })))
+        let inode = file.metadata()?.ino();
+        Ok(Seen(Some(Old { file, inode, onlookers, bytes })))
     }
 
     /// Puts a file in place of the one that was seen, or of none, if that is still how it is.

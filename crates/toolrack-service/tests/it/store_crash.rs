@@ -39,7 +39,8 @@ struct Subject {
     dir: TempDir,
     file: &'static str,
     beside: [&'static str; 2],
-    old: &'static str,
+    /// None if the file is saved for the first time.
+    old: Option<&'static str>,
     new: &'static str,
 }
 
@@ -48,7 +49,9 @@ impl Subject {
         for name in fs::read_dir(self.dir.path()).unwrap() {
             fs::remove_file(name.unwrap().path()).unwrap();
         }
-        write(&self.dir.path().join(self.file), self.old);
+        if let Some(old) = self.old {
+            write(&self.dir.path().join(self.file), old);
+        }
     }
 
     fn strace(&self, words: &[&str]) -> Vec<String> {
@@ -71,15 +74,16 @@ impl Subject {
         said.contains(SAVED)
     }
 
-    fn content(&self) -> String {
-        fs::read_to_string(self.dir.path().join(self.file)).unwrap()
+    fn content(&self) -> Option<String> {
+        let path = self.dir.path().join(self.file);
+        path.exists().then(|| fs::read_to_string(path).unwrap())
     }
 
     /// Every system call of a save that touches the files, with how often it is made.
     fn calls(&self, log: &Path) -> BTreeMap<String, usize> {
         let log_path = log.to_str().unwrap();
         assert!(self.run(&["-o", log_path]), "a save under strace works");
-        assert_eq!(self.content(), self.new);
+        assert_eq!(self.content().as_deref(), Some(self.new));
         let mut calls = BTreeMap::new();
         for line in fs::read_to_string(log).unwrap().lines() {
             let call = line.split_whitespace().nth(1).and_then(|it| it.split('(').next());
@@ -113,8 +117,8 @@ fn torture(subject: &Subject, works_again: impl Fn()) {
             let inject = format!("inject={call}:{fate}:when={n}");
             let well = subject.run(&["-o", log.to_str().unwrap(), "-e", &inject]);
             let content = subject.content();
-            assert!(content == subject.old || content == subject.new, "{inject}: {content:?}");
-            let is_new = content == subject.new;
+            let is_new = content.as_deref() == Some(subject.new);
+            assert!(is_new || content.as_deref() == subject.old, "{inject}: {content:?}");
             if well {
                 assert!(is_new, "{inject}: it said that all went well");
             } else if fate != "signal=KILL" {
@@ -150,12 +154,17 @@ fn a_save_that_is_killed_or_fails_leaves_the_old_file_or_the_new_one() {
         dir: folder(),
         file: "toolrack.toml",
         beside: [".toolrack.toml.lock", ".toolrack.toml.tmp"],
-        old: OLD,
+        old: Some(OLD),
         new: NEW,
     };
     torture(&subject, || {
         add(&store(&subject.dir), "next");
         assert_eq!(servers(&store(&subject.dir)), ["old", "next"]);
+    });
+    let first = Subject { old: None, ..subject };
+    torture(&first, || {
+        add(&store(&first.dir), "next");
+        assert_eq!(servers(&store(&first.dir)).last().unwrap(), "next");
     });
 }
 
@@ -168,7 +177,7 @@ fn a_secret_that_is_killed_while_saved_is_the_old_one_or_the_new_one() {
         dir: folder(),
         file: "mcp_a.key",
         beside: [".lock", ".tmp"],
-        old: OLD_SECRET,
+        old: Some(OLD_SECRET),
         new: NEW_SECRET,
     };
     torture(&subject, || {
