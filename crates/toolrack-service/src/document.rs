@@ -11,8 +11,11 @@ mod list;
 mod splice;
 mod value;
 
+use std::collections::HashSet;
+use std::fmt;
+
 use toml_edit::DocumentMut;
-use toolrack_config::{ConfigFile, Dialect, Fault, read_as};
+use toolrack_config::{ConfigFile, Dialect, Fault, FaultKind, Severity, read_as};
 use uuid::Uuid;
 
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
@@ -21,7 +24,7 @@ pub use list::Place;
 use list::Spot;
 
 /// An editable config file.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Document {
     original: String,
     edited: DocumentMut,
@@ -197,8 +200,15 @@ fn taken(name: &str) -> ServiceError {
 }
 
 fn refused(faults: &[Fault]) -> ServiceError {
-    let faults = faults.iter().filter(|it| it.severity == toolrack_config::Severity::Error);
-    let told = faults.map(|fault| {
+    let line = |fault: &Fault| fault.at.map(|at| at.line);
+    let garbled: HashSet<_> =
+        faults.iter().filter(|it| it.kind == FaultKind::Syntax).map(line).collect();
+    // On a line that is no TOML a value may pass for a key, and keys are told.
+    let is_told = |it: &&Fault| {
+        let garbled = it.kind != FaultKind::Syntax && garbled.contains(&line(it));
+        it.severity == Severity::Error && !garbled
+    };
+    let told = faults.iter().filter(is_told).map(|fault| {
         let told = ServiceFault::new(ErrorCode::ValidationError, fault.to_string());
         let told = if fault.field.is_empty() { told } else { told.at(fault.field.clone()) };
         match &fault.nearest {
@@ -209,6 +219,13 @@ fn refused(faults: &[Fault]) -> ServiceError {
     match ServiceError::unless_empty(told.collect()) {
         Err(error) => error,
         Ok(()) => ServiceError::new(ErrorCode::Internal, "a file was refused without a reason"),
+    }
+}
+
+/// Without the text, in which people may have put secrets.
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Document").field("n_bytes", &self.original.len()).finish_non_exhaustive()
     }
 }
 

@@ -12,6 +12,7 @@ mod replace;
 mod target;
 mod trouble;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub struct ConfigStore {
 }
 
 /// A config file as it was read.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Stored {
     /// The file itself. Empty if there is none.
     pub text: String,
@@ -224,5 +225,16 @@ impl ConfigStore {
         ServiceFault::new(ErrorCode::Conflict, message)
             .hint("look at what it says now, and try again")
             .into()
+    }
+}
+
+/// Without the text, in which people may have put secrets.
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stored")
+            .field("generation", &self.generation)
+            .field("file", &self.file)
+            .field("warnings", &self.warnings)
+            .finish_non_exhaustive()
     }
 }

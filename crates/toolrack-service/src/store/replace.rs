@@ -16,11 +16,9 @@ use zeroize::Zeroizing;
 use super::folder::{Folder, read_all};
 use super::onlooker::Onlookers;
 
-/// A file as it was read, or that there was none, with an eye on it ever since.
-#[derive(Debug)]
+/// A file as it was read, or that there was none, with an eye on it ever since. Not to be shown: it may be a secret.
 pub(crate) struct Seen(Option<Old>);
 
-#[derive(Debug)]
 struct Old {
     file: File,
     inode: u64,
@@ -29,7 +27,7 @@ struct Old {
 }
 
 /// What is to stand in the place of a file.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Replacement<'a> {
     /// The name of the file.
     pub(crate) name: &'a OsStr,

@@ -176,3 +176,16 @@ fn what_a_killed_save_left_behind_is_swept() {
     assert_eq!(servers(&store), ["a", "b"]);
     assert_eq!(names(dir.path()), ["toolrack.toml"]);
 }
+
+#[test]
+fn a_file_is_shown_without_the_values_in_it() {
+    let dir = folder();
+    let store = store(&dir);
+    let text = "[[defaults.mcp]]\nname = 'a'\nurl = 'https://u:canary@a.dev?canary'\nheaders = { A = 'canary' }\nx = 'canary'\n\
+        [[defaults.mcp]]\nname = 'b'\ncommand = 'x'\nargs = ['canary']\nenv = { A = 'canary' }\n";
+    write(store.path(), text);
+    let stored = store.read().unwrap();
+    let document = stored.document().unwrap();
+    let shown = format!("{store:?} {stored:?} {document:?}");
+    assert!(!shown.contains("canary"), "{shown}");
+}

@@ -13,7 +13,7 @@ timeout = "90s" # long
 name = "a"
 command = "npx"
 args = ["-y", 'b\c']
-env = { K = "ü", T = { secret_ref = "t" } }
+env = { K = "ü-canary", T = { secret_ref = "t" } }
 [[agents]]
 id = "m"
 [[agents.mcp]]
@@ -45,6 +45,7 @@ fn a_damaged_file_is_refused_and_left_alone() {
                 continue;
             }
             n_refused += 1;
+            assert!(!format!("{error:?}").contains("canary"), "{position}: {other}: {error}");
             for fault in error.faults() {
                 let place = fault.message.strip_prefix(&prefix).unwrap_or_default();
                 let numbers: Vec<_> =
