@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolrack_testkit::{DockerEngine, HttpServer, HttpServerKind, eventually, program, skipped};
 
-use crate::packages_stage::{shared_dir, unreachable};
+use crate::packages_stage::{shared_dir, without_npm, without_pypi};
 use crate::stage::Stage;
 
 /// Long enough for an installation on a busy machine.
@@ -138,7 +138,7 @@ fn kinds(
             call: ("echo", json!({"text": "over"}), "over"),
         },
     ];
-    match unreachable("registry.npmjs.org") {
+    match without_npm() {
         Some(reason) => skipped(&format!("{test} (npm)"), &reason),
         None => {
             let file = stage.path().join("memory.json").display().to_string();
@@ -152,7 +152,7 @@ fn kinds(
             kinds.push(Kind { config: memory, call: ("read_graph", json!({}), "entities") });
         }
     }
-    match unreachable("pypi.org").or_else(missing_uv) {
+    match without_pypi().or_else(missing_uv) {
         Some(reason) => skipped(&format!("{test} (PyPI)"), &reason),
         None => kinds.push(Kind {
             config: config("time", "pypi", "mcp-server-time", json!({})),
