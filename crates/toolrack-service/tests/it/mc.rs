@@ -1,10 +1,12 @@
 //! The tests that founding document 004 names, through the contract and with real processes.
 
+use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::time::Instant;
+use toolrack_manager::{Failure, RackEvent, RackEvents};
 use toolrack_service::{
     EnvVarConfig, ErrorCode, McpConfig, McpService as _, McpStatus, Secret, ServiceError,
 };
@@ -12,7 +14,7 @@ use toolrack_testkit::program;
 use uuid::Uuid;
 
 use crate::stage::{
-    Stage, binary, call, eventually, is_running, pid, plain, secret, told, until, variable_of,
+    LONG, Stage, binary, call, eventually, is_running, pid, plain, secret, told, until, variable_of,
 };
 
 #[tokio::test]
@@ -216,21 +218,30 @@ async fn mc_t9_status_reflects_actual_state() {
     let stage = Stage::new();
     let service = stage.open_as_daemon().await;
     assert_eq!(service.status(Uuid::new_v4()), McpStatus::Stopped);
-    let slow = ["--plan", "initialize=late(300ms)"];
-    let id = service.create(stage.scripted("one", &slow)).unwrap();
+    // A link that can be taken away, so that the next start fails and the error is there to be seen.
+    let link = stage.path().join("scripted-server-link");
+    symlink(program("scripted-server"), &link).unwrap();
+    let mut config = stage.scripted("one", &["--plan", "initialize=late(300ms)"]);
+    config.package.identifier = link.display().to_string();
+    let mut events = service.subscribe();
+    let id = service.create(config).unwrap();
     until(&service, id, |it| *it == McpStatus::Starting).await;
     until(&service, id, is_running).await;
 
+    std::fs::remove_file(&link).unwrap();
     let process = Pid::from_raw(i32::try_from(pid(&stage.marker)).unwrap()).unwrap();
     kill_process(process, Signal::KILL).unwrap();
-    until(&service, id, |it| !is_running(it)).await;
-    // The pause before the next start is at least 125 ms, and the start itself takes 300.
-    let detail = service.status_detail(id).unwrap();
-    let McpStatus::Error { message } = &detail.status else { panic!("{detail:?}") };
-    assert!(message.contains("was killed by signal 9"), "{message}");
-    assert_eq!(detail.problem.unwrap().code, ErrorCode::ServiceUnavailable);
+    let crash = next_failure(&mut events).await;
+    assert!(crash.reason().contains("was killed by signal 9"), "{crash}");
+    assert!(!is_running(&service.status(id)), "whoever is told can see it");
+    until(&service, id, |it| matches!(it, McpStatus::Error { .. })).await;
     assert!(service.available_tools().is_empty());
-    until(&service, id, is_running).await;
+    let gone = McpStatus::Error { message: "Package not found".to_owned() };
+    until(&service, id, |it| *it == gone).await;
+
+    symlink(program("scripted-server"), &link).unwrap();
+    service.start(id).await.unwrap();
+    assert!(is_running(&service.status(id)));
 
     let config = McpConfig { enabled: false, ..service.get(id).unwrap() };
     service.update(config).unwrap();
@@ -329,6 +340,20 @@ async fn mc_nt4_a_required_variable_that_is_not_given_blocks_the_save() {
     let message = "Missing required credentials".to_owned();
     assert_eq!(service.status(id), McpStatus::Error { message });
     stage.end(&service).await;
+}
+
+/// Why a server was lost.
+async fn next_failure(events: &mut RackEvents) -> Failure {
+    let lost = async {
+        loop {
+            if let Some(RackEvent::State { state, .. }) = events.next().await
+                && let Some(failure) = state.failure()
+            {
+                return failure.clone();
+            }
+        }
+    };
+    tokio::time::timeout(LONG, lost).await.unwrap()
 }
 
 fn code(outcome: &Result<(), ServiceError>) -> Option<ErrorCode> {
