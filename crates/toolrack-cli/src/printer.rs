@@ -29,37 +29,33 @@ pub(crate) struct Printer {
     /// Where live lines can be drawn.
     stage: End,
     fault: Mutex<Option<ErrorKind>>,
-    /// The live line that has to make room for whatever else is said.
-    live: Mutex<Option<ProgressBar>>,
+    /// The live lines, which make room for whatever else is said.
+    live: MultiProgress,
 }
 
-/// A live line that waits, and comes back when this is dropped.
+/// Live lines that wait, and come back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Pause<'a> {
     printer: &'a Printer,
-    line: Option<ProgressBar>,
 }
 
 impl Drop for Pause<'_> {
     fn drop(&mut self) {
-        if let Some(line) = self.line.take().filter(|it| !it.is_finished()) {
-            line.set_draw_target(self.printer.draw_target());
-            line.enable_steady_tick(TICK);
-            self.printer.set_live(Some(line));
-        }
+        self.printer.live.set_draw_target(draw_target(self.printer.stage));
     }
 }
 
 impl Printer {
     pub(crate) fn new(settings: &Settings) -> Self {
+        let talk = settings.talk;
+        let stage = if talk == Talk::Quiet { End::Program } else { settings.terminal.talk };
         Self {
-            output: settings.output,
-            talk: settings.talk,
+            talk,
             paint: settings.paint,
             columns: settings.columns,
-            stage: if settings.talk == Talk::Quiet { End::Program } else { settings.terminal.talk },
-            fault: Mutex::default(),
-            live: Mutex::default(),
+            stage,
+            live: MultiProgress::with_draw_target(draw_target(stage)),
+            ..Self::plain(settings.output)
         }
     }
 
@@ -72,7 +68,7 @@ impl Printer {
             columns: None,
             stage: End::Program,
             fault: Mutex::default(),
-            live: Mutex::default(),
+            live: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
         }
     }
 
@@ -161,49 +157,29 @@ impl Printer {
         });
     }
 
-    /// Shows a live line from now on, or none.
-    pub(crate) fn set_live(&self, line: Option<ProgressBar>) {
-        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = line;
-    }
-
-    /// Takes the live line away while somebody types, until the pause is dropped.
+    /// Takes live lines away while somebody types, until the pause is dropped.
     pub(crate) fn pause_live(&self) -> Pause<'_> {
-        let line = self.live.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(line) = &line {
-            line.disable_steady_tick();
-            line.set_draw_target(ProgressDrawTarget::hidden());
-            self.ask("\r\u{1b}[2K");
-        }
-        Pause { printer: self, line }
+        // Lines that cannot be cleared were never drawn.
+        self.live.clear().unwrap_or_default();
+        self.live.set_draw_target(ProgressDrawTarget::hidden());
+        Pause { printer: self }
     }
 
     /// Says something where no live line is in the way.
     fn aside<T>(&self, speak: impl FnOnce() -> T) -> T {
-        match &*self.live.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(shown) => shown.suspend(speak),
-            None => speak(),
-        }
+        self.live.suspend(speak)
     }
 
-    /// A group of progress bars, which is silent where nobody watches.
-    pub(crate) fn bars(&self) -> MultiProgress {
-        MultiProgress::with_draw_target(self.draw_target())
-    }
-
-    /// Where live lines are drawn, which is nowhere if nobody watches.
-    pub(crate) fn draw_target(&self) -> ProgressDrawTarget {
-        match self.stage {
-            End::Person => ProgressDrawTarget::stderr(),
-            End::Program => ProgressDrawTarget::hidden(),
-        }
+    /// The live lines, which are silent where nobody watches.
+    pub(crate) fn live(&self) -> &MultiProgress {
+        &self.live
     }
 
     /// One bar with a name in front.
-    #[expect(clippy::unused_self, reason = "speaking is the printer's alone")]
-    pub(crate) fn bar(&self, bars: &MultiProgress, name: &str, length: u64) -> ProgressBar {
+    pub(crate) fn bar(&self, name: &str, length: u64) -> ProgressBar {
         let style = ProgressStyle::with_template("  {prefix:<14} {bar:30} {pos}/{len} {msg}")
             .unwrap_or_else(|_fixed_text| ProgressStyle::default_bar());
-        let bar = bars.add(ProgressBar::new(length)).with_style(style);
+        let bar = self.live.add(ProgressBar::new(length)).with_style(style);
         bar.set_prefix(name.to_owned());
         bar.enable_steady_tick(TICK);
         bar
@@ -251,5 +227,13 @@ impl Printer {
                 self.failure(&Failure::from(error))
             }
         }
+    }
+}
+
+/// Where live lines are drawn, which is nowhere if nobody watches.
+fn draw_target(stage: End) -> ProgressDrawTarget {
+    match stage {
+        End::Person => ProgressDrawTarget::stderr(),
+        End::Program => ProgressDrawTarget::hidden(),
     }
 }

@@ -15,6 +15,8 @@ use crate::terminal::End;
 
 /// What takes no longer is not worth a line.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// The same without a terminal, where a line stays.
+const PLAIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Without a terminal there is a line for progress so often at most.
 const PLAIN_PAUSE: Duration = Duration::from_secs(1);
 const MOST_CHARS: usize = 200;
@@ -59,28 +61,34 @@ impl Live {
 
     /// Waits for something, and shows the line if that takes a while.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        let patience = match self.printer.stage() {
+            End::Person => PATIENCE,
+            End::Program => PLAIN_PATIENCE,
+        };
         let mut work = std::pin::pin!(work);
         tokio::select! {
             biased;
             outcome = &mut work => return outcome,
-            () = sleep(PATIENCE) => self.show(),
+            () = sleep(patience) => self.show(),
         }
         work.await
     }
 
     fn show(&self) {
-        if self.printer.stage() == End::Person {
-            self.bar.set_draw_target(self.printer.draw_target());
-            self.bar.enable_steady_tick(TICK);
-            self.printer.set_live(Some(self.bar.clone()));
+        match self.printer.stage() {
+            End::Person => {
+                self.printer.live().add(self.bar.clone());
+                self.bar.enable_steady_tick(TICK);
+            }
+            End::Program => self.printer.note(self.bar.message()),
         }
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        self.printer.set_live(None);
         self.bar.finish_and_clear();
+        self.printer.live().remove(&self.bar);
     }
 }
 

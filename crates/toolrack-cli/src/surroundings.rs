@@ -29,4 +29,13 @@ impl Surroundings {
             outcome = work => outcome,
         }
     }
+
+    /// Does something that may block, such as reading a pipe, unless the user wants to stop.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let work = tokio::task::spawn_blocking(work);
+        self.unless_stopped(async { work.await.map_err(std::io::Error::from)? }).await
+    }
 }

@@ -26,6 +26,7 @@ use crate::output::Output;
 use crate::progress::Live;
 use crate::surroundings::Surroundings;
 use crate::target::{Servers, read_at_most};
+use crate::terminal::End;
 use crate::verdict::Verdict;
 
 /// The longest argument that is read from a file.
@@ -40,7 +41,12 @@ struct Typed {
 /// Calls a tool and shows what it answered.
 pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> Result<(), Failure> {
     let (name, members) = function::split(&options.tool)?;
-    let typed = gather(&options, members)?;
+    let is_awaited = options.args.as_deref() == Some("-");
+    if is_awaited && surroundings.settings.terminal.input == End::Person {
+        surroundings.printer.note("type the arguments as JSON, then Ctrl-D");
+    }
+    let (args, words) = (options.args.clone(), options.arguments.clone());
+    let typed = surroundings.blocking(move || gather(args.as_deref(), &words, members)).await?;
     let servers = Servers::find(&options.target, &surroundings.settings, &surroundings.printer)?;
     let servers = match naming::plain(name, &servers) {
         Some(Meant { server, .. }) => servers.keep(|it| it == server),
@@ -87,12 +93,16 @@ fn not_known(rack: &Rack, name: &str, nobody: Failure) -> Failure {
 }
 
 /// Reads everything that was typed, from files and from the standard input too.
-fn gather(options: &CallOptions, members: Option<Members>) -> Result<Typed, Failure> {
+fn gather(
+    args: Option<&str>,
+    words: &[String],
+    members: Option<Members>,
+) -> Result<Typed, Failure> {
     let mut object = members.unwrap_or_default();
-    if let Some(args) = &options.args {
+    if let Some(args) = args {
         let text = match args.strip_prefix('@') {
             None if args == "-" => read_input("--args")?,
-            None => args.clone(),
+            None => args.to_owned(),
             Some(file) => read_file("--args", Path::new(file))?,
         };
         let given = serde_json::from_str(&text).map_err(|error| {
@@ -103,7 +113,7 @@ fn gather(options: &CallOptions, members: Option<Members>) -> Result<Typed, Fail
         object.extend::<Members>(given);
     }
     let mut arguments = Vec::new();
-    for typed in &options.arguments {
+    for typed in words {
         let word = word::parse(typed)?;
         let text = match word.from {
             From::Here(text) => text,

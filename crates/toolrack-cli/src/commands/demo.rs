@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use indicatif::MultiProgress;
 use serde_json::{Value, json};
 use toolrack_client::{CallOptions, EraChoice, McpClient};
 use toolrack_stdio::{McpServerDef, StdioOptions};
@@ -61,8 +60,7 @@ async fn show(client: &McpClient, printer: &Printer) -> Result<(), Failure> {
         printer.line(format_args!("  {tool} {arguments} → {result}"));
     }
     printer.heading("Three slow calls at once, and a fast one among them");
-    let bars = printer.bars();
-    let slow = COUNTDOWNS.iter().map(|row| count_down(client, printer, &bars, *row));
+    let slow = COUNTDOWNS.iter().map(|row| count_down(client, printer, *row));
     let (slow, fast) = tokio::join!(try_join_all(slow), call(client, "dice", r#"{"seed": 7}"#));
     printer.line(format_args!("  dice → {}", fast?));
     for (name, text) in slow? {
@@ -83,10 +81,9 @@ async fn call(client: &McpClient, tool: &str, arguments: &str) -> Result<String,
 async fn count_down<'a>(
     client: &McpClient,
     printer: &Printer,
-    bars: &MultiProgress,
     (name, from, every_ms): (&'a str, u64, u64),
 ) -> Result<(&'a str, String), Failure> {
-    let bar = printer.bar(bars, name, from);
+    let bar = printer.bar(name, from);
     let moved = bar.clone();
     let options = CallOptions {
         on_progress: Some(Arc::new(move |progress| {

@@ -30,7 +30,8 @@ pub(crate) async fn prompt(
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let printer = &surroundings.printer;
-    let arguments = gather(&options.arguments)?;
+    let words = options.arguments.clone();
+    let arguments = surroundings.blocking(move || gather(&words)).await?;
     let servers = Servers::find(&options.target, &surroundings.settings, printer)?;
     let target = naming::plain(&options.prompt, &servers)
         .or_else(|| naming::alone(&options.prompt, &servers))

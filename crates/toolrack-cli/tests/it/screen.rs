@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::Child;
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -23,6 +23,7 @@ pub(crate) struct Screen {
     master: File,
     child: Child,
     seen: Arc<Mutex<Vec<u8>>>,
+    watcher: JoinHandle<()>,
 }
 
 impl Screen {
@@ -57,8 +58,8 @@ impl Screen {
             .unwrap();
         let master = File::from(master);
         let seen = Arc::default();
-        watch(master.try_clone().unwrap(), Arc::clone(&seen));
-        Some(Self { master, child, seen })
+        let watcher = watch(master.try_clone().unwrap(), Arc::clone(&seen));
+        Some(Self { master, child, seen, watcher })
     }
 
     /// Everything that was shown so far.
@@ -86,6 +87,7 @@ impl Screen {
             code = self.child.try_wait().unwrap();
             code.is_some()
         });
+        eventually(within, "its last words", || self.watcher.is_finished());
         (code.unwrap().code().unwrap(), self.text())
     }
 }
@@ -99,11 +101,11 @@ impl Drop for Screen {
 }
 
 /// Collects what is shown until the last program has let go of the terminal.
-fn watch(mut master: File, seen: Arc<Mutex<Vec<u8>>>) {
+fn watch(mut master: File, seen: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut some = [0; 4096];
         while let Ok(n_bytes @ 1..) = master.read(&mut some) {
             seen.lock().unwrap().extend_from_slice(&some[..n_bytes]);
         }
-    });
+    })
 }

@@ -138,6 +138,37 @@ fn ctrl_c_leaves_a_question() {
     assert_eq!(code, 130, "{text}");
 }
 
+#[test]
+fn arguments_are_typed_or_left_with_ctrl_c() {
+    let stage = Stage::new();
+    let call = ["call", "echo", "--args", "-", "--", "scripted-server"];
+    let Some(mut screen) = open(&stage, &call) else { return };
+    screen.shows("then Ctrl-D");
+    screen.types("{\"text\": \"typed\"}\n");
+    screen.types(END_OF_INPUT);
+    let (code, text) = screen.end(LONG);
+    assert!(code == 0 && text.ends_with("typed\r\n"), "{code} {text}");
+    let Some(mut screen) = open(&stage, &call) else { return };
+    screen.shows("then Ctrl-D");
+    screen.types(INTERRUPT);
+    let (code, text) = screen.end(LONG);
+    assert_eq!(code, 130, "{text}");
+}
+
+#[test]
+fn every_server_has_a_live_line() {
+    let stage = Stage::new();
+    let slow = "transport = \"stdio\"\ncommand = \"scripted-server\"\nargs = [\"--plan\", \"initialize=late(1500ms)\"]\n";
+    let entry = |name: &str| format!("[[defaults.mcp]]\nname = \"{name}\"\n{slow}\n");
+    stage.put("home/toolrack.toml", &[entry("one"), entry("two")].concat());
+    let Some(screen) = open(&stage, &["search", "--live", "echo"]) else { return };
+    screen.shows("one: starting");
+    screen.shows("two: starting");
+    let (code, text) = screen.end(LONG);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("one.echo") && text.contains("two.echo"), "{text}");
+}
+
 #[track_caller]
 fn check_width(columns: u16, env: &[(&str, &str)], expected: &[&str]) {
     let stage = Stage::new();
