@@ -7,7 +7,7 @@ use std::io;
 
 use toolrack_client::{CallError, ConnectError};
 use toolrack_link::{Delivery, TransportError, plain_text};
-use toolrack_manager::{ConnectionState, RackError, with_causes};
+use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
 use toolrack_service::{ErrorCode, ServiceError, ServiceFault};
 
 use crate::verdict::Verdict;
@@ -75,6 +75,21 @@ impl Failure {
             first.message = plain_text(&message, MOST_CHARS);
         }
         self
+    }
+
+    /// The same with something else to do next.
+    #[must_use]
+    pub(crate) fn hinting(mut self, hint: String) -> Self {
+        if let Some(first) = self.faults.first_mut() {
+            first.hint = Some(plain_text(&hint, MOST_CHARS));
+        }
+        self
+    }
+
+    /// The same with another exit code.
+    #[must_use]
+    pub(crate) fn judged(self, verdict: Verdict) -> Self {
+        Self { verdict, ..self }
     }
 
     /// Where in the user's own input it is.
@@ -183,11 +198,25 @@ fn judged(error: &RackError) -> (Verdict, ErrorCode) {
         RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
             ConnectionState::NeedsAuth(_) => (Verdict::Auth, ErrorCode::Unauthorized),
             ConnectionState::Disabled => (Verdict::Config, ErrorCode::Conflict),
-            _ => (Verdict::Unreachable, ErrorCode::ServiceUnavailable),
+            state => judged_start(state.failure().map(toolrack_manager::Failure::kind)),
         },
         RackError::Call { source, .. } => judged_call(source),
         RackError::Undecodable { .. } => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
         _ => (Verdict::Unreachable, ErrorCode::Internal),
+    }
+}
+
+fn judged_start(kind: Option<FailureKind>) -> (Verdict, ErrorCode) {
+    match kind {
+        Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
+            (Verdict::Config, ErrorCode::ValidationError)
+        }
+        Some(FailureKind::PackageNotFound) => (Verdict::Unreachable, ErrorCode::NotFound),
+        Some(FailureKind::NeedsLogin) => (Verdict::Auth, ErrorCode::Unauthorized),
+        Some(FailureKind::HandshakeTimedOut | FailureKind::Unreachable | FailureKind::Lost) => {
+            (Verdict::Unreachable, ErrorCode::NetworkError)
+        }
+        _ => (Verdict::Unreachable, ErrorCode::ServiceUnavailable),
     }
 }
 

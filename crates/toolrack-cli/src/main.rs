@@ -7,7 +7,6 @@ mod complete;
 mod content;
 mod failure;
 mod help;
-mod home;
 mod json_text;
 mod naming;
 mod near;
@@ -114,7 +113,7 @@ async fn interruptible(surroundings: Surroundings, command: Command) -> Result<(
 async fn dispatch(command: Command, surroundings: &Surroundings) -> Result<(), Failure> {
     match command {
         Command::Tools(options) => commands::tools::tools(options, surroundings).await,
-        Command::Call(options) => commands::call::call(options, surroundings).await,
+        Command::Call(options) => Box::pin(commands::call::call(options, surroundings)).await,
         Command::Search(options) => commands::search::search(options, surroundings).await,
         Command::Resources(options) => commands::resources::resources(options, surroundings).await,
         Command::Read(options) => commands::read::read(options, surroundings).await,

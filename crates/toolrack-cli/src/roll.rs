@@ -31,7 +31,7 @@ pub(crate) async fn call<T>(
     let names = rack.configs().iter().filter(is_asked).map(|it| it.name.as_str());
     let asked = names.map(|name| async move {
         let connection = rack.connect(name).await.map_err(|failure| (name.to_owned(), failure))?;
-        match rack.attended(ask(&connection)).await {
+        match rack.attended(name, ask(&connection)).await {
             Ok(answer) => Ok((connection, answer)),
             Err(failure) => Err((name.to_owned(), failure)),
         }

@@ -10,17 +10,20 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 use toolrack_http::ProxySettings;
+use toolrack_service::Home;
 
 use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
-use crate::home::Home;
 use crate::output::Output;
 use crate::terminal::{End, Terminal};
 
 /// What holds for every command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    pub(crate) home: Home,
+    /// Where things live, unless nothing says so.
+    home: Option<Home>,
+    /// Somebody asked for this very config file, so it has to be there.
+    pub(crate) is_config_given: bool,
     pub(crate) output: Output,
     pub(crate) talk: Talk,
     pub(crate) paint: Paint,
@@ -131,6 +134,33 @@ impl Variable {
     }
 }
 
+impl Settings {
+    /// Where things live.
+    pub(crate) fn home(&self) -> Result<&Home, Failure> {
+        self.home.as_ref().ok_or_else(|| {
+            let hint = "set `HOME`, or `TOOLRACK_HOME` to a folder for everything";
+            Failure::config("it is unknown where configs are kept", hint)
+        })
+    }
+}
+
+/// The home that the environment names, with the config file that was asked for.
+fn home(
+    config: Option<PathBuf>,
+    set: &dyn Fn(Variable) -> Option<OsString>,
+) -> Result<Option<Home>, Failure> {
+    let named = |name: &str| set(*Variable::ALL.iter().find(|it| it.name() == name)?);
+    let home = match Home::of(named) {
+        Ok(home) => home,
+        Err(error) if set(Variable::Home).is_some() => return Err(error.into()),
+        Err(_nowhere) => return Ok(None),
+    };
+    Ok(Some(match config {
+        Some(file) => Home::new(file, home.dir()),
+        None => home,
+    }))
+}
+
 /// What the environment says about proxies.
 pub(crate) fn proxies() -> ProxySettings {
     let names = Variable::PROXIES.iter().flat_map(|it| {
@@ -159,7 +189,8 @@ pub(crate) fn settle(
     let is_plain = is_dumb || set(Variable::NoColor).is_some() || terminal.output == End::Program;
     let config = options.config.clone().or_else(|| set(Variable::Config).map(PathBuf::from));
     Ok(Settings {
-        home: Home::find(config, &set),
+        is_config_given: config.is_some(),
+        home: home(config, &set)?,
         output: match options.output {
             Some(output) => output,
             None => text(Variable::Output).map_or(Ok(Output::default()), |it| output(&it))?,
@@ -239,6 +270,22 @@ mod tests {
         let timeout = |it: Settings| it.timeout;
         let minute = Some(Duration::from_mins(1));
         check((none(), &[(Variable::Timeout, "1m")], SCREEN), timeout, minute);
+    }
+
+    #[test]
+    fn a_home_is_where_the_environment_says() {
+        let file = |it: Settings| {
+            let home = it.home().ok().map(|it| (it.config_file().to_owned(), it.catalog_dir()));
+            (home, it.is_config_given)
+        };
+        let paths = |file: &str, dir: &str| Some((PathBuf::from(file), PathBuf::from(dir)));
+        let none = GlobalOptions::default;
+        check((none(), &[], SCREEN), file, (None, false));
+        let user = [(Variable::UserHome, "/u"), (Variable::Home, "/h")];
+        check((none(), &user, SCREEN), file, (paths("/h/toolrack.toml", "/h/catalog"), false));
+        let given = GlobalOptions { config: Some("x.toml".into()), ..none() };
+        check((given, &user, SCREEN), file, (paths("x.toml", "/h/catalog"), true));
+        assert!(settled(&none(), &[(Variable::Home, "relative")], SCREEN).is_err());
     }
 
     #[test]

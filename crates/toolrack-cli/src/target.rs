@@ -9,7 +9,6 @@ use toolrack_service::{ErrorCode, ServiceFault};
 
 use crate::arguments::target::TargetOptions;
 use crate::failure::Failure;
-use crate::home::Home;
 use crate::near::{meant, near};
 use crate::printer::Printer;
 use crate::settings::Settings;
@@ -62,16 +61,12 @@ impl Servers {
         if Path::new(PROJECT_FILE).exists() {
             printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: nobody has approved it"));
         }
-        let (file, dir) = match settings.home.config_file() {
-            None => (ConfigFile::default(), PathBuf::new()),
-            Some(path) => {
-                let (file, warnings) = load(path, &settings.home)?;
-                for warning in warnings {
-                    printer.note(format_args!("warning: {warning}"));
-                }
-                (file, path.parent().unwrap_or(Path::new("")).to_owned())
-            }
-        };
+        let path = settings.home()?.config_file();
+        let (file, warnings) = load(path, settings)?;
+        for warning in warnings {
+            printer.note(format_args!("warning: {warning}"));
+        }
+        let dir = path.parent().unwrap_or(Path::new("")).to_owned();
         let configs = match &settings.agent {
             None => file.resolve_defaults(),
             Some(agent) if file.agents.iter().any(|it| it.id == *agent) => file.resolve(agent),
@@ -122,10 +117,10 @@ impl Servers {
 }
 
 /// Reads the config file. One that is not there is empty, unless somebody asked for it.
-fn load(path: &Path, home: &Home) -> Result<(ConfigFile, Vec<Fault>), Failure> {
+fn load(path: &Path, settings: &Settings) -> Result<(ConfigFile, Vec<Fault>), Failure> {
     let text = match read_at_most(path, FILE_LIMIT_BYTES) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !home.is_config_given() => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !settings.is_config_given => {
             return Ok((ConfigFile::default(), Vec::new()));
         }
         Err(error) => {
@@ -135,17 +130,17 @@ fn load(path: &Path, home: &Home) -> Result<(ConfigFile, Vec<Fault>), Failure> {
     };
     read(&path.display().to_string(), &text).accept().map_err(|faults| {
         let hint = "mend these lines; nothing was started";
-        faults_of(&faults, Verdict::Config, hint)
+        faults_of(&faults, hint)
     })
 }
 
 /// Everything that is wrong with a config, at once.
-pub(crate) fn faults_of(faults: &[Fault], verdict: Verdict, hint: &str) -> Failure {
+fn faults_of(faults: &[Fault], hint: &str) -> Failure {
     let fault = |it: &Fault| {
         let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(hint);
         if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
     };
-    Failure::all(verdict, faults.iter().map(fault).collect())
+    Failure::all(Verdict::Config, faults.iter().map(fault).collect())
 }
 
 /// The text of a file, which may not be longer than `limit_bytes`.

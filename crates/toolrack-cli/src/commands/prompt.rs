@@ -48,7 +48,7 @@ pub(crate) async fn prompt(
             check(&target.item, &arguments, &known.items)?;
             Ok(client.get_prompt(&target.item, &arguments, &how).await?)
         };
-        let result = live.during(rack.attended(filling)).await?;
+        let result = live.during(rack.attended(&target.server, filling)).await?;
         drop(live);
         show(&result, printer)
     })

@@ -23,7 +23,7 @@ pub(crate) async fn read(options: ReadOptions, surroundings: &Surroundings) -> R
         live.phase(&format!("{server}: reading"));
         let how = conduct(&options.conduct, surroundings);
         let reading = async { Ok(client.read_resource(&uri, &how).await?) };
-        let result = live.during(rack.attended(reading)).await?;
+        let result = live.during(rack.attended(&server, reading)).await?;
         drop(live);
         if !result.skipped.is_empty() {
             let n = result.skipped.len();

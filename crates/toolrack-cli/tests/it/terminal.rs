@@ -162,8 +162,8 @@ fn every_server_has_a_live_line() {
     let entry = |name: &str| format!("[[defaults.mcp]]\nname = \"{name}\"\n{slow}\n");
     stage.put("home/toolrack.toml", &[entry("one"), entry("two")].concat());
     let Some(screen) = open(&stage, &["search", "--live", "echo"]) else { return };
-    screen.shows("one: starting");
-    screen.shows("two: starting");
+    screen.shows("one: handshake");
+    screen.shows("two: handshake");
     let (code, text) = screen.end(LONG);
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("one.echo") && text.contains("two.echo"), "{text}");
