@@ -81,7 +81,7 @@ impl Rack {
         Ok(Self { service, configs, kind, surroundings: surroundings.clone() })
     }
 
-    fn manager(&self) -> &McpManager {
+    fn rack(&self) -> &McpManager {
         self.service.rack()
     }
 
@@ -94,21 +94,21 @@ impl Rack {
         let known = self.configs.iter().filter(|it| it.enabled && self.is_known(&it.name));
         // A lazy server whose tools are remembered is listed without being started.
         let lazy = known.map(|it| McpServerConfig { start: StartMode::Lazy, ..it.clone() });
-        self.manager().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
+        self.rack().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
         Ok(())
     }
 
     /// Starts or reaches a server and waits until it can be used.
     pub(crate) async fn connect(&self, name: &str) -> Result<Arc<McpConnection>, Failure> {
         let Some(config) = self.configs.iter().find(|it| it.name == name) else {
-            return Err(self.manager().server(name).err().unwrap_or(RackError::Closed).into());
+            return Err(self.rack().server(name).err().unwrap_or(RackError::Closed).into());
         };
         if !config.enabled {
             return Err(self.not_connected(name, &ConnectionState::Disabled));
         }
         let live = Live::new(&self.surroundings.printer);
         live.phase(&format!("{name}: {}", ConnectPhase::default().word()));
-        let connecting = async { Ok(self.manager().connect(name, config.clone()).await?) };
+        let connecting = async { Ok(self.rack().connect(name, config.clone()).await?) };
         let connection = live.during(self.attended_by(Some(&live), name, connecting)).await?;
         match connection.state() {
             ConnectionState::Connected => Ok(connection),
@@ -146,24 +146,23 @@ impl Rack {
         arguments: &RawValue,
         options: &CallOptions,
     ) -> Result<RawJson, Failure> {
-        let call =
-            async { Ok(self.manager().call_tool_raw(server, tool, arguments, options).await?) };
+        let call = async { Ok(self.rack().call_tool_raw(server, tool, arguments, options).await?) };
         self.attended(server, call).await
     }
 
     /// Every tool that is known and not denied, without asking anybody.
     pub(crate) fn tools(&self) -> Arc<[ToolWithServer]> {
-        self.manager().all_tools()
+        self.rack().all_tools()
     }
 
     /// A tool by any of its names, as far as tools are known.
     pub(crate) fn find(&self, typed: &str) -> Option<ToolWithServer> {
-        self.manager().find_tool(typed)
+        self.rack().find_tool(typed)
     }
 
     /// A tool as its server describes it, denied or not, as far as tools are known.
     pub(crate) fn tool(&self, server: &str, tool: &str) -> Option<Tool> {
-        let connection = self.manager().server(server).ok()?;
+        let connection = self.rack().server(server).ok()?;
         connection.listing()?.items.iter().find(|it| it.name == tool).cloned()
     }
 
@@ -174,7 +173,7 @@ impl Rack {
 
     /// Whether the tools of a server are known, running or not.
     pub(crate) fn is_known(&self, server: &str) -> bool {
-        self.manager().server(server).is_ok_and(|it| it.listing().is_some())
+        self.rack().server(server).is_ok_and(|it| it.listing().is_some())
     }
 
     /// Waits for something of a server unless the user wants to stop, and passes on what that server says meanwhile.
@@ -199,7 +198,7 @@ impl Rack {
             return work.await;
         }
         let listener = Listener { printer, server, live };
-        let mut events = self.manager().subscribe();
+        let mut events = self.rack().subscribe();
         loop {
             tokio::select! {
                 outcome = &mut work => {

@@ -19,6 +19,9 @@ const FILE_LIMIT_BYTES: u64 = 16 << 20;
 /// A project's own file, which nobody has approved.
 const PROJECT_FILE: &str = ".toolrack.toml";
 
+/// Programs that fetch the package they are told and run it.
+const PACKAGE_LAUNCHERS: &[&str] = &["npx", "bunx", "pnpx", "uvx"];
+
 /// The servers that a command can use.
 #[derive(Debug)]
 pub(crate) struct Servers {
@@ -170,14 +173,27 @@ fn typed(target: &TargetOptions) -> Result<McpServerConfig, Failure> {
     for variable in &target.env {
         env.push(variable_of(variable)?);
     }
-    let name = Path::new(&command).file_stem().map(|it| it.to_string_lossy().into_owned());
+    let name = name_of(&target.command);
     let transport = McpTransport::Stdio {
         command: literal(&command),
         args: words.map(|it| literal(it)).collect(),
         env: env.into_iter().collect(),
         cwd: target.cwd.as_ref().map(|it| literal(&it.to_string_lossy())),
     };
-    Ok(McpServerConfig::new(name.unwrap_or_default(), transport))
+    Ok(McpServerConfig::new(name, transport))
+}
+
+/// What a typed server is called: its program, or the package that its launcher fetches.
+fn name_of(command: &[String]) -> String {
+    let stem = |it: &str| Path::new(it).file_stem().map(|it| it.to_string_lossy().into_owned());
+    let mut words = command.iter();
+    let program = words.next().and_then(|it| stem(it)).unwrap_or_default();
+    if !PACKAGE_LAUNCHERS.contains(&program.as_str()) {
+        return program;
+    }
+    let package = words.find(|it| !it.starts_with('-')).and_then(|it| it.rsplit('/').next());
+    let name = package.and_then(|it| it.split('@').next()).unwrap_or_default();
+    if name.is_empty() { program } else { name.to_owned() }
 }
 
 /// A text in which `${…}` stays as it is: whoever types a command means it.
@@ -238,6 +254,21 @@ mod tests {
         assert_eq!((args, cwd), (words(&["--dir", "$${HOME}"]), None));
         assert_eq!(env.get("A"), Some(&EnvValue::Text("$${b}".to_owned())));
         assert_eq!(env.get("TOKEN"), Some(&EnvValue::Text("${TOKEN}".to_owned())));
+    }
+
+    #[test]
+    fn a_typed_server_is_called_by_its_program_or_package() {
+        for (command, name) in [
+            ("/opt/bin/server.js", "server"),
+            ("npx -y @scope/server-git@1.2.3 --dir x", "server-git"),
+            ("uvx mcp-server-time", "mcp-server-time"),
+            ("npx", "npx"),
+            ("npx -y", "npx"),
+            ("sh -c x", "sh"),
+        ] {
+            let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(name_of(&command), name);
+        }
     }
 
     #[test]

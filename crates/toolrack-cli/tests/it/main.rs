@@ -9,6 +9,7 @@
 
 mod completion;
 mod demo;
+mod real;
 mod remote;
 mod screen;
 mod session;

@@ -1,0 +1,47 @@
+//! A real server from npm, as people use it.
+
+use std::path::Path;
+
+use toolrack_testkit::skipped;
+
+use crate::stage::Stage;
+
+const SERVER: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tests/servers/node/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+);
+
+#[track_caller]
+fn check(stage: &Stage, args: &[&str], code: i32, output: &str, talk: &str) {
+    let outcome = stage.run(&[args, &["--", "node", SERVER]].concat());
+    assert_eq!(outcome.status.code(), Some(code), "{outcome:?}");
+    assert_eq!((outcome.output.as_str(), outcome.talk.as_str()), (output, talk), "{args:?}");
+}
+
+#[test]
+fn server_everything_is_called_without_a_config() {
+    if !Path::new(SERVER).exists() {
+        return skipped("real", "server-everything is missing; run `cargo xtask servers`");
+    }
+    let stage = Stage::new();
+    check(&stage, &["call", "echo", "message=hello"], 0, "Echo: hello\n", "");
+    check(&stage, &["call", "get-sum(a: 19, b: 23)"], 0, "The sum of 19 and 23 is 42.\n", "");
+    check(
+        &stage,
+        &["call", "get-tiny-image", "--save", "out"],
+        0,
+        "Here's the image you requested:\n[image: image/png, 4033 bytes] saved as \
+         out/result-1.png\nThe image above is the MCP logo.\n",
+        "",
+    );
+    let picture = std::fs::read(stage.path().join("work/out/result-1.png")).unwrap();
+    assert!(picture.starts_with(b"\x89PNG") && picture.len() == 4033, "{}", picture.len());
+    check(
+        &stage,
+        &["call", "get-structured-content", "location=Paris"],
+        1,
+        "",
+        "error: `location` is `Paris` and not one of: \"New York\" | \"Chicago\" | \"Los Angeles\"\n\
+         hint: `get-structured-content` takes: location: \"New York\" | \"Chicago\" | \"Los Angeles\"\n",
+    );
+}
