@@ -15,7 +15,7 @@ use crate::output::Output;
 
 /// One rack for every MCP server.
 #[derive(Debug, Parser)]
-#[command(name = "toolrack", version, disable_help_subcommand = true, infer_long_args = true)]
+#[command(name = "toolrack", version, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: GlobalOptions,

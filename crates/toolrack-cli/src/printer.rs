@@ -101,9 +101,10 @@ impl Printer {
             let mut stdout = io::stdout().lock();
             stdout.write_all(bytes).and_then(|()| stdout.flush())
         });
-        if let Err(error) = written {
-            let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-            *fault = Some(error.kind()).filter(|it| *it != ErrorKind::BrokenPipe);
+        if let Err(error) = written
+            && error.kind() != ErrorKind::BrokenPipe
+        {
+            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.kind());
         }
     }
 
@@ -196,8 +197,11 @@ impl Printer {
             return Verdict::Usage;
         }
         let text = error.render().to_string();
-        let message = text.lines().next().unwrap_or_default();
-        let message = message.strip_prefix("error: ").unwrap_or(message);
+        // Behind the first empty line is how to use it, which is a hint.
+        let lines: Vec<&str> =
+            text.lines().take_while(|it| !it.is_empty()).map(str::trim).collect();
+        let message = lines.join(" ");
+        let message = message.strip_prefix("error: ").unwrap_or(&message);
         self.failure(&Failure::usage(message, "run it with `--help` to see what can be typed"))
     }
 

@@ -8,9 +8,11 @@ use futures_util::future::join_all;
 use toolrack_client::CallError;
 use toolrack_config::McpServerConfig;
 use toolrack_manager::McpConnection;
+use toolrack_service::{ErrorCode, ServiceFault};
 
 use crate::failure::Failure;
 use crate::opening::Rack;
+use crate::output::Output;
 use crate::printer::Printer;
 use crate::verdict::Verdict;
 
@@ -53,30 +55,45 @@ impl<T> Roll<T> {
     }
 
     /// The outcome after everything that could be shown was shown.
-    pub(crate) fn close(self, printer: &Printer) -> Result<(), Failure> {
-        let n_failed = self.failures.len();
-        let n_asked = n_failed + self.answers.len();
-        if let Some(at) = self.failures.iter().position(|it| it.1.verdict() == Verdict::Interrupted)
-        {
-            return self.failures.into_iter().nth(at).map_or(Ok(()), |(_, failure)| Err(failure));
+    pub(crate) fn close(mut self, printer: &Printer) -> Result<(), Failure> {
+        let is_interrupted = |it: &(String, Failure)| it.1.verdict() == Verdict::Interrupted;
+        if let Some(at) = self.failures.iter().position(is_interrupted) {
+            return Err(self.failures.swap_remove(at).1);
         }
-        let mut failures = self.failures.into_iter();
-        match (failures.next(), n_asked) {
-            (None, _) => Ok(()),
-            (Some((_, failure)), 1) => Err(failure),
-            (Some(first), _) => {
-                let verdict = first.1.verdict();
-                for (server, failure) in std::iter::once(first).chain(failures) {
-                    let summary = failure.summary();
-                    printer.note(format_args!("{server}: {}", summary.message));
-                    printer
-                        .note(format_args!("{server}: hint: {}", summary.hint.unwrap_or_default()));
-                }
-                let message = format!("{n_failed} of {n_asked} servers are missing from this list");
-                let code = toolrack_service::ErrorCode::ServiceUnavailable;
-                Err(Failure::new(verdict, code, message, "see above what to do for each of them"))
+        let n_asked = self.failures.len() + self.answers.len();
+        match (n_asked, self.failures.pop()) {
+            (0, _) => Err(Failure::config(
+                "every server of the config is disabled",
+                "set `enabled = true` for those that you want to use",
+            )),
+            (_, None) => Ok(()),
+            (1, Some((_, failure))) => Err(failure),
+            (_, Some(last)) => {
+                self.failures.push(last);
+                Err(self.missing(n_asked, printer))
             }
         }
+    }
+
+    /// Some of several servers did not answer. A program is told in one failure, a person in a few lines.
+    fn missing(self, n_asked: usize, printer: &Printer) -> Failure {
+        let verdict = self.failures.first().map_or(Verdict::Unreachable, |it| it.1.verdict());
+        let message =
+            format!("{} of {n_asked} servers are missing from this list", self.failures.len());
+        let mut faults = vec![
+            ServiceFault::new(ErrorCode::ServiceUnavailable, message)
+                .hint("see what is said of each of them"),
+        ];
+        for (server, failure) in self.failures {
+            let ServiceFault { message, hint, code, .. } = failure.summary();
+            let hint = hint.unwrap_or_default();
+            if printer.output() == Output::Json {
+                faults.push(ServiceFault::new(code, format!("{server}: {message} ({hint})")));
+            } else {
+                printer.note(format_args!("{server}: {message}\n{server}: hint: {hint}"));
+            }
+        }
+        Failure::all(verdict, faults)
     }
 }
 
