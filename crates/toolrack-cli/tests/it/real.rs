@@ -4,7 +4,8 @@ use std::path::Path;
 
 use toolrack_testkit::skipped;
 
-use crate::stage::Stage;
+use crate::screen::Screen;
+use crate::stage::{LONG, Stage};
 
 const SERVER: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -18,10 +19,33 @@ fn check(stage: &Stage, args: &[&str], code: i32, output: &str, talk: &str) {
     assert_eq!((outcome.output.as_str(), outcome.talk.as_str()), (output, talk), "{args:?}");
 }
 
+fn is_missing(test: &str) -> bool {
+    let is_missing = !Path::new(SERVER).exists();
+    if is_missing {
+        skipped(test, "server-everything is missing; run `cargo xtask servers`");
+    }
+    is_missing
+}
+
+#[test]
+fn a_page_is_shown_to_the_user_and_opened_by_nobody_else() {
+    if is_missing("a_page_is_shown_to_the_user_and_opened_by_nobody_else") {
+        return;
+    }
+    let stage = Stage::new();
+    let call =
+        ["call", "trigger-url-elicitation", "url=https://example.com/x", "--", "node", SERVER];
+    let Some(mut screen) = Screen::open(&stage, 120, &call, &[]) else { return };
+    screen.shows("in your browser:\r\n  https://example.com/x\r\nWill you? ");
+    screen.types("n\n");
+    let (code, text) = screen.end(LONG);
+    assert!(code == 0 && text.contains("\"action\": \"decline\""), "{code} {text}");
+}
+
 #[test]
 fn server_everything_is_called_without_a_config() {
-    if !Path::new(SERVER).exists() {
-        return skipped("real", "server-everything is missing; run `cargo xtask servers`");
+    if is_missing("server_everything_is_called_without_a_config") {
+        return;
     }
     let stage = Stage::new();
     check(&stage, &["call", "echo", "message=hello"], 0, "Echo: hello\n", "");
