@@ -6,14 +6,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use tokio::time::timeout;
+use toolrack_link::BoxFuture;
 use toolrack_mcp::{
     ClientCapabilities, Elicitation, ElicitationAnswer, ErrorCode, FormElicitation, InputRequest,
     InputResponse, Method, Revision, RootsResult, SamplingParams, SamplingResult, check_sampling,
 };
 use toolrack_rpc::JsonRpcError;
 
-use crate::handler::{ClientHandler, Refusal};
+use crate::handler::{ClientHandler, RawQuestion, Refusal};
 use crate::inbox::Mailbox;
 
 /// Whoever answers on behalf of the program around the client.
@@ -94,6 +96,25 @@ impl Respondent {
             }
             InputRequest::Other { .. } => Err(Unanswered::Undeclared),
         }
+    }
+
+    /// Passes a question on as it is, if the program wants that and it was declared.
+    pub(crate) fn pass_on<'a>(
+        &'a self,
+        question: RawQuestion<'a>,
+    ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
+        let is_declared = match Method::parse(question.method)? {
+            Method::Elicit => self.capabilities.elicitation.is_some(),
+            Method::CreateMessage => self.capabilities.sampling.is_some(),
+            Method::ListRoots => self.capabilities.roots.is_some(),
+            _ => false,
+        };
+        let answer =
+            self.handler.as_ref().filter(|_| is_declared)?.pass_on(&self.server, question)?;
+        Some(Box::pin(async {
+            let late = |_elapsed| Err(Unanswered::TimedOut.to_error());
+            timeout(self.patience, answer).await.unwrap_or_else(late)
+        }))
     }
 
     /// Whether the user can be sent to a page.

@@ -1,7 +1,7 @@
 //! Calls of tools, from raw and fast to plain and easy.
 
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use toolrack_mcp::{Arguments, CallToolParams, LogLevel, Method, ToolCallResult};
 use toolrack_rpc::RawJson;
 
+use crate::behalf::Behalf;
 use crate::client::McpClient;
 use crate::error::CallError;
 use crate::session::Feature;
@@ -27,6 +28,9 @@ pub struct CallOptions {
     /// From which level on the server may send log messages while it works. In the legacy era this is set
     /// for the whole conversation instead.
     pub log_level: Option<LogLevel>,
+    /// Set by a program that passes a request on for its own client. A result that asks something is then
+    /// given back instead of being answered here.
+    pub on_behalf: Option<Arc<Behalf>>,
 }
 
 impl McpClient {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use toolrack_mcp::{
     CompleteParams, Completion, CompletionArgument, CompletionContext, CompletionRef,
-    DiscoverParams, Era, ErrorCode, GetPromptParams, GetPromptResult, LogLevel, Notification,
-    PingParams, Prompt, ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate,
-    RootsListChanged, SetLevelParams, SubscribeParams, SubscriptionFilter, Tool, UnsubscribeParams,
+    DiscoverParams, Era, ErrorCode, GetPromptParams, GetPromptResult, LogLevel, Method,
+    Notification, PingParams, Prompt, ReadResourceParams, ReadResourceResult, Resource,
+    ResourceTemplate, RootsListChanged, SetLevelParams, SubscribeParams, SubscriptionFilter, Tool,
+    UnsubscribeParams,
 };
-use toolrack_rpc::NoParams;
+use toolrack_rpc::{NoParams, RawJson};
 
 use crate::call::CallOptions;
 use crate::client::McpClient;
@@ -60,8 +61,7 @@ impl McpClient {
         uri: &str,
         options: &CallOptions,
     ) -> Result<ReadResourceResult<'static>, CallError> {
-        self.session().require(Feature::Resources)?;
-        let outcome = self.session().converse(ReadResourceParams::new(uri), options).await;
+        let outcome = self.read_resource_raw(uri, options).await;
         // Spec 2026-07-28, resources §Error Handling: either code means that there is none.
         let raw = outcome.map_err(|error| match error {
             CallError::Refused(source) if ErrorCode(source.code).may_mean_no_resource() => {
@@ -70,6 +70,19 @@ impl McpClient {
             other => other,
         })?;
         decode::<ReadResourceParams<'_>>(&raw)
+    }
+
+    /// The same as the server wrote it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the request, and the server is told.
+    pub async fn read_resource_raw(
+        &self,
+        uri: &str,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        self.session().require(Feature::Resources)?;
+        self.session().converse(ReadResourceParams::new(uri), options).await
     }
 
     /// A prompt, filled in.
@@ -83,10 +96,23 @@ impl McpClient {
         arguments: &BTreeMap<String, String>,
         options: &CallOptions,
     ) -> Result<GetPromptResult, CallError> {
+        let raw = self.get_prompt_raw(name, arguments, options).await?;
+        decode::<GetPromptParams<'_>>(&raw)
+    }
+
+    /// The same as the server wrote it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the request, and the server is told.
+    pub async fn get_prompt_raw(
+        &self,
+        name: &str,
+        arguments: &BTreeMap<String, String>,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
         self.session().require(Feature::Prompts)?;
         let arguments = (!arguments.is_empty()).then_some(arguments);
-        let raw = self.session().converse(GetPromptParams::new(name, arguments), options).await?;
-        decode::<GetPromptParams<'_>>(&raw)
+        self.session().converse(GetPromptParams::new(name, arguments), options).await
     }
 
     /// What an argument could be, given what has been typed and what was chosen before.
@@ -96,12 +122,28 @@ impl McpClient {
         argument: CompletionArgument<'_>,
         chosen: &BTreeMap<String, String>,
     ) -> Result<Completion, CallError> {
+        let raw = self.complete_raw(reference, argument, chosen, &CallOptions::default()).await?;
+        Ok(decode::<CompleteParams<'_>>(&raw)?.completion)
+    }
+
+    /// The same as the server wrote it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the request, and the server is told.
+    pub async fn complete_raw(
+        &self,
+        reference: CompletionRef<'_>,
+        argument: CompletionArgument<'_>,
+        chosen: &BTreeMap<String, String>,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
         let session = self.session();
         session.require(Feature::Completion)?;
         let known = session.revision().has_completion_context() && !chosen.is_empty();
         let context = known.then_some(CompletionContext { arguments: chosen });
         let params = CompleteParams { reference, argument, context };
-        Ok(session.ask(&params, session.usual_patience()).await?.completion)
+        let raw = session.request(&params, options).await?;
+        session.complete(Method::Complete, raw)
     }
 
     /// Asks to be told when a resource changes; the news come as

@@ -1,10 +1,12 @@
 //! What the program around a client can do for servers: ask its user, ask a model, name directories.
 
+use serde_json::value::RawValue;
 use toolrack_link::BoxFuture;
 use toolrack_mcp::{
     ClientCapabilities, Elicitation, ElicitationAnswer, LogMessage, Root, SamplingParams,
     SamplingResult,
 };
+use toolrack_rpc::{JsonRpcError, RawJson};
 
 /// Answers what servers ask.
 ///
@@ -44,8 +46,35 @@ pub trait ClientHandler: Send + Sync {
         Box::pin(async { Vec::new() })
     }
 
+    /// For a program that passes questions on to somebody else: gets the question of a legacy server as it
+    /// was written, and gives the answer as it is to be written. `None` has the other methods asked.
+    ///
+    /// # Cancel safety
+    /// The future is dropped when the server no longer wants the answer.
+    fn pass_on<'a>(
+        &'a self,
+        _server: &'a str,
+        _question: RawQuestion<'a>,
+    ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
+        None
+    }
+
     /// The server says something for the log. Called from the line's own task, so it must not wait.
     fn log(&self, _message: &LogMessage) {}
+
+    /// The same, for a program that wants to know which server speaks.
+    fn log_from(&self, _server: &str, message: &LogMessage) {
+        self.log(message);
+    }
+}
+
+/// A question as a legacy server wrote it.
+#[derive(Debug, Clone, Copy)]
+pub struct RawQuestion<'a> {
+    /// What is asked for.
+    pub method: &'a str,
+    /// The parameters, if there are any.
+    pub params: Option<&'a RawJson>,
 }
 
 /// Why a model was not asked, or did not answer.

@@ -160,7 +160,7 @@ impl<'a> Handshake<'a> {
 
     async fn open(&mut self) -> Result<(), Stopped> {
         self.plan.tell(ConnectStep::Opening);
-        let mailbox = Arc::new(Mailbox::new(self.plan.handler.clone()));
+        let mailbox = Arc::new(Mailbox::new(&self.plan.name, self.plan.handler.clone()));
         let inbox = Arc::clone(&mailbox) as Arc<dyn toolrack_link::Inbox>;
         let line = self
             .connector

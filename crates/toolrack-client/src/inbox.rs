@@ -54,6 +54,7 @@ pub(crate) struct Mailbox {
     pub(crate) watchers: Watchers,
     pub(crate) listens: Listens,
     pub(crate) bulletin: Bulletin,
+    server: Box<str>,
     handler: Option<Arc<dyn ClientHandler>>,
 }
 
@@ -79,8 +80,8 @@ pub(crate) enum Stage {
 }
 
 impl Mailbox {
-    pub(crate) fn new(handler: Option<Arc<dyn ClientHandler>>) -> Self {
-        Self { handler, ..Self::default() }
+    pub(crate) fn new(server: &str, handler: Option<Arc<dyn ClientHandler>>) -> Self {
+        Self { server: server.into(), handler, ..Self::default() }
     }
 
     /// Tells the inbox which line it belongs to, for renewing patience.
@@ -212,7 +213,7 @@ impl Mailbox {
     /// The program's own code runs here in the line's task, which must survive it.
     fn show(&self, message: &LogMessage) {
         let Some(handler) = &self.handler else { return };
-        if catch_unwind(AssertUnwindSafe(|| handler.log(message))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| handler.log_from(&self.server, message))).is_err() {
             tracing::error!("the program crashed over a log message");
         }
     }

@@ -20,6 +20,7 @@
 
 mod answer;
 mod attendant;
+mod behalf;
 mod builder;
 mod call;
 mod client;
@@ -51,6 +52,7 @@ mod step;
 mod tool;
 mod watcher;
 
+pub use behalf::Behalf;
 pub use builder::{Changes, ClientBuilder};
 pub use call::CallOptions;
 pub use client::McpClient;
@@ -59,7 +61,7 @@ pub use era::{EraChoice, Verdict};
 pub use error::CallError;
 pub use event::{Event, Events};
 pub use failure::{ConnectError, NotMcp};
-pub use handler::{ClientHandler, Refusal};
+pub use handler::{ClientHandler, RawQuestion, Refusal};
 pub use launch::StdioConnector;
 pub use page::{Cut, Listing};
 pub use remote::HttpConnector;

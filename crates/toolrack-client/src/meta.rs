@@ -10,11 +10,15 @@ use toolrack_mcp::{
 };
 use toolrack_rpc::{Params, write_text};
 
+use crate::behalf::Behalf;
+
 /// The part of `_meta` that is the same in every request of a session, written once.
 #[derive(Debug, Default)]
 pub(crate) struct Envelope {
     /// Members separated by commas; empty in the legacy era.
     members: Box<[u8]>,
+    /// The first of them, which is ours whoever asks.
+    version: Box<[u8]>,
     /// The highest id that was written, so that open requests can be found without a table of them.
     last_id: AtomicU64,
 }
@@ -37,6 +41,8 @@ pub(crate) struct Extra<'a> {
     pub(crate) on_id: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Which arguments are said beside the message too.
     pub(crate) mirror: Option<&'a Mirror>,
+    /// Who asks, if it is not us.
+    pub(crate) behalf: Option<&'a Behalf>,
 }
 
 /// Whether the server is asked to report.
@@ -64,7 +70,12 @@ impl Envelope {
         };
         let mut text = serde_json::to_vec(&meta)?;
         text.pop();
-        Ok(Self { members: text.into_iter().skip(1).collect(), last_id: AtomicU64::new(0) })
+        let version = format!(r#""{}":"{revision}""#, MetaKey::PROTOCOL_VERSION);
+        Ok(Self {
+            members: text.into_iter().skip(1).collect(),
+            version: version.into_bytes().into_boxed_slice(),
+            last_id: AtomicU64::new(0),
+        })
     }
 
     /// The highest id so far.
@@ -111,7 +122,14 @@ impl<P> Packed<'_, P> {
             out.push(b',');
         }
         if !self.envelope.members.is_empty() {
-            out.extend_from_slice(&self.envelope.members);
+            match self.extra.behalf {
+                None => out.extend_from_slice(&self.envelope.members),
+                Some(behalf) => {
+                    out.extend_from_slice(&self.envelope.version);
+                    out.push(b',');
+                    out.extend_from_slice(behalf.members());
+                }
+            }
             out.push(b',');
             if let Some(level) = self.extra.log_level {
                 serde_json::to_writer(&mut *out, MetaKey::LOG_LEVEL)?;
@@ -152,6 +170,7 @@ fn splice(out: &mut Vec<u8>, start: usize, body: usize) {
 mod tests {
     use serde::Serialize;
     use serde_json::json;
+    use serde_json::value::RawValue;
     use toolrack_mcp::{EmptyResult, Method};
 
     use super::*;
@@ -186,8 +205,13 @@ mod tests {
 
     const REPORTING: Extra<'_> =
         Extra { progress: Reports::Wanted, log_level: Some(LogLevel::Info), ..EMPTY };
-    const EMPTY: Extra<'_> =
-        Extra { progress: Reports::Unwanted, log_level: None, on_id: None, mirror: None };
+    const EMPTY: Extra<'_> = Extra {
+        progress: Reports::Unwanted,
+        log_level: None,
+        on_id: None,
+        mirror: None,
+        behalf: None,
+    };
 
     #[test]
     fn legacy_requests_carry_a_token_at_most() {
@@ -206,6 +230,20 @@ mod tests {
             r#"{{"_meta":{{"progressToken":7,{MEMBERS},"io.modelcontextprotocol/logLevel":"info"}},"a":1}}"#
         );
         check(&modern(), json!({"a": 1}), REPORTING, &full);
+    }
+
+    #[test]
+    fn a_request_that_is_passed_on_says_who_asked_first() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let (capabilities, trace) = (raw(r#"{"roots":{ }}"#), raw(r#""00-1""#));
+        let behalf = Behalf::new(&capabilities, None, &[("traceparent", &trace)]).unwrap();
+        let extra = Extra { behalf: Some(&behalf), ..EMPTY };
+        let expected = concat!(
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
+            r#""io.modelcontextprotocol/clientCapabilities":{"roots":{ }},"traceparent":"00-1"},"a":1}"#
+        );
+        check(&modern(), json!({"a": 1}), extra, expected);
+        check(&Envelope::default(), json!({"a": 1}), extra, r#"{"a":1}"#);
     }
 
     #[test]

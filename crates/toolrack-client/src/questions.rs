@@ -10,6 +10,7 @@ use toolrack_mcp::{EmptyResult, ErrorCode, InputRequest, InputResponse, Method};
 use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
 
 use crate::answer::{Unanswered, is_human};
+use crate::handler::RawQuestion;
 use crate::inbox::Question;
 use crate::session::Session;
 use crate::settings::Limits;
@@ -91,16 +92,7 @@ impl Desk {
     ) {
         match admit(method, self.open.len(), self.n_human(), &session.limits) {
             Admission::Ping => session.respond(&id, Ok(EmptyResult {})),
-            Admission::Work(pace) => {
-                let params = params.as_ref().map_or(&b""[..], RawJson::as_bytes);
-                match InputRequest::parse(method, params) {
-                    Ok(question) => self.begin(session, id, question, pace),
-                    Err(fault) => {
-                        let code = ErrorCode::INVALID_PARAMS.0;
-                        refuse(session, &id, code, &fault.to_string());
-                    }
-                }
-            }
+            Admission::Work(pace) => self.begin(session, id, (method.to_owned(), params), pace),
             Admission::Busy => refuse(session, &id, BUSY, "too many requests at once"),
             Admission::Unknown => {
                 refuse(session, &id, ErrorCode::METHOD_NOT_FOUND.0, "Method not found");
@@ -108,10 +100,25 @@ impl Desk {
         }
     }
 
-    fn begin(&mut self, session: &Arc<Session>, id: RequestId, question: InputRequest, pace: Pace) {
+    fn begin(
+        &mut self,
+        session: &Arc<Session>,
+        id: RequestId,
+        (method, params): (String, Option<RawJson>),
+        pace: Pace,
+    ) {
         let session = Arc::clone(session);
         let task = self.work.spawn(async move {
-            let answer = session.respondent.answer(&session.mailbox, question).await;
+            let question = RawQuestion { method: &method, params: params.as_ref() };
+            let respondent = &session.respondent;
+            if let Some(passed_on) = respondent.pass_on(question) {
+                return passed_on.await.map(InputResponse::Raw);
+            }
+            let params = params.as_ref().map_or(&b""[..], RawJson::as_bytes);
+            let question = InputRequest::parse(&method, params).map_err(|fault| {
+                JsonRpcError::new(ErrorCode::INVALID_PARAMS.0, fault.to_string())
+            })?;
+            let answer = respondent.answer(&session.mailbox, question).await;
             answer.map_err(|unanswered| unanswered.to_error())
         });
         self.open.push(Open { id, task, pace });

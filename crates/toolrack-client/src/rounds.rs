@@ -11,12 +11,13 @@ use std::time::Duration;
 use tokio::time::sleep;
 use toolrack_link::BoxFuture;
 use toolrack_mcp::{
-    CallToolParams, Elicitation, ElicitationAnswer, ErrorCode, ErrorDetail, GetPromptParams,
+    CallToolParams, Elicitation, ElicitationAnswer, Era, ErrorCode, ErrorDetail, GetPromptParams,
     InputRequest, InputRequired, InputResponse, InputResponses, ReadResourceParams, Request,
     ResultType, Revision, Tool, UrlElicitation,
 };
 use toolrack_rpc::{JsonRpcError, RawJson};
 
+use crate::behalf::Behalf;
 use crate::call::CallOptions;
 use crate::error::CallError;
 use crate::session::Session;
@@ -90,6 +91,9 @@ impl Session {
         params: P,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
+        if let Some(behalf) = options.on_behalf.as_deref() {
+            return Box::pin(self.pass(&params, options, behalf)).await;
+        }
         let raw = match self.exchange(&params, options).await {
             Err(CallError::Refused(error)) => {
                 Box::pin(self.second(&params, options, error)).await?
@@ -101,6 +105,27 @@ impl Session {
             // The long way is rare, and boxed so that the short one stays small.
             ResultType::InputRequired => Box::pin(self.rounds(&params, options, raw)).await,
             ResultType::Task | ResultType::Other => self.complete(P::METHOD, raw),
+        }
+    }
+
+    /// Passes a request on for somebody who answers the server's questions, so what comes back is theirs too.
+    async fn pass<P: Repeatable>(
+        &self,
+        params: &P,
+        options: &CallOptions,
+        behalf: &Behalf,
+    ) -> Result<RawJson, CallError> {
+        if self.era() == Era::Modern && behalf.has_answers() {
+            let (answers, state) = (behalf.answers.as_ref(), behalf.state.as_deref());
+            return params.again(self, Round { answers, state, options }).await;
+        }
+        match self.exchange(params, options).await {
+            Err(CallError::Refused(error))
+                if ErrorCode(error.code) == ErrorCode::HEADER_MISMATCH =>
+            {
+                self.second(params, options, error).await
+            }
+            outcome => outcome,
         }
     }
 

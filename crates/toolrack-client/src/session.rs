@@ -123,7 +123,8 @@ impl Session {
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let log_level = options.log_level.or(*lock(&self.log_level));
-        let extra = Extra { progress: Reports::Wanted, log_level, ..Extra::default() };
+        let behalf = options.on_behalf.as_deref();
+        let extra = Extra { progress: Reports::Wanted, log_level, behalf, ..Extra::default() };
         let patience = self.patience(options);
         let Some(on_progress) = &options.on_progress else {
             return self.send(params, patience, extra).await;
@@ -138,6 +139,16 @@ impl Session {
         };
         watch.show_waiting();
         outcome
+    }
+
+    /// Sends a request that nothing is reported about, and gives its raw result.
+    pub(crate) async fn request<P: Request + Sync>(
+        &self,
+        params: &P,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        let extra = Extra { behalf: options.on_behalf.as_deref(), ..Extra::default() };
+        self.send(params, self.patience(options), extra).await
     }
 
     /// Sends a request that is answered in one go, and reads the answer.

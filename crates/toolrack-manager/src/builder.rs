@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_client::ClientHandler;
+use toolrack_client::{ClientHandler, Limits};
 use toolrack_config::{Lookup, McpServerConfig, Names, Source};
 use toolrack_http::HttpOptions;
 use toolrack_mcp::Implementation;
@@ -48,6 +48,7 @@ pub struct RackBuilder {
     credentials: Option<Arc<CredentialsOf>>,
     client: Option<Implementation>,
     handler: Option<Arc<dyn ClientHandler>>,
+    limits: Limits,
     packages: Option<Arc<dyn Packages>>,
     patience: Patience,
 }
@@ -64,6 +65,7 @@ impl Default for RackBuilder {
             credentials: None,
             client: None,
             handler: None,
+            limits: Limits::default(),
             packages: None,
             patience: Patience { ready: Duration::from_secs(5), retry: Duration::from_secs(5) },
         }
@@ -127,6 +129,12 @@ impl RackBuilder {
         self
     }
 
+    /// How much is taken from each server before it is cut off.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// How long [`McpManager::connect_all`] waits for slow servers. Five seconds, unless set.
     pub fn ready_wait(mut self, wait: Duration) -> Self {
         self.patience.ready = wait;
@@ -152,6 +160,7 @@ impl RackBuilder {
             credentials: self.credentials,
             client: self.client,
             handler: self.handler,
+            limits: self.limits,
             packages: self.packages,
         };
         let shared = Arc::new(Shared {

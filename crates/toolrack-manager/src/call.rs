@@ -164,6 +164,20 @@ impl Shared {
         }
     }
 
+    /// A server that takes requests, after it was started if need be. The launch to `avoid` lets nobody in.
+    pub(crate) async fn reach(
+        &self,
+        server: &str,
+        avoid: Option<Epoch>,
+    ) -> Result<Arc<McpConnection>, RackError> {
+        let connection = Arc::clone(self.snapshot.load().server(server)?);
+        if connection.link.as_ref().is_some_and(|it| avoid != Some(it.epoch)) {
+            return Ok(connection);
+        }
+        let waits = self.waits(&connection);
+        self.ready(&connection.name, avoid, waits).await
+    }
+
     fn waits(&self, connection: &McpConnection) -> Waiting {
         let now = Instant::now();
         let startup = start_limit(&connection.config);

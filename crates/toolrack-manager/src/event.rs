@@ -94,6 +94,13 @@ pub enum RackEvent {
         /// What is odd.
         message: String,
     },
+    /// A server told something else: changes of its prompts and resources, log messages.
+    Said {
+        /// Which server.
+        server: Arc<str>,
+        /// What it told.
+        event: toolrack_client::Event,
+    },
     /// A config file could not be used; the servers stay as they were.
     ConfigRejected {
         /// Everything that is wrong with it.

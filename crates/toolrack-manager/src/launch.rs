@@ -15,7 +15,7 @@ use toolrack_client::{
 use toolrack_config::McpServerConfig;
 
 use crate::connection::Link;
-use crate::event::Bulletin;
+use crate::event::{Bulletin, RackEvent};
 use crate::failure::{Failure, FailureKind};
 use crate::life::event::Epoch;
 use crate::opening::{Custody, connector, ready, resolve, stdio_options};
@@ -195,6 +195,7 @@ impl Launch {
         let herald = self.herald();
         let builder = McpClient::builder(&self.server)
             .timeouts(timeouts)
+            .limits(self.equipment.limits)
             .remembered(self.remembered)
             .watcher(Arc::new(move |step| herald.tell(ConnectPhase::of(step))));
         let builder = match &self.equipment.client {
@@ -223,7 +224,10 @@ impl Launch {
                 Some(ClientEvent::Ended(ending)) => {
                     return self.report(News::Lost(Failure::of_ending(&ending))).await;
                 }
-                Some(_) => {}
+                Some(event) => {
+                    let server = Arc::clone(&self.server);
+                    self.bulletin.tell(|| RackEvent::Said { server, event });
+                }
                 None => return,
             }
         }

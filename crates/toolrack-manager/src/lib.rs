@@ -25,6 +25,7 @@
 #![warn(missing_docs)]
 
 mod actor;
+mod borrow;
 mod builder;
 mod call;
 mod catalog;
@@ -54,6 +55,7 @@ mod toolset;
 mod usage;
 mod watch;
 
+pub use borrow::Borrowed;
 pub use builder::RackBuilder;
 pub use clean::clean_text;
 pub use connection::McpConnection;

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_client::ClientHandler;
+use toolrack_client::{ClientHandler, Limits};
 use toolrack_config::{Lookup, McpServerConfig, McpTransport, Names, Plan, diff};
 use toolrack_http::HttpOptions;
 use toolrack_link::Credentials;
@@ -74,6 +74,7 @@ pub(crate) struct Equipment {
     pub(crate) credentials: Option<Arc<CredentialsOf>>,
     pub(crate) client: Option<Implementation>,
     pub(crate) handler: Option<Arc<dyn ClientHandler>>,
+    pub(crate) limits: Limits,
     pub(crate) packages: Option<Arc<dyn Packages>>,
 }
 

@@ -47,6 +47,11 @@ impl Usage {
         Some(Visit(self))
     }
 
+    /// Ends a use that [`enter`](Self::enter) has begun and whose visit was forgotten.
+    pub(crate) fn leave(&self) {
+        drop(Visit(self));
+    }
+
     /// Keeps everybody out, if nobody is inside. `true` if it is so.
     pub(crate) fn seal(&self) -> bool {
         self.inside.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Acquire).is_ok()

@@ -103,6 +103,8 @@ pub enum InputResponse {
     Sampling(SamplingResult),
     /// The directories we work in.
     Roots(RootsResult),
+    /// Of somebody else, passed on as written.
+    Raw(Box<RawValue>),
 }
 
 /// The answers of one round, by the server's keys.

@@ -61,6 +61,11 @@ impl Mirror {
         Ok((!entries.is_empty()).then_some(Self { entries }))
     }
 
+    /// The headers that arguments can have.
+    pub fn headers(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|it| it.header.as_str())
+    }
+
     /// Tells header and value of each argument that is there.
     pub fn tell(&self, arguments: Arguments<'_>, tell: &mut dyn FnMut(&str, &str)) {
         let parsed;

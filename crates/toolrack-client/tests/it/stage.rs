@@ -284,5 +284,6 @@ fn options(words: &Words, log: &Log) -> CallOptions {
         at_most: words.duration("at_most"),
         on_progress: words.has("progress").then(|| Arc::new(show) as toolrack_client::OnProgress),
         log_level: words.value("log").and_then(LogLevel::parse),
+        on_behalf: None,
     }
 }

@@ -1,0 +1,57 @@
+//! A server's connection in somebody else's hands, for requests that the manager has no words for.
+//!
+//! **Invariant:** a connection that is borrowed counts as used, so it is not ended for being idle.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use toolrack_client::McpClient;
+
+use crate::connection::Link;
+use crate::error::RackError;
+use crate::name::name_all;
+use crate::rack::McpManager;
+
+/// A connection that is in use until this is dropped.
+#[derive(Debug)]
+pub struct Borrowed {
+    link: Arc<Link>,
+}
+
+impl McpManager {
+    /// The connection of a server, for whatever can be asked of it. A server that is started by its first call
+    /// is started, and one that is being connected is waited for.
+    pub async fn borrow(&self, server: &str) -> Result<Borrowed, RackError> {
+        let mut avoid = None;
+        loop {
+            let connection = self.shared.reach(server, avoid).await?;
+            if let Some(link) = &connection.link {
+                if let Some(visit) = link.usage.enter() {
+                    std::mem::forget(visit);
+                    return Ok(Borrowed { link: Arc::clone(link) });
+                }
+                // It is being ended for being idle, so this is for the next launch.
+                avoid = Some(link.epoch);
+            }
+        }
+    }
+
+    /// The public names of things that servers name, made by the same rules as those of tools.
+    pub fn public_names(&self, things: &[(&str, &str)]) -> Vec<String> {
+        name_all(&self.shared.names, things)
+    }
+}
+
+impl Deref for Borrowed {
+    type Target = McpClient;
+
+    fn deref(&self) -> &McpClient {
+        &self.link.client
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        self.link.usage.leave();
+    }
+}
