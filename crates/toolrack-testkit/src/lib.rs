@@ -1,12 +1,13 @@
 //! Real server programs for tests, the demo server, and what tests of several crates share.
 //!
 //! `scripted-server` is a complete MCP server that misbehaves exactly as its plan says; `demo-server` is the
-//! friendly one a new user meets. The rest finds built programs, marks and counts processes, reads journals
-//! and waits for facts.
+//! friendly one a new user meets; `fixture-server` has what the conformance suites look for. The rest finds built
+//! programs, marks and counts processes, reads journals and waits for facts.
 
 mod code;
 pub mod demo;
 mod docker;
+pub mod fixture;
 mod http_log;
 mod http_server;
 mod journal;

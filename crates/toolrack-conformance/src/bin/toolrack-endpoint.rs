@@ -1,0 +1,138 @@
+//! A gateway for suites and for clients of others: over HTTP on this machine, or on stdin and stdout.
+//!
+//!     toolrack-endpoint [--http ADDRESS] [--raw NAME] --server NAME COMMAND [ARGUMENT …] [--server …]
+//!
+//! With `--http` it says `listening URL` and ends with its input; `--raw` shows one server under its own names.
+
+use std::convert::Infallible;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use toolrack_client::ClientHandler;
+use toolrack_config::McpServerConfig;
+use toolrack_gateway::{Gateway, HttpGateway, Scope, Switchboard};
+use toolrack_manager::McpManager;
+
+/// How long slow servers are waited for before the endpoint opens.
+const READY: Duration = Duration::from_secs(30);
+
+/// What the command line asks for.
+#[derive(Debug, Default)]
+struct Wanted {
+    http: Option<String>,
+    raw: Option<String>,
+    servers: Vec<McpServerConfig>,
+}
+
+fn main() -> ExitCode {
+    toolrack_stdio::init();
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let wanted = Wanted::read(std::env::args().skip(1))?;
+    tokio::runtime::Runtime::new()?.block_on(serve(wanted))
+}
+
+async fn serve(wanted: Wanted) -> Result<()> {
+    let switchboard = Switchboard::new();
+    let handler = Arc::clone(&switchboard) as Arc<dyn ClientHandler>;
+    let builder = McpManager::builder().handler(handler).limits(Switchboard::limits());
+    let manager = builder.ready_wait(READY).build(wanted.servers);
+    for server in manager.connect_all().await? {
+        if !server.is_connected() {
+            complain(&format!("{}: {}", server.name(), server.state()));
+        }
+    }
+    let manager = Arc::new(manager);
+    let scope = wanted.raw.map_or(Scope::All, Scope::Server);
+    let gateway = Gateway::new(Arc::clone(&manager), switchboard, scope);
+    let outcome = match wanted.http {
+        Some(address) => listen(&gateway, &address).await,
+        None => {
+            let served = gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout()).await;
+            served.context("the client is gone")
+        }
+    };
+    gateway.close().await;
+    manager.close().await;
+    outcome
+}
+
+async fn listen(gateway: &Gateway, address: &str) -> Result<()> {
+    let listener = TcpListener::bind(address).await.with_context(|| format!("no {address}"))?;
+    say(&format!("listening http://{}/mcp", listener.local_addr()?));
+    let endpoint = HttpGateway::new(gateway.clone());
+    let mut connections = JoinSet::new();
+    let mut input = tokio::io::stdin();
+    let mut rest = [0; 1024];
+    loop {
+        let stream = tokio::select! {
+            read = input.read(&mut rest) => match read {
+                Ok(1..) => continue,
+                Ok(0) | Err(_) => return Ok(()),
+            },
+            accepted = listener.accept() => accepted?.0,
+            Some(_ended) = connections.join_next(), if !connections.is_empty() => continue,
+        };
+        let endpoint = endpoint.clone();
+        connections.spawn(async move {
+            let service = service_fn(|request| {
+                let endpoint = endpoint.clone();
+                async move { Ok::<_, Infallible>(endpoint.handle(request).await) }
+            });
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            // A client that leaves in the middle is none of our business.
+            connection.await.unwrap_or_default();
+        });
+    }
+}
+
+impl Wanted {
+    fn read(args: impl Iterator<Item = String>) -> Result<Self> {
+        let mut wanted = Self::default();
+        let mut args = args.peekable();
+        while let Some(option) = args.next() {
+            let value = args.next().with_context(|| format!("`{option}` needs a value"))?;
+            match option.as_str() {
+                "--http" => wanted.http = Some(value),
+                "--raw" => wanted.raw = Some(value),
+                "--server" => {
+                    let command = args.next().context("`--server` needs a name and a command")?;
+                    let mut rest = Vec::new();
+                    while let Some(word) = args.next_if(|it| it != "--server") {
+                        rest.push(word);
+                    }
+                    let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
+                    wanted.servers.push(McpServerConfig::stdio(value, command, &rest));
+                }
+                _ => bail!("no option `{option}`; there are --http, --raw and --server"),
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "whoever started the endpoint reads where it listens")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "a program of tests has nobody else to tell")]
+fn complain(text: &str) {
+    eprintln!("{text}");
+}

@@ -1,0 +1,231 @@
+//! Who is told of changes: legacy sessions, and subscriptions of modern clients.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, Weak};
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::json;
+use toolrack_mcp::{ListKind, LogLevel, Method, SubscriptionFilter};
+use toolrack_rpc::RequestId;
+
+use crate::lock::lock;
+use crate::outbox::{Notice, Outbox};
+use crate::wire::{bare_notification, notification};
+
+/// Everybody who is told.
+#[derive(Debug, Default)]
+pub(crate) struct Audience {
+    listeners: Mutex<Vec<Weak<Listener>>>,
+}
+
+/// Somebody who is told.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) out: Arc<Outbox>,
+    /// The request that opened the subscription; none in the legacy era.
+    subscription: Option<RequestId>,
+    lists: SubscriptionFilter,
+    uris: Mutex<BTreeSet<String>>,
+    notice: u64,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.out.forget(self.notice);
+    }
+}
+
+impl Listener {
+    /// A legacy session, which is told of all lists.
+    pub(crate) fn session(out: Arc<Outbox>) -> Self {
+        let (lists, notice) = (every_list(), out.on_loss(session_notice()));
+        Self { out, subscription: None, lists, uris: Mutex::default(), notice }
+    }
+
+    /// A subscription of a modern client.
+    pub(crate) fn subscription(
+        out: Arc<Outbox>,
+        id: RequestId,
+        granted: SubscriptionFilter,
+    ) -> Self {
+        let uris = Mutex::new(granted.resource_subscriptions.iter().cloned().collect());
+        let notice = out.on_loss(subscription_notice(id.clone(), granted.clone()));
+        Self { out, subscription: Some(id), lists: granted, uris, notice }
+    }
+
+    /// Begins to tell of a resource. `false` if it is told of already.
+    pub(crate) fn add(&self, uri: &str) -> bool {
+        lock(&self.uris).insert(uri.to_owned())
+    }
+
+    /// Stops to tell of a resource. `false` if it was not told of.
+    pub(crate) fn remove(&self, uri: &str) -> bool {
+        lock(&self.uris).remove(uri)
+    }
+
+    pub(crate) fn uris(&self) -> Vec<String> {
+        lock(&self.uris).iter().cloned().collect()
+    }
+
+    fn list_changed(&self, kind: ListKind) {
+        if is_in(&self.lists, kind) {
+            self.out.tell(list_changed(kind, self.subscription.as_ref()));
+        }
+    }
+
+    /// What changed may be a part of what is subscribed to.
+    fn updated(&self, uri: &str) {
+        if lock(&self.uris).iter().any(|it| uri.starts_with(it.as_str())) {
+            self.out.tell(updated(uri, self.subscription.as_ref()));
+        }
+    }
+}
+
+impl Audience {
+    pub(crate) fn admit(&self, listener: &Arc<Listener>) {
+        let mut listeners = lock(&self.listeners);
+        listeners.retain(|it| it.strong_count() > 0);
+        listeners.push(Arc::downgrade(listener));
+    }
+
+    pub(crate) fn list_changed(&self, kind: ListKind) {
+        self.each(|it| it.list_changed(kind));
+    }
+
+    pub(crate) fn updated(&self, uri: &str) {
+        self.each(|it| it.updated(uri));
+    }
+
+    fn each(&self, tell: impl Fn(&Listener)) {
+        let listeners: Vec<_> = lock(&self.listeners).iter().filter_map(Weak::upgrade).collect();
+        for listener in &listeners {
+            tell(listener);
+        }
+    }
+}
+
+fn is_in(filter: &SubscriptionFilter, kind: ListKind) -> bool {
+    match kind {
+        ListKind::Tools => filter.tools_list_changed,
+        ListKind::Prompts => filter.prompts_list_changed,
+        ListKind::Resources => filter.resources_list_changed,
+    }
+}
+
+fn every_list() -> SubscriptionFilter {
+    SubscriptionFilter {
+        tools_list_changed: true,
+        prompts_list_changed: true,
+        resources_list_changed: true,
+        ..SubscriptionFilter::default()
+    }
+}
+
+fn list_changed(kind: ListKind, subscription: Option<&RequestId>) -> Bytes {
+    let method = match kind {
+        ListKind::Tools => Method::ToolListChanged,
+        ListKind::Prompts => Method::PromptListChanged,
+        ListKind::Resources => Method::ResourceListChanged,
+    };
+    match subscription {
+        None => bare_notification(method.as_str()),
+        Some(id) => notification(method.as_str(), &json!({ "_meta": tag(id) })),
+    }
+}
+
+fn updated(uri: &str, subscription: Option<&RequestId>) -> Bytes {
+    let method = Method::ResourceUpdated.as_str();
+    match subscription {
+        None => notification(method, &json!({ "uri": uri })),
+        Some(id) => notification(method, &json!({ "_meta": tag(id), "uri": uri })),
+    }
+}
+
+/// Spec 2026-07-28, subscriptions: every message names its subscription.
+pub(crate) fn tag(id: &RequestId) -> serde_json::Value {
+    json!({ toolrack_mcp::MetaKey::SUBSCRIPTION_ID: id })
+}
+
+/// What a legacy session is told that has lost messages: how many, and that any list may be another now.
+fn session_notice() -> Notice {
+    Box::new(|n_lost| {
+        let lists = [ListKind::Tools, ListKind::Prompts, ListKind::Resources];
+        let mut notices = vec![loss(n_lost)];
+        notices.extend(lists.map(|it| list_changed(it, None)));
+        notices
+    })
+}
+
+/// What the reader of one answer is told that has lost reports on the way to it.
+pub(crate) fn answer_notice() -> Notice {
+    Box::new(|n_lost| vec![loss(n_lost)])
+}
+
+/// What a subscription is told that has lost messages: that everything it is about may be another now.
+fn subscription_notice(id: RequestId, granted: SubscriptionFilter) -> Notice {
+    Box::new(move |_n_lost| {
+        let kinds = [ListKind::Tools, ListKind::Prompts, ListKind::Resources];
+        let lists = kinds.into_iter().filter(|it| is_in(&granted, *it));
+        let lists = lists.map(|it| list_changed(it, Some(&id)));
+        let uris = granted.resource_subscriptions.iter().map(|uri| updated(uri, Some(&id)));
+        lists.chain(uris).collect()
+    })
+}
+
+fn loss(n_lost: u64) -> Bytes {
+    #[derive(Serialize)]
+    struct Line {
+        level: LogLevel,
+        logger: &'static str,
+        data: String,
+    }
+    let data = format!("{n_lost} notifications were lost because they were not read in time");
+    notification(
+        Method::LogMessage.as_str(),
+        &Line { level: LogLevel::Warning, logger: "toolrack", data },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::Replay;
+
+    async fn told(granted: SubscriptionFilter) -> Vec<String> {
+        let out = Arc::new(Outbox::new(Replay::No));
+        let listener =
+            Arc::new(Listener::subscription(Arc::clone(&out), RequestId::from(7), granted));
+        let audience = Audience::default();
+        audience.admit(&listener);
+        audience.list_changed(ListKind::Tools);
+        audience.list_changed(ListKind::Prompts);
+        audience.updated("a:/b/c");
+        audience.updated("x:");
+        out.finish();
+        let reader = out.read(None);
+        let mut seen = Vec::new();
+        while let Some((_, message)) = out.next(&reader).await {
+            seen.push(String::from_utf8_lossy(&message).trim_end().to_owned());
+        }
+        seen
+    }
+
+    #[tokio::test]
+    async fn a_subscription_hears_what_it_was_granted_under_its_id() {
+        let granted = SubscriptionFilter {
+            tools_list_changed: true,
+            resource_subscriptions: vec!["a:/b".to_owned()],
+            ..SubscriptionFilter::default()
+        };
+        let meta = r#""_meta":{"io.modelcontextprotocol/subscriptionId":7}"#;
+        let tools = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{{{meta}}}}}"#
+        );
+        let update = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{{meta},"uri":"a:/b/c"}}}}"#
+        );
+        assert_eq!(told(granted).await, [tools, update]);
+        assert_eq!(told(SubscriptionFilter::default()).await, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,219 @@
+//! Every server behind one endpoint: the handle that programs hold, and what all its clients share.
+//!
+//! **Invariant:** every task of a gateway ends when it is closed or the last handle is gone.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use toolrack_manager::{Borrowed, ConnectionState, McpConnection, McpManager, ToolWithServer};
+use toolrack_mcp::{Era, Implementation, Method, Revision, ServerCapabilities};
+use toolrack_rpc::JsonRpcError;
+
+use crate::audience::Audience;
+use crate::catalogue::Catalogue;
+use crate::failure;
+use crate::news;
+use crate::parked::Parked;
+use crate::scope::Scope;
+use crate::subscription::Subscriptions;
+use crate::switchboard::Switchboard;
+
+/// How long closing waits for tasks that are told to end.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// What can be set about a gateway.
+#[derive(Debug, Clone)]
+pub struct GatewayOptions {
+    /// Who we say we are.
+    pub server: Implementation,
+    /// Entries of one page of a list.
+    pub page_size: usize,
+    /// Requests of one client that are open at once. One more is refused.
+    pub max_open: usize,
+    /// Requests of modern clients that wait for an answer to what a legacy server asked. One more is refused.
+    pub max_parked: usize,
+    /// How long a client may take to answer what a server asks.
+    pub question_patience: Duration,
+    /// The largest message that is taken from a client.
+    pub max_message_bytes: usize,
+    /// How long a client on stdio may leave its messages unread before it is given up.
+    pub write_patience: Duration,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> Self {
+        let server = Implementation {
+            name: "toolrack".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Implementation::default()
+        };
+        Self {
+            server,
+            page_size: 1_000,
+            max_open: 256,
+            max_parked: 256,
+            question_patience: Duration::from_mins(5),
+            max_message_bytes: 32 << 20,
+            write_patience: Duration::from_mins(10),
+        }
+    }
+}
+
+/// The servers of a manager behind one MCP endpoint. Clones are the same gateway.
+#[derive(Debug, Clone)]
+pub struct Gateway {
+    pub(crate) shared: Arc<Shared>,
+    _stop: Arc<DropGuard>,
+}
+
+/// What all clients of a gateway share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) manager: Arc<McpManager>,
+    pub(crate) switchboard: Arc<Switchboard>,
+    pub(crate) scope: Scope,
+    pub(crate) options: GatewayOptions,
+    pub(crate) audience: Audience,
+    pub(crate) catalogue: Catalogue,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) parked: Parked,
+    /// The tools as they are listed, and the list of the manager that they were written from.
+    pub(crate) written_tools: Mutex<Option<WrittenTools>>,
+    pub(crate) tracker: TaskTracker,
+    pub(crate) stop: CancellationToken,
+}
+
+pub(crate) type WrittenTools = (Arc<[ToolWithServer]>, Arc<[Bytes]>);
+
+impl Gateway {
+    /// A gateway in front of `manager`, which has to have `switchboard` as its handler if servers shall be able
+    /// to ask clients, and [`Switchboard::limits`] if there are many of them. Has to be called within a tokio runtime.
+    pub fn new(manager: Arc<McpManager>, switchboard: Arc<Switchboard>, scope: Scope) -> Self {
+        Self::with_options(manager, switchboard, scope, GatewayOptions::default())
+    }
+
+    /// The same with other than the default settings.
+    pub fn with_options(
+        manager: Arc<McpManager>,
+        switchboard: Arc<Switchboard>,
+        scope: Scope,
+        options: GatewayOptions,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let guard = Arc::new(stop.clone().drop_guard());
+        let shared = Arc::new(Shared {
+            manager,
+            switchboard,
+            scope,
+            parked: Parked::new(options.max_parked, options.question_patience),
+            options,
+            audience: Audience::default(),
+            catalogue: Catalogue::default(),
+            subscriptions: Subscriptions::default(),
+            written_tools: Mutex::default(),
+            tracker: TaskTracker::new(),
+            stop,
+        });
+        shared.tracker.spawn(news::spread(Arc::clone(&shared), shared.manager.subscribe()));
+        Self { shared, _stop: guard }
+    }
+
+    /// What this endpoint shows.
+    pub fn scope(&self) -> &Scope {
+        &self.shared.scope
+    }
+
+    /// Ends every conversation and waits until nothing is left of them. The manager stays.
+    pub async fn close(&self) {
+        self.shared.stop.cancel();
+        self.shared.tracker.close();
+        if timeout(END_LIMIT, self.shared.tracker.wait()).await.is_err() {
+            tracing::warn!("some tasks of the gateway do not end");
+        }
+    }
+}
+
+impl Shared {
+    /// The servers that clients see.
+    pub(crate) fn servers(&self) -> Vec<Arc<McpConnection>> {
+        let mut servers = self.manager.servers();
+        servers.retain(|it| self.scope.has(it.name()));
+        servers
+    }
+
+    /// The connection of a server, started if need be.
+    pub(crate) async fn borrow(&self, server: &str, era: Era) -> Result<Borrowed, JsonRpcError> {
+        let borrowed = self.manager.borrow(server).await;
+        borrowed.map_err(|error| failure::of_rack(error, era))
+    }
+
+    /// Whether some server offers this. What is not known yet may turn out to be anything, and before the third
+    /// revision servers did not have to say what they offer.
+    fn is_offered(&self, feature: impl Fn(&ServerCapabilities) -> bool) -> bool {
+        self.servers().iter().any(|server| match server.client() {
+            Some(client) => {
+                client.revision() < Revision::R2025_06_18 || feature(client.capabilities())
+            }
+            None => *server.state() != ConnectionState::Disabled,
+        })
+    }
+
+    /// Whether there is anybody who could answer.
+    pub(crate) fn offers(&self, method: Method) -> bool {
+        match method {
+            Method::ListPrompts | Method::GetPrompt => self.is_offered(|it| it.prompts.is_some()),
+            Method::ListResources | Method::ListResourceTemplates | Method::ReadResource => {
+                self.is_offered(|it| it.resources.is_some())
+            }
+            Method::Subscribe | Method::Unsubscribe => {
+                self.is_offered(|it| it.resources.is_some_and(|it| it.subscribe))
+            }
+            Method::Complete => self.is_offered(|it| it.completions),
+            Method::SetLevel => self.is_offered(|it| it.logging),
+            _ => true,
+        }
+    }
+
+    /// Everything that some server offers.
+    pub(crate) fn capabilities(&self, revision: Revision) -> Value {
+        let mut offered = Map::new();
+        let mut offer = |name: &str, method: Method, value: Value| {
+            if self.offers(method) {
+                offered.insert(name.to_owned(), value);
+            }
+        };
+        let subscribe = self.offers(Method::Subscribe);
+        let resources = json!({ "subscribe": subscribe, "listChanged": true });
+        offer("tools", Method::ListTools, json!({ "listChanged": true }));
+        offer("resources", Method::ListResources, resources);
+        offer("prompts", Method::ListPrompts, json!({ "listChanged": true }));
+        offer("logging", Method::SetLevel, json!({}));
+        if revision.has_completions_capability() {
+            offer("completions", Method::Complete, json!({}));
+        }
+        Value::Object(offered)
+    }
+
+    /// What servers say about their use, each under its name where there are several.
+    pub(crate) fn instructions(&self) -> Option<String> {
+        let servers = self.servers();
+        let said = servers.iter().filter_map(|it| {
+            let instructions = it.client()?.instructions()?;
+            Some(match self.scope {
+                Scope::Server(_) => instructions.to_owned(),
+                Scope::All | Scope::Agent(_) => format!("# {}\n\n{instructions}", it.name()),
+            })
+        });
+        let said: Vec<String> = said.collect();
+        (!said.is_empty()).then(|| said.join("\n\n"))
+    }
+
+    pub(crate) fn server_info(&self, revision: Revision) -> Value {
+        serde_json::to_value(self.options.server.wire(revision)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,59 @@
+//! Every server of a manager behind one MCP endpoint: over stdio and Streamable HTTP, in both eras.
+//!
+//! ```no_run
+//! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::sync::Arc;
+//! use toolrack_gateway::{Gateway, Scope, Switchboard};
+//! use toolrack_manager::McpManager;
+//!
+//! let switchboard = Switchboard::new();
+//! let builder = McpManager::builder().limits(Switchboard::limits());
+//! let manager = builder.handler(switchboard.clone()).build(Vec::new());
+//! let gateway = Gateway::new(Arc::new(manager), switchboard, Scope::All);
+//! # let (reader, writer) = (&b""[..], Vec::new());
+//! gateway.serve_stdio(reader, writer).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A client of any revision sees the tools, prompts and resources of all servers, whatever era those are of.
+//! Arguments and results pass byte for byte; progress, log messages, cancellation and the questions of servers
+//! pass too. [`Gateway`] knows no transport; [`Gateway::serve_stdio`] and [`HttpGateway`] are the two there are.
+//!
+//! **Invariant:** a slow client slows down nobody else.
+
+#![warn(missing_docs)]
+
+mod audience;
+mod caller;
+mod catalogue;
+mod conversation;
+mod errand;
+mod exchange;
+mod failure;
+mod gateway;
+mod http;
+mod level;
+mod list;
+mod listen;
+mod lock;
+mod news;
+mod outbox;
+mod pages;
+mod params;
+mod parked;
+mod relay;
+mod reshape;
+mod scope;
+mod seat;
+mod stdio;
+mod subscription;
+mod switchboard;
+mod wire;
+
+pub use gateway::{Gateway, GatewayOptions};
+pub use http::body::GatewayBody;
+pub use http::guard::{Access, Check};
+pub use http::{HttpGateway, HttpGatewayOptions};
+pub use scope::Scope;
+pub use switchboard::Switchboard;

@@ -1,0 +1,242 @@
+//! The lists of all servers as one: merged, named, and given page by page.
+//!
+//! **Invariant:** the order is that of the servers and of each server's own list, and it is the same for every
+//! client. A URI that several servers list belongs to the first.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::json;
+use toolrack_manager::ToolWithServer;
+use toolrack_mcp::{
+    Era, ErrorCode, Listed as _, MetaKey, Prompt, Resource, ResourceTemplate, Revision, Tool,
+};
+use toolrack_rpc::{JsonRpcError, RawJson};
+
+use crate::catalogue::{Part, Purpose, fits};
+use crate::exchange::Exchange;
+use crate::gateway::Shared;
+use crate::lock::lock;
+use crate::params::Params;
+use crate::scope::{Naming, Scope};
+use crate::wire::{Outcome, invalid_params};
+
+impl Exchange {
+    pub(crate) fn list_tools(&self, params: &Params<'_>) -> Outcome {
+        self.page(Tool::MEMBER, &self.shared.tools(), params)
+    }
+
+    pub(crate) async fn list_prompts(&self, params: &Params<'_>) -> Outcome {
+        let named = self.shared.prompts(Purpose::Show).await;
+        let renamed = named.into_iter().map(|(name, (_, prompt))| Prompt { name, ..prompt });
+        self.page(Prompt::MEMBER, &written(renamed), params)
+    }
+
+    pub(crate) async fn list_resources(&self, params: &Params<'_>) -> Outcome {
+        let Shared { manager, scope, catalogue, .. } = &*self.shared;
+        let parts = catalogue.resources.of_all(manager, scope, Purpose::Show).await;
+        let listed = first_of_each(&parts, |it: &Resource| &it.uri);
+        self.page(Resource::MEMBER, &written(listed), params)
+    }
+
+    pub(crate) async fn list_templates(&self, params: &Params<'_>) -> Outcome {
+        let Shared { manager, scope, catalogue, .. } = &*self.shared;
+        let parts = catalogue.templates.of_all(manager, scope, Purpose::Show).await;
+        let listed = first_of_each(&parts, |it: &ResourceTemplate| &it.uri_template);
+        self.page(ResourceTemplate::MEMBER, &written(listed), params)
+    }
+
+    /// One page, as the revision of the client has it.
+    fn page(&self, member: &str, entries: &[Bytes], params: &Params<'_>) -> Outcome {
+        let (from, to) =
+            cut(entries.len(), params.cursor.as_deref(), self.shared.options.page_size)?;
+        let shown = entries.get(from..to).unwrap_or_default();
+        let mut out = format!(r#"{{"{member}":["#).into_bytes();
+        out.extend_from_slice(&shown.join(&b','));
+        out.push(b']');
+        if to < entries.len() {
+            out.extend_from_slice(format!(r#","nextCursor":"{}""#, cursor(to)).as_bytes());
+        }
+        if self.era() == Era::Modern {
+            let info = self.shared.server_info(self.caller.revision);
+            let meta = json!({ MetaKey::SERVER_INFO: info });
+            let tail = r#","resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":"#;
+            out.extend_from_slice(format!("{tail}{meta}").as_bytes());
+        }
+        out.push(b'}');
+        Ok(RawJson::new(out))
+    }
+}
+
+/// A cursor that says where a page begins.
+fn cursor(at: usize) -> String {
+    format!("from-{at}")
+}
+
+/// Where a page begins and ends.
+fn cut(
+    n_entries: usize,
+    wanted: Option<&str>,
+    page_size: usize,
+) -> Result<(usize, usize), JsonRpcError> {
+    let from = match wanted {
+        None => Some(0),
+        Some(text) => text.strip_prefix("from-").and_then(|it| it.parse().ok()),
+    };
+    let from =
+        from.filter(|it| *it <= n_entries).ok_or_else(|| invalid_params("Invalid cursor"))?;
+    Ok((from, n_entries.min(from.saturating_add(page_size.max(1)))))
+}
+
+fn written<T: Serialize>(entries: impl IntoIterator<Item = T>) -> Vec<Bytes> {
+    let written = entries.into_iter().filter_map(|it| serde_json::to_vec(&it).ok());
+    written.map(Bytes::from).collect()
+}
+
+fn first_of_each<T>(parts: &[Part<T>], key: impl Fn(&T) -> &str) -> Vec<&T> {
+    let mut seen = HashSet::new();
+    let all = parts.iter().flat_map(|(_, listing)| &listing.items);
+    all.filter(|it| seen.insert(key(it).to_owned())).collect()
+}
+
+/// Prompts by the names that clients see, in their order, with the servers they are of.
+type NamedPrompts = Vec<(String, (String, Prompt))>;
+
+impl Shared {
+    /// The tools as they are listed. Written once for each list of the manager.
+    fn tools(&self) -> Arc<[Bytes]> {
+        let tools = self.manager.all_tools();
+        let mut kept = lock(&self.written_tools);
+        if let Some((of, listed)) = &*kept
+            && Arc::ptr_eq(of, &tools)
+        {
+            return Arc::clone(listed);
+        }
+        let naming = self.scope.naming();
+        let seen = tools.iter().filter(|it| self.scope.has(it.server()));
+        let listed: Arc<[Bytes]> = written(seen.map(|it| shown(it, naming))).into();
+        *kept = Some((tools, Arc::clone(&listed)));
+        listed
+    }
+
+    /// The server and the name there of a tool that a client knows.
+    pub(crate) fn tool(&self, name: &str) -> Result<(String, String), JsonRpcError> {
+        if let Scope::Server(server) = &self.scope {
+            return Ok((server.clone(), name.to_owned()));
+        }
+        let found = self.manager.find_tool(name);
+        let found = found.filter(|it| **it.name() == *name && self.scope.has(it.server()));
+        let found = found.ok_or_else(|| invalid_params(format!("Unknown tool: {name}")))?;
+        Ok(((**found.server()).to_owned(), found.tool().name.clone()))
+    }
+
+    async fn prompts(&self, purpose: Purpose) -> NamedPrompts {
+        let parts = self.catalogue.prompts.of_all(&self.manager, &self.scope, purpose).await;
+        let all: Vec<(&str, &Prompt)> = parts
+            .iter()
+            .flat_map(|(server, listing)| listing.items.iter().map(move |it| (server.as_str(), it)))
+            .collect();
+        let names = match self.scope.naming() {
+            Naming::Raw => all.iter().map(|(_, it)| it.name.clone()).collect(),
+            Naming::Public => {
+                let raw: Vec<_> =
+                    all.iter().map(|(server, it)| (*server, it.name.as_str())).collect();
+                self.manager.public_names(&raw)
+            }
+        };
+        let prompts = all.into_iter().map(|(server, it)| (server.to_owned(), it.clone()));
+        names.into_iter().zip(prompts).collect()
+    }
+
+    /// The server and the name there of a prompt that a client knows.
+    pub(crate) async fn prompt(&self, name: &str) -> Result<(String, String), JsonRpcError> {
+        if let Scope::Server(server) = &self.scope {
+            return Ok((server.clone(), name.to_owned()));
+        }
+        for purpose in [Purpose::Way, Purpose::Show] {
+            let found = self.prompts(purpose).await.into_iter().find(|(public, _)| public == name);
+            if let Some((_, (server, prompt))) = found {
+                return Ok((server, prompt.name));
+            }
+        }
+        Err(invalid_params(format!("Unknown prompt: {name}")))
+    }
+
+    /// The servers that may have a resource, the likeliest first: one that lists it, then those whose templates
+    /// fit, then all others that have resources.
+    pub(crate) async fn owners(&self, uri: &str) -> Vec<String> {
+        if let Scope::Server(server) = &self.scope {
+            return vec![server.clone()];
+        }
+        let (manager, scope) = (&self.manager, &self.scope);
+        let listed = self.catalogue.resources.of_all(manager, scope, Purpose::Way).await;
+        let first = listed.iter().find(|(_, it)| it.items.iter().any(|it| it.uri == uri));
+        let mut owners: Vec<String> = first.map(|(server, _)| server.clone()).into_iter().collect();
+        let templates = self.catalogue.templates.of_all(manager, scope, Purpose::Way).await;
+        let mut by_fit = BTreeMap::<usize, Vec<&String>>::new();
+        for (server, listing) in &templates {
+            let best = listing.items.iter().filter_map(|it| fits(&it.uri_template, uri)).max();
+            if let Some(length) = best {
+                by_fit.entry(length).or_default().push(server);
+            }
+        }
+        owners.extend(by_fit.into_values().rev().flatten().cloned());
+        owners.extend(listed.iter().map(|(server, _)| server.clone()));
+        let mut seen = HashSet::new();
+        owners.retain(|it| seen.insert(it.clone()));
+        owners
+    }
+
+    /// The server that a resource most likely belongs to.
+    pub(crate) async fn owner(&self, uri: &str) -> Result<String, JsonRpcError> {
+        self.owners(uri).await.into_iter().next().ok_or_else(|| no_resource(uri, Revision::LATEST))
+    }
+}
+
+/// Spec 2026-07-28, resources §Error Handling: another code than before.
+pub(crate) fn no_resource(uri: &str, revision: Revision) -> JsonRpcError {
+    let code = match revision.era() {
+        Era::Legacy => ErrorCode::RESOURCE_NOT_FOUND,
+        Era::Modern => ErrorCode::INVALID_PARAMS,
+    };
+    let data = Some(json!({ "uri": uri }));
+    JsonRpcError { data, ..JsonRpcError::new(code.0, format!("Resource not found: {uri}")) }
+}
+
+fn shown(tool: &ToolWithServer, naming: Naming) -> Tool {
+    let name = match naming {
+        Naming::Raw => tool.tool().name.clone(),
+        Naming::Public => (**tool.name()).to_owned(),
+    };
+    Tool { name, ..tool.tool().clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_follow_each_other() {
+        let check = |n_entries, wanted: Option<&str>, expected: Option<(usize, usize)>| {
+            assert_eq!(cut(n_entries, wanted, 3).ok(), expected, "{n_entries} {wanted:?}");
+        };
+        check(0, None, Some((0, 0)));
+        check(3, None, Some((0, 3)));
+        check(7, None, Some((0, 3)));
+        check(7, Some("from-3"), Some((3, 6)));
+        check(7, Some("from-6"), Some((6, 7)));
+        check(7, Some("from-7"), Some((7, 7)));
+        check(7, Some("from-8"), None);
+        check(7, Some(""), None);
+        check(7, Some("3"), None);
+        assert_eq!(cut(7, Some(&cursor(3)), 3).unwrap(), (3, 6));
+    }
+
+    #[test]
+    fn a_missing_resource_has_the_code_of_its_era() {
+        assert_eq!(no_resource("u:", Revision::R2025_11_25).code, -32002);
+        assert_eq!(no_resource("u:", Revision::R2026_07_28).code, -32602);
+    }
+}

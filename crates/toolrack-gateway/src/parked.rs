@@ -1,0 +1,106 @@
+//! Requests of modern clients that a legacy server has interrupted with a question.
+//!
+//! The client got the question as a result; the request waits here until the client repeats it with the answer.
+//! What leads back to it is a state that nobody can guess.
+//!
+//! **Invariant:** there are never more than the bound, and each is dropped when its client takes too long, which
+//! cancels it at the server.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use toolrack_rpc::JsonRpcError;
+use uuid::Uuid;
+
+use crate::lock::lock;
+use crate::seat::{Asked, Seat};
+use crate::wire::{Outcome, internal, invalid_params};
+
+const PREFIX: &str = "toolrack-parked:";
+
+/// A request at work.
+pub(crate) type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// A request that waits for its client.
+pub(crate) struct Waiting {
+    pub(crate) work: Work,
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) questions: mpsc::Receiver<Asked>,
+    /// What was asked, by the keys that the client was given.
+    pub(crate) asked: Vec<(String, Asked)>,
+    /// The method and the subject, which the repeated request must share.
+    pub(crate) about: (String, String),
+}
+
+/// All requests that wait.
+pub(crate) struct Parked {
+    waiting: Mutex<HashMap<Uuid, (Instant, Waiting)>>,
+    most: usize,
+    patience: Duration,
+}
+
+impl Parked {
+    pub(crate) fn new(most: usize, patience: Duration) -> Self {
+        Self { waiting: Mutex::default(), most, patience }
+    }
+
+    /// Keeps a request, and gives the state that leads back to it.
+    pub(crate) fn keep(&self, waiting: Waiting) -> Result<String, JsonRpcError> {
+        self.expire();
+        let mut all = lock(&self.waiting);
+        if all.len() >= self.most {
+            return Err(internal("too many requests wait for an answer of their client"));
+        }
+        let id = Uuid::new_v4();
+        all.insert(id, (Instant::now() + self.patience, waiting));
+        Ok(format!("{PREFIX}{id}"))
+    }
+
+    /// Whether a state is one of ours, and not of a server.
+    pub(crate) fn is_ours(state: &str) -> bool {
+        state.starts_with(PREFIX)
+    }
+
+    /// Takes a request out again.
+    pub(crate) fn take(
+        &self,
+        state: &str,
+        about: &(String, String),
+    ) -> Result<Waiting, JsonRpcError> {
+        self.expire();
+        let id = state.strip_prefix(PREFIX).and_then(|it| it.parse().ok());
+        let mut all = lock(&self.waiting);
+        let found = id.filter(|id| all.get(id).is_some_and(|(_, it)| it.about == *about));
+        let found = found.and_then(|id| all.remove(&id));
+        found.map(|(_, waiting)| waiting).ok_or_else(Self::lost)
+    }
+
+    /// What a client is told whose state nobody knows.
+    pub(crate) fn lost() -> JsonRpcError {
+        invalid_params("`requestState` leads nowhere: it was used, has expired, or was made up")
+    }
+
+    /// Drops what has waited too long.
+    pub(crate) fn expire(&self) {
+        let now = Instant::now();
+        let mut all = lock(&self.waiting);
+        let late: Vec<Uuid> = all.iter().filter(|(_, it)| it.0 <= now).map(|(id, _)| *id).collect();
+        let dropped: Vec<_> = late.iter().filter_map(|id| all.remove(id)).collect();
+        drop(all);
+        // Dropping a request tells its server, which is not done under the lock.
+        drop(dropped);
+    }
+}
+
+impl fmt::Debug for Parked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parked")
+            .field("waiting", &lock(&self.waiting).len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,194 @@
+//! Requests that a server works on, passed on with everything that is said and asked meanwhile.
+//!
+//! Four ways, by the eras of client and server. A modern server asks in its result: a modern client gets that
+//! result as it is, and for a legacy client the questions are asked here and the request is repeated. A legacy
+//! server asks while it works: a legacy client is asked at once, and for a modern client the request is parked.
+//!
+//! **Invariant:** arguments, answers and results pass as they are written.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+use toolrack_client::Behalf;
+use toolrack_mcp::{InputResponse, InputResponses, Method, ResultType};
+use toolrack_rpc::{JsonRpcError, RawJson};
+
+use crate::conversation::Conversation;
+use crate::errand::begin;
+use crate::exchange::Exchange;
+use crate::params::Params;
+use crate::parked::{Parked, Waiting};
+use crate::reshape::{reshape, top_level};
+use crate::seat::{Asked, Seat};
+use crate::wire::{Outcome, internal, result};
+
+/// How often a server may ask before it answers.
+const MAX_ROUNDS: u32 = 10;
+
+impl Exchange {
+    /// Passes a request on, and gives the result as the client's era has it.
+    pub(crate) async fn relay(&self, method: Method, params: &Params<'_>) -> Outcome {
+        let outcome = match &self.home {
+            Some(home) => self.relay_asking(home, method, params).await,
+            None => self.relay_parking(method, params).await,
+        };
+        outcome.map(|raw| reshape(raw, self.era(), method))
+    }
+
+    /// For a legacy client, which can be asked at any time.
+    async fn relay_asking(
+        &self,
+        home: &Arc<Conversation>,
+        method: Method,
+        params: &Params<'_>,
+    ) -> Outcome {
+        let target = Arc::new(self.target(method, params).await?);
+        let behalf = self.caller.behalf(params)?;
+        let naming = self.shared.scope.naming();
+        let (seat, mut questions) =
+            Seat::new(Arc::clone(&self.caller), self.place(params)?, naming);
+        let begin = |behalf: Behalf| begin(&self.shared, &target, &seat, behalf);
+        let mut work = begin(behalf.clone());
+        let mut asking = FuturesUnordered::new();
+        let mut n_rounds = 0;
+        loop {
+            tokio::select! {
+                outcome = &mut work => match outcome {
+                    Ok(raw) if ResultType::read(raw.as_bytes()) == ResultType::InputRequired => {
+                        if n_rounds >= MAX_ROUNDS {
+                            return Err(internal("the server keeps asking"));
+                        }
+                        n_rounds += 1;
+                        let (answers, state) = self.answers(home, &raw).await?;
+                        work = begin(behalf.clone().answering(answers, state));
+                    }
+                    outcome => return outcome,
+                },
+                Some(asked) = questions.recv() => asking.push(self.put(home, asked)),
+                Some(()) = asking.next(), if !asking.is_empty() => {}
+            }
+        }
+    }
+
+    /// Asks the client what a legacy server asks, until the server no longer wants to know.
+    async fn put(&self, home: &Conversation, asked: Asked) {
+        let Asked { method, params, mut answer } = asked;
+        let outcome = tokio::select! {
+            biased;
+            () = answer.closed() => return,
+            outcome = home.ask(&self.out, &method, params.as_ref()) => outcome,
+        };
+        hand(answer, outcome);
+    }
+
+    /// Asks the client what a modern server asks in its result.
+    async fn answers(
+        &self,
+        home: &Conversation,
+        raw: &RawJson,
+    ) -> Result<(Option<InputResponses>, Option<String>), JsonRpcError> {
+        #[derive(Deserialize)]
+        struct Question<'a> {
+            method: String,
+            #[serde(borrow)]
+            params: Option<&'a RawValue>,
+        }
+        let unfit = || internal("the server asks in a way that does not fit the protocol");
+        let members = top_level(raw).ok_or_else(unfit)?;
+        let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, it)| *it);
+        let state = member("requestState").map(|it| serde_json::from_str::<String>(it.get()));
+        let state = state.transpose().map_err(|_fault| unfit())?;
+        let Some(asked) = member("inputRequests") else { return Ok((None, state)) };
+        let asked = RawJson::from(asked.to_owned());
+        let mut answers = InputResponses::default();
+        for (key, question) in top_level(&asked).ok_or_else(unfit)? {
+            let question: Question<'_> =
+                serde_json::from_str(question.get()).map_err(|_fault| unfit())?;
+            let params = question.params.map(|it| RawJson::from(it.to_owned()));
+            if !self.caller.can(&question.method, params.as_ref()) {
+                return Err(internal(&format!("the client does not offer `{}`", question.method)));
+            }
+            let answer = home.ask(&self.out, &question.method, params.as_ref()).await?;
+            let answer = answer.checked().map_err(|_fault| internal("the answer is no JSON"))?;
+            answers.push(key, InputResponse::Raw(answer.to_owned()));
+        }
+        Ok((Some(answers), state))
+    }
+
+    /// For a modern client, which is asked in a result and repeats its request.
+    async fn relay_parking(&self, method: Method, params: &Params<'_>) -> Outcome {
+        let subject = params.name.as_ref().or(params.uri.as_ref()).cloned().unwrap_or_default();
+        let about = (method.as_str().to_owned(), subject);
+        let ours = params.request_state.as_deref().filter(|it| Parked::is_ours(it));
+        let mut waiting = match ours {
+            Some(state) => self.resume(self.shared.parked.take(state, &about)?, params)?,
+            None => {
+                let target = Arc::new(self.target(method, params).await?);
+                if params.request_state.is_some() && target.is_legacy(&self.shared) {
+                    return Err(Parked::lost());
+                }
+                let behalf = self.caller.behalf(params)?;
+                let behalf = behalf.answering(params.answers(), params.request_state.clone());
+                let (caller, naming) = (Arc::clone(&self.caller), self.shared.scope.naming());
+                let (seat, questions) = Seat::new(caller, self.place(params)?, naming);
+                let work = begin(&self.shared, &target, &seat, behalf);
+                Waiting { work, seat, questions, asked: Vec::new(), about }
+            }
+        };
+        if waiting.asked.is_empty() {
+            let first = tokio::select! {
+                biased;
+                outcome = &mut waiting.work => return self.with_pages(outcome, params),
+                Some(asked) = waiting.questions.recv() => asked,
+            };
+            waiting.asked.push(("q1".to_owned(), first));
+        }
+        while let Ok(asked) = waiting.questions.try_recv() {
+            waiting.asked.push((format!("q{}", waiting.asked.len() + 1), asked));
+        }
+        self.park(waiting)
+    }
+
+    /// Hands the client's answers over. What it did not answer is asked again.
+    fn resume(&self, mut waiting: Waiting, params: &Params<'_>) -> Result<Waiting, JsonRpcError> {
+        waiting.seat.move_to(self.place(params)?);
+        let mut answers = params.input_responses.clone().unwrap_or_default();
+        for (key, asked) in std::mem::take(&mut waiting.asked) {
+            match answers.remove(&key) {
+                Some(answer) => hand(asked.answer, Ok(RawJson::from(answer.to_owned()))),
+                None => waiting.asked.push((key, asked)),
+            }
+        }
+        Ok(waiting)
+    }
+
+    fn park(&self, waiting: Waiting) -> Outcome {
+        let mut questions = Map::new();
+        for (key, asked) in &waiting.asked {
+            let params = asked.params.as_ref().and_then(|it| it.decode::<Value>().ok());
+            let question = match params {
+                Some(params) => json!({ "method": asked.method, "params": params }),
+                None => json!({ "method": asked.method }),
+            };
+            questions.insert(key.clone(), question);
+        }
+        let state = self.shared.parked.keep(waiting)?;
+        result(&json!({
+            "resultType": "input_required",
+            "inputRequests": questions,
+            "requestState": state,
+        }))
+    }
+}
+
+/// Gives an answer to whoever asked, who may have gone meanwhile.
+fn hand(answer: oneshot::Sender<Outcome>, outcome: Outcome) {
+    if answer.send(outcome).is_err() {
+        tracing::debug!("nobody waits for an answer of a client any more");
+    }
+}

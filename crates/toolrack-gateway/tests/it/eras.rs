@@ -1,0 +1,158 @@
+//! Clients of both eras before servers of both eras: everything passes, whoever is of which.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use serde_json::value::to_raw_value;
+use toolrack_client::{CallError, CallOptions, EraChoice, Event, McpClient};
+use toolrack_gateway::Scope;
+use toolrack_mcp::{CompletionArgument, CompletionRef, LogLevel, ResourceBody};
+
+use crate::stage::{LONG, Person, Stage, Web, eventually, n_cancelled, scripted};
+
+async fn text(client: &McpClient, tool: &str, arguments: serde_json::Value) -> String {
+    let answer = client.call_tool(tool, &arguments).await.unwrap();
+    assert!(!answer.is_error, "{}", answer.content);
+    answer.content
+}
+
+/// One client before two servers, of which one speaks `revision`.
+async fn check(era: EraChoice, revision: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let journal_arg = journal.display().to_string();
+    let configs = vec![
+        scripted("one", &["--revision", revision, "--journal", &journal_arg]),
+        scripted("two", &["--revision", "2025-06-18"]),
+    ];
+    let stage = Stage::open(configs, Scope::All).await;
+    let web = Web::open(&stage.gateway).await;
+    let person = Arc::new(Person::default());
+    let client = web.client(era, &person).await;
+
+    let names: Vec<String> = client.tools().items.iter().map(|it| it.name.clone()).collect();
+    assert!(names.contains(&"one_echo".to_owned()) && names.contains(&"two_echo".to_owned()));
+    assert_eq!(text(&client, "one_echo", json!({"text": "hello"})).await, "hello");
+    assert_eq!(text(&client, "two_echo", json!({"text": "there"})).await, "there");
+    check_questions(&client, &person).await;
+    check_reports(&client, &person).await;
+    check_contents(&client).await;
+    check_changes(&client).await;
+    check_failures(&client).await;
+
+    // A call that is dropped is cancelled at its server.
+    let long = json!({"ms": 60_000});
+    let slow = client.call_tool("one_sleep", &long);
+    assert!(tokio::time::timeout(Duration::from_millis(300), slow).await.is_err());
+    eventually("the server hears of it", || n_cancelled(&journal) == 1).await;
+
+    client.shutdown().await;
+    stage.close().await;
+}
+
+async fn check_questions(client: &McpClient, person: &Person) {
+    let said = text(client, "one_ask", json!({"kind": "elicitation", "rounds": 2})).await;
+    assert!(said.contains(r#""name":"Ada""#) && said.contains(r#""agree":true"#), "{said}");
+    assert!(person.has("asked Who are you?"));
+    let said = text(client, "one_ask", json!({"kind": "sampling"})).await;
+    assert!(said.contains("42"), "{said}");
+    let said = text(client, "two_ask", json!({"kind": "roots"})).await;
+    assert!(said.contains("file:///work"), "{said}");
+}
+
+async fn check_reports(client: &McpClient, person: &Person) {
+    let steps = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&steps);
+    let options = CallOptions {
+        on_progress: Some(Arc::new(move |progress| {
+            assert_eq!(progress.total, Some(4.0));
+            counted.fetch_add(1, Ordering::Relaxed);
+        })),
+        ..CallOptions::default()
+    };
+    let arguments = json!({"steps": 4, "ms": 20});
+    client.call_tool_full("one_progress", &arguments, &options).await.unwrap();
+    assert_eq!(steps.load(Ordering::Relaxed), 4);
+
+    let options = CallOptions { log_level: Some(LogLevel::Info), ..CallOptions::default() };
+    let arguments = json!({"level": "warning", "text": "careful"});
+    client.call_tool_full("one_log", &arguments, &options).await.unwrap();
+    eventually("the message arrives", || person.has(r#"log warning one/log "careful""#)).await;
+}
+
+async fn check_contents(client: &McpClient) {
+    let options = CallOptions::default();
+    let resources = client.list_resources().await.unwrap();
+    let readmes = resources.items.iter().filter(|it| it.uri == "test://readme").count();
+    assert_eq!(readmes, 1, "a URI of two servers is listed once");
+    let read = client.read_resource("test://readme", &options).await.unwrap();
+    assert!(matches!(&read.contents[0].body, ResourceBody::Text(text) if text == "Read me."));
+    let read = client.read_resource("test://echo/hi", &options).await.unwrap();
+    assert!(matches!(&read.contents[0].body, ResourceBody::Text(text) if text == "hi"));
+    assert!(client.read_resource("test://nothing", &options).await.is_err());
+    assert_eq!(client.list_resource_templates().await.unwrap().items.len(), 1);
+
+    let prompts = client.list_prompts().await.unwrap();
+    let names: Vec<&str> = prompts.items.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["one_plain", "one_greeting", "two_plain", "two_greeting"]);
+    let filled = BTreeMap::from([("name".to_owned(), "Ada".to_owned())]);
+    let prompt = client.get_prompt("two_greeting", &filled, &options).await.unwrap();
+    assert_eq!(prompt.messages.len(), 1);
+    assert!(client.get_prompt("greeting", &filled, &options).await.is_err());
+    let reference = CompletionRef::Prompt { name: "one_greeting" };
+    let argument = CompletionArgument { name: "name", value: "al" };
+    let completed = client.complete(reference, argument, &BTreeMap::new()).await.unwrap();
+    assert_eq!(completed.values, ["alan"]);
+}
+
+async fn check_changes(client: &McpClient) {
+    let mut events = client.subscribe();
+    client.subscribe_resource("test://counter").await.unwrap();
+    text(client, "one_touch", json!({"uri": "test://counter"})).await;
+    let updated = async {
+        while let Some(event) = events.next().await {
+            if matches!(event, Event::ResourceUpdated { uri } if uri == "test://counter") {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(LONG, updated).await.expect("the update is told");
+    client.unsubscribe_resource("test://counter").await.unwrap();
+    text(client, "one_mutate_tools", json!({"add": "late"})).await;
+    let has_late = || client.tools().items.iter().any(|it| it.name == "one_late");
+    eventually("the new tool is listed", has_late).await;
+}
+
+async fn check_failures(client: &McpClient) {
+    let failed = client.call_tool("one_fail", &json!({"text": "oops"})).await.unwrap();
+    assert!(failed.is_error, "a tool that fails is a result");
+    let unknown = client.call_tool("one_unknown", &json!({})).await.unwrap_err();
+    let source = std::error::Error::source(&unknown).unwrap().to_string();
+    assert!(source.contains("Unknown tool: one_unknown"), "{source}");
+    let raw = to_raw_value(&json!({"ms": "soon"})).unwrap();
+    let refused = client.call_tool_raw("one_sleep", &raw, &CallOptions::default()).await;
+    assert!(matches!(refused, Err(CallError::Refused(error)) if error.code == -32602));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_modern_client_before_a_modern_server() {
+    check(EraChoice::Modern, "2026-07-28").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_modern_client_before_a_legacy_server() {
+    check(EraChoice::Modern, "2025-11-25").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_legacy_client_before_a_modern_server() {
+    check(EraChoice::Legacy, "2026-07-28").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_legacy_client_before_a_legacy_server() {
+    check(EraChoice::Legacy, "2025-11-25").await;
+}

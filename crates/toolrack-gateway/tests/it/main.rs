@@ -1,0 +1,14 @@
+//! The gateway with real servers behind it and real clients before it, over pipes and over HTTP, in both eras.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+)]
+
+mod clients;
+mod eras;
+mod pipe;
+mod stage;
+mod web;

@@ -1,0 +1,181 @@
+//! What the tests share: a manager with scripted servers, a gateway before it, and a socket before that.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use toolrack_client::{ClientHandler, EraChoice, McpClient, Refusal};
+use toolrack_config::McpServerConfig;
+use toolrack_gateway::{Gateway, HttpGateway, HttpGatewayOptions, Scope, Switchboard};
+use toolrack_http::{HttpOptions, HttpServerDef};
+use toolrack_link::BoxFuture;
+use toolrack_manager::McpManager;
+use toolrack_mcp::{
+    ClientCapabilities, Content, Elicitation, ElicitationAnswer, ElicitationCapability, LogMessage,
+    Role, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
+};
+use toolrack_stdio::{Guardian, StdioOptions};
+use toolrack_testkit::{Event, Journal, eventually_async, program};
+
+/// Long enough for a busy machine, short enough for a test.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// A gateway and everything behind it.
+pub(crate) struct Stage {
+    pub(crate) manager: Arc<McpManager>,
+    pub(crate) switchboard: Arc<Switchboard>,
+    pub(crate) gateway: Gateway,
+}
+
+/// A gateway on a socket.
+pub(crate) struct Web {
+    pub(crate) endpoint: HttpGateway,
+    pub(crate) address: String,
+    _serving: JoinSet<()>,
+}
+
+/// A scripted server with these arguments.
+pub(crate) fn scripted(name: &str, args: &[&str]) -> McpServerConfig {
+    McpServerConfig::stdio(name, program("scripted-server").display().to_string(), args)
+}
+
+impl Stage {
+    /// Starts the servers and puts a gateway before them.
+    pub(crate) async fn open(configs: Vec<McpServerConfig>, scope: Scope) -> Self {
+        let switchboard = Switchboard::new();
+        let guardian = Guardian::Program(program("toolrack-guard"));
+        let builder = McpManager::builder()
+            .stdio(StdioOptions { guardian, ..StdioOptions::default() })
+            .ready_wait(LONG)
+            .limits(Switchboard::limits())
+            .handler(Arc::clone(&switchboard) as Arc<dyn ClientHandler>);
+        let manager = Arc::new(builder.build(configs));
+        for server in manager.connect_all().await.unwrap() {
+            assert!(server.is_connected(), "{}: {}", server.name(), server.state());
+        }
+        let gateway = Gateway::new(Arc::clone(&manager), Arc::clone(&switchboard), scope);
+        Self { manager, switchboard, gateway }
+    }
+
+    pub(crate) async fn close(self) {
+        self.gateway.close().await;
+        self.manager.close().await;
+    }
+}
+
+impl Web {
+    pub(crate) async fn open(gateway: &Gateway) -> Self {
+        Self::with_options(gateway, HttpGatewayOptions::default()).await
+    }
+
+    pub(crate) async fn with_options(gateway: &Gateway, options: HttpGatewayOptions) -> Self {
+        let endpoint = HttpGateway::with_options(gateway.clone(), options);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let mut serving = JoinSet::new();
+        serving.spawn(serve(listener, endpoint.clone()));
+        Self { endpoint, address, _serving: serving }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// Our own client, of this era.
+    pub(crate) async fn client(&self, era: EraChoice, person: &Arc<Person>) -> McpClient {
+        let handler = Arc::clone(person) as Arc<dyn ClientHandler>;
+        let builder = McpClient::builder("gateway").era(era).handler(handler);
+        let definition = HttpServerDef::new(self.url());
+        builder.connect_http(definition, HttpOptions::default()).await.unwrap()
+    }
+}
+
+async fn serve(listener: TcpListener, endpoint: HttpGateway) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let endpoint = endpoint.clone();
+        connections.spawn(async move {
+            let service = service_fn(|request| {
+                let endpoint = endpoint.clone();
+                async move { Ok::<_, std::convert::Infallible>(endpoint.handle(request).await) }
+            });
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            // A client that leaves in the middle is none of the server's business.
+            connection.await.unwrap_or_default();
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Somebody who answers everything, and writes down what was said.
+#[derive(Default)]
+pub(crate) struct Person {
+    pub(crate) said: Mutex<Vec<String>>,
+}
+
+impl Person {
+    pub(crate) fn note(&self, line: String) {
+        self.said.lock().unwrap().push(line);
+    }
+
+    pub(crate) fn has(&self, line: &str) -> bool {
+        self.said.lock().unwrap().iter().any(|it| it == line)
+    }
+}
+
+impl ClientHandler for Person {
+    fn capabilities(&self) -> ClientCapabilities {
+        ClientCapabilities {
+            roots: Some(RootsCapability { list_changed: true }),
+            sampling: Some(SamplingCapability::default()),
+            elicitation: Some(ElicitationCapability { form: true, url: false }),
+            ..ClientCapabilities::default()
+        }
+    }
+
+    fn elicit<'a>(&'a self, _: &'a str, question: Elicitation) -> BoxFuture<'a, ElicitationAnswer> {
+        self.note(format!("asked {}", question.message()));
+        let content = serde_json::from_str(r#"{"name":"Ada"}"#).unwrap();
+        Box::pin(async { ElicitationAnswer::Accept { content: Some(content) } })
+    }
+
+    fn sample<'a>(
+        &'a self,
+        _: &'a str,
+        params: SamplingParams,
+    ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
+        self.note(format!("sampled {}", params.max_tokens));
+        Box::pin(async {
+            Ok(SamplingResult {
+                role: Role::Assistant,
+                content: vec![Content::from_text("42".to_owned())],
+                model: "m1".to_owned(),
+                stop_reason: None,
+            })
+        })
+    }
+
+    fn roots<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Vec<Root>> {
+        Box::pin(async { vec![Root::new("file:///work".to_owned(), None).unwrap()] })
+    }
+
+    fn log(&self, message: &LogMessage) {
+        let logger = message.logger.as_deref().unwrap_or_default();
+        self.note(format!("log {} {logger} {}", message.level.as_str(), message.data.get()));
+    }
+}
+
+pub(crate) async fn eventually(what: &str, mut fact: impl FnMut() -> bool) {
+    eventually_async(LONG, what, tokio::time::sleep, async || fact()).await;
+}
+
+/// How many calls a server's journal says were cancelled.
+pub(crate) fn n_cancelled(journal: &Path) -> usize {
+    let journal = Journal::read(journal).unwrap();
+    journal.records.iter().filter(|it| it.event == Event::Cancelled).count()
+}

@@ -1,0 +1,11 @@
+//! The program `fixture-server`: answers what the official conformance suites ask of a server, on stdin and stdout.
+
+use std::io;
+use std::process::ExitCode;
+
+use toolrack_testkit::fixture;
+
+fn main() -> io::Result<ExitCode> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    fixture::run(&args, io::stdin().lock(), io::stdout())
+}
