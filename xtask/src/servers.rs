@@ -25,13 +25,15 @@ struct Program {
     needed_by: &'static str,
 }
 
-const PROGRAMS: [Program; 5] = [
+const PROGRAMS: [Program; 7] = [
     Program { name: "npm", package: "npm", needed_by: "the servers from npm" },
     Program { name: "python3", package: "python3-venv", needed_by: "the servers from PyPI" },
     Program { name: "ps", package: "procps", needed_by: "killing what outlives its time limit" },
     // The program `docker` may be there without the engine that it talks to.
     Program { name: "dockerd", package: "docker.io", needed_by: "servers in containers" },
     Program { name: "strace", package: "strace", needed_by: "tests that watch system calls" },
+    Program { name: "zsh", package: "zsh", needed_by: "completion in zsh" },
+    Program { name: "fish", package: "fish", needed_by: "completion in fish" },
 ];
 
 /// Parts of the Rust toolchain that a minimal install leaves out.
