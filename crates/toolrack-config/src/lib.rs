@@ -53,6 +53,8 @@ pub use origin::{Origin, Position};
 pub use package::{Package, PackageKind};
 pub use plan::{Plan, diff};
 pub use schema::{json_schema, key_reference};
-pub use server::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, StartMode};
+pub use server::{
+    EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, StartMode, without_secrets,
+};
 pub use template::Source;
 pub use time::parse_time;

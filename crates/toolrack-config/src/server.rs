@@ -256,7 +256,7 @@ pub(crate) fn sorted_names<V>(map: &HashMap<String, V>) -> Vec<&str> {
 }
 
 /// An URL without what may be secret in it: user, password, query and fragment.
-pub(crate) fn without_secrets(url: &str) -> String {
+pub fn without_secrets(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let (shown, _query) = url.split_at(end);
     let Some((scheme, rest)) = shown.split_once("://") else { return shown.to_owned() };

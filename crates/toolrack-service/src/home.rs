@@ -83,6 +83,11 @@ impl Home {
         self.dir.join("packages")
     }
 
+    /// What servers said when they were run.
+    pub fn logs_dir(&self) -> PathBuf {
+        self.dir.join("logs")
+    }
+
     /// Which calls there were.
     pub fn history_file(&self) -> PathBuf {
         self.dir.join("history.db")

@@ -10,6 +10,7 @@ mod error;
 mod field;
 mod home;
 mod local;
+mod log;
 mod login;
 mod lookup;
 mod model;
@@ -20,6 +21,7 @@ mod secret;
 mod service;
 mod status;
 mod store;
+mod taken;
 mod validate;
 mod view;
 
@@ -27,6 +29,7 @@ pub use document::{Document, Entry, Place};
 pub use error::{ErrorCode, ServiceError, ServiceFault};
 pub use home::Home;
 pub use local::LocalService;
+pub use log::{LogKind, LogLine, LogStore};
 pub use lookup::SharedLookup;
 pub use model::{
     Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpStatus,

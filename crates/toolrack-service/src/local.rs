@@ -6,6 +6,7 @@
 mod config;
 mod follow;
 mod open;
+mod record;
 mod run;
 mod secret;
 
@@ -28,6 +29,7 @@ use uuid::Uuid;
 use crate::document::Place;
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
 use crate::home::Home;
+use crate::log::LogStore;
 use crate::login::Logins;
 use crate::model::{Enabled, McpConfig, McpStatus};
 use crate::options::Autostart;
@@ -56,6 +58,7 @@ struct Inner {
     autostart: Autostart,
     store: ConfigStore,
     secrets: SecretStore,
+    logs: LogStore,
     mask: Mask,
     logins: Arc<Logins>,
     manager: Arc<McpManager>,
@@ -87,6 +90,11 @@ impl LocalService {
     /// The secrets. [`set_secret`](Self::set_secret) also tells the servers that use one.
     pub fn secrets(&self) -> &SecretStore {
         &self.inner.secrets
+    }
+
+    /// What is remembered of the runs of servers.
+    pub fn logs(&self) -> &LogStore {
+        &self.inner.logs
     }
 
     /// Everything that happens from now on.

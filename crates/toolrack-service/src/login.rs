@@ -99,8 +99,9 @@ impl Logins {
 }
 
 fn no_login(reason: &str) -> ServiceError {
-    ServiceFault::new(ErrorCode::Conflict, format!("there is no login for this server: {reason}"))
-        .into()
+    let message = format!("there is no login for this server: {reason}");
+    let hint = "a login is for a server over HTTP without an `Authorization` of its own";
+    ServiceFault::new(ErrorCode::Conflict, message).hint(hint).into()
 }
 
 impl fmt::Debug for Logins {

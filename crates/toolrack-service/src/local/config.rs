@@ -69,6 +69,9 @@ impl Inner {
             document.remove(id).map(drop)
         })?;
         self.drop_unused(id, None);
+        if let Err(error) = self.logs.remove(id) {
+            tracing::debug!(%error, "what a server said is left behind");
+        }
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use super::config::view_of;
 use super::{Inner, LocalService};
 use crate::error::{ErrorCode, ServiceError};
 use crate::home::Home;
+use crate::log::LogStore;
 use crate::login::Logins;
 use crate::lookup::{SharedLookup, Values};
 use crate::options::{Autostart, Follow, ServiceOptions};
@@ -48,6 +49,8 @@ impl LocalService {
         let service = assemble(home, store, options, stored, Arc::clone(&view));
         let inner = Arc::clone(&service.inner);
         service.inner.tasks.spawn(inner.follow(view));
+        let inner = Arc::clone(&service.inner);
+        service.inner.tasks.spawn(inner.record(service.subscribe()));
         if autostart == Autostart::Enabled {
             let begun = service.inner.manager.connect_all().await;
             begun.map_err(|error| ServiceError::from(problem::of_rack(&error)))?;
@@ -117,6 +120,7 @@ fn assemble(
     let stop = CancellationToken::new();
     let inner = Inner {
         manager: Arc::new(builder.build(view.configs())),
+        logs: LogStore::new(home.logs_dir()),
         home,
         agent: options.agent,
         autostart: options.autostart,

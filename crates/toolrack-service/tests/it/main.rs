@@ -11,6 +11,7 @@ mod change;
 mod docker;
 mod flow;
 mod leak;
+mod log;
 mod mc;
 mod packages;
 mod packages_npm;
