@@ -1,6 +1,8 @@
 //! What can be typed, as types. The help texts are written here and below, and nowhere else.
 
+pub(crate) mod keep;
 pub(crate) mod list;
+pub(crate) mod server;
 pub(crate) mod target;
 pub(crate) mod tool;
 
@@ -9,7 +11,12 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use self::keep::{ConfigOptions, DoctorOptions, ImportOptions, LoginOptions, SecretOptions};
 use self::list::{PromptOptions, PromptsOptions, ReadOptions, ResourcesOptions};
+use self::server::{
+    AddJsonOptions, AddOptions, EditOptions, EnableOptions, GetOptions, LogsOptions, NameOptions,
+    StatusOptions,
+};
 use self::tool::{CallOptions, SearchOptions, ToolsOptions};
 use crate::output::Output;
 
@@ -61,6 +68,47 @@ pub(crate) enum Command {
     Prompts(PromptsOptions),
     /// Fill in a prompt
     Prompt(PromptOptions),
+    /// Add a server to the config
+    Add(Box<AddOptions>),
+    /// Add a server that is written in JSON
+    AddJson(AddJsonOptions),
+    /// List the servers of the config
+    #[command(visible_alias = "ls")]
+    List,
+    /// Show what the config says of a server
+    Get(GetOptions),
+    /// Edit the config file, and check it before it is saved
+    Edit(EditOptions),
+    /// Remove a server from the config
+    #[command(visible_alias = "rm")]
+    Remove(NameOptions),
+    /// Allow a server to be started
+    Enable(EnableOptions),
+    /// Forbid a server to be started
+    Disable(NameOptions),
+    /// Start a server and see whether it works
+    Start(NameOptions),
+    /// Stop a server
+    Stop(NameOptions),
+    /// Stop a server and start it again
+    Restart(NameOptions),
+    /// Show how servers are
+    #[command(visible_alias = "ps")]
+    Status(StatusOptions),
+    /// Show what a server wrote to its error output
+    Logs(LogsOptions),
+    /// Log in at a server over HTTP
+    Login(LoginOptions),
+    /// Forget the login at a server
+    Logout(NameOptions),
+    /// Keep tokens and passwords out of the config file
+    Secret(SecretOptions),
+    /// Take over the servers of other tools
+    Import(ImportOptions),
+    /// Check the config file, or say where it is
+    Config(ConfigOptions),
+    /// Look for what is wrong, and say how to mend it
+    Doctor(DoctorOptions),
     /// Start a built-in server, list its tools and call them
     Demo(DemoOptions),
     /// Print what makes your shell complete names and options

@@ -2,6 +2,8 @@
 
 use clap::{Arg, Command};
 
+use crate::arguments::keep::Tool;
+
 /// Names that are known without starting anything.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
@@ -36,7 +38,7 @@ pub(crate) fn candidates(root: &Command, words: &[String], known: &Known) -> Vec
         Some(option) => values(option),
         None if last.starts_with('-') => options.filter_map(flag).collect(),
         None if line.verb.is_none() => verbs(root),
-        None => positional(&line, known),
+        None => positional(&line, root, known),
     };
     found.into_iter().filter(|it| it.text.starts_with(last.as_str())).collect()
 }
@@ -96,9 +98,13 @@ fn values(option: &Arg) -> Vec<Candidate> {
     values.iter().map(|it| candidate(it.get_name(), it.get_help())).collect()
 }
 
-fn positional(line: &Line<'_>, known: &Known) -> Vec<Candidate> {
+fn positional(line: &Line<'_>, root: &Command, known: &Known) -> Vec<Candidate> {
     match (line.verb.unwrap_or_default(), line.positionals.as_slice()) {
-        ("tools" | "resources" | "prompts" | "read", []) => plain(&known.servers, ""),
+        ("read", []) => plain(&known.servers, ""),
+        ("import", []) => {
+            let tools: Vec<String> = Tool::ALL.iter().map(|it| it.word()).collect();
+            plain(&tools, "")
+        }
         ("prompt", []) => plain(&known.servers, "."),
         ("call", []) => {
             let tools = known.tools.iter();
@@ -110,7 +116,14 @@ fn positional(line: &Line<'_>, known: &Known) -> Vec<Candidate> {
         }
         (_, typed) => {
             let mut places = line.command.get_positionals();
-            places.nth(typed.len()).map(values).unwrap_or_default()
+            match places.nth(typed.len()) {
+                Some(place) if place.get_id() == "server" => plain(&known.servers, ""),
+                Some(place) => values(place),
+                None if typed.is_empty() && line.command.get_name() != root.get_name() => {
+                    verbs(line.command)
+                }
+                None => Vec::new(),
+            }
         }
     }
 }
@@ -167,5 +180,13 @@ mod tests {
         check("completion ", &["bash", "zsh", "fish"]);
         check("call echo -- np", &[]);
         check("unknown x", &[]);
+        check("unknown c", &[]);
+        check("doctor ", &["git", "mail"]);
+        check("logs -f m", &["mail"]);
+        check("add ", &[]);
+        check("secret s", &["set"]);
+        check("secret set ", &[]);
+        check("import cl", &["claude", "claude-desktop"]);
+        check("add --transport h", &["http"]);
     }
 }

@@ -92,6 +92,22 @@ impl Failure {
         Self { verdict, ..self }
     }
 
+    /// What the service says, with `hint` if it does not know what to do next.
+    pub(crate) fn of(error: ServiceError, hint: &str) -> Self {
+        let is_helpful = error.hint().is_some();
+        let failure = Self::from(error);
+        if is_helpful { failure } else { failure.advising(hint) }
+    }
+
+    /// The same with what to do next.
+    #[must_use]
+    pub(crate) fn advising(mut self, hint: impl Into<String>) -> Self {
+        if let Some(first) = self.faults.first_mut() {
+            first.hint = Some(plain_text(&hint.into(), MOST_CHARS));
+        }
+        self
+    }
+
     /// Where in the user's own input it is.
     #[must_use]
     pub(crate) fn at(mut self, field: &str) -> Self {
@@ -157,9 +173,12 @@ impl From<RackError> for Failure {
         let (verdict, code) = judged(&error);
         let hint = match (&error, error.hint()) {
             (RackError::Call { source, .. }, _) => hint_of(source).to_owned(),
+            (RackError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
+                format!("run `toolrack enable {server}` to use it")
+            }
             (_, Some(hint)) => hint,
             (RackError::NoSuchServer { .. }, None) => {
-                "the servers are in the config file".to_owned()
+                "run `toolrack list` to see which servers there are".to_owned()
             }
             (RackError::NoSuchTool { .. }, None) => {
                 "run `toolrack tools` to see what there is".to_owned()

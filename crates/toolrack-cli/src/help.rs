@@ -12,6 +12,15 @@ use crate::verdict::Verdict;
 pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ("Tools", &["tools", "call", "search"]),
     ("Resources and prompts", &["resources", "read", "prompts", "prompt"]),
+    (
+        "Servers",
+        &[
+            "add", "add-json", "list", "get", "edit", "remove", "enable", "disable", "start",
+            "stop", "restart", "status", "logs",
+        ],
+    ),
+    ("Logins and secrets", &["login", "logout", "secret"]),
+    ("Config", &["import", "config", "doctor"]),
     ("More", &["completion", "demo"]),
 ];
 

@@ -2,29 +2,39 @@
 
 mod arguments;
 mod call;
+mod clock;
 mod commands;
 mod complete;
 mod content;
+mod discreet;
+mod editor;
 mod failure;
 mod help;
 mod json_text;
+mod keeper;
 mod naming;
 mod near;
 mod opening;
+mod other_tool;
 mod output;
 mod printer;
+mod process;
 mod progress;
 mod question;
 #[cfg(test)]
 mod reference;
 mod roll;
 mod save;
+mod secret_input;
 mod settings;
+mod snippet;
+mod stowing;
 mod surroundings;
 mod table;
 mod target;
 mod terminal;
 mod tool_list;
+mod trial;
 mod verdict;
 mod yaml;
 
@@ -88,7 +98,11 @@ fn run(command: Command, surroundings: Surroundings) -> Result<(), Failure> {
     }
     // One thread does for one command: servers are processes, and calls wait more than they work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(interruptible(surroundings, command));
+    let outcome = match command {
+        // Ctrl-C belongs to the editor.
+        Command::Edit(options) => runtime.block_on(commands::edit::edit(&options, &surroundings)),
+        command => runtime.block_on(interruptible(surroundings, command)),
+    };
     runtime.shutdown_timeout(LAST_WAIT);
     outcome
 }
@@ -127,7 +141,35 @@ async fn dispatch(command: Command, surroundings: &Surroundings) -> Result<(), F
             commands::complete::complete(&options, surroundings).await;
             Ok(())
         }
-        // It needs no runtime, so it does not come here.
-        Command::Completion(_) => Ok(()),
+        // These two do not come here.
+        Command::Completion(_) | Command::Edit(_) => Ok(()),
+        command => Box::pin(keep(command, surroundings)).await,
+    }
+}
+
+/// Commands about what is configured and remembered.
+async fn keep(command: Command, surroundings: &Surroundings) -> Result<(), Failure> {
+    match command {
+        Command::Add(options) => commands::add::add(&options, surroundings).await,
+        Command::AddJson(options) => commands::add_json::add_json(options, surroundings).await,
+        Command::List => commands::list::list(surroundings).await,
+        Command::Get(options) => commands::get::get(&options, surroundings).await,
+        Command::Remove(options) => commands::remove::remove(&options.server, surroundings).await,
+        Command::Enable(options) => commands::enable::enable(&options, surroundings).await,
+        Command::Disable(options) => {
+            commands::disable::disable(&options.server, surroundings).await
+        }
+        Command::Start(options) => commands::start::start(&options.server, surroundings).await,
+        Command::Stop(options) => commands::stop::stop(&options.server, surroundings).await,
+        Command::Restart(options) => commands::start::restart(&options.server, surroundings).await,
+        Command::Status(options) => commands::status::status(&options, surroundings).await,
+        Command::Logs(options) => commands::logs::logs(&options, surroundings).await,
+        Command::Login(options) => commands::login::login(&options, surroundings).await,
+        Command::Logout(options) => commands::logout::logout(&options.server, surroundings).await,
+        Command::Secret(options) => commands::secret::secret(options.action, surroundings).await,
+        Command::Import(options) => commands::import::import(options, surroundings).await,
+        Command::Config(options) => commands::config::config(options.action, surroundings),
+        Command::Doctor(options) => commands::doctor::doctor(&options, surroundings).await,
+        _ => Ok(()),
     }
 }

@@ -125,6 +125,14 @@ impl Printer {
         self.line(self.output.document(json));
     }
 
+    /// What has been done: talk for people, a document for programs.
+    pub(crate) fn done(&self, text: impl fmt::Display, json: &serde_json::Value) {
+        match self.output {
+            Output::Table => self.note(text),
+            _ => self.document(&json.to_string()),
+        }
+    }
+
     /// A heading above what the user asked for.
     pub(crate) fn heading(&self, text: impl fmt::Display) {
         self.line(format_args!("\n{}", self.bold(text)));

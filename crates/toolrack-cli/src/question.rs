@@ -196,7 +196,7 @@ impl ClientHandler for Questions {
 
 /// The next line that is typed. `None` at the end of the input. When nobody waits any more, the thread that reads
 /// notices soon and ends.
-async fn read_line() -> Option<String> {
+pub(crate) async fn read_line() -> Option<String> {
     let wanted = Arc::new(AtomicBool::new(true));
     let _unwanted = Unwanted(Arc::clone(&wanted));
     tokio::task::spawn_blocking(move || {

@@ -41,6 +41,10 @@ fn page() -> String {
         let Some(verb) = command.find_subcommand_mut(name) else { continue };
         let text = trimmed(&verb.render_help());
         add(format_args!("\n## `toolrack {name}`\n\n```text\n{text}```\n"));
+        for part in verb.get_subcommands_mut() {
+            let (part_name, text) = (part.get_name().to_owned(), trimmed(&part.render_help()));
+            add(format_args!("\n### `toolrack {name} {part_name}`\n\n```text\n{text}```\n"));
+        }
     }
     page
 }

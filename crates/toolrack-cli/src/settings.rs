@@ -66,6 +66,9 @@ pub(crate) enum Variable {
     UserHome,
     NoColor,
     Term,
+    Visual,
+    Editor,
+    Browser,
     HttpProxy,
     HttpsProxy,
     AllProxy,
@@ -73,7 +76,7 @@ pub(crate) enum Variable {
 }
 
 impl Variable {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Home,
         Self::Config,
         Self::Output,
@@ -84,6 +87,9 @@ impl Variable {
         Self::UserHome,
         Self::NoColor,
         Self::Term,
+        Self::Visual,
+        Self::Editor,
+        Self::Browser,
         Self::HttpProxy,
         Self::HttpsProxy,
         Self::AllProxy,
@@ -105,6 +111,9 @@ impl Variable {
             Self::UserHome => "HOME",
             Self::NoColor => "NO_COLOR",
             Self::Term => "TERM",
+            Self::Visual => "VISUAL",
+            Self::Editor => "EDITOR",
+            Self::Browser => "BROWSER",
             Self::HttpProxy => "HTTP_PROXY",
             Self::HttpsProxy => "HTTPS_PROXY",
             Self::AllProxy => "ALL_PROXY",
@@ -126,6 +135,9 @@ impl Variable {
             Self::UserHome => "where `~` is",
             Self::NoColor => "no colours, whatever its value, unless it is empty",
             Self::Term => "`dumb` means no colours and no live lines",
+            Self::Visual => "the editor of `toolrack edit`, before `EDITOR`",
+            Self::Editor => "the editor of `toolrack edit`; `vi` if it is not set",
+            Self::Browser => "the program that shows the page of a login",
             Self::HttpProxy => "the proxy for `http` addresses; small letters count too, and first",
             Self::HttpsProxy => "the proxy for `https` addresses",
             Self::AllProxy => "the proxy for both",

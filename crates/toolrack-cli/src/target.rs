@@ -107,7 +107,7 @@ impl Servers {
 
     /// Why nothing can be done without a server.
     pub(crate) fn nobody() -> Failure {
-        let hint = "add one to the config file, or name one: `-- COMMAND…` or `--url URL`";
+        let hint = "add one with `toolrack add`, or name one: `-- COMMAND…` or `--url URL`";
         Failure::config("there is no server in the config", hint)
     }
 
@@ -208,7 +208,7 @@ fn host_of(url: &str) -> &str {
 }
 
 /// The value may be secret, so it is in no error.
-fn header_of(header: &str) -> Result<(String, String), Failure> {
+pub(crate) fn header_of(header: &str) -> Result<(String, String), Failure> {
     match header.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() => {
             Ok((name.trim().to_owned(), value.trim().to_owned()))

@@ -9,6 +9,8 @@
 
 mod completion;
 mod demo;
+mod import;
+mod keeping;
 mod real;
 mod remote;
 mod screen;

@@ -64,6 +64,7 @@ fn answer(stage: &Stage, typed: &str) -> String {
     let mut answer = String::new();
     for (mark, text) in [("|", &outcome.output), ("!", &outcome.talk)] {
         for line in text.replace(&dir, "$DIR").replace(&programs, "$BIN").lines() {
+            let line = settled(line);
             writeln!(answer, "{mark} {line}").unwrap();
         }
     }
@@ -72,4 +73,42 @@ fn answer(stage: &Stage, typed: &str) -> String {
         writeln!(answer, "= {code}").unwrap();
     }
     answer
+}
+
+/// A line without what differs from one time to the next: ids, times of day and how long something took.
+fn settled(line: &str) -> String {
+    const SHAPES: [(&str, &str); 2] =
+        [("xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", "$ID"), ("dddd-dd-ddTdd:dd:ddZ", "$TIME")];
+    let mut settled = String::new();
+    let mut rest = line;
+    while let Some(next) = rest.chars().next() {
+        let found = SHAPES.iter().find(|(shape, _)| fits(rest, shape));
+        let taken = match found {
+            Some((shape, word)) => {
+                settled.push_str(word);
+                shape.len()
+            }
+            None => {
+                settled.push(next);
+                next.len_utf8()
+            }
+        };
+        rest = &rest[taken..];
+    }
+    match settled.split_once("ready in ") {
+        Some((before, after)) => {
+            let unit = after.trim_start_matches(|it: char| it.is_ascii_digit());
+            format!("{before}ready in $N{unit}")
+        }
+        None => settled,
+    }
+}
+
+fn fits(text: &str, shape: &str) -> bool {
+    let fits = |(it, shape): (u8, u8)| match shape {
+        b'x' => it.is_ascii_hexdigit(),
+        b'd' => it.is_ascii_digit(),
+        other => it == other,
+    };
+    text.len() >= shape.len() && text.bytes().zip(shape.bytes()).all(fits)
 }

@@ -1,0 +1,27 @@
+//! `toolrack disable`: a server that is kept and not started.
+
+use serde_json::json;
+use toolrack_service::{Enabled, LocalService, McpService as _};
+
+use crate::failure::Failure;
+use crate::keeper::{changed, find, must_exist, put, with_service};
+use crate::surroundings::Surroundings;
+
+/// Forbids a server to be started.
+pub(crate) async fn disable(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
+    must_exist(name, surroundings)?;
+    with_service(surroundings, None, async |service: &LocalService| {
+        let config = find(service, name)?;
+        let mut said = changed(service, &config);
+        put(&mut said, "enabled", json!(false));
+        if config.enabled {
+            service.set_enabled(config.id, Enabled::No).await?;
+            let text = format!("`{name}` is disabled; `toolrack enable {name}` allows it again");
+            surroundings.printer.done(text, &said);
+        } else {
+            surroundings.printer.done(format_args!("`{name}` is disabled already"), &said);
+        }
+        Ok(())
+    })
+    .await
+}

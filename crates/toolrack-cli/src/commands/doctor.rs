@@ -1,0 +1,387 @@
+//! `toolrack doctor`: what is wrong, layer by layer, and how to mend it.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use toolrack::Environment;
+use toolrack_auth::Status;
+use toolrack_config::{Lookup as _, McpServerConfig, ResolvedTransport, Source, interpolate};
+use toolrack_link::plain_text;
+use toolrack_manager::FailureKind;
+use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _};
+use toolrack_stdio::find_program;
+
+use crate::arguments::keep::DoctorOptions;
+use crate::failure::Failure;
+use crate::keeper::{count, find, with_service};
+use crate::output::{List, Output};
+use crate::surroundings::Surroundings;
+use crate::target::Servers;
+use crate::verdict::Verdict;
+
+const MOST_CHARS: usize = 500;
+
+/// What was looked at, and what was found.
+#[derive(Debug)]
+struct Finding {
+    /// Which server; none if it is about all.
+    server: Option<String>,
+    layer: &'static str,
+    health: Health,
+    detail: String,
+    fix: Option<String>,
+}
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Good,
+    /// Not looked at any further.
+    Skipped,
+    Odd,
+    Bad(Verdict),
+}
+
+impl Health {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Good => "ok",
+            Self::Skipped => "skipped",
+            Self::Odd => "odd",
+            Self::Bad(_) => "bad",
+        }
+    }
+}
+
+impl Finding {
+    fn good(layer: &'static str, detail: impl Into<String>) -> Self {
+        Self { server: None, layer, health: Health::Good, detail: detail.into(), fix: None }
+    }
+
+    fn bad(layer: &'static str, verdict: Verdict, detail: String, fix: String) -> Self {
+        Self { server: None, layer, health: Health::Bad(verdict), detail, fix: Some(fix) }
+    }
+
+    fn of(self, server: &str) -> Self {
+        Self { server: Some(server.to_owned()), ..self }
+    }
+
+    fn json(&self) -> String {
+        let said: Value = json!({
+            "server": self.server,
+            "layer": self.layer,
+            "health": self.health.word(),
+            "detail": self.detail,
+            "fix": self.fix,
+        });
+        said.to_string()
+    }
+
+    fn line(&self) -> String {
+        let what = match &self.server {
+            Some(server) => format!("{server}: {}", self.layer),
+            None => self.layer.to_owned(),
+        };
+        let detail = plain_text(&self.detail, MOST_CHARS);
+        let fix =
+            self.fix.as_ref().map(|it| format!("\n         fix: {}", plain_text(it, MOST_CHARS)));
+        format!("{:<8} {what}: {detail}{}", self.health.word(), fix.unwrap_or_default())
+    }
+}
+
+/// Looks at everything, or at everything that one server needs.
+pub(crate) async fn doctor(
+    options: &DoctorOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let home = surroundings.settings.home()?;
+    let mut findings = vec![folder(home.dir()), secrets(&home.secrets_dir())];
+    let servers = match Servers::configured(&surroundings.settings, &surroundings.printer) {
+        Ok(servers) => servers,
+        Err(failure) => {
+            findings.extend(failure.faults().iter().map(|it| {
+                let fix = "mend it with `toolrack edit`".to_owned();
+                Finding::bad("config", failure.verdict(), it.message.clone(), fix)
+            }));
+            return report(&findings, surroundings);
+        }
+    };
+    if let Some(name) = &options.server {
+        servers.server(name)?;
+    }
+    let n_servers = count(servers.configs.len());
+    let file = home.config_file().display();
+    findings.push(Finding::good("config", format!("{file} is sound, with {n_servers}")));
+    let wanted = servers
+        .configs
+        .iter()
+        .filter(|it| options.server.as_deref().is_none_or(|name| name == it.name));
+    let environment = Environment::of_process().beginning_at(&servers.dir);
+    let looked = with_service(surroundings, None, async |service: &LocalService| {
+        let each = join_all(wanted.map(|it| examine(service, it, &environment)));
+        surroundings.unless_stopped(async { Ok(each.await) }).await
+    })
+    .await?;
+    findings.extend(looked.into_iter().flatten());
+    report(&findings, surroundings)
+}
+
+fn report(findings: &[Finding], surroundings: &Surroundings) -> Result<(), Failure> {
+    let printer = &surroundings.printer;
+    match printer.output() {
+        Output::Table => findings.iter().for_each(|it| printer.line(it.line())),
+        _ => printer.list(&List {
+            columns: &[],
+            rows: Vec::new(),
+            items: findings.iter().map(Finding::json).collect(),
+        }),
+    }
+    let bad = findings.iter().filter_map(|it| match it.health {
+        Health::Bad(verdict) => Some(verdict),
+        _ => None,
+    });
+    match (bad.clone().count(), bad.clone().next()) {
+        (0, _) | (_, None) => Ok(()),
+        (n_bad, Some(first)) => {
+            let code = match first {
+                Verdict::Auth => ErrorCode::Unauthorized,
+                Verdict::Config => ErrorCode::ValidationError,
+                _ => ErrorCode::ServiceUnavailable,
+            };
+            let what = if n_bad == 1 { "thing is" } else { "things are" };
+            let message = format!("{n_bad} {what} wrong");
+            Err(Failure::new(
+                first,
+                code,
+                message,
+                "do what stands behind `fix:`, and run it again",
+            ))
+        }
+    }
+}
+
+/// The folder of everything that is remembered.
+fn folder(dir: &Path) -> Finding {
+    let shown = dir.display();
+    match std::fs::metadata(dir) {
+        Ok(about) if !about.is_dir() => {
+            let fix = "move it away, or set `TOOLRACK_HOME` to a folder".to_owned();
+            Finding::bad("home", Verdict::Config, format!("{shown} is no folder"), fix)
+        }
+        Ok(about) if about.uid() != rustix::process::geteuid().as_raw() => {
+            let fix = format!("run `sudo chown -R \"$USER\" {shown}`");
+            Finding::bad("home", Verdict::Config, format!("{shown} belongs to somebody else"), fix)
+        }
+        Ok(about) if about.permissions().mode() & 0o300 != 0o300 => {
+            let fix = format!("run `chmod u+rwx {shown}`");
+            Finding::bad("home", Verdict::Config, format!("{shown} cannot be written to"), fix)
+        }
+        Ok(_) => Finding::good("home", format!("{shown} is there")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Finding::good("home", format!("{shown} is made when it is needed"))
+        }
+        Err(error) => {
+            let fix = format!("check the rights of {shown} and of the folders above it");
+            Finding::bad("home", Verdict::Config, format!("{shown}: {error}"), fix)
+        }
+    }
+}
+
+/// The folder of secrets, which nobody else may enter.
+fn secrets(dir: &Path) -> Finding {
+    let shown = dir.display();
+    match std::fs::metadata(dir) {
+        Ok(about) if about.permissions().mode() & 0o077 != 0 => Finding {
+            health: Health::Odd,
+            fix: Some(format!("run `chmod 700 {shown}`")),
+            ..Finding::good("secrets", format!("{shown} is open to other users"))
+        },
+        Ok(_) => Finding::good("secrets", format!("{shown} is private")),
+        Err(_absent) => Finding::good("secrets", "there are none"),
+    }
+}
+
+/// Looks at one server, as far as it comes.
+async fn examine(
+    service: &LocalService,
+    server: &McpServerConfig,
+    environment: &Environment,
+) -> Vec<Finding> {
+    let name = &server.name;
+    let mut findings = Vec::new();
+    let config = match find(service, name) {
+        Ok(config) if config.enabled => config,
+        Ok(_) => {
+            let fix = Some(format!("`toolrack enable {name}`, if it is wanted"));
+            let health = Health::Skipped;
+            return vec![
+                Finding { health, fix, ..Finding::good("start", "it is disabled") }.of(name),
+            ];
+        }
+        Err(_gone) => return findings,
+    };
+    let resolved = match values(service, server, environment) {
+        Ok(resolved) => resolved,
+        Err(bad) => return bad.into_iter().map(|it| it.of(name)).collect(),
+    };
+    findings.push(Finding::good("values", "everything it refers to is there"));
+    let (program, can_start) = program(&resolved, name);
+    findings.extend(program);
+    if can_start {
+        findings.extend(login(service, &config).await);
+        findings.push(connection(service, &config).await);
+    }
+    findings.into_iter().map(|it| it.of(name)).collect()
+}
+
+/// Whether variables, secrets and files that a server refers to are there.
+fn values(
+    service: &LocalService,
+    server: &McpServerConfig,
+    environment: &Environment,
+) -> Result<ResolvedTransport, Vec<Finding>> {
+    let lookup = |source: Source, name: &str| match source {
+        Source::Secret => {
+            let found = service.secrets().get(name).map_err(|error| error.to_string())?;
+            Ok(found.map(|it| it.reveal().to_owned()))
+        }
+        _ => environment.look_up(source, name),
+    };
+    interpolate(server, &lookup).map_err(|faults| {
+        let fix = format!(
+            "set the variable, or store the secret with `toolrack secret set NAME`, or change the server with \
+             `toolrack edit {}`",
+            server.name
+        );
+        let each = faults.iter();
+        each.map(|it| Finding::bad("values", Verdict::Config, it.to_string(), fix.clone())).collect()
+    })
+}
+
+/// Whether the program is there, and whether it makes sense to go on.
+fn program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>, bool) {
+    let ResolvedTransport::Stdio { command, cwd, .. } = resolved else { return (None, true) };
+    let command = command.clone().into_revealed();
+    // Where it runs decides what a relative path means; the start finds out.
+    if command.contains('/') && cwd.is_some() {
+        return (None, true);
+    }
+    match find_program(&command, None) {
+        Ok(path) => (Some(Finding::good("program", path.display().to_string())), true),
+        Err(fault) => {
+            let fix = format!(
+                "install it, or give the whole path of the program with `toolrack edit {server}`"
+            );
+            let detail = fault.to_string();
+            (Some(Finding::bad("program", Verdict::Unreachable, detail, fix)), false)
+        }
+    }
+}
+
+/// Whether somebody is logged in, where that is possible.
+async fn login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
+    let authorizer = service.authorizer(config.id).ok()?;
+    match authorizer.status().await {
+        Ok(Status::LoggedIn { issuer, .. }) => {
+            Some(Finding::good("login", format!("logged in by {issuer}")))
+        }
+        Ok(_) => Some(Finding::good("login", "nobody is logged in; not every server wants it")),
+        Err(error) => {
+            let fix = format!("run `toolrack logout {0}`, then `toolrack login {0}`", config.name);
+            Some(Finding::bad("login", Verdict::Auth, error.to_string(), fix))
+        }
+    }
+}
+
+/// Starts or reaches a server, and says at which layer that ended.
+async fn connection(service: &LocalService, config: &McpConfig) -> Finding {
+    let name = &config.name;
+    let started = service.start(config.id).await;
+    let connection = service.rack().server(name).ok();
+    let Err(error) = started else {
+        let (shown, total) = connection.map_or((0, 0), |it| {
+            (it.n_tools(), it.listing().map_or(0, |listing| listing.items.len()))
+        });
+        return Finding::good("tools", format!("it works, and offers {shown} of {total} tools"));
+    };
+    let failure = connection.and_then(|it| it.state().failure().cloned());
+    let (layer, verdict, usual) =
+        judge(failure.as_ref().map(toolrack_manager::Failure::kind), name);
+    let hint = failure.as_ref().and_then(|it| it.hint()).map(str::to_owned);
+    let detail = failure.map_or_else(|| error.to_string(), |it| it.reason().to_owned());
+    // What the server said last is no advice yet.
+    let fix = match (hint, layer) {
+        (Some(hint), "start" | "handshake" | "package") => format!("{hint}; {usual}"),
+        (Some(hint), "reach" | "values") => hint,
+        _ => usual,
+    };
+    Finding::bad(layer, verdict, detail, fix)
+}
+
+/// The layer at which a kind of failure happens, its exit code, and what usually helps.
+fn judge(kind: Option<FailureKind>, name: &str) -> (&'static str, Verdict, String) {
+    let logs = format!("`toolrack logs {name}` shows what it wrote");
+    match kind {
+        Some(
+            FailureKind::MissingTool
+            | FailureKind::PackageNotFound
+            | FailureKind::InstallFailed
+            | FailureKind::InstallTimedOut
+            | FailureKind::DockerNotRunning,
+        ) => {
+            ("package", Verdict::Unreachable, format!("`toolrack edit {name}` changes the package"))
+        }
+        Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
+            ("values", Verdict::Config, format!("`toolrack edit {name}` changes it"))
+        }
+        Some(FailureKind::NeedsLogin) => {
+            ("login", Verdict::Auth, format!("`toolrack login {name}`"))
+        }
+        Some(FailureKind::Unreachable) => (
+            "reach",
+            Verdict::Unreachable,
+            format!("check the address with `toolrack get {name}`, the network, and the proxy"),
+        ),
+        Some(FailureKind::HandshakeTimedOut) => (
+            "handshake",
+            Verdict::Unreachable,
+            format!("it may be no MCP server, or need a longer `startup_timeout`; {logs}"),
+        ),
+        Some(FailureKind::Refused) => {
+            ("handshake", Verdict::Unreachable, format!("it may be no MCP server; {logs}"))
+        }
+        _ => ("start", Verdict::Unreachable, logs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: FailureKind, layer: &str, verdict: Verdict) {
+        let (found, code, fix) = judge(Some(kind), "it");
+        assert_eq!((found, code), (layer, verdict), "{kind:?}");
+        assert!(fix.contains("it"), "{fix}");
+    }
+
+    #[test]
+    fn every_failure_has_a_layer_and_a_fix() {
+        check(FailureKind::MissingTool, "package", Verdict::Unreachable);
+        check(FailureKind::BadConfig, "values", Verdict::Config);
+        check(FailureKind::NeedsLogin, "login", Verdict::Auth);
+        check(FailureKind::Unreachable, "reach", Verdict::Unreachable);
+        check(FailureKind::HandshakeTimedOut, "handshake", Verdict::Unreachable);
+        check(FailureKind::Exited, "start", Verdict::Unreachable);
+    }
+
+    #[test]
+    fn a_finding_says_what_to_do() {
+        let bad =
+            Finding::bad("start", Verdict::Unreachable, "exit\u{7} 3".into(), "mend it".into());
+        assert_eq!(bad.of("it").line(), "bad      it: start: exit 3\n         fix: mend it");
+        assert_eq!(Finding::good("home", "there").line(), "ok       home: there");
+    }
+}

@@ -1,0 +1,139 @@
+//! `toolrack edit`: the config file in the user's editor, checked before it is saved.
+//!
+//! **Invariant:** the config file is changed only to a text that is sound, and only if it is still the one that was
+//! edited. Whatever else the user wrote is kept in a file of its own.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use toolrack_service::{ConfigStore, ServiceError, Stored};
+
+use crate::arguments::server::EditOptions;
+use crate::editor;
+use crate::failure::Failure;
+use crate::question::read_line;
+use crate::surroundings::Surroundings;
+use crate::target::{Servers, read_at_most};
+
+const LIMIT_BYTES: u64 = 16 << 20;
+/// So many texts that were not saved are kept.
+const MOST: usize = 10_000;
+
+/// Lets the user edit the config file.
+pub(crate) async fn edit(
+    options: &EditOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    // Ctrl-C is for the editor; a handler of ours keeps it from ending us, and is not passed on.
+    let _ctrl_c = signal(SignalKind::interrupt())?;
+    let home = surroundings.settings.home()?;
+    let store = ConfigStore::new(home.config_file());
+    let line = match &options.server {
+        None => None,
+        Some(name) => {
+            let servers = Servers::configured(&surroundings.settings, &surroundings.printer)?;
+            servers.server(name)?.origin.at().map(|it| it.line)
+        }
+    };
+    let (text, generation) = store.text()?;
+    let draft = Draft::new(&home.dir().join("edit"), &text)?;
+    let written = loop {
+        let edited = editor::edit(&draft.path, line);
+        let written = draft.text()?;
+        if written == text {
+            draft.remove();
+            edited?;
+            let said = json!({ "file": store.path(), "changed": false });
+            surroundings.printer.done("nothing was changed", &said);
+            return Ok(());
+        }
+        if let Err(failure) = edited {
+            draft.tell(surroundings);
+            return Err(failure);
+        }
+        match store.replace_text(Some(generation), &written) {
+            Ok(stored) => break stored,
+            Err(error) if again(&error, surroundings).await => {}
+            Err(error) => {
+                draft.tell(surroundings);
+                let hint = "mend that text and save it yourself, or run `toolrack edit` again";
+                return Err(Failure::from(error).advising(hint));
+            }
+        }
+    };
+    draft.remove();
+    report(&written, store.path(), surroundings);
+    Ok(())
+}
+
+fn report(stored: &Stored, file: &Path, surroundings: &Surroundings) {
+    for warning in &stored.warnings {
+        surroundings.printer.note(format_args!("warning: {warning}"));
+    }
+    let n_servers = stored.file.entries().count();
+    let said = json!({ "file": file, "changed": true, "n_servers": n_servers });
+    surroundings.printer.done(format_args!("{} is saved", file.display()), &said);
+}
+
+/// Whether the user wants to mend what is wrong at once.
+async fn again(error: &ServiceError, surroundings: &Surroundings) -> bool {
+    if !surroundings.settings.terminal.has_person() {
+        return false;
+    }
+    for fault in error.faults() {
+        surroundings.printer.ask(format_args!("{}\n", fault.message));
+    }
+    surroundings.printer.ask("It is not saved. Edit it again? [Y]es, [n]o: ");
+    // Only what is pressed from now on is meant for us.
+    let Ok(mut ctrl_c) = signal(SignalKind::interrupt()) else { return false };
+    let typed = tokio::select! {
+        typed = read_line() => typed,
+        _ = ctrl_c.recv() => None,
+    };
+    typed.is_some_and(|it| !it.trim().to_ascii_lowercase().starts_with('n'))
+}
+
+/// A private copy of the config file, which the user edits.
+struct Draft {
+    path: PathBuf,
+}
+
+impl Draft {
+    fn new(dir: &Path, text: &str) -> Result<Self, Failure> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        for number in 1..=MOST {
+            let path = dir.join(format!("toolrack-{number}.toml"));
+            match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(mut file) => {
+                    file.write_all(text.as_bytes())?;
+                    return Ok(Self { path });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let message = format!("there are too many texts in {}", dir.display());
+        Err(Failure::config(message, "remove those that are not needed any more"))
+    }
+
+    /// Says where a text is that was not saved.
+    fn tell(&self, surroundings: &Surroundings) {
+        surroundings.printer.note(format_args!(
+            "nothing is lost: the config file is as it was, and your text is in {}",
+            self.path.display()
+        ));
+    }
+
+    fn text(&self) -> Result<String, Failure> {
+        Ok(read_at_most(&self.path, LIMIT_BYTES)?)
+    }
+
+    fn remove(&self) {
+        // It is a copy of what is saved.
+        fs::remove_file(&self.path).unwrap_or_default();
+    }
+}

@@ -1,0 +1,50 @@
+//! `toolrack enable`: a server that may be started again.
+
+use serde_json::json;
+use toolrack_service::{Enabled, LocalService, McpConfig, McpService as _};
+
+use crate::arguments::server::EnableOptions;
+use crate::failure::Failure;
+use crate::keeper::{changed, find, must_exist, put, with_service};
+use crate::progress::Live;
+use crate::surroundings::Surroundings;
+
+/// Allows a server to be started. It is tried, and one that does not start stays disabled.
+pub(crate) async fn enable(
+    options: &EnableOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let name = &options.server;
+    must_exist(name, surroundings)?;
+    let printer = &surroundings.printer;
+    with_service(surroundings, None, async |service: &LocalService| {
+        let config = find(service, name)?;
+        let mut said = changed(service, &config);
+        put(&mut said, "enabled", json!(true));
+        if config.enabled {
+            printer.done(format_args!("`{name}` is enabled already"), &said);
+            return Ok(());
+        }
+        if options.no_check {
+            service.update(McpConfig { enabled: true, ..config })?;
+            printer.done(format_args!("`{name}` is enabled; it was not tried"), &said);
+            return Ok(());
+        }
+        let live = Live::new(printer);
+        live.phase(&format!("{name}: starting"));
+        let starting = async { Ok(service.set_enabled(config.id, Enabled::Yes).await) };
+        match live.during(surroundings.unless_stopped(starting)).await? {
+            Ok(()) => {
+                printer.done(format_args!("`{name}` is enabled, and it works"), &said);
+                Ok(())
+            }
+            Err(error) => {
+                printer.note(format_args!(
+                    "`{name}` does not start, so it stays disabled; `--no-check` enables it all the same"
+                ));
+                Err(error.into())
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,335 @@
+//! `toolrack import`: the servers of other tools, copied into our config. Their files are read and never written.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use toolrack_config::{ConfigFile, Dialect, Fault, detect, read_as};
+use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret, ServiceFault};
+
+use crate::arguments::keep::{ImportOptions, Tool};
+use crate::commands::config::text;
+use crate::discreet;
+use crate::failure::Failure;
+use crate::keeper::{file_of, with_service};
+use crate::near::{meant, near};
+use crate::other_tool::{Places, dialect_name};
+use crate::output::{List, Output};
+use crate::settings::{Variable, of_process};
+use crate::stowing::{self, Stowed};
+use crate::surroundings::Surroundings;
+use crate::verdict::Verdict;
+
+/// A file that is read.
+#[derive(Debug)]
+struct Found {
+    path: PathBuf,
+    dialect: Dialect,
+    file: ConfigFile,
+    warnings: Vec<Fault>,
+}
+
+/// What became of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fate {
+    Taken,
+    Skipped(String),
+}
+
+/// One server of another tool.
+#[derive(Debug)]
+struct Import {
+    path: PathBuf,
+    dialect: Dialect,
+    config: McpConfig,
+    fate: Fate,
+}
+
+/// Takes over the servers of other tools.
+pub(crate) async fn import(
+    options: ImportOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let found = find(&options)?;
+    let printer = &surroundings.printer;
+    for it in &found {
+        let (path, name) = (it.path.display(), dialect_name(it.dialect));
+        printer.note(format_args!("{path}: a file of {name}"));
+        for warning in &it.warnings {
+            printer.note(format_args!("warning: {warning}"));
+        }
+    }
+    with_service(surroundings, None, async |service: &LocalService| {
+        let mut imports = plan(&found, &service.list());
+        let mut n_plain = 0;
+        let mut unsaved = None;
+        for import in imports.iter_mut().filter(|it| it.fate == Fate::Taken) {
+            for secret in loosen(&mut import.config, &service.secrets().list()?) {
+                let name = &import.config.name;
+                printer.note(format_args!(
+                    "note: `{name}` wants a secret that is not stored: `toolrack secret set {secret}`"
+                ));
+            }
+            let stowed = stowing::stow(import.config.clone());
+            if options.secrets && !stowed.names.is_empty() {
+                let (name, names) = (&import.config.name, stowed.names.join(", "));
+                printer.note(format_args!("{name}: into the secret store: {names}"));
+            } else {
+                n_plain += stowed.names.len();
+            }
+            if options.dry_run {
+                continue;
+            }
+            let taken = take(service, import.config.clone(), options.secrets.then_some(stowed)).await;
+            if let Err(failure) = taken {
+                import.fate = Fate::Skipped(failure.summary().message);
+                unsaved.get_or_insert(failure);
+            }
+        }
+        if n_plain > 0 {
+            printer.note(format_args!(
+                "note: {n_plain} values look secret and stand in the file as they are; `--secrets` moves them \
+                 into the secret store"
+            ));
+        }
+        report(&imports, &options, &file_of(service), surroundings);
+        unsaved.map_or(Ok(()), Err)
+    })
+    .await
+}
+
+/// Lets a server do without secrets that are not stored yet, so that it is not lost, and says which those are.
+fn loosen(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
+    let mut missing = Vec::new();
+    for variable in config.env_vars.values_mut().filter(|it| it.required) {
+        if let Some(secret) = variable.secret_ref.as_ref().filter(|it| !stored.contains(it)) {
+            missing.push(secret.clone());
+            variable.required = false;
+        }
+    }
+    missing
+}
+
+/// Writes one server down, with its secrets in the store if that is wanted.
+async fn take(
+    service: &LocalService,
+    config: McpConfig,
+    stowed: Option<Stowed>,
+) -> Result<(), Failure> {
+    let Some(Stowed { config, secrets, .. }) = stowed else {
+        service.create(config)?;
+        return Ok(());
+    };
+    let mut added = Vec::new();
+    for (name, value) in secrets {
+        let before = service.secrets().get(&name)?;
+        match before {
+            Some(before) if before.reveal() == value => {}
+            Some(_) => return Err(occupied(&name)),
+            None => {
+                service.set_secret(&name, Secret::from(value)).await?;
+                added.push(name);
+            }
+        }
+    }
+    if let Err(error) = service.create(config) {
+        for name in added {
+            service.remove_secret(&name).await?;
+        }
+        return Err(error.into());
+    }
+    Ok(())
+}
+
+/// A secret that somebody else needs is not overwritten.
+fn occupied(name: &str) -> Failure {
+    let message = format!("the secret `{name}` is stored with another value");
+    let hint =
+        format!("remove it with `toolrack secret remove {name}`, or import without `--secrets`");
+    Failure::config(message, hint)
+}
+
+/// The files that are meant.
+fn find(options: &ImportOptions) -> Result<Vec<Found>, Failure> {
+    let tool = match options.from.as_deref() {
+        None | Some("all") => None,
+        Some(word) => match Tool::meant(word) {
+            Some(tool) => Some(tool),
+            None if options.file.is_none() && looks_like_file(word) => {
+                return Ok(vec![read(Path::new(word), None)?]);
+            }
+            None => return Err(unknown(word)),
+        },
+    };
+    if let Some(file) = &options.file {
+        return Ok(vec![read(file, tool.map(Tool::dialect))?]);
+    }
+    let places = places()?;
+    let mut found = Vec::new();
+    let tools = tool.as_ref().map_or(Tool::ALL, std::slice::from_ref);
+    for tool in tools {
+        for path in tool.present(&places) {
+            found.push(read(&path, Some(tool.dialect()))?);
+        }
+    }
+    if found.is_empty() {
+        return Err(nothing(tool, &places));
+    }
+    Ok(found)
+}
+
+fn looks_like_file(word: &str) -> bool {
+    word.contains(['/', '.']) || Path::new(word).exists()
+}
+
+fn unknown(word: &str) -> Failure {
+    let mut words: Vec<String> = Tool::ALL.iter().map(|it| it.word()).collect();
+    words.push("all".to_owned());
+    let meant = meant(&near(word, words.iter().map(String::as_str)));
+    let hint = format!("give a file, or one of: {}", words.join(", "));
+    Failure::usage(format!("`{word}` is no tool whose servers can be found{meant}"), hint)
+}
+
+fn nothing(tool: Option<Tool>, places: &Places) -> Failure {
+    let (message, hint) = match tool {
+        None => (
+            "no other tool on this machine has a config with servers".to_owned(),
+            "give the file, as in `toolrack import path/to/mcp.json`".to_owned(),
+        ),
+        Some(tool) => {
+            let files = tool.files(places);
+            let files: Vec<String> = files.iter().map(|it| it.display().to_string()).collect();
+            let word = tool.word();
+            (
+                format!(
+                    "{} has no config here: {}",
+                    dialect_name(tool.dialect()),
+                    files.join(", ")
+                ),
+                format!("give the file, as in `toolrack import {word} FILE`"),
+            )
+        }
+    };
+    Failure::new(Verdict::Config, ErrorCode::NotFound, message, hint)
+}
+
+fn places() -> Result<Places, Failure> {
+    let absolute = |it: Variable| of_process(it).map(PathBuf::from).filter(|it| it.is_absolute());
+    let Some(home) = absolute(Variable::UserHome) else {
+        let hint = "set `HOME`, or give the file, as in `toolrack import path/to/mcp.json`";
+        return Err(Failure::usage("it is unknown where other tools keep their configs", hint));
+    };
+    let config = absolute(Variable::XdgConfigHome).unwrap_or_else(|| home.join(".config"));
+    Ok(Places { home, config })
+}
+
+fn read(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
+    let text = text(path)?;
+    let shown = path.display().to_string();
+    let dialect = dialect.unwrap_or_else(|| detect(&shown, &text).dialect);
+    let reading = read_as(dialect, &shown, &text);
+    let (file, warnings) = reading.accept().map_err(|faults| {
+        let fault = |it: &Fault| {
+            let hint = "mend the file, or name another one; nothing was taken over";
+            ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(hint)
+        };
+        Failure::all(Verdict::Config, faults.iter().map(fault).collect())
+    })?;
+    Ok(Found { path: path.to_owned(), dialect, file, warnings })
+}
+
+/// What is to become of each server, given those that are there.
+fn plan(found: &[Found], present: &[McpConfig]) -> Vec<Import> {
+    let mut imports: Vec<Import> = Vec::new();
+    for Found { path, dialect, file, .. } in found {
+        let of_all = file.defaults.iter().map(|it| (it, None));
+        let of_projects =
+            file.agents.iter().flat_map(|agent| agent.mcp.iter().map(|it| (it, Some(&agent.id))));
+        for (entry, project) in of_all.chain(of_projects) {
+            let config = McpConfig::of_entry(entry);
+            let taken = imports.iter().filter(|it| it.fate == Fate::Taken).map(|it| &it.config);
+            let namesake = present.iter().chain(taken).find(|it| it.name == config.name);
+            let fate = fate(&config, project.map(String::as_str), namesake);
+            imports.push(Import { path: path.clone(), dialect: *dialect, config, fate });
+        }
+    }
+    imports
+}
+
+fn fate(config: &McpConfig, project: Option<&str>, namesake: Option<&McpConfig>) -> Fate {
+    let is_same = |it: &McpConfig| {
+        it.package == config.package && it.config.get("args") == config.config.get("args")
+    };
+    match (project, namesake) {
+        (Some(project), _) => Fate::Skipped(format!("belongs to the project {project} alone")),
+        (None, Some(it)) if is_same(it) => Fate::Skipped("is there already".to_owned()),
+        (None, Some(_)) => Fate::Skipped("another server has this name".to_owned()),
+        (None, None) if !config.enabled => Fate::Skipped("is disabled there".to_owned()),
+        (None, None) => Fate::Taken,
+    }
+}
+
+fn report(imports: &[Import], options: &ImportOptions, file: &str, surroundings: &Surroundings) {
+    let word = |fate: &Fate| match (fate, options.dry_run) {
+        (Fate::Taken, true) => "would be taken".to_owned(),
+        (Fate::Taken, false) => "taken".to_owned(),
+        (Fate::Skipped(why), _) => format!("skipped: {why}"),
+    };
+    let printer = &surroundings.printer;
+    let row = |it: &Import| {
+        let name = discreet::shown(&it.config.name);
+        let from = dialect_name(it.dialect).to_owned();
+        vec![name, from, discreet::target(&it.config), word(&it.fate)]
+    };
+    let item = |it: &Import| {
+        let said = json!({
+            "name": it.config.name,
+            "file": it.path,
+            "dialect": dialect_name(it.dialect),
+            "target": discreet::target(&it.config),
+            "taken": it.fate == Fate::Taken && !options.dry_run,
+            "outcome": word(&it.fate),
+        });
+        said.to_string()
+    };
+    printer.list(&List {
+        columns: &["NAME", "FROM", "TARGET", "OUTCOME"],
+        rows: imports.iter().map(row).collect(),
+        items: imports.iter().map(item).collect(),
+    });
+    let n_taken = imports.iter().filter(|it| it.fate == Fate::Taken).count();
+    if printer.output() == Output::Table {
+        match (n_taken, options.dry_run) {
+            (0, _) => printer.note("nothing was taken over"),
+            (n, true) => printer.note(format_args!("{n} would be written to {file}")),
+            (n, false) => printer.note(format_args!(
+                "{n} written to {file}; `toolrack status --check` sees whether they work"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(program: &str) -> McpConfig {
+        let document = json!({
+            "name": "a", "transport": "stdio",
+            "package": { "package_type": "binary", "identifier": program },
+        });
+        McpConfig::from_json(&document).unwrap()
+    }
+
+    #[test]
+    fn what_is_there_stays_as_it_is() {
+        let (a, b) = (config("x"), config("y"));
+        let skipped = |why: &str| Fate::Skipped(why.to_owned());
+        assert_eq!(fate(&a, None, None), Fate::Taken);
+        assert_eq!(fate(&a, None, Some(&a)), skipped("is there already"));
+        assert_eq!(fate(&a, None, Some(&b)), skipped("another server has this name"));
+        let disabled = McpConfig { enabled: false, ..config("x") };
+        assert_eq!(fate(&disabled, None, None), skipped("is disabled there"));
+        let alone = skipped("belongs to the project /p alone");
+        assert_eq!(fate(&a, Some("/p"), None), alone);
+    }
+}

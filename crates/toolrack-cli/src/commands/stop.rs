@@ -1,0 +1,24 @@
+//! `toolrack stop`: nothing runs without a daemon, except what a crash has left behind.
+
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::keeper::must_exist;
+use crate::surroundings::Surroundings;
+
+/// Ends what crashed programs have left behind, and says that nothing else is there to be stopped.
+pub(crate) async fn stop(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
+    must_exist(name, surroundings)?;
+    let n_swept = surroundings.blocking(|| Ok(toolrack_stdio::sweep())).await?;
+    let swept = match n_swept {
+        0 => String::new(),
+        n_swept => format!("{n_swept} processes that a crash had left behind were ended\n"),
+    };
+    let text = format!(
+        "{swept}`{name}` does not run: without a daemon, a server runs as long as the command that uses it\n\
+         `toolrack disable {name}` keeps it from being started"
+    );
+    let said = json!({ "name": name, "state": "stopped", "n_swept": n_swept });
+    surroundings.printer.done(text, &said);
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! One real-shaped config of each tool, in its usual place, becomes servers of ours.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::stage::Stage;
+
+/// A tool, a sample of its config, and where that usually is.
+const TOOLS: [(&str, &str, &str); 10] = [
+    ("claude", "claude-code/.claude.json", ".claude.json"),
+    (
+        "claude-desktop",
+        "claude-desktop/claude_desktop_config.json",
+        ".config/Claude/claude_desktop_config.json",
+    ),
+    ("cursor", "cursor/.cursor/mcp.json", ".cursor/mcp.json"),
+    ("vscode", "vscode/.vscode/mcp.json", ".config/Code/User/mcp.json"),
+    ("codex", "codex/config.toml", ".codex/config.toml"),
+    ("zed", "zed/settings.json", ".config/zed/settings.json"),
+    ("windsurf", "windsurf/windsurf/mcp_config.json", ".codeium/windsurf/mcp_config.json"),
+    ("opencode", "opencode/opencode.jsonc", ".config/opencode/opencode.jsonc"),
+    ("goose", "goose/config.yaml", ".config/goose/config.yaml"),
+    ("lmstudio", "lm-studio/.lmstudio/mcp.json", ".lmstudio/mcp.json"),
+];
+
+fn put(stage: &Stage, tool: &str) {
+    let (_, sample, place) = TOOLS.iter().find(|it| it.0 == tool).unwrap();
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../toolrack-config/tests/samples");
+    stage.put(place, &fs::read_to_string(samples.join(sample)).unwrap());
+}
+
+/// Runs the program, and gives its data as JSON.
+#[track_caller]
+fn json(stage: &Stage, args: &[&str]) -> Vec<Value> {
+    let outcome = stage.run(&[args, &["-o", "ndjson"]].concat());
+    assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
+    outcome.output.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
+}
+
+/// What became of each server of a tool, and what the config says of it then.
+#[track_caller]
+fn check(tool: &str, dialect: &str, expected: &[(&str, &str, &str)]) {
+    let stage = Stage::new();
+    put(&stage, tool);
+    let imports = json(&stage, &["import", tool]);
+    assert!(imports.iter().all(|it| it["dialect"] == dialect), "{imports:?}");
+    let listed = json(&stage, &["list"]);
+    let rest = |name: &Value| {
+        let found = listed.iter().find(|it| it["name"] == *name);
+        found.map_or(Value::Null, |it| it["config"].clone())
+    };
+    let told: Vec<(String, String, String)> = imports
+        .iter()
+        .map(|it| {
+            let text = |key: &str| it[key].as_str().unwrap().to_owned();
+            let taken =
+                if it["taken"] == true { rest(&it["name"]).to_string() } else { text("outcome") };
+            (text("name"), text("target"), taken)
+        })
+        .collect();
+    let told: Vec<(&str, &str, &str)> =
+        told.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str())).collect();
+    assert_eq!(told, expected, "{tool}");
+    // What is written is sound, and a second time there is nothing to do.
+    assert_eq!(stage.run(&["config", "check"]).status.code(), Some(0));
+    let again = json(&stage, &["import", tool]);
+    assert!(again.iter().all(|it| it["taken"] == false), "{again:?}");
+}
+
+#[test]
+fn claude_code_has_servers_of_its_own_and_of_projects() {
+    check(
+        "claude",
+        "Claude Code",
+        &[
+            ("github", "https://api.githubcopilot.com/mcp/", "null"),
+            (
+                "postgres",
+                "uvx postgres-mcp --access-mode=restricted",
+                "skipped: belongs to the project /home/me/shop alone",
+            ),
+            (
+                "github",
+                "https://example.com/shop/mcp",
+                "skipped: belongs to the project /home/me/shop alone",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn claude_desktop_is_taken_over() {
+    check(
+        "claude-desktop",
+        "Claude Desktop",
+        &[
+            (
+                "memory",
+                "npx -y @modelcontextprotocol/server-memory",
+                r#"{"args":["-y","@modelcontextprotocol/server-memory"]}"#,
+            ),
+            ("time", "/opt/homebrew/bin/uvx mcp-server-time", r#"{"args":["mcp-server-time"]}"#),
+        ],
+    );
+}
+
+#[test]
+fn cursor_is_taken_over() {
+    check(
+        "cursor",
+        "Cursor",
+        &[
+            (
+                "local",
+                "python ${workspaceFolder}/tools/mcp_server.py --home ${HOME}",
+                r#"{"args":["${workspaceFolder}/tools/mcp_server.py","--home","${HOME}"]}"#,
+            ),
+            (
+                "remote",
+                "https://api.example.com/mcp",
+                r#"{"headers":{"Authorization":"Bearer ${env:MY_SERVICE_TOKEN}"}}"#,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn inputs_of_vs_code_become_secrets() {
+    check(
+        "vscode",
+        "VS Code",
+        &[
+            (
+                "Perplexity",
+                "npx -y server-perplexity-ask --region=${secret:region:-eu}",
+                r#"{"args":["-y","server-perplexity-ask","--region=${secret:region:-eu}"]}"#,
+            ),
+            (
+                "github",
+                "https://api.githubcopilot.com/mcp/",
+                r#"{"headers":{"X-Trace":"${env:USER}"}}"#,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn times_of_codex_keep_their_units() {
+    check(
+        "codex",
+        "Codex",
+        &[
+            (
+                "docs",
+                "npx -y docs-mcp $${LITERAL}",
+                r#"{"allow":["search","read_*"],"args":["-y","docs-mcp","$${LITERAL}"],"cwd":"/srv/docs","deny":["delete"],"startup_timeout":"20500ms","timeout":"45s"}"#,
+            ),
+            (
+                "figma",
+                "https://mcp.figma.com/mcp",
+                r#"{"headers":{"Authorization":"Bearer ${env:FIGMA_OAUTH_TOKEN}","X-Figma-Region":"…","X-Org":"${env:ORG_ID}"},"startup_timeout":"1500ms"}"#,
+            ),
+            ("old", "old-server", "skipped: is disabled there"),
+        ],
+    );
+}
+
+#[test]
+fn zed_is_taken_over() {
+    check(
+        "zed",
+        "Zed",
+        &[
+            (
+                "local",
+                "some-command --path $${HOME}",
+                r#"{"args":["--path","$${HOME}"],"timeout":"45s"}"#,
+            ),
+            ("older", "node server.js", "skipped: is disabled there"),
+            ("remote", "https://example.com/mcp", r#"{"headers":{"Authorization":"…"}}"#),
+        ],
+    );
+}
+
+#[test]
+fn windsurf_is_taken_over() {
+    check(
+        "windsurf",
+        "Windsurf",
+        &[
+            (
+                "figma",
+                "https://mcp.figma.com/mcp",
+                r#"{"deny":["delete_file"],"headers":{"X-Figma-Token":"${env:FIGMA_TOKEN}"}}"#,
+            ),
+            ("git", "uvx mcp-server-git", "skipped: is disabled there"),
+        ],
+    );
+}
+
+#[test]
+fn opencode_is_taken_over() {
+    check(
+        "opencode",
+        "OpenCode",
+        &[
+            (
+                "everything",
+                "npx -y @modelcontextprotocol/server-everything ${file:~/.port}",
+                r#"{"args":["-y","@modelcontextprotocol/server-everything","${file:~/.port}"],"startup_timeout":"5s"}"#,
+            ),
+            ("jira", "https://jira.example.com/mcp", "skipped: is disabled there"),
+        ],
+    );
+}
+
+#[test]
+fn keys_of_goose_become_secrets() {
+    check(
+        "goose",
+        "goose",
+        &[
+            (
+                "github",
+                "npx -y @modelcontextprotocol/server-github",
+                r#"{"args":["-y","@modelcontextprotocol/server-github"],"timeout":"300s"}"#,
+            ),
+            ("linear", "https://mcp.linear.app/mcp", "skipped: is disabled there"),
+            ("nested", "uvx nested-server", r#"{"args":["nested-server"],"timeout":"120s"}"#),
+        ],
+    );
+}
+
+#[test]
+fn lm_studio_is_taken_over() {
+    check(
+        "lmstudio",
+        "LM Studio",
+        &[(
+            "hf-mcp-server",
+            "https://huggingface.co/mcp",
+            r#"{"headers":{"Authorization":"…"},"timeout":"15s"}"#,
+        )],
+    );
+}
+
+#[test]
+fn all_tools_at_once_are_taken_over_and_no_secret_is_left_in_the_config() {
+    let stage = Stage::new();
+    for (tool, _, _) in TOOLS {
+        put(&stage, tool);
+    }
+    let before = fs::read_to_string(stage.path().join(".config/zed/settings.json")).unwrap();
+    let dry = json(&stage, &["import", "--dry-run"]);
+    assert!(!stage.path().join("home/toolrack.toml").exists());
+    let imports = json(&stage, &["import", "all", "--secrets"]);
+    assert_eq!(imports.len(), dry.len());
+    let tools: std::collections::BTreeSet<String> =
+        imports.iter().map(|it| it["dialect"].to_string()).collect();
+    assert_eq!(tools.len(), TOOLS.len(), "{tools:?}");
+    let taken = imports.iter().filter(|it| it["taken"] == true).count();
+    assert_eq!(json(&stage, &["list"]).len(), taken);
+    let config = fs::read_to_string(stage.path().join("home/toolrack.toml")).unwrap();
+    assert!(config.contains("Bearer ${secret:hf-mcp-server-authorization}"), "{config}");
+    let secrets = json(&stage, &["secret", "list"]);
+    let is_its = |it: &Value| it["name"] == "hf-mcp-server-authorization";
+    assert!(secrets.iter().any(is_its), "{secrets:?}");
+    let after = fs::read_to_string(stage.path().join(".config/zed/settings.json")).unwrap();
+    assert_eq!(before, after);
+}
