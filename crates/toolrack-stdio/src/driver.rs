@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -15,7 +15,8 @@ use bytes::BufMut as _;
 use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::task::yield_now;
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 use tokio_util::io::poll_read_buf;
 use toolrack_link::{Ending, Exit, Heard, Inbound, ServerExit};
 
@@ -32,6 +33,15 @@ const LINES_PER_TURN: usize = 256;
 
 /// How much is read at once after a turn that left something, so that turns stay short.
 const CAREFUL_READ_BYTES: usize = 16 << 10;
+
+/// A server that has filled so many turns in a row, and answered nobody, floods.
+const IDLE_TURNS: u32 = 64;
+
+/// How much is read at once, and in one turn, of a server that floods.
+const FLOOD_READ_BYTES: usize = 4 << 10;
+
+/// How long such a server is left alone between turns, so that reading it takes no core from the others.
+const REST: Duration = Duration::from_millis(1);
 
 /// What is read at most after the server has ended: no more than a pipe can have held.
 const LAST_WORDS_BYTES: usize = 1 << 20;
@@ -78,8 +88,13 @@ impl Bell {
     }
 
     fn ring(&self, what: u8) {
-        self.rung.fetch_or(what, Ordering::AcqRel);
+        self.note(what);
         self.waker.wake();
+    }
+
+    /// For the driver itself, which needs not be woken.
+    fn note(&self, what: u8) {
+        self.rung.fetch_or(what, Ordering::AcqRel);
     }
 
     /// Takes a ring back before it is acted on: who rings from then on is heard in the next round.
@@ -100,13 +115,45 @@ pub(crate) struct Driver {
     output: Receiver,
     splitter: Splitter,
     clock: Option<Pin<Box<Sleep>>>,
+    /// Turns in a row that left something to read and answered nobody.
+    n_idle_turns: u32,
+    /// Until when nothing is read.
+    rest: Option<Pin<Box<Sleep>>>,
 }
 
 /// How much is read at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Full,
+    /// After a turn that left something.
     Careful,
+    /// After many of them.
+    Slow,
+}
+
+impl Pace {
+    fn after(rung: u8, n_idle_turns: u32) -> Self {
+        match n_idle_turns {
+            _ if rung & BEHIND == 0 => Pace::Full,
+            IDLE_TURNS.. => Pace::Slow,
+            _ => Pace::Careful,
+        }
+    }
+
+    fn read_bytes(self) -> usize {
+        match self {
+            Pace::Full => READ_BYTES,
+            Pace::Careful => CAREFUL_READ_BYTES,
+            Pace::Slow => FLOOD_READ_BYTES,
+        }
+    }
+
+    fn lines_per_turn(self) -> usize {
+        match self {
+            Pace::Full | Pace::Careful => LINES_PER_TURN,
+            Pace::Slow => 1,
+        }
+    }
 }
 
 /// What was read without a pause.
@@ -128,7 +175,8 @@ enum Stop {
 
 impl Driver {
     pub(crate) fn new(shared: Arc<Shared>, output: Receiver, line_limit_bytes: usize) -> Self {
-        Self { shared, output, splitter: Splitter::new(line_limit_bytes), clock: None }
+        let splitter = Splitter::new(line_limit_bytes);
+        Self { shared, output, splitter, clock: None, n_idle_turns: 0, rest: None }
     }
 
     /// Runs until the server cannot be read any more, and ends the line with the reason.
@@ -152,12 +200,14 @@ impl Driver {
         if rung & EXITED != 0 {
             return Poll::Ready(self.last_words());
         }
-        if rung & BEHIND != 0 {
-            self.shared.bell.answer(BEHIND);
-        }
-        let pace = if rung & BEHIND == 0 { Pace::Full } else { Pace::Careful };
-        if let Poll::Ready(stop) = self.poll_output(context, pace) {
-            return Poll::Ready(stop);
+        if !self.is_resting(context) {
+            let pace = Pace::after(rung, self.n_idle_turns);
+            if pace != Pace::Full {
+                self.shared.bell.answer(BEHIND);
+            }
+            if let Poll::Ready(stop) = self.poll_output(context, pace) {
+                return Poll::Ready(stop);
+            }
         }
         self.poll_clock(context, rung);
         if rung & OUTBOX != 0 {
@@ -166,7 +216,7 @@ impl Driver {
                 Poll::Ready(Flushed::Broken) => return Poll::Ready(Stop::InputClosed),
                 Poll::Ready(Flushed::All | Flushed::Stuck) => {}
                 Poll::Pending => {
-                    self.shared.bell.rung.fetch_or(OUTBOX, Ordering::AcqRel);
+                    self.shared.bell.note(OUTBOX);
                 }
             }
         }
@@ -201,21 +251,46 @@ impl Driver {
     fn poll_output(&mut self, context: &mut Context<'_>, pace: Pace) -> Poll<Stop> {
         let mut turn = Turn { pace, n_lines: 0, n_answers: 0 };
         let stop = loop {
-            if turn.n_lines >= LINES_PER_TURN {
-                self.shared.bell.ring(BEHIND);
+            if turn.n_lines >= pace.lines_per_turn() {
+                self.give_way(context, turn.n_answers);
                 break Poll::Pending;
             }
             match self.poll_read(context, &mut turn) {
                 Poll::Ready(Ok(0)) => break Poll::Ready(Stop::OutputClosed),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => break Poll::Ready(Stop::Failed(error)),
-                Poll::Pending => break Poll::Pending,
+                Poll::Pending => {
+                    self.n_idle_turns = 0;
+                    break Poll::Pending;
+                }
             }
         };
         if turn.n_answers > 0 {
             self.shared.outbox.expect(turn.n_answers);
         }
         stop
+    }
+
+    /// Ends a turn that left something to read.
+    fn give_way(&mut self, context: &mut Context<'_>, n_answers: usize) {
+        self.shared.bell.note(BEHIND);
+        self.n_idle_turns = if n_answers == 0 { self.n_idle_turns.saturating_add(1) } else { 0 };
+        if self.n_idle_turns >= IDLE_TURNS {
+            self.rest = Some(Box::pin(sleep(REST)));
+        }
+        // Unlike a plain wake, this lets the runtime look whether anybody else can be read, or is late.
+        if !self.is_resting(context) && pin!(yield_now()).poll(context).is_ready() {
+            context.waker().wake_by_ref();
+        }
+    }
+
+    fn is_resting(&mut self, context: &mut Context<'_>) -> bool {
+        let is_resting = |rest: &mut Pin<Box<Sleep>>| rest.as_mut().poll(context).is_pending();
+        if self.rest.as_mut().is_some_and(is_resting) {
+            return true;
+        }
+        self.rest = None;
+        false
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Poll<io::Result<usize>> {
@@ -229,8 +304,8 @@ impl Driver {
             let known_bytes = buffer.len();
             let read = match pace {
                 Pace::Full => poll_read_buf(Pin::new(output), context, buffer),
-                Pace::Careful => {
-                    let mut part = buffer.limit(CAREFUL_READ_BYTES);
+                Pace::Careful | Pace::Slow => {
+                    let mut part = buffer.limit(pace.read_bytes());
                     poll_read_buf(Pin::new(output), context, &mut part)
                 }
             };
@@ -241,11 +316,7 @@ impl Driver {
         }
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.resize(READ_BYTES, 0);
-            let part = match pace {
-                Pace::Full => scratch.as_mut_slice(),
-                Pace::Careful => scratch.split_at_mut(CAREFUL_READ_BYTES).0,
-            };
-            let mut buffer = ReadBuf::new(part);
+            let mut buffer = ReadBuf::new(scratch.split_at_mut(pace.read_bytes()).0);
             match Pin::new(output).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) => {
                     splitter.feed(buffer.filled(), &mut sink);
@@ -309,4 +380,23 @@ fn take(inbound: &Inbound, piece: Piece<'_>) -> usize {
         Piece::Oversize { head, tail, limit_bytes } => inbound.oversize(head, tail, limit_bytes),
     };
     usize::from(heard == Heard::Answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(rung: u8, n_idle_turns: u32, expected: Pace) {
+        assert_eq!(Pace::after(rung, n_idle_turns), expected);
+    }
+
+    #[test]
+    fn who_floods_is_read_slowly() {
+        check(0, 0, Pace::Full);
+        check(OUTBOX | ALARM, IDLE_TURNS, Pace::Full);
+        check(BEHIND, 0, Pace::Careful);
+        check(BEHIND | ALARM, IDLE_TURNS - 1, Pace::Careful);
+        check(BEHIND, IDLE_TURNS, Pace::Slow);
+    }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use toolrack_link::{Delivery, Line, TransportError};
 use toolrack_stdio::StdioOptions;
-use toolrack_testkit::{Journal, Marker};
+use toolrack_testkit::{Journal, Marker, eventually_async};
 
 use crate::support::{brisk, call, greeted, guarded, open, program, scripted, text};
 
@@ -68,6 +68,33 @@ async fn a_flood_of_nonsense_does_not_stop_the_clock() {
     assert!(started.elapsed() < Duration::from_millis(300) + SLACK, "{:?}", started.elapsed());
     assert!(line.diagnosis().unreadable > 100);
     line.close().await;
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+/// On one thread, so that reading the flood and everything else have to take turns.
+#[tokio::test]
+async fn a_flood_of_nonsense_does_not_hold_up_another_line() {
+    let marker = Marker::new();
+    let plan = ["--plan", "call:1=nonsense(forever)"];
+    let flooding = greeted(&scripted(&marker, &plan), brisk()).await;
+    let healthy = greeted(&scripted(&marker, &[]), brisk()).await;
+    let mut unanswered = pin!(call(&flooding, "echo", json!({"text": "x"}), 60_000));
+    assert!(poll!(unanswered.as_mut()).is_pending());
+    let n_read = || flooding.diagnosis().unreadable;
+    // Enough for it to be known as a flood.
+    let is_flood = async || n_read() > 20_000;
+    eventually_async(Duration::from_secs(20), "it floods", tokio::time::sleep, is_flood).await;
+    let before = n_read();
+    for _ in 0..20 {
+        let result = call(&healthy, "echo", json!({"text": "x"}), 10_000).await.unwrap();
+        assert_eq!(text(&result), "x");
+    }
+    // A runtime that only looks at pipes between sixty turns of the flood would have read 300,000.
+    let n_meanwhile = n_read() - before;
+    assert!(n_meanwhile < 100_000, "{n_meanwhile} lines were read during twenty calls");
+    assert!(poll!(unanswered.as_mut()).is_pending());
+    healthy.close().await;
+    flooding.close().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
