@@ -44,7 +44,8 @@ impl McpClient {
         arguments: &Value,
     ) -> Result<McpToolResult, CallError> {
         let options = CallOptions::default();
-        McpToolResult::read(self.call(tool, written(arguments), &options).await?)
+        let raw = self.call_tool_as(tool, Arguments::Value(arguments), &options).await?;
+        McpToolResult::read(raw)
     }
 
     /// Calls a tool and gives everything it answered.
@@ -57,7 +58,7 @@ impl McpClient {
         arguments: &Value,
         options: &CallOptions,
     ) -> Result<ToolCallResult<'static>, CallError> {
-        let raw = self.call(tool, written(arguments), options).await?;
+        let raw = self.call_tool_as(tool, Arguments::Value(arguments), options).await?;
         parse(&raw).map(ToolCallResult::into_owned)
     }
 
@@ -75,9 +76,13 @@ impl McpClient {
         arguments: &RawValue,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
-        self.call(tool, Arguments::Raw(arguments), options).await
+        self.call_tool_as(tool, Arguments::Raw(arguments), options).await
     }
 
+    /// The same, with arguments in the form in which the caller has them.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
     // Whoever manages many servers has a span of its own for each call; this one is for debugging.
     #[tracing::instrument(
         level = "debug",
@@ -85,7 +90,7 @@ impl McpClient {
         skip_all,
         fields(server = self.name(), tool = tool)
     )]
-    async fn call(
+    pub async fn call_tool_as(
         &self,
         tool: &str,
         arguments: Arguments<'_>,
@@ -93,16 +98,16 @@ impl McpClient {
     ) -> Result<RawJson, CallError> {
         let session = self.session();
         session.require(Feature::Tools)?;
-        session.converse(CallToolParams::new(tool, Some(arguments)), options).await
+        session.converse(CallToolParams::new(tool, Some(written(arguments))), options).await
     }
 }
 
 /// Some servers want `{}` rather than nothing.
-fn written(arguments: &Value) -> Arguments<'_> {
+fn written(arguments: Arguments<'_>) -> Arguments<'_> {
     static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
     match arguments {
-        Value::Null => Arguments::Value(&NOTHING),
-        arguments => Arguments::Value(arguments),
+        Arguments::Value(Value::Null) => Arguments::Value(&NOTHING),
+        arguments => arguments,
     }
 }
 

@@ -71,7 +71,7 @@ pub(crate) struct Actor {
     pub(crate) entries: HashMap<Arc<str>, Entry>,
     /// The order in which servers were named, which is the order of their tools.
     pub(crate) order: Vec<Arc<str>>,
-    pub(crate) places: Arc<HashMap<Arc<str>, usize>>,
+    pub(crate) places: Arc<foldhash::HashMap<Arc<str>, usize>>,
     pub(crate) index: Arc<Index>,
     /// The tools that the index was built from.
     pub(crate) indexed: Vec<Arc<Toolset>>,
@@ -387,7 +387,7 @@ impl Actor {
                 });
             }
         }
-        self.index = Arc::new(Index::build(&self.shared.names, pictures));
+        self.index = Arc::new(Index::build(&self.shared.names, pictures, &self.index));
         self.indexed = toolsets;
     }
 }

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument as _;
 
 use toolrack_client::{CallError, CallOptions, McpToolResult};
 use toolrack_link::TransportError;
+use toolrack_mcp::Arguments;
 use toolrack_rpc::RawJson;
 
 use crate::actor::Command;
@@ -30,7 +31,7 @@ use crate::telemetry;
 /// One call on its way.
 struct Errand<'a> {
     tool: &'a str,
-    arguments: &'a RawValue,
+    arguments: Arguments<'a>,
     options: &'a CallOptions,
 }
 
@@ -75,6 +76,7 @@ impl McpManager {
     ) -> Result<RawJson, RackError> {
         let snapshot = self.shared.snapshot.load_full();
         let Target { connection, tool } = snapshot.resolve(name)?;
+        let arguments = Arguments::Raw(arguments);
         self.shared.run(connection, Errand { tool, arguments, options }).await
     }
 
@@ -90,6 +92,7 @@ impl McpManager {
         options: &CallOptions,
     ) -> Result<RawJson, RackError> {
         let snapshot = self.shared.snapshot.load_full();
+        let arguments = Arguments::Raw(arguments);
         self.shared.run(snapshot.server(server)?, Errand { tool, arguments, options }).await
     }
 }
@@ -101,12 +104,7 @@ impl Shared {
         tool: &str,
         arguments: &Value,
     ) -> Result<McpToolResult, RackError> {
-        // Some servers want `{}` rather than nothing.
-        let arguments = match arguments {
-            Value::Null => to_raw_value(&serde_json::Map::new()),
-            arguments => to_raw_value(arguments),
-        };
-        let arguments = &*arguments.map_err(RackError::Arguments)?;
+        let arguments = Arguments::Value(arguments);
         let options = &CallOptions::default();
         let raw = self.run(connection, Errand { tool, arguments, options }).await?;
         output::read(&raw, connection.config.max_output_bytes).map_err(|source| {
@@ -123,7 +121,11 @@ impl Shared {
     ) -> Result<RawJson, RackError> {
         let span = telemetry::span(connection, errand.tool);
         let ledger = Ledger::open(self, connection, errand.tool, errand.arguments);
-        let outcome = self.deliver(connection, &errand).instrument(span.clone()).await;
+        let outcome = if span.is_disabled() {
+            self.deliver(connection, &errand).await
+        } else {
+            self.deliver(connection, &errand).instrument(span.clone()).await
+        };
         telemetry::finish(&span, &outcome);
         if let Some(ledger) = ledger {
             ledger.close(&outcome);
@@ -276,7 +278,7 @@ impl Errand<'_> {
             at_most: self.options.at_most.or(Some(connection.config.max_timeout)),
             ..self.options.clone()
         };
-        link.client.call_tool_raw(self.tool, self.arguments, &options).await
+        link.client.call_tool_as(self.tool, self.arguments, &options).await
     }
 
     /// Whether a failure is the outcome. Only what failed with its line is worth another try.

@@ -8,8 +8,7 @@ use std::borrow::Cow;
 /// Takes escape sequences, control characters and hidden characters out of a text. Copies nothing if there
 /// are none.
 pub fn clean_text(text: &str) -> Cow<'_, str> {
-    let Some(first) = text.bytes().position(is_suspect) else { return Cow::Borrowed(text) };
-    if text.get(first..).is_some_and(|rest| !rest.chars().any(is_unwanted)) {
+    if !text.as_bytes().chunks(GLANCE_BYTES).any(has_suspect) || !text.chars().any(is_unwanted) {
         return Cow::Borrowed(text);
     }
     let mut cleaned = String::with_capacity(text.len());
@@ -26,6 +25,14 @@ pub fn clean_text(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(cleaned)
+}
+
+/// How many bytes are looked at before the next ones are.
+const GLANCE_BYTES: usize = 64;
+
+/// Looks at all bytes without stopping at the first, which a processor does many at a time.
+fn has_suspect(bytes: &[u8]) -> bool {
+    bytes.iter().fold(false, |found, byte| found | is_suspect(*byte))
 }
 
 /// A quick look at bytes: what may be the beginning of something unwanted.

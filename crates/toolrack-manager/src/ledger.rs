@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 use toolrack_link::Delivery;
+use toolrack_mcp::Arguments;
 use toolrack_rpc::RawJson;
 
 use crate::connection::McpConnection;
@@ -40,7 +40,7 @@ impl Ledger {
         shared: &Shared,
         connection: &McpConnection,
         tool: &str,
-        arguments: &RawValue,
+        arguments: Arguments<'_>,
     ) -> Option<Self> {
         if !shared.bulletin.has_listeners() {
             return None;
@@ -51,7 +51,7 @@ impl Ledger {
             server: Arc::clone(&connection.name),
             tool: tool.into(),
             began: Instant::now(),
-            argument_bytes: arguments.get().len(),
+            argument_bytes: written_bytes(arguments),
             ending: Some(Ending {
                 outcome: CallOutcome::Abandoned,
                 delivery: Delivery::Unknown,
@@ -82,6 +82,14 @@ impl Ledger {
                 Ending { outcome: CallOutcome::Failed, delivery: error.delivery(), result_bytes: 0 }
             }
         });
+    }
+}
+
+/// How long arguments are as JSON.
+fn written_bytes(arguments: Arguments<'_>) -> usize {
+    match arguments {
+        Arguments::Raw(raw) => raw.get().len(),
+        Arguments::Value(value) => value.to_string().len(),
     }
 }
 

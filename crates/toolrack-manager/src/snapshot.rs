@@ -3,9 +3,9 @@
 //! **Invariant:** a snapshot never changes. The actor publishes the next one, and whoever holds this one goes
 //! on with it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashMapExt as _};
 use toolrack_config::Names;
 
 use crate::connection::McpConnection;
@@ -41,7 +41,8 @@ pub(crate) struct Target<'a> {
 }
 
 impl Index {
-    pub(crate) fn build(names: &Names, servers: &[Arc<McpConnection>]) -> Self {
+    /// Names that were there `before` are kept as they are, so that they do not move about in memory.
+    pub(crate) fn build(names: &Names, servers: &[Arc<McpConnection>], before: &Index) -> Self {
         let open = || {
             let listed = servers.iter().enumerate().filter(|(_, it)| it.is_listed());
             listed.flat_map(|(at, server)| server.toolset.open().map(move |it| (at, server, it)))
@@ -53,7 +54,8 @@ impl Index {
         let mut by_name = HashMap::with_capacity(raw.len());
         for ((at, server, (place, _)), name) in open().zip(public) {
             let Some(listing) = server.toolset.listing() else { continue };
-            let name: Arc<str> = name.into();
+            let known = before.by_name.get_key_value(name.as_str());
+            let name = known.map_or_else(|| name.into(), |(known, _)| Arc::clone(known));
             by_name.insert(Arc::clone(&name), (listed.len(), at));
             listed.push(ToolWithServer::new(&server.name, name, listing, place));
         }

@@ -2,10 +2,11 @@
 //!
 //! **Invariant:** a name stands for one tool. If a server lists a name twice, the first one counts.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
+use foldhash::HashMap;
 use serde_json::value::RawValue;
 use toolrack_client::{Listing, McpToolDef};
 use toolrack_mcp::Tool;

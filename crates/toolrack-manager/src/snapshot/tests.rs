@@ -43,7 +43,7 @@ fn server(name: &str, standing: Standing, tools: Option<&[&str]>, deny: &[&str])
 fn snapshot(servers: Vec<McpConnection>) -> Snapshot {
     let servers: Vec<Arc<McpConnection>> = servers.into_iter().map(Arc::new).collect();
     let places = servers.iter().enumerate().map(|(at, it)| (Arc::clone(&it.name), at)).collect();
-    let index = Index::build(&Names::default(), &servers);
+    let index = Index::build(&Names::default(), &servers, &Index::default());
     Snapshot::new(servers, Arc::new(places), Arc::new(index))
 }
 
