@@ -9,15 +9,15 @@ use crate::peers::ClientName;
 use crate::print;
 use crate::report::Report;
 use crate::result::{Entry, Results};
-use crate::scenario::{Cores, How, Medium, Scenario};
+use crate::scenario::{Cores, How, Scenario, Subject};
 
 const VALGRIND_IS_MISSING: &str = "valgrind is not installed";
 
 /// Runs everything that was asked for.
-pub(crate) fn run(medium: Medium, args: &BenchArgs) -> anyhow::Result<Results> {
+pub(crate) fn run(subject: Subject, args: &BenchArgs) -> anyhow::Result<Results> {
     child::adopt_orphans()?;
     let mut results = Results::default();
-    let scenarios = chosen(medium, &args.only);
+    let scenarios = chosen(subject, &args.only);
     ensure!(!scenarios.is_empty(), "none of these scenarios belongs to this bench");
     for scenario in scenarios {
         print::progress(format_args!("{}", value_name(&scenario)));
@@ -81,8 +81,8 @@ fn per_call(short: &Report, long: &Report, n_calls: u32) -> Report {
         .collect()
 }
 
-fn chosen(medium: Medium, only: &[Scenario]) -> Vec<Scenario> {
-    let all = Scenario::value_variants().iter().copied().filter(|it| it.medium() == medium);
+fn chosen(subject: Subject, only: &[Scenario]) -> Vec<Scenario> {
+    let all = Scenario::value_variants().iter().copied().filter(|it| it.subject() == subject);
     all.filter(|it| only.is_empty() || only.contains(it)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The command line: `serve`, `serve-http`, `client`, `stdio` and `http`.
+//! The command line: `serve`, `serve-http`, `client`, `stdio`, `http` and `manager`.
 
 use clap::{Args, Parser, Subcommand};
 
@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Stdio(BenchArgs),
     /// Measure all clients on a server over HTTP, and print tables and verdicts
     Http(BenchArgs),
+    /// Measure the manager beside single clients, and print tables and verdicts
+    Manager(BenchArgs),
 }
 
 #[derive(Debug, PartialEq, Args)]

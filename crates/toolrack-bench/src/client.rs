@@ -6,14 +6,14 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::cli::ClientArgs;
 use crate::peers::bare::{self, BlockingPipe, Buffer, TokioPipe};
 use crate::peers::{
-    BareHyper, ClientName, Pmcp, PmcpHttp, Rmcp, ServerCommand, Toolrack, ToolrackGuarded,
-    ToolrackRaw, ToolrackSession, Tower, Turbomcp, socket,
+    BareHyper, ClientName, Pmcp, PmcpHttp, Rack, RackRaw, Rmcp, ServerCommand, Toolrack,
+    ToolrackGuarded, ToolrackRaw, ToolrackSession, Tower, Turbomcp, socket,
 };
 use crate::remote::{RemoteProcess, RemoteServer};
 use crate::report::{Answer, Report};
-use crate::scenario::Runtime;
 use crate::scenario::drive::{Job, drive};
 use crate::scenario::remote::{self, HttpJob, Plan};
+use crate::scenario::{How, Runtime, Subject, rack};
 use crate::{alloc, gauge};
 
 /// Goes through the scenario; a failure is an answer like any other.
@@ -42,7 +42,10 @@ fn measured(args: &ClientArgs) -> anyhow::Result<Report> {
     let Some(plan) = Plan::of(args.scenario) else {
         let server = ServerCommand::with_tools(args.scenario.n_tools())?;
         let job = Job { scenario: args.scenario, size, n_calls, server };
-        return runtime.block_on(chosen(args.client, &job));
+        return match (args.scenario.subject(), args.scenario.how()) {
+            (Subject::Manager, How::Rounds) => runtime.block_on(rack::drive(args.client, &job)),
+            _ => runtime.block_on(chosen(args.client, &job)),
+        };
     };
     let process = RemoteProcess::start()?;
     let server = RemoteServer { port: process.port, framing: plan.framing };
@@ -74,6 +77,8 @@ async fn chosen(client: ClientName, job: &Job) -> anyhow::Result<Report> {
         ClientName::Toolrack => drive::<Toolrack>(job).await,
         ClientName::ToolrackRaw => drive::<ToolrackRaw>(job).await,
         ClientName::ToolrackGuarded => drive::<ToolrackGuarded>(job).await,
+        ClientName::Manager => drive::<Rack>(job).await,
+        ClientName::ManagerRaw => drive::<RackRaw>(job).await,
         ClientName::Rmcp => drive::<Rmcp>(job).await,
         ClientName::Pmcp => drive::<Pmcp>(job).await,
         ClientName::Turbomcp => drive::<Turbomcp>(job).await,

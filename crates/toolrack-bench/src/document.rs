@@ -1,8 +1,8 @@
-//! BENCHMARKS.md as text: a section per medium, each with the command and the date that it comes from.
+//! BENCHMARKS.md as text: a section per subject, each with the command and the date that it comes from.
 //!
 //! **Invariant:** writing one section leaves the others as they are.
 
-use crate::scenario::Medium;
+use crate::scenario::Subject;
 
 const OPENING: &str = "\
 # Benchmarks
@@ -12,37 +12,50 @@ median over the rounds, with the best round in brackets. Where a table names no 
 tokio's current-thread runtime. Read ratios, not times.
 ";
 
-const MEDIA: [Medium; 2] = [Medium::Stdio, Medium::Http];
+const SUBJECTS: [Subject; 3] = [Subject::Stdio, Subject::Http, Subject::Manager];
 
 /// The section before there were sections begins with this.
 const UNTITLED: &str = "Written by `cargo xtask bench stdio";
 
-fn title(medium: Medium) -> &'static str {
-    match medium {
-        Medium::Stdio => "# Servers on stdio",
-        Medium::Http => "# Servers over HTTP",
+fn title(subject: Subject) -> &'static str {
+    match subject {
+        Subject::Stdio => "# Servers on stdio",
+        Subject::Http => "# Servers over HTTP",
+        Subject::Manager => "# Many servers",
     }
 }
 
-/// What a reader of the tables of a medium has to know.
-pub(crate) fn legend(medium: Medium) -> &'static str {
-    match medium {
-        Medium::Stdio => "`limit` is the same bytes over the same pipes with no client at all.",
-        Medium::Http => {
+/// What a reader of the tables of a subject has to know.
+pub(crate) fn legend(subject: Subject) -> &'static str {
+    match subject {
+        Subject::Stdio => "`limit` is the same bytes over the same pipes with no client at all.",
+        Subject::Http => {
             "`limit` is the same bytes over TCP on loopback, blocking, with no client at all; in flight it \
              has a connection for each call. `bare hyper-util client` makes the same requests by that \
              library's pooled client and does not look at the replies. The server speaks both eras: \
              `toolrack` uses 2026-07-28, the peers by their defaults 2025-11-25, and `toolrack, 2025-11-25 \
              session` is ours on a server that knows no better."
         }
+        Subject::Manager => {
+            "Calls through the manager (`call_tool`, `call_tool_raw`) take turns of some milliseconds with the \
+             same calls on the client that the manager has of that server (`client:`): same process, same \
+             server, same line, so what is left between them is the manager. Judged is what is work and not \
+             luck: the p50 of sequential calls, the rate of calls in flight on two threads, and the CPU time of \
+             calls in flight on one, where the rate is also that of the server's core. Memory is the slope \
+             between 20 and 120 servers under their guardians. `rmcp` starts the same servers without \
+             guardians and asks for no tools. The bad neighbour floods its output with well-formed nonsense, \
+             spins a core and reads no more. It takes a core wherever it runs, so it runs twice: outside of the \
+             rack with nobody reading it, and in the rack. Judged is the one against the other; against quiet, \
+             the scheduler of two cores is measured too."
+        }
     }
 }
 
-/// The document with this section in place of the one about the same medium.
-pub(crate) fn with_section(document: &str, medium: Medium, section: &str) -> String {
+/// The document with this section in place of the one about the same subject.
+pub(crate) fn with_section(document: &str, subject: Subject, section: &str) -> String {
     let mut text = OPENING.to_owned();
-    for it in MEDIA {
-        let kept = if it == medium { Some(section) } else { section_of(document, it) };
+    for it in SUBJECTS {
+        let kept = if it == subject { Some(section) } else { section_of(document, it) };
         if let Some(kept) = kept {
             text.extend(["\n", title(it), "\n\n", kept.trim(), "\n"]);
         }
@@ -50,12 +63,12 @@ pub(crate) fn with_section(document: &str, medium: Medium, section: &str) -> Str
     text
 }
 
-fn section_of(document: &str, medium: Medium) -> Option<&str> {
-    let titled = document.split_once(&format!("\n{}\n", title(medium))).map(|(_, rest)| rest);
-    let is_divided = MEDIA.iter().any(|it| document.contains(&format!("\n{}\n", title(*it))));
-    let rest = match (titled, medium) {
+fn section_of(document: &str, subject: Subject) -> Option<&str> {
+    let titled = document.split_once(&format!("\n{}\n", title(subject))).map(|(_, rest)| rest);
+    let is_divided = SUBJECTS.iter().any(|it| document.contains(&format!("\n{}\n", title(*it))));
+    let rest = match (titled, subject) {
         (Some(rest), _) => rest,
-        (None, Medium::Stdio) if !is_divided => document.get(document.find(UNTITLED)?..)?,
+        (None, Subject::Stdio) if !is_divided => document.get(document.find(UNTITLED)?..)?,
         (None, _) => return None,
     };
     // Titles of tables are one level below.
@@ -68,11 +81,11 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(before: &str, medium: Medium, section: &str, expected: &str) {
-        let after = with_section(before, medium, section);
+    fn check(before: &str, subject: Subject, section: &str, expected: &str) {
+        let after = with_section(before, subject, section);
         let sections = after.strip_prefix(OPENING).unwrap();
         assert_eq!(sections, expected);
-        assert_eq!(with_section(&after, medium, section), after, "the same again");
+        assert_eq!(with_section(&after, subject, section), after, "the same again");
     }
 
     const BOTH: &str =
@@ -80,16 +93,16 @@ mod tests {
 
     #[test]
     fn a_section_takes_the_place_of_its_predecessor() {
-        check("", Medium::Http, "new\n", "\n# Servers over HTTP\n\nnew\n");
+        check("", Subject::Http, "new\n", "\n# Servers over HTTP\n\nnew\n");
         check(
             BOTH,
-            Medium::Http,
+            Subject::Http,
             "new\n",
             "\n# Servers on stdio\n\nold stdio\n\n## Table\n\n# Servers over HTTP\n\nnew\n",
         );
         check(
             BOTH,
-            Medium::Stdio,
+            Subject::Stdio,
             "new\n",
             "\n# Servers on stdio\n\nnew\n\n# Servers over HTTP\n\nold http\n",
         );
@@ -99,7 +112,7 @@ mod tests {
     fn a_document_from_before_there_were_sections_is_about_stdio() {
         check(
             "# Benchmarks\n\nWritten by `cargo xtask bench stdio --write` on 2026-11-16.\n\n## Table\n",
-            Medium::Http,
+            Subject::Http,
             "new\n",
             "\n# Servers on stdio\n\nWritten by `cargo xtask bench stdio --write` on 2026-11-16.\n\n\
              ## Table\n\n# Servers over HTTP\n\nnew\n",

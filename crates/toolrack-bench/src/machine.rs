@@ -8,13 +8,13 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 
-use crate::scenario::Medium;
+use crate::scenario::Subject;
 use crate::{child, document};
 
 const FILE: &str = "BENCHMARKS.md";
 
 /// Rewrites one section of the file at the root of the workspace that the bench was started in.
-pub(crate) fn write_benchmarks(medium: Medium, body: &str) -> anyhow::Result<()> {
+pub(crate) fn write_benchmarks(subject: Subject, body: &str) -> anyhow::Result<()> {
     let here = std::env::current_dir()?;
     let root = here.ancestors().find(|it| it.join("Cargo.lock").exists());
     let path = root.context("not inside a workspace")?.join(FILE);
@@ -22,8 +22,8 @@ pub(crate) fn write_benchmarks(medium: Medium, body: &str) -> anyhow::Result<()>
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         read => read?,
     };
-    let section = section(&Surroundings::now()?, document::legend(medium), body);
-    replace(&path, &document::with_section(&before, medium, &section))
+    let section = section(&Surroundings::now()?, document::legend(subject), body);
+    replace(&path, &document::with_section(&before, subject, &section))
 }
 
 /// A reader never sees half a file.

@@ -1,6 +1,6 @@
 //! Side-by-side benchmarks of MCP clients.
 //!
-//! `stdio` and `http` run every client in a process of its own, in interleaved rounds, against the server
+//! `stdio`, `http` and `manager` run every client in a process of its own, in interleaved rounds, against the server
 //! that is this same program; `client` is one such process, `serve` and `serve-http` are that server.
 
 mod alloc;
@@ -32,7 +32,7 @@ use clap::Parser as _;
 
 use crate::cli::{BenchArgs, Cli, Command};
 use crate::report::Answer;
-use crate::scenario::Medium;
+use crate::scenario::Subject;
 
 fn main() -> anyhow::Result<ExitCode> {
     // Toolrack's guardians are copies of the program that embeds it.
@@ -48,20 +48,21 @@ fn main() -> anyhow::Result<ExitCode> {
                 Answer::Failure(_) => Ok(ExitCode::FAILURE),
             }
         }
-        Command::Stdio(args) => measure(Medium::Stdio, &args),
-        Command::Http(args) => measure(Medium::Http, &args),
+        Command::Stdio(args) => measure(Subject::Stdio, &args),
+        Command::Http(args) => measure(Subject::Http, &args),
+        Command::Manager(args) => measure(Subject::Manager, &args),
     }
 }
 
-fn measure(medium: Medium, args: &BenchArgs) -> anyhow::Result<ExitCode> {
-    let results = bench::run(medium, args)?;
-    let verdicts = verdict::verdicts(medium, &results);
+fn measure(subject: Subject, args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    let results = bench::run(subject, args)?;
+    let verdicts = verdict::verdicts(subject, &results);
     let mut sections = sheet::tables(&results);
-    sections.push(verdict::section(medium, &verdicts));
+    sections.push(verdict::section(subject, &verdicts));
     let body = sections.join("\n");
     print::line(&body);
     if args.after.write {
-        machine::write_benchmarks(medium, &body).context("BENCHMARKS.md cannot be written")?;
+        machine::write_benchmarks(subject, &body).context("BENCHMARKS.md cannot be written")?;
     }
     if args.after.no_gate || verdict::all_met(&verdicts) {
         Ok(ExitCode::SUCCESS)

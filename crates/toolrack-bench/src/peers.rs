@@ -7,6 +7,7 @@ pub(crate) mod bare;
 mod hyper;
 mod ours;
 mod pmcp;
+pub(crate) mod rack;
 mod rmcp;
 pub(crate) mod socket;
 mod tower;
@@ -22,12 +23,13 @@ use serde_json::{Value, json};
 pub(crate) use self::hyper::BareHyper;
 pub(crate) use self::ours::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
 pub(crate) use self::pmcp::{Pmcp, PmcpHttp};
+pub(crate) use self::rack::{Rack, RackRaw};
 pub(crate) use self::rmcp::Rmcp;
 pub(crate) use self::tower::Tower;
 pub(crate) use self::turbomcp::Turbomcp;
 use crate::process;
 use crate::remote::RemoteServer;
-use crate::scenario::Medium;
+use crate::scenario::Subject;
 
 /// More than the largest result that is measured, for peers that let a caller say so.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
@@ -85,6 +87,11 @@ impl Call {
     /// Answered after 400 ms.
     pub(crate) fn slow() -> anyhow::Result<Self> {
         Self::new("slow", json!({ "text": "hello" }))
+    }
+
+    /// Not answered: the server floods its output, spins a core and reads no more.
+    pub(crate) fn flood() -> anyhow::Result<Self> {
+        Self::new("flood", json!({}))
     }
 
     /// Answered with `text_bytes` of text.
@@ -145,6 +152,8 @@ pub(crate) enum ClientName {
     ToolrackRaw,
     ToolrackGuarded,
     ToolrackSession,
+    Manager,
+    ManagerRaw,
     Rmcp,
     Pmcp,
     Turbomcp,
@@ -168,9 +177,12 @@ impl ClientName {
             | Self::BareFresh
             | Self::BareTcp
             | Self::BareHyper => Role::Limit,
-            Self::Toolrack | Self::ToolrackRaw | Self::ToolrackGuarded | Self::ToolrackSession => {
-                Role::Ours
-            }
+            Self::Toolrack
+            | Self::ToolrackRaw
+            | Self::ToolrackGuarded
+            | Self::ToolrackSession
+            | Self::Manager
+            | Self::ManagerRaw => Role::Ours,
             Self::Rmcp | Self::Pmcp | Self::Turbomcp | Self::Tower => Role::Peer,
         }
     }
@@ -186,6 +198,8 @@ impl ClientName {
             Self::ToolrackRaw => "toolrack, raw result",
             Self::ToolrackGuarded => "toolrack, with guardian",
             Self::ToolrackSession => "toolrack, 2025-11-25 session",
+            Self::Manager => "toolrack manager",
+            Self::ManagerRaw => "toolrack manager, raw result",
             Self::Rmcp => "rmcp 3.8.0",
             Self::Pmcp => "pmcp 2.23.0",
             Self::Turbomcp => "turbomcp-client 3.6.0",
@@ -193,12 +207,13 @@ impl ClientName {
         }
     }
 
-    /// Whether the client is measured on servers that are reached like this.
-    pub(crate) fn speaks(self, medium: Medium) -> bool {
+    /// Whether the client is measured in the scenarios about single servers.
+    pub(crate) fn speaks(self, subject: Subject) -> bool {
         match self {
             Self::Toolrack | Self::ToolrackRaw | Self::Rmcp | Self::Pmcp => true,
-            Self::BareTcp | Self::BareHyper | Self::ToolrackSession => medium == Medium::Http,
-            _ => medium == Medium::Stdio,
+            Self::BareTcp | Self::BareHyper | Self::ToolrackSession => subject == Subject::Http,
+            Self::Manager | Self::ManagerRaw => false,
+            _ => subject == Subject::Stdio,
         }
     }
 

@@ -35,12 +35,37 @@ pub(crate) enum Metric {
     Allocations,
     AllocatedBytes,
     Instructions,
+    /// The client of the manager's server, called past the manager.
+    ClientP50Micros,
+    ClientCallsPerSecond,
+    ClientCpuMicrosPerCall,
+    /// Through the manager, in multiples of past it.
+    P50OverClient,
+    TimeOverClient,
+    CpuOverClient,
+    AllToolsMicros,
+    AllToolsP99Micros,
+    /// The same, and then a look at the name, the description and the schema of each.
+    ReadToolsMicros,
+    /// From nothing to the list, with what is remembered of servers that do not run.
+    RecallMillis,
+    ListKibPerServer,
+    BeyondListKibPerServer,
+    /// Beside the bad server outside of the rack.
+    OutsideP50Micros,
+    OutsideP99Micros,
+    /// Beside the bad server in the same rack.
+    InsideP50Micros,
+    InsideP99Micros,
+    InsideOverQuiet,
+    InsideOverOutside,
+    FailedCalls,
 }
 
 impl Metric {
     pub(crate) fn better(self) -> Better {
         match self {
-            Self::CallsPerSecond => Better::Higher,
+            Self::CallsPerSecond | Self::ClientCallsPerSecond => Better::Higher,
             _ => Better::Lower,
         }
     }
@@ -67,6 +92,25 @@ impl Metric {
             Self::Allocations => "allocations/call",
             Self::AllocatedBytes => "bytes/call",
             Self::Instructions => "instructions/call",
+            Self::ClientP50Micros => "client: p50 µs",
+            Self::ClientCallsPerSecond => "client: calls/s",
+            Self::ClientCpuMicrosPerCall => "client: CPU µs/call",
+            Self::P50OverClient => "p50 / client's",
+            Self::TimeOverClient => "time / client's",
+            Self::CpuOverClient => "CPU / client's",
+            Self::AllToolsMicros => "all_tools: p50 µs",
+            Self::AllToolsP99Micros => "all_tools: p99 µs",
+            Self::ReadToolsMicros => "and read: p50 µs",
+            Self::RecallMillis => "recalled from disk: ms",
+            Self::ListKibPerServer => "tool list: KiB",
+            Self::BeyondListKibPerServer => "RSS beyond the list: KiB",
+            Self::OutsideP50Micros => "outside: p50 µs",
+            Self::OutsideP99Micros => "outside: p99 µs",
+            Self::InsideP50Micros => "in the rack: p50 µs",
+            Self::InsideP99Micros => "in the rack: p99 µs",
+            Self::InsideOverQuiet => "its p99 / quiet",
+            Self::InsideOverOutside => "its p99 / outside",
+            Self::FailedCalls => "failed calls",
         }
     }
 }

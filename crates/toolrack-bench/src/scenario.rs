@@ -2,6 +2,7 @@
 
 pub(crate) mod drive;
 pub(crate) mod measure;
+pub(crate) mod rack;
 pub(crate) mod remote;
 
 use std::time::Duration;
@@ -54,13 +55,30 @@ pub(crate) enum Scenario {
     HttpEventsMib64,
     HttpInstructions,
     HttpAllocations,
+    /// One call of 100 B after another, through the manager and past it.
+    RackSequential,
+    #[value(name = "rack-in-flight-64")]
+    RackInFlight64,
+    RackInstructions,
+    RackAllocations,
+    /// One list of all tools of many servers.
+    RackTools,
+    RackMemory,
+    /// Many servers at once.
+    RackStart,
+    /// Calls beside a server that floods, spins and does not read.
+    RackNeighbours,
 }
 
-/// By which way servers are reached: a bench of its own for each.
+/// What is compared: a bench of its own for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Medium {
+pub(crate) enum Subject {
+    /// Clients of servers that they start.
     Stdio,
+    /// Clients of servers that they reach over HTTP.
     Http,
+    /// Many servers in one process.
+    Manager,
 }
 
 pub(crate) const MIB: usize = 1024 * 1024;
@@ -90,8 +108,19 @@ pub(crate) const CURRENT: Setup = Setup { runtime: Runtime::Current, cores: Core
 pub(crate) const MULTI: Setup = Setup { runtime: Runtime::Multi, cores: Cores::All };
 
 impl Scenario {
-    pub(crate) fn medium(self) -> Medium {
-        if Plan::of(self).is_some() { Medium::Http } else { Medium::Stdio }
+    pub(crate) fn subject(self) -> Subject {
+        match self {
+            Self::RackSequential
+            | Self::RackInFlight64
+            | Self::RackInstructions
+            | Self::RackAllocations
+            | Self::RackTools
+            | Self::RackMemory
+            | Self::RackStart
+            | Self::RackNeighbours => Subject::Manager,
+            _ if Plan::of(self).is_some() => Subject::Http,
+            _ => Subject::Stdio,
+        }
     }
 
     pub(crate) fn setups(self) -> &'static [Setup] {
@@ -106,7 +135,11 @@ impl Scenario {
             Self::HttpJsonMib
             | Self::HttpEventsMib
             | Self::HttpJsonMib64
-            | Self::HttpEventsMib64 => &[MULTI, CURRENT],
+            | Self::HttpEventsMib64
+            | Self::RackInFlight64
+            | Self::RackStart
+            | Self::RackNeighbours => &[MULTI, CURRENT],
+            Self::RackSequential => &[PINNED, MULTI],
             // Across two cores a latency is mostly that of waking the other one, and jumps about.
             Self::HeadOfLine => &[PINNED],
             _ => &[CURRENT],
@@ -115,8 +148,11 @@ impl Scenario {
 
     /// Whether this client can do it, in this setup.
     pub(crate) fn fits(self, client: ClientName, setup: Setup) -> bool {
-        if self.medium() == Medium::Http {
-            let is_measured = client.speaks(Medium::Http);
+        if self.subject() == Subject::Manager {
+            return self.contenders_of_manager().contains(&client);
+        }
+        if self.subject() == Subject::Http {
+            let is_measured = client.speaks(Subject::Http);
             return is_measured && (client.has_runtime() || setup.runtime == Runtime::Current);
         }
         let is_about_lines = matches!(self, Self::Connect | Self::IdleLines);
@@ -129,17 +165,32 @@ impl Scenario {
             ClientName::ToolrackRaw => {
                 !is_about_lines && !matches!(self, Self::Result1Escaped | Self::Tools5000)
             }
-            _ if !client.speaks(Medium::Stdio) => false,
+            _ if !client.speaks(Subject::Stdio) => false,
             _ if client.role() == Role::Limit && self == Self::HeadOfLine => false,
             _ => client.has_runtime() || setup.runtime == Runtime::Current,
+        }
+    }
+
+    /// Who is measured in a scenario about the manager.
+    fn contenders_of_manager(self) -> &'static [ClientName] {
+        use ClientName::{Manager, ManagerRaw, Rmcp, Toolrack, ToolrackRaw};
+        match self {
+            Self::RackSequential | Self::RackInFlight64 => &[Manager, ManagerRaw],
+            Self::RackInstructions | Self::RackAllocations => {
+                &[Toolrack, ToolrackRaw, Manager, ManagerRaw]
+            }
+            Self::RackStart => &[Manager, Rmcp],
+            Self::RackTools | Self::RackMemory | Self::RackNeighbours => &[Manager],
+            _ => &[],
         }
     }
 
     pub(crate) fn n_tools(self) -> usize {
         match self {
             Self::Tools5000 => 5_000,
-            // What a client keeps of a longer list says nothing about the line.
-            Self::IdleLines => 1,
+            Self::RackTools => 50,
+            // What a client keeps of a longer list says nothing about the line, and not all ask for it.
+            Self::IdleLines | Self::RackStart => 1,
             _ => 10,
         }
     }
@@ -149,25 +200,24 @@ impl Scenario {
             Self::Instructions
             | Self::Allocations
             | Self::HttpInstructions
-            | Self::HttpAllocations => How::Difference,
+            | Self::HttpAllocations
+            | Self::RackInstructions
+            | Self::RackAllocations => How::Difference,
             _ => How::Rounds,
         }
     }
 
     pub(crate) fn counts_instructions(self) -> bool {
-        matches!(self, Self::Instructions | Self::HttpInstructions)
+        matches!(self, Self::Instructions | Self::HttpInstructions | Self::RackInstructions)
     }
 
     pub(crate) fn counts_allocations(self) -> bool {
-        matches!(self, Self::Allocations | Self::HttpAllocations)
+        matches!(self, Self::Allocations | Self::HttpAllocations | Self::RackAllocations)
     }
 
     /// A client that has not answered by then never will.
     pub(crate) fn limit(self) -> Duration {
-        match self {
-            Self::Instructions | Self::HttpInstructions => Duration::from_mins(2),
-            _ => Duration::from_secs(15),
-        }
+        if self.counts_instructions() { Duration::from_mins(2) } else { Duration::from_secs(15) }
     }
 }
 
@@ -245,5 +295,6 @@ mod tests {
         check(Scenario::HeadOfLine, PINNED, &[]);
         check(Scenario::HttpJson, PINNED, &[ClientName::BareTcp, ClientName::BareHyper]);
         check(Scenario::HttpJsonMib, MULTI, &[ClientName::BareHyper]);
+        check(Scenario::RackStart, MULTI, &[]);
     }
 }

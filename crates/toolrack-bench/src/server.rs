@@ -5,8 +5,9 @@
 //!
 //! **Invariant:** only whole lines are written, each under the lock on the output.
 
+mod flood;
 pub(crate) mod http;
-mod reply;
+pub(crate) mod reply;
 mod scan;
 
 use std::fs::File;
@@ -118,6 +119,10 @@ impl Server {
         match member(params, b"name").map(unquoted) {
             Some(b"big") => self.big(id, member(params, b"arguments").unwrap_or_default())?,
             Some(b"slow") => self.slow(id)?,
+            Some(b"flood") => {
+                let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+                flood::flood(&mut *output)?;
+            }
             _ => reply::echo(&mut self.out, id),
         }
         Ok(())

@@ -1,40 +1,17 @@
-//! Which tables there are, and what stands in their columns.
+//! Which tables there are, and what stands in their cells.
+
+mod column;
 
 use clap::ValueEnum as _;
 
+use self::column::{Column, columns};
 use crate::cli::value_name;
 use crate::peers::ClientName;
 use crate::report::Metric;
 use crate::result::{Entry, Finding, Results};
-use crate::scenario::{Cores, Medium, Runtime, Scenario, Setup};
+use crate::scenario::{Cores, Runtime, Scenario, Setup, Subject};
 use crate::stats::Better;
 use crate::table::{Table, number};
-
-/// What a column shows of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
-    Value(Metric),
-    /// How many times better than rmcp in the same setup.
-    TimesRmcp(Metric),
-    /// How many times better than the best peer of the table.
-    TimesBestPeer(Metric),
-    /// Throughput in percent of the blocking limit, time in multiples of it.
-    OfLimit(Metric),
-}
-
-impl Column {
-    fn heading(self) -> String {
-        match self {
-            Self::Value(metric) => metric.heading().to_owned(),
-            Self::TimesRmcp(_) => "× rmcp".to_owned(),
-            Self::TimesBestPeer(_) => "× best peer".to_owned(),
-            Self::OfLimit(metric) => match metric.better() {
-                Better::Higher => "% of limit".to_owned(),
-                Better::Lower => "/ limit".to_owned(),
-            },
-        }
-    }
-}
 
 /// Every table of what was measured, and a line for what was not.
 pub(crate) fn tables(results: &Results) -> Vec<String> {
@@ -141,9 +118,9 @@ fn value_cell(results: &Results, entry: Entry, metric: Metric) -> String {
 /// The blocking limit has no runtime, and is measured where the others run on the current thread.
 fn limit(results: &Results, entry: Entry, metric: Metric) -> Option<f64> {
     let setup = Setup { runtime: Runtime::Current, ..entry.setup };
-    let client = match entry.scenario.medium() {
-        Medium::Stdio => ClientName::BareBlock,
-        Medium::Http => ClientName::BareTcp,
+    let client = match entry.scenario.subject() {
+        Subject::Stdio | Subject::Manager => ClientName::BareBlock,
+        Subject::Http => ClientName::BareTcp,
     };
     results.median(Entry { setup, client, ..entry }, metric)
 }
@@ -174,90 +151,20 @@ fn title(scenario: Scenario, cores: Cores) -> String {
         Scenario::HttpEventsMib64 => "64 calls in flight, SSE replies, 1 MiB",
         Scenario::HttpInstructions => "User-space instructions per sequential call over HTTP",
         Scenario::HttpAllocations => "Heap allocations per sequential call over HTTP",
+        Scenario::RackSequential => "Sequential calls, 100 B, through the manager and past it",
+        Scenario::RackInFlight64 => "64 calls in flight, 100 B, through the manager and past it",
+        Scenario::RackInstructions => "User-space instructions per sequential call, with a manager",
+        Scenario::RackAllocations => "Heap allocations per sequential call, with a manager",
+        Scenario::RackTools => "One list of the 5,000 tools of 100 connected servers",
+        Scenario::RackMemory => "Idle servers of 10 tools: memory of our process for each more",
+        Scenario::RackStart => "Start: 100 servers at once, until all are connected",
+        Scenario::RackNeighbours => {
+            "Calls on a healthy server beside one that floods, spins and does not read"
+        }
     };
     match cores {
         Cores::One => format!("{what}; client and server on one core"),
         Cores::All => what.to_owned(),
-    }
-}
-
-fn columns(scenario: Scenario) -> &'static [Column] {
-    use Column::{OfLimit, TimesBestPeer, TimesRmcp, Value};
-    use Metric as M;
-    match scenario {
-        Scenario::Sequential
-        | Scenario::HttpJson
-        | Scenario::HttpEvents
-        | Scenario::HttpJsonMib
-        | Scenario::HttpEventsMib => &[
-            Value(M::P50Micros),
-            Value(M::P99Micros),
-            Value(M::CpuMicrosPerCall),
-            OfLimit(M::P50Micros),
-            TimesRmcp(M::P50Micros),
-            TimesBestPeer(M::P50Micros),
-        ],
-        Scenario::InFlight64 | Scenario::InFlight1024 => &[
-            Value(M::CallsPerSecond),
-            Value(M::CpuMicrosPerCall),
-            OfLimit(M::CallsPerSecond),
-            TimesRmcp(M::CallsPerSecond),
-            TimesBestPeer(M::CallsPerSecond),
-        ],
-        Scenario::HttpJson64
-        | Scenario::HttpEvents64
-        | Scenario::HttpJsonMib64
-        | Scenario::HttpEventsMib64 => &[
-            Value(M::CallsPerSecond),
-            Value(M::P50Micros),
-            Value(M::P99Micros),
-            Value(M::CpuMicrosPerCall),
-            OfLimit(M::CallsPerSecond),
-            TimesRmcp(M::CallsPerSecond),
-            TimesBestPeer(M::CallsPerSecond),
-        ],
-        Scenario::HeadOfLine => &[
-            Value(M::LoadedMicros),
-            Value(M::LoadedP99Micros),
-            Value(M::AloneMicros),
-            Value(M::LoadedOverAlone),
-        ],
-        Scenario::Result1Escaped | Scenario::Result8 | Scenario::Result16 => &[
-            Value(M::Millis),
-            Value(M::CpuMillis),
-            Value(M::PeakMegabytes),
-            Value(M::OverIdleMegabytes),
-            OfLimit(M::Millis),
-            TimesRmcp(M::Millis),
-            TimesBestPeer(M::Millis),
-        ],
-        Scenario::Tools5000 => &[
-            Value(M::Millis),
-            Value(M::CpuMillis),
-            Value(M::OverIdleMegabytes),
-            Value(M::AgainOverIdleMegabytes),
-            OfLimit(M::Millis),
-            TimesRmcp(M::Millis),
-            TimesBestPeer(M::Millis),
-        ],
-        Scenario::Connect => &[
-            Value(M::Millis),
-            Value(M::P99Millis),
-            Value(M::CpuMillis),
-            OfLimit(M::Millis),
-            TimesRmcp(M::Millis),
-        ],
-        Scenario::IdleLines => &[
-            Value(M::ResidentKibPerLine),
-            Value(M::AnonymousKibPerLine),
-            Value(M::PrivateKibPerGoBetween),
-        ],
-        Scenario::Instructions | Scenario::HttpInstructions => {
-            &[Value(M::Instructions), TimesRmcp(M::Instructions), TimesBestPeer(M::Instructions)]
-        }
-        Scenario::Allocations | Scenario::HttpAllocations => {
-            &[Value(M::Allocations), Value(M::AllocatedBytes), TimesRmcp(M::Allocations)]
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A target whose numbers are not all there did not run, and decides nothing.
 
+mod rack;
 mod remote;
 
 use std::fmt;
@@ -11,7 +12,7 @@ use crate::peers::ClientName::{
 };
 use crate::report::Metric;
 use crate::result::{Entry, Results};
-use crate::scenario::{CURRENT, MULTI, Medium, PINNED, Scenario, Setup};
+use crate::scenario::{CURRENT, MULTI, PINNED, Scenario, Setup, Subject};
 use crate::table::{Table, number};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,25 +59,34 @@ impl Verdict {
     }
 }
 
-pub(crate) fn verdicts(medium: Medium, results: &Results) -> Vec<Verdict> {
+pub(crate) fn verdicts(subject: Subject, results: &Results) -> Vec<Verdict> {
     let asked = Asked { results };
-    if medium == Medium::Http {
-        return asked.about_http();
+    match subject {
+        Subject::Http => asked.about_http(),
+        Subject::Manager => asked.about_manager(),
+        Subject::Stdio => {
+            let mut verdicts = asked.about_calls();
+            verdicts.extend(asked.about_costs());
+            verdicts.extend(asked.about_results());
+            verdicts.extend(asked.about_tools());
+            verdicts.extend(asked.about_lines());
+            verdicts
+        }
     }
-    let mut verdicts = asked.about_calls();
-    verdicts.extend(asked.about_costs());
-    verdicts.extend(asked.about_results());
-    verdicts.extend(asked.about_tools());
-    verdicts.extend(asked.about_lines());
-    verdicts
 }
 
 pub(crate) fn all_met(verdicts: &[Verdict]) -> bool {
     verdicts.iter().all(|it| it.word() != "MISSED")
 }
 
-pub(crate) fn section(medium: Medium, verdicts: &[Verdict]) -> String {
+pub(crate) fn section(subject: Subject, verdicts: &[Verdict]) -> String {
     let shown = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), number);
+    let bare = match subject {
+        Subject::Stdio => Some("a bare tokio pipe"),
+        Subject::Http => Some("a bare hyper-util client"),
+        // Nothing bare manages servers.
+        Subject::Manager => None,
+    };
     let rows = verdicts
         .iter()
         .map(|it| {
@@ -84,16 +94,12 @@ pub(crate) fn section(medium: Medium, verdicts: &[Verdict]) -> String {
             let cells = [bound.to_string(), shown(*measured), it.word().to_owned()];
             let mut row = vec![(*target).to_owned()];
             row.extend(cells);
-            row.push(shown(*at_limit));
+            row.extend(bare.map(|_| shown(*at_limit)));
             row
         })
         .collect();
-    let bare = match medium {
-        Medium::Stdio => "a bare tokio pipe",
-        Medium::Http => "a bare hyper-util client",
-    };
-    let headings = ["target", "bound", "measured", "verdict", bare];
-    let headings = headings.map(str::to_owned).to_vec();
+    let headings = ["target", "bound", "measured", "verdict"].into_iter().chain(bare);
+    let headings = headings.map(str::to_owned).collect();
     Table { title: "Targets".to_owned(), headings, rows }.render()
 }
 

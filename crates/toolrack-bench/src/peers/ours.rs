@@ -42,6 +42,20 @@ async fn reached(server: &RemoteServer, eras: Eras) -> anyhow::Result<Arc<McpCli
     Ok(Arc::new(builder.connect_http(definition, HttpOptions::default()).await?))
 }
 
+/// Calls a tool and says how long the text is that the caller gets.
+pub(super) async fn text_of(client: &McpClient, call: &Call) -> anyhow::Result<usize> {
+    let result = client.call_tool(call.tool, &call.arguments).await?;
+    ensure!(!result.is_error, "the tool failed");
+    Ok(result.content.len())
+}
+
+/// Calls a tool and says how long the text is that stands in the undecoded result.
+pub(super) async fn raw_text_of(client: &McpClient, call: &Call) -> anyhow::Result<usize> {
+    let options = CallOptions::default();
+    let result = client.call_tool_raw(call.tool, &call.raw_arguments, &options).await?;
+    text_bytes(result.as_bytes()).context("another result than the server sends")
+}
+
 async fn closed(client: Arc<McpClient>) {
     if let Some(client) = Arc::into_inner(client) {
         client.shutdown().await;
@@ -64,9 +78,7 @@ impl Contender for Toolrack {
 
 impl Caller for Toolrack {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        let result = self.0.call_tool(call.tool, &call.arguments).await?;
-        ensure!(!result.is_error, "the tool failed");
-        Ok(result.content.len())
+        text_of(&self.0, call).await
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -87,9 +99,7 @@ impl Contender for ToolrackRaw {
 
 impl Caller for ToolrackRaw {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        let options = CallOptions::default();
-        let result = self.0.call_tool_raw(call.tool, &call.raw_arguments, &options).await?;
-        text_bytes(result.as_bytes()).context("another result than the server sends")
+        raw_text_of(&self.0, call).await
     }
 
     async fn close(self) -> anyhow::Result<()> {

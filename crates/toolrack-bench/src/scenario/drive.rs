@@ -27,7 +27,7 @@ const BESIDE_SLOW: Duration = Duration::from_millis(300);
 const SLOW_ROUNDS: usize = 3;
 
 /// After this an idle line has given back what it gives back.
-const SETTLING: Duration = Duration::from_millis(300);
+pub(super) const SETTLING: Duration = Duration::from_millis(300);
 
 /// What one client process is asked to do.
 #[derive(Debug)]
@@ -58,7 +58,10 @@ async fn on_one_line<C: Contender>(job: &Job, client: &C) -> anyhow::Result<Repo
     let echo = async || client.call(&call).await.map(drop);
     match job.scenario {
         Scenario::Sequential => measure::sequential(window, echo).await,
-        Scenario::Instructions | Scenario::Allocations => measure::counted(job.n_calls, echo).await,
+        Scenario::Instructions
+        | Scenario::Allocations
+        | Scenario::RackInstructions
+        | Scenario::RackAllocations => measure::counted(job.n_calls, echo).await,
         Scenario::InFlight64 => in_flight(client, 64, window).await,
         Scenario::InFlight1024 => in_flight(client, 1024, window).await,
         Scenario::HeadOfLine => head_of_line(client, window).await,
@@ -85,7 +88,7 @@ async fn in_flight<C: Contender>(
 }
 
 /// Keeps calls in flight, a task for each, and says how many were answered.
-async fn flood<C: Contender>(
+pub(super) async fn flood<C: Caller>(
     client: &C,
     n_in_flight: usize,
     window: Duration,

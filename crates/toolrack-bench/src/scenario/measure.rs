@@ -176,6 +176,6 @@ fn float(value: u64) -> f64 {
     value as f64
 }
 
-fn count(value: usize) -> f64 {
+pub(crate) fn count(value: usize) -> f64 {
     float(value as u64)
 }

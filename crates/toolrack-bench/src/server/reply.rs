@@ -80,9 +80,18 @@ pub(crate) fn tool_list(n_tools: usize) -> Vec<u8> {
     list
 }
 
+/// A manager lets only calls of listed tools through, so the first ones are those that it is measured with.
+fn name(n: usize) -> String {
+    match n {
+        0 => "echo".to_owned(),
+        1 => "flood".to_owned(),
+        n => format!("repository_search_{n:05}"),
+    }
+}
+
 fn tool(n: usize) -> serde_json::Value {
     serde_json::json!({
-        "name": format!("repository_search_{n:05}"),
+        "name": name(n),
         "title": format!("Search repository {n}"),
         "description": "Searches the files of a repository for a pattern and returns the matching lines \
             with their paths and line numbers. Binary files are skipped. Results come in the order of the \

@@ -121,6 +121,39 @@ fn large_results_come_as_events_to_many_callers_at_once() {
 }
 
 #[test]
+fn the_manager_gets_through_every_scenario() {
+    for (scenario, metric) in [
+        ("rack-sequential", "p50_over_client"),
+        ("rack-in-flight-64", "time_over_client"),
+        ("rack-allocations", "allocations"),
+        ("rack-tools", "recall_millis"),
+        ("rack-memory", "beyond_list_kib_per_server"),
+        ("rack-start", "millis"),
+        ("rack-neighbours", "failed_calls"),
+    ] {
+        check_short_run("manager", scenario, metric);
+    }
+    check_short_run("manager-raw", "rack-sequential", "p50_over_client");
+    check_short_run("rmcp", "rack-start", "millis");
+}
+
+#[test]
+fn the_manager_is_not_compared_with_something_bare() {
+    let args = ["manager", "--quick", "--only", "rack-allocations", "--no-gate"];
+    let output = bench(&args).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.starts_with("## Heap allocations per sequential call, with a manager\n"),
+        "{text}"
+    );
+    for client in ["toolrack", "toolrack, raw result", "toolrack manager"] {
+        assert!(text.contains(&format!("| {client} ")), "{client}: {text}");
+    }
+    assert!(text.lines().any(|line| line.ends_with(" verdict |")), "{text}");
+}
+
+#[test]
 fn what_was_asked_for_is_measured_and_shown() {
     let args =
         ["stdio", "--quick", "--only", "allocations", "--clients", "bare-block", "--no-gate"];
