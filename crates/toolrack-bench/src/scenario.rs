@@ -149,7 +149,7 @@ impl Scenario {
     /// Whether this client can do it, in this setup.
     pub(crate) fn fits(self, client: ClientName, setup: Setup) -> bool {
         if self.subject() == Subject::Manager {
-            return self.contenders_of_manager().contains(&client);
+            return self.contenders_of_rack().contains(&client);
         }
         if self.subject() == Subject::Http {
             let is_measured = client.speaks(Subject::Http);
@@ -172,7 +172,7 @@ impl Scenario {
     }
 
     /// Who is measured in a scenario about the manager.
-    fn contenders_of_manager(self) -> &'static [ClientName] {
+    fn contenders_of_rack(self) -> &'static [ClientName] {
         use ClientName::{Manager, ManagerRaw, Rmcp, Toolrack, ToolrackRaw};
         match self {
             Self::RackSequential | Self::RackInFlight64 => &[Manager, ManagerRaw],

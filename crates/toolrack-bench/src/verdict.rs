@@ -63,7 +63,7 @@ pub(crate) fn verdicts(subject: Subject, results: &Results) -> Vec<Verdict> {
     let asked = Asked { results };
     match subject {
         Subject::Http => asked.about_http(),
-        Subject::Manager => asked.about_manager(),
+        Subject::Manager => asked.about_rack(),
         Subject::Stdio => {
             let mut verdicts = asked.about_calls();
             verdicts.extend(asked.about_costs());

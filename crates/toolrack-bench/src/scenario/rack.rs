@@ -26,7 +26,7 @@ pub(crate) async fn drive(client: ClientName, job: &Job) -> anyhow::Result<Repor
         (Scenario::RackSequential | Scenario::RackInFlight64, _) => call::drive(client, job).await,
         (Scenario::RackTools, ClientName::Manager) => fleet::tools(job).await,
         (Scenario::RackMemory, ClientName::Manager) => fleet::memory(job).await,
-        (Scenario::RackStart, ClientName::Manager) => fleet::start_of_manager(job).await,
+        (Scenario::RackStart, ClientName::Manager) => fleet::start_of_rack(job).await,
         (Scenario::RackStart, ClientName::Rmcp) => fleet::start_of_rmcp(job).await,
         (Scenario::RackNeighbours, ClientName::Manager) => neighbour::drive(job).await,
         (scenario, client) => bail!("{client:?} is not measured in {scenario:?}"),

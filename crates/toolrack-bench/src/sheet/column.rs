@@ -107,11 +107,11 @@ pub(super) fn columns(scenario: Scenario) -> &'static [Column] {
         Scenario::Allocations | Scenario::HttpAllocations => {
             &[Value(M::Allocations), Value(M::AllocatedBytes), TimesRmcp(M::Allocations)]
         }
-        other => columns_of_manager(other),
+        other => columns_of_rack(other),
     }
 }
 
-fn columns_of_manager(scenario: Scenario) -> &'static [Column] {
+fn columns_of_rack(scenario: Scenario) -> &'static [Column] {
     use Column::{TimesRmcp, Value};
     use Metric as M;
     match scenario {

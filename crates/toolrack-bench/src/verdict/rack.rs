@@ -22,10 +22,10 @@ const NAMES_RAW: [&str; 4] = [
 ];
 
 impl Asked<'_> {
-    pub(super) fn about_manager(&self) -> Vec<Verdict> {
+    pub(super) fn about_rack(&self) -> Vec<Verdict> {
         use Bound::AtMost;
         use Scenario::{RackMemory, RackNeighbours, RackTools};
-        let mut verdicts = self.about_calls_of_manager();
+        let mut verdicts = self.about_calls_of_rack();
         let of = |scenario, setup, metric| self.of(Manager, scenario, setup, metric);
         let list = of(RackTools, CURRENT, Metric::AllToolsP99Micros).map(|micros| micros / 1e3);
         let memory = of(RackMemory, CURRENT, Metric::BeyondListKibPerServer);
@@ -46,7 +46,7 @@ impl Asked<'_> {
 
     /// On one core a latency is work, and on two it is mostly waking the other one; with calls in flight on one
     /// thread the CPU time of our process is work, and the rate depends on the server's core too.
-    fn about_calls_of_manager(&self) -> Vec<Verdict> {
+    fn about_calls_of_rack(&self) -> Vec<Verdict> {
         use Metric::{CpuOverClient, P50OverClient, TimeOverClient};
         use Scenario::{RackInFlight64, RackSequential};
         let mut verdicts = Vec::new();
@@ -90,7 +90,7 @@ mod tests {
         add(Manager, Scenario::RackStart, MULTI, Metric::Millis, 300.0);
         add(Rmcp, Scenario::RackStart, MULTI, Metric::Millis, 100.0);
         add(Manager, Scenario::RackNeighbours, CURRENT, Metric::FailedCalls, 1.0);
-        let verdicts = Asked { results: &results }.about_manager();
+        let verdicts = Asked { results: &results }.about_rack();
         let run: Vec<_> = verdicts.iter().filter(|it| it.measured.is_some()).collect();
         let shown: Vec<_> = run.iter().map(|it| (it.target, it.measured, it.word())).collect();
         let expected = [

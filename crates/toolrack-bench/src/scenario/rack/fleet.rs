@@ -87,7 +87,7 @@ pub(super) async fn memory(job: &Job) -> anyhow::Result<Report> {
 }
 
 /// Each server has its guardian, and its tools are listed.
-pub(super) async fn start_of_manager(job: &Job) -> anyhow::Result<Report> {
+pub(super) async fn start_of_rack(job: &Job) -> anyhow::Result<Report> {
     let mut times = Vec::new();
     for n in 0..=N_STARTS {
         let configs = configs(&job.server, 0..N_SERVERS)?;
