@@ -46,7 +46,8 @@ pub(crate) fn legend(subject: Subject) -> &'static str {
              guardians and asks for no tools. The bad neighbour floods its output with well-formed nonsense, \
              spins a core and reads no more. It takes a core wherever it runs, so it runs twice: outside of the \
              rack with nobody reading it, and in the rack. Judged is the one against the other; against quiet, \
-             the scheduler of two cores is measured too."
+             the scheduler of two cores is measured too. In some runs it lets a call wait for 2 to 4 ms beside a \
+             process that spins, in the rack and outside alike, so three rounds are too few for these."
         }
     }
 }
