@@ -1,11 +1,12 @@
 //! Toolrack's manager, and the client of one of its servers as it is without the manager.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use toolrack_client::{CallOptions, McpClient};
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
-use toolrack_manager::{McpConnection, McpManager};
+use toolrack_manager::{McpConnection, McpManager, RackBuilder};
 use toolrack_stdio::{Guardian, StdioOptions};
 
 use super::ours::{raw_text_of, text_of};
@@ -34,6 +35,9 @@ pub(crate) fn server_name(n: usize) -> String {
 
 const FIRST: &str = "server-000";
 
+/// Less than a scenario may take.
+const READY: Duration = Duration::from_secs(12);
+
 /// The configs of servers that are started alike. Each is its own for the catalogue.
 pub(crate) fn configs(
     server: &ServerCommand,
@@ -51,10 +55,15 @@ pub(crate) fn configs(
     Ok(numbers.map(config).collect())
 }
 
+/// A manager that waits until many servers have started on a busy machine too.
+pub(crate) fn builder() -> RackBuilder {
+    McpManager::builder().ready_wait(READY)
+}
+
 /// A manager of one server that is started directly, as the clients it is compared with start theirs.
 async fn of_one(server: &ServerCommand) -> anyhow::Result<Arc<McpManager>> {
     let options = StdioOptions { guardian: Guardian::Nobody, ..StdioOptions::default() };
-    let manager = McpManager::builder().stdio(options).build(configs(server, 0..1)?);
+    let manager = builder().stdio(options).build(configs(server, 0..1)?);
     connect_all(&manager).await?;
     Ok(Arc::new(manager))
 }

@@ -4,10 +4,10 @@ use anyhow::ensure;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use toolrack_config::{McpServerConfig, StartMode};
-use toolrack_manager::{McpManager, ToolWithServer};
+use toolrack_manager::ToolWithServer;
 
 use super::{close, connected};
-use crate::peers::rack::{configs, connect_all};
+use crate::peers::rack::{builder, configs, connect_all};
 use crate::peers::{Contender as _, Rmcp};
 use crate::report::{Metric, Report};
 use crate::scenario::drive::{self, Job, SETTLING};
@@ -27,7 +27,7 @@ const N_STARTS: usize = 3;
 pub(super) async fn tools(job: &Job) -> anyhow::Result<Report> {
     let catalog = tempfile::tempdir()?;
     let configs = configs(&job.server, 0..N_SERVERS)?;
-    let manager = McpManager::builder().catalog(catalog.path()).build(configs.clone());
+    let manager = builder().catalog(catalog.path()).build(configs.clone());
     connect_all(&manager).await?;
     let n_tools = N_SERVERS * job.scenario.n_tools();
     let (mut taken, mut read) = (Vec::new(), Vec::new());
@@ -51,7 +51,7 @@ pub(super) async fn tools(job: &Job) -> anyhow::Result<Report> {
     let lazy = |it| McpServerConfig { start: StartMode::Lazy, ..it };
     let lazy: Vec<McpServerConfig> = configs.into_iter().map(lazy).collect();
     let before = clock::now();
-    let manager = McpManager::builder().catalog(catalog.path()).build(lazy);
+    let manager = builder().catalog(catalog.path()).build(lazy);
     manager.connect_all().await?;
     let n_recalled = manager.all_tools().len();
     report.insert(Metric::RecallMillis, (clock::now() - before).as_secs_f64() * 1e3);
@@ -69,7 +69,7 @@ fn seen_bytes(listed: &ToolWithServer) -> usize {
 
 /// Each server has its guardian. The first ones pay for what there is once for all.
 pub(super) async fn memory(job: &Job) -> anyhow::Result<Report> {
-    let manager = McpManager::new(configs(&job.server, 0..N_FIRST)?);
+    let manager = builder().build(configs(&job.server, 0..N_FIRST)?);
     connect_all(&manager).await?;
     sleep(SETTLING).await;
     let before = gauge::Memory::of_this_process()?;
@@ -92,7 +92,7 @@ pub(super) async fn start_of_rack(job: &Job) -> anyhow::Result<Report> {
     for n in 0..=N_STARTS {
         let configs = configs(&job.server, 0..N_SERVERS)?;
         let spent = Spent::start();
-        let manager = McpManager::new(configs);
+        let manager = builder().build(configs);
         connect_all(&manager).await?;
         if n > 0 {
             times.push(spent.so_far());

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use toolrack_manager::McpManager;
 
 use super::close;
-use crate::peers::rack::{Rack, configs, connect_all, server_name};
+use crate::peers::rack::{Rack, builder, configs, connect_all, server_name};
 use crate::peers::{Call, Caller as _, ServerCommand};
 use crate::report::{Metric, Report};
 use crate::scenario::drive::Job;
@@ -27,7 +27,7 @@ const BAD: usize = 1;
 const ROUSING: Duration = Duration::from_millis(200);
 
 pub(super) async fn drive(job: &Job) -> anyhow::Result<Report> {
-    let rack = Rack(Arc::new(McpManager::new(configs(&job.server, 0..BAD + 1)?)));
+    let rack = Rack(Arc::new(builder().build(configs(&job.server, 0..BAD + 1)?)));
     connect_all(&rack.0).await?;
     let mut calls = Calls { echo: Call::echo()?, window: 2 * job.size.window, n_failed: 0 };
     calls.warm_up(&rack).await?;
