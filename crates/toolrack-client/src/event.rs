@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** telling never waits. A slow listener loses the oldest events and is told how many.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -48,14 +48,15 @@ pub enum Event {
 /// The telling end. Costs nothing until somebody listens.
 #[derive(Debug, Default)]
 pub(crate) struct Bulletin {
-    sender: OnceLock<broadcast::Sender<Event>>,
+    /// The channel has its places from the beginning, so they are as small as can be.
+    sender: OnceLock<broadcast::Sender<Arc<Event>>>,
     ending: OnceLock<Ending>,
 }
 
 /// The listening end.
 #[derive(Debug)]
 pub struct Events {
-    receiver: broadcast::Receiver<Event>,
+    receiver: broadcast::Receiver<Arc<Event>>,
     /// The line had already ended when the listener came.
     ending: Option<Ending>,
     over: bool,
@@ -65,7 +66,7 @@ impl Bulletin {
     pub(crate) fn tell(&self, event: Event) {
         if let Some(sender) = self.sender.get() {
             // Nobody may be listening any more, and that is fine.
-            sender.send(event).unwrap_or(0);
+            sender.send(Arc::new(event)).unwrap_or(0);
         }
     }
 
@@ -102,8 +103,8 @@ impl Events {
         }
         match self.receiver.recv().await {
             Ok(event) => {
-                self.over = matches!(event, Event::Ended(_));
-                Some(event)
+                self.over = matches!(*event, Event::Ended(_));
+                Some(Arc::unwrap_or_clone(event))
             }
             Err(RecvError::Lagged(missed)) => Some(Event::Missed(missed)),
             Err(RecvError::Closed) => None,
