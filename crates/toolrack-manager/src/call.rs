@@ -4,6 +4,7 @@
 //! the config says that repeating is harmless.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -28,8 +29,24 @@ use crate::snapshot::{Target, nearest};
 use crate::state::ConnectionState;
 use crate::telemetry;
 
+/// Which tool a call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Called<'a> {
+    /// By its public name, or as `server.tool` or `server/tool`.
+    Public(&'a str),
+    /// A tool of a server, under the name that the server gives.
+    Of {
+        /// Which server.
+        server: &'a str,
+        /// Which of its tools.
+        tool: &'a str,
+    },
+}
+
 /// One call on its way.
 struct Errand<'a> {
+    /// The number it was promised, if somebody asked for one.
+    number: Option<u64>,
     tool: &'a str,
     arguments: Arguments<'a>,
     options: &'a CallOptions,
@@ -77,7 +94,8 @@ impl McpManager {
         let snapshot = self.shared.snapshot.load_full();
         let Target { connection, tool } = snapshot.resolve(name)?;
         let arguments = Arguments::Raw(arguments);
-        self.shared.run(connection, Errand { tool, arguments, options }).await
+        let errand = Errand { number: None, tool, arguments, options };
+        self.shared.run(connection, errand).await
     }
 
     /// The same for a tool of a server under the name that the server gives.
@@ -93,7 +111,38 @@ impl McpManager {
     ) -> Result<RawJson, RackError> {
         let snapshot = self.shared.snapshot.load_full();
         let arguments = Arguments::Raw(arguments);
-        self.shared.run(snapshot.server(server)?, Errand { tool, arguments, options }).await
+        let errand = Errand { number: None, tool, arguments, options };
+        self.shared.run(snapshot.server(server)?, errand).await
+    }
+
+    /// A number for a call that is still to be made, by which events will tell it apart.
+    pub fn reserve_call(&self) -> u64 {
+        self.shared.n_calls.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes a call under a number from [`reserve_call`](Self::reserve_call). Otherwise as
+    /// [`call_raw`](Self::call_raw).
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_reserved(
+        &self,
+        number: u64,
+        called: Called<'_>,
+        arguments: &RawValue,
+        options: &CallOptions,
+    ) -> Result<RawJson, RackError> {
+        let snapshot = self.shared.snapshot.load_full();
+        let (connection, tool) = match called {
+            Called::Public(name) => {
+                let Target { connection, tool } = snapshot.resolve(name)?;
+                (connection, tool)
+            }
+            Called::Of { server, tool } => (snapshot.server(server)?, tool),
+        };
+        let arguments = Arguments::Raw(arguments);
+        let errand = Errand { number: Some(number), tool, arguments, options };
+        self.shared.run(connection, errand).await
     }
 }
 
@@ -106,7 +155,8 @@ impl Shared {
     ) -> Result<McpToolResult, RackError> {
         let arguments = Arguments::Value(arguments);
         let options = &CallOptions::default();
-        let raw = self.run(connection, Errand { tool, arguments, options }).await?;
+        let errand = Errand { number: None, tool, arguments, options };
+        let raw = self.run(connection, errand).await?;
         output::read(&raw, connection.config.max_output_bytes).map_err(|source| {
             let (server, tool) = (connection.name().to_owned(), tool.to_owned());
             RackError::Undecodable { server, tool, source }
@@ -120,7 +170,8 @@ impl Shared {
         errand: Errand<'_>,
     ) -> Result<RawJson, RackError> {
         let span = telemetry::span(connection, errand.tool);
-        let ledger = Ledger::open(self, connection, errand.tool, errand.arguments);
+        let number = errand.number;
+        let ledger = Ledger::open(self, connection, number, errand.tool, errand.arguments);
         let outcome = if span.is_disabled() {
             self.deliver(connection, &errand).await
         } else {

@@ -39,6 +39,7 @@ impl Ledger {
     pub(crate) fn open(
         shared: &Shared,
         connection: &McpConnection,
+        number: Option<u64>,
         tool: &str,
         arguments: Arguments<'_>,
     ) -> Option<Self> {
@@ -47,7 +48,7 @@ impl Ledger {
         }
         let ledger = Self {
             bulletin: Arc::clone(&shared.bulletin),
-            id: shared.n_calls.fetch_add(1, Ordering::Relaxed),
+            id: number.unwrap_or_else(|| shared.n_calls.fetch_add(1, Ordering::Relaxed)),
             server: Arc::clone(&connection.name),
             tool: tool.into(),
             began: Instant::now(),

@@ -57,12 +57,14 @@ mod watch;
 
 pub use borrow::Borrowed;
 pub use builder::RackBuilder;
+pub use call::Called;
 pub use clean::clean_text;
 pub use connection::McpConnection;
 pub use error::RackError;
 pub use event::{CallOutcome, RackEvent, RackEvents};
 pub use failure::{Failure, FailureKind, with_causes};
 pub use filter::Rule;
+pub use output::read as read_result;
 pub use package::{Installation, Packages, Prepared, WantedPackage};
 pub use rack::{CredentialsOf, McpManager};
 pub use state::{ConnectPhase, ConnectionState};

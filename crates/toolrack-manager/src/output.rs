@@ -10,7 +10,7 @@ use crate::clean::clean_text;
 
 /// Reads the answer to a call. Blocks that are no text are shown as one line each; they are whole in the raw
 /// result.
-pub(crate) fn read(raw: &RawJson, max_output_bytes: usize) -> Result<McpToolResult, DecodeError> {
+pub fn read(raw: &RawJson, max_output_bytes: usize) -> Result<McpToolResult, DecodeError> {
     let bytes = raw.as_bytes();
     if let Some(only) = OnlyText::find(bytes)
         && let Some(Ok(text)) = bytes.get(only.text).map(std::str::from_utf8)

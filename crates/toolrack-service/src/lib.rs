@@ -28,7 +28,7 @@ mod view;
 pub use document::{Document, Entry, Place};
 pub use error::{ErrorCode, ServiceError, ServiceFault};
 pub use home::Home;
-pub use local::LocalService;
+pub use local::{CallFault, LocalService, ToolCall};
 pub use log::{LogKind, LogLine, LogStore};
 pub use lookup::SharedLookup;
 pub use model::{

@@ -3,6 +3,7 @@
 //! **Invariant:** what is configured changes only under one lock, on disk first; one task then makes the manager
 //! follow, in order.
 
+mod call;
 mod config;
 mod follow;
 mod open;
@@ -38,6 +39,8 @@ use crate::service::McpService;
 use crate::status::StatusDetail;
 use crate::store::{ConfigStore, Generation};
 use crate::view::{Known, View};
+
+pub use call::{CallFault, ToolCall};
 
 /// How long the manager may take to follow. The end of a server that was deleted is part of it.
 const CATCH_UP: Duration = Duration::from_secs(15);
@@ -95,6 +98,21 @@ impl LocalService {
     /// What is remembered of the runs of servers.
     pub fn logs(&self) -> &LogStore {
         &self.inner.logs
+    }
+
+    /// The config file, for whoever edits it as text. [`reload`](Self::reload) afterwards makes the servers follow.
+    pub fn config_store(&self) -> &ConfigStore {
+        &self.inner.store
+    }
+
+    /// Whose servers these are, unless everybody's.
+    pub fn agent(&self) -> Option<&str> {
+        self.inner.agent.as_deref()
+    }
+
+    /// The id of a server that is configured under a name.
+    pub fn id_of(&self, name: &str) -> Option<Uuid> {
+        self.inner.view.load().named(name).map(|it| it.config.id)
     }
 
     /// Everything that happens from now on.
