@@ -1,0 +1,118 @@
+//! Bodies of requests: JSON, not too large, and within a time.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequest, Request};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError};
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use tokio::time::timeout;
+use tower_http::timeout::TimeoutError;
+
+use crate::problem::Problem;
+
+/// The largest body. Arguments of calls may hold files.
+pub(crate) const LARGEST_BYTES: usize = 16 << 20;
+/// How long a client may take to send a body.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A body that is JSON and fits.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let (head, body) = request.into_parts();
+        if !is_json(&head.headers) {
+            let message = "the body must be JSON, with `Content-Type: application/json`";
+            return Err(Problem::malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
+        let bytes = match timeout(PATIENCE, body.collect()).await {
+            Ok(Ok(collected)) => collected.to_bytes(),
+            Ok(Err(error)) => return Err(unread(&error)),
+            Err(_late) => return Err(late()),
+        };
+        parse(&bytes).map(Self)
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+    let kind = given.and_then(|it| it.split(';').next()).unwrap_or_default().trim();
+    ["application/json", "application/merge-patch+json"]
+        .iter()
+        .any(|it| kind.eq_ignore_ascii_case(it))
+}
+
+fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let status = match error.classify() {
+            Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
+            Category::Io | Category::Syntax | Category::Eof => StatusCode::BAD_REQUEST,
+        };
+        Problem::malformed(status, format!("the body does not fit: {error}"))
+    })
+}
+
+fn late() -> Problem {
+    Problem::malformed(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")
+}
+
+fn unread(error: &axum::Error) -> Problem {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<LengthLimitError>() {
+            let message = "the body is larger than 16 MiB";
+            return Problem::malformed(StatusCode::PAYLOAD_TOO_LARGE, message);
+        }
+        if error.is::<TimeoutError>() {
+            return late();
+        }
+        cause = error.source();
+    }
+    Problem::malformed(StatusCode::BAD_REQUEST, "the body did not come whole")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn only_json_is_taken_for_json() {
+        let check = |kind: Option<&'static str>, expected: bool| {
+            let mut headers = HeaderMap::new();
+            kind.map(|it| headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(it)));
+            assert_eq!(is_json(&headers), expected, "{kind:?}");
+        };
+        check(Some("application/json"), true);
+        check(Some("Application/JSON; charset=utf-8"), true);
+        check(Some("application/merge-patch+json"), true);
+        // These three can be sent by any page without asking.
+        check(Some("text/plain"), false);
+        check(Some("application/x-www-form-urlencoded"), false);
+        check(Some("multipart/form-data"), false);
+        check(None, false);
+    }
+
+    #[test]
+    fn what_is_no_json_is_told_apart_from_what_does_not_fit() {
+        let check = |text: &'static str, expected: u16| {
+            let read = parse::<std::collections::BTreeMap<String, u8>>(&Bytes::from_static(
+                text.as_bytes(),
+            ));
+            assert_eq!(read.unwrap_err().status.as_u16(), expected, "{text}");
+        };
+        check("{", 400);
+        check("", 400);
+        check("{} {}", 400);
+        check("[]", 422);
+        check(r#"{"a":"b"}"#, 422);
+        assert!(parse::<Value>(&Bytes::from_static(b"{}")).is_ok());
+    }
+}

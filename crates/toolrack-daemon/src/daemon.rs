@@ -1,0 +1,283 @@
+//! One daemon: put together, running, and taken apart in an order that leaves nothing behind.
+//!
+//! **Invariant:** when `shutdown` returns, no server, no socket and no task of the daemon is left, and its home is
+//! free for the next one.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use futures_util::FutureExt as _;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolrack_service::{Autostart, Follow, Home, LocalService, ServiceOptions};
+
+use crate::app::{App, Shared};
+use crate::chronicle::Chronicle;
+use crate::error::DaemonError;
+use crate::gate::Door;
+use crate::happening::{Happening, wall_clock_ms};
+use crate::history::History;
+use crate::key::{Keys, Token};
+use crate::listen::{self, Ends};
+use crate::options::DaemonOptions;
+use crate::routes;
+use crate::seat::{Running, Seat};
+
+/// How long connections may take to notice that they are cut.
+const CUT_LIMIT: Duration = Duration::from_secs(1);
+/// How long all servers may take to end. Each one is killed after five seconds at the latest.
+const CLOSE_LIMIT: Duration = Duration::from_secs(30);
+/// How long the last calls may take to be written down.
+const HISTORY_LIMIT: Duration = Duration::from_secs(3);
+
+/// A daemon that runs.
+#[derive(Debug)]
+pub struct Daemon {
+    app: App,
+    running: Running,
+    drain: Duration,
+    ends: Ends,
+    tasks: TaskTracker,
+    /// Ends the listener of events, last of all.
+    silence: CancellationToken,
+    /// Given up when dropped, so that the next daemon finds a free home.
+    seat: Seat,
+}
+
+/// How a daemon ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Everything was ended in order.
+    Orderly,
+    /// A second signal came. Whoever gets this ends the process at once; guardians end the servers.
+    Forced,
+}
+
+impl Daemon {
+    /// Starts the daemon of a home. Servers are started too, and not waited for.
+    ///
+    /// # Errors
+    ///
+    /// When another one runs for this home, its config cannot be used, or it cannot listen.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends whatever was started.
+    pub async fn start(home: Home, options: DaemonOptions) -> Result<Self, DaemonError> {
+        let seat = take_seat(home.clone()).await?;
+        let tcp = match options.listen {
+            Some(addr) => Some(bind(addr).await?),
+            None => None,
+        };
+        let addr = tcp.as_ref().and_then(|it| it.local_addr().ok());
+        let unix = bind_unix(seat.socket())?;
+        let keys = Keys::new(Token::random()?);
+        seat.write_token(keys.main())?;
+        let history_file = home.history_file();
+        let history = History::open(&history_file, options.history).map_err(|source| {
+            DaemonError::File { done: "used", path: history_file.clone(), source }
+        })?;
+        let service = Arc::new(open(home, options.service).await?);
+        let chronicle =
+            Arc::new(Chronicle::new(run_name()?, service.agent().map(str::to_owned), history));
+        let socket = seat.socket().to_owned();
+        let running = Running {
+            pid: std::process::id(),
+            socket: socket.clone(),
+            addr,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let extra = options.mount.map_or_else(Router::new, |mount| mount(&service));
+        let app = Arc::new(Shared::new(service, chronicle, keys, addr, socket));
+        let (ends, tasks) = (Ends::default(), TaskTracker::new());
+        let daemon = Self {
+            app,
+            running,
+            drain: options.drain,
+            ends,
+            tasks,
+            silence: CancellationToken::new(),
+            seat,
+        };
+        daemon.serve(unix, tcp, extra);
+        daemon.seat.introduce(&daemon.running)?;
+        Ok(daemon)
+    }
+
+    fn serve(&self, unix: UnixListener, tcp: Option<TcpListener>, extra: Router) {
+        let Shared { service, chronicle, .. } = &*self.app;
+        let listening = Arc::clone(chronicle).listen(
+            Arc::clone(service),
+            service.subscribe(),
+            self.silence.clone(),
+        );
+        self.tasks.spawn(listening);
+        // What a daemon left that was killed together with its guardians.
+        self.tasks.spawn_blocking(toolrack_stdio::sweep);
+        let router = routes::router(&self.app, Door::Socket, extra.clone());
+        self.tasks.spawn(listen::serve(unix, router, self.ends.clone()));
+        if let (Some(tcp), Some(addr)) = (tcp, self.running.addr) {
+            let router = routes::router(&self.app, Door::Tcp(addr), extra);
+            self.tasks.spawn(listen::serve(tcp, router, self.ends.clone()));
+        }
+    }
+
+    /// Where browsers and other clients reach it.
+    pub fn addr(&self) -> Option<SocketAddr> {
+        self.running.addr
+    }
+
+    /// The key for TCP.
+    pub fn token(&self) -> &Token {
+        self.app.keys.main()
+    }
+
+    /// Where programs of the same user reach it.
+    pub fn socket(&self) -> &Path {
+        &self.running.socket
+    }
+
+    /// The servers.
+    pub fn service(&self) -> &Arc<LocalService> {
+        &self.app.service
+    }
+
+    /// Waits until somebody asks the daemon to end by way of its API.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub async fn asked_to_stop(&self) {
+        self.app.farewell.cancelled().await;
+    }
+
+    /// Runs until SIGTERM, SIGINT or SIGHUP comes or the API is asked, and ends in order. A second signal ends the
+    /// waiting.
+    ///
+    /// # Errors
+    ///
+    /// When signals cannot be waited for.
+    pub async fn run(self) -> std::io::Result<Ending> {
+        let mut signals = Signals::new()?;
+        tokio::select! {
+            () = signals.next() => {}
+            () = self.asked_to_stop() => {}
+        }
+        tokio::select! {
+            biased;
+            () = self.shutdown() => Ok(Ending::Orderly),
+            () = signals.next() => Ok(Ending::Forced),
+        }
+    }
+
+    /// Ends the daemon: no new requests, calls under way have a few seconds, then all servers end.
+    pub async fn shutdown(self) {
+        let app = &self.app;
+        app.drain();
+        app.chronicle.feed.tell(wall_clock_ms(), Happening::Stopping);
+        self.ends.soon.cancel();
+        app.stop.cancel();
+        self.ends.connections.close();
+        if timeout(self.drain, self.ends.connections.wait()).await.is_err() {
+            tracing::warn!("calls that take too long are cut off");
+        }
+        self.ends.now.cancel();
+        self.end_within(CUT_LIMIT, "connections", self.ends.connections.wait()).await;
+        app.tasks.close();
+        self.end_within(CLOSE_LIMIT, "servers", app.service.close()).await;
+        self.silence.cancel();
+        self.tasks.close();
+        self.end_within(CUT_LIMIT, "tasks", self.tasks.wait()).await;
+        let history = Arc::clone(&app.chronicle.history);
+        let closed = self.tasks.spawn_blocking(move || history.close()).map(drop);
+        self.end_within(HISTORY_LIMIT, "records", closed).await;
+    }
+
+    async fn end_within(&self, limit: Duration, what: &str, end: impl Future<Output = ()>) {
+        if timeout(limit, end).await.is_err() {
+            tracing::warn!("some {what} of the daemon do not end");
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.ends.soon.cancel();
+        self.ends.now.cancel();
+        self.app.stop.cancel();
+        self.silence.cancel();
+    }
+}
+
+async fn take_seat(home: Home) -> Result<Seat, DaemonError> {
+    let path = home.lock_file();
+    let taken = tokio::task::spawn_blocking(move || Seat::take(&home)).await;
+    let crashed = |_crashed| DaemonError::File {
+        done: "locked",
+        path,
+        source: std::io::ErrorKind::Other.into(),
+    };
+    taken.map_err(crashed)?
+}
+
+async fn open(home: Home, options: ServiceOptions) -> Result<LocalService, DaemonError> {
+    let options = ServiceOptions {
+        autostart: Autostart::Enabled,
+        follow: Follow::Yes,
+        ready_wait: Duration::ZERO,
+        ..options
+    };
+    LocalService::open(home, options).await.map_err(DaemonError::Service)
+}
+
+async fn bind(addr: SocketAddr) -> Result<TcpListener, DaemonError> {
+    if !addr.ip().is_loopback() {
+        return Err(DaemonError::NotLoopback(addr));
+    }
+    TcpListener::bind(addr).await.map_err(|source| DaemonError::Address { addr, source })
+}
+
+/// The folder of the socket is closed to others, so that nobody connects before the mode is set.
+fn bind_unix(path: &Path) -> Result<UnixListener, DaemonError> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let private = std::fs::Permissions::from_mode(0o600);
+    let bound = UnixListener::bind(path)
+        .and_then(|listener| std::fs::set_permissions(path, private).map(|()| listener));
+    bound.map_err(|source| DaemonError::File { done: "bound", path: path.to_owned(), source })
+}
+
+/// Tells this run from all others.
+fn run_name() -> Result<String, DaemonError> {
+    Ok(Token::random()?.reveal().chars().take(8).collect())
+}
+
+/// The signals that ask a program to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _one = self.terminate.recv() => {}
+            _one = self.interrupt.recv() => {}
+            _one = self.hang_up.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Every route, its place in the published description, and what all of them have in common.
+
+mod agent;
+mod call;
+mod config;
+mod daemon;
+mod event;
+mod health;
+mod secret;
+mod server;
+mod tool;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use http::header::{self, HeaderName};
+use http::{HeaderValue, StatusCode};
+use tokio::time::timeout;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::limit::RequestBodyLimitLayer;
+use tower_http::timeout::RequestBodyTimeoutLayer;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::body::LARGEST_BYTES;
+use crate::gate::{self, Door};
+use crate::page;
+use crate::problem::Problem;
+
+/// How long a request may take that has no deadline of its own.
+const DEADLINE: Duration = Duration::from_secs(90);
+/// How long a body may pause.
+const BODY_PAUSE: Duration = Duration::from_secs(10);
+/// Nothing from elsewhere, nothing inline, and no frame round it. Images may be results of tools.
+const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                   font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+                   frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// Headers of every answer.
+const HEADERS: [(HeaderName, &str); 7] = [
+    (header::CONTENT_SECURITY_POLICY, CSP),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
+
+/// The control API, and its description.
+fn api() -> (Router<App>, OpenApi) {
+    let about = InfoBuilder::new()
+        .title("Toolrack")
+        .description(Some("The control API of the Toolrack daemon. Every route but `/healthz` and `/api/login` wants `Authorization: Bearer …` over TCP."))
+        .version(env!("CARGO_PKG_VERSION"))
+        .build();
+    OpenApiRouter::with_openapi(OpenApiBuilder::new().info(about).build())
+        .routes(routes!(agent::list))
+        .routes(routes!(agent::reconnect))
+        .routes(routes!(server::list, server::create))
+        .routes(routes!(server::get, server::replace, server::patch, server::delete))
+        .routes(routes!(server::start))
+        .routes(routes!(server::stop))
+        .routes(routes!(server::restart))
+        .routes(routes!(server::enable))
+        .routes(routes!(server::disable))
+        .routes(routes!(server::logs))
+        .routes(routes!(tool::list))
+        .routes(routes!(call::list, call::make))
+        .routes(routes!(call::get))
+        .routes(routes!(call::cancel))
+        .routes(routes!(call::latencies))
+        .routes(routes!(event::stream))
+        .routes(routes!(secret::list))
+        .routes(routes!(secret::set, secret::delete))
+        .routes(routes!(config::get, config::save))
+        .routes(routes!(config::check))
+        .routes(routes!(daemon::about))
+        .routes(routes!(daemon::stop))
+        .routes(routes!(daemon::link))
+        .routes(routes!(daemon::login))
+        .routes(routes!(daemon::openapi))
+        .routes(routes!(health::alive))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::metrics))
+        .split_for_parts()
+}
+
+/// The description of the API, as it is served and published.
+pub(crate) fn description() -> OpenApi {
+    let (_, mut description) = api();
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    let components = description.components.get_or_insert_default();
+    components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
+    description.security =
+        Some(vec![utoipa::openapi::SecurityRequirement::new("bearer", Vec::<String>::new())]);
+    description
+}
+
+/// Everything that is served at a door. `extra` is what others put beside the API.
+pub(crate) fn router(app: &App, door: Door, extra: Router) -> Router {
+    let (mut router, _) = api();
+    for path in page::paths() {
+        router = router.route(path, get(page::serve));
+    }
+    router
+        .fallback(nowhere)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(Arc::clone(app))
+        .merge(extra)
+        .layer(RequestBodyLimitLayer::new(LARGEST_BYTES))
+        .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
+        .layer(CatchPanicLayer::custom(crashed))
+        .layer(from_fn_with_state(Arc::clone(app), admit))
+        .layer(Extension(door))
+}
+
+/// Lets a request in or not, and sees that it has an end.
+async fn admit(
+    State(app): State<App>,
+    Extension(door): Extension<Door>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (head, body) = request.into_parts();
+    let mut response = match gate::admit(door, &head, &app.keys) {
+        Ok(()) => {
+            let request = Request::from_parts(head, body);
+            if has_own_deadline(request.uri().path()) {
+                next.run(request).await
+            } else {
+                let late = || Problem::unavailable("this takes too long").into_response();
+                timeout(DEADLINE, next.run(request)).await.unwrap_or_else(|_late| late())
+            }
+        }
+        Err(refusal) => Problem::from(refusal).into_response(),
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Calls end by the timeout of their server; what others mount sees to itself.
+fn has_own_deadline(path: &str) -> bool {
+    path == "/api/calls" || path == "/mcp" || path.starts_with("/mcp/")
+}
+
+async fn nowhere() -> Problem {
+    Problem::not_found("there is no such route")
+}
+
+async fn wrong_method() -> Problem {
+    Problem::malformed(StatusCode::METHOD_NOT_ALLOWED, "this route does not take this method")
+}
+
+fn crashed(_panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
+    Problem::internal("a fault of the daemon; its log says more").into_response()
+}

@@ -1,0 +1,299 @@
+//! `/api/servers`: what is configured, and how it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse as _, Response};
+use http::{StatusCode, header};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::timeout;
+use toolrack_service::{
+    Enabled, ErrorCode, LocalService, McpConfig, McpService as _, McpStatus, ServiceError,
+};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::app::{App, blocking};
+use crate::body::Body;
+use crate::logbook::{LogLine, MAX_LINES};
+use crate::merge::merge;
+use crate::problem::Problem;
+use crate::schema::ServerDocument;
+use crate::status::StatusView;
+
+/// How long an answer waits for a server that starts. It goes on by itself.
+const START_WAIT: Duration = Duration::from_secs(45);
+
+/// A server: what is configured, and how it is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ServerView {
+    #[schema(value_type = ServerDocument)]
+    config: McpConfig,
+    status: StatusView,
+}
+
+/// All servers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ServerList {
+    /// In the order of the file.
+    servers: Vec<ServerView>,
+}
+
+/// The last lines of a server.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Logs {
+    /// Oldest first.
+    lines: Vec<LogLine>,
+}
+
+/// Which lines are wanted.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LogQuery {
+    /// Only lines behind the one with this number.
+    after: Option<u64>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
+
+fn view(service: &LocalService, config: McpConfig) -> Option<ServerView> {
+    let status = StatusView::from(service.status_detail(config.id)?);
+    Some(ServerView { config, status })
+}
+
+fn known(app: &App, id: Uuid) -> Result<ServerView, Problem> {
+    let found = app.service.get(id).and_then(|config| view(&app.service, config));
+    found.ok_or_else(unknown)
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("no server has this id or name")
+}
+
+/// All servers
+#[utoipa::path(get, path = "/api/servers", tag = "servers",
+    responses((status = 200, body = ServerList), (status = "default", body = Problem)))]
+pub(super) async fn list(State(app): State<App>) -> Json<ServerList> {
+    let configs = app.service.list();
+    let servers = configs.into_iter().filter_map(|it| view(&app.service, it)).collect();
+    Json(ServerList { servers })
+}
+
+/// Adds a server
+///
+/// It is started at once if it is enabled; its status says how that goes.
+#[utoipa::path(post, path = "/api/servers", tag = "servers", request_body = ServerDocument,
+    responses((status = 201, body = ServerView), (status = "default", body = Problem)))]
+pub(super) async fn create(
+    State(app): State<App>,
+    Body(document): Body<Value>,
+) -> Result<Response, Problem> {
+    let config = McpConfig::from_json(&document)?;
+    let id = blocking(&app, move |app| app.service.create(config)).await?;
+    let place = [(header::LOCATION, format!("/api/servers/{id}"))];
+    Ok((StatusCode::CREATED, place, Json(known(&app, id)?)).into_response())
+}
+
+/// One server
+#[utoipa::path(get, path = "/api/servers/{id}", tag = "servers",
+    params(("id" = String, Path, description = "Id or name")),
+    responses((status = 200, body = ServerView), (status = "default", body = Problem)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Json<ServerView>, Problem> {
+    known(&app, app.server(&id)?).map(Json)
+}
+
+/// Replaces what is configured of a server
+#[utoipa::path(put, path = "/api/servers/{id}", tag = "servers", request_body = ServerDocument,
+    params(("id" = String, Path, description = "Id or name")),
+    responses((status = 200, body = ServerView), (status = "default", body = Problem)))]
+pub(super) async fn replace(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Body(document): Body<Value>,
+) -> Result<Json<ServerView>, Problem> {
+    let id = app.server(&id)?;
+    change(&app, id, move |_before| Ok(document)).await
+}
+
+/// Changes some of what is configured of a server
+///
+/// The body is a JSON Merge Patch: members replace those of the same name, `null` removes one.
+#[utoipa::path(patch, path = "/api/servers/{id}", tag = "servers",
+    request_body(content = Object, content_type = "application/merge-patch+json"),
+    params(("id" = String, Path, description = "Id or name")),
+    responses((status = 200, body = ServerView), (status = "default", body = Problem)))]
+pub(super) async fn patch(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Body(patch): Body<Value>,
+) -> Result<Json<ServerView>, Problem> {
+    if !patch.is_object() {
+        return Err(Problem::malformed(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "a patch must be an object with the members to change",
+        ));
+    }
+    let id = app.server(&id)?;
+    change(&app, id, move |before| Ok(merge(before, patch))).await
+}
+
+/// Writes what `next` makes of a config.
+async fn change(
+    app: &App,
+    id: Uuid,
+    next: impl FnOnce(Value) -> Result<Value, ServiceError> + Send + 'static,
+) -> Result<Json<ServerView>, Problem> {
+    blocking(app, move |app| {
+        let _alone = app.patching.lock();
+        let before = app.service.get(id).ok_or_else(gone)?;
+        let unwritten =
+            |_unwritable| ServiceError::new(ErrorCode::Internal, "it cannot be written");
+        let document = next(serde_json::to_value(&before).map_err(unwritten)?)?;
+        let config = McpConfig::from_json(&document)?;
+        if !config.id.is_nil() && config.id != id {
+            let message = "a server keeps its id; leave it out or repeat it";
+            return Err(ServiceError::new(ErrorCode::ValidationError, message).at("id"));
+        }
+        app.service.update(McpConfig { id, ..config })
+    })
+    .await?;
+    known(app, id).map(Json)
+}
+
+fn gone() -> ServiceError {
+    ServiceError::new(ErrorCode::NotFound, "no server has this id or name")
+}
+
+/// Forgets a server, and stops it
+#[utoipa::path(delete, path = "/api/servers/{id}", tag = "servers",
+    params(("id" = String, Path, description = "Id or name")),
+    responses((status = 204, description = "It is gone"), (status = "default", body = Problem)))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let id = app.server(&id)?;
+    blocking(&app, move |app| app.service.delete(id)).await?;
+    // It is forgotten already; this only waits until nothing of it runs.
+    if let Err(error) = app.service.reload().await {
+        tracing::debug!(%error, "a server that was deleted may still run for a moment");
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Starts a server, and waits until it can be called
+#[utoipa::path(post, path = "/api/servers/{id}/start", tag = "servers",
+    params(("id" = String, Path, description = "Id or name")),
+    responses((status = 200, body = StatusView), (status = 202, description = "It is still starting", body = StatusView),
+        (status = "default", body = Problem)))]
+pub(super) async fn start(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let id = app.server(&id)?;
+    settle(&app, id, app.service.start(id)).await
+}
+
+/// Stops a server, and waits until nothing is left of it
+#[utoipa::path(post, path = "/api/servers/{id}/stop", tag = "servers",
+    params(("id" = String, Path, description = "Id or name")),
+    responses((status = 200, body = StatusView), (status = "default", body = Problem)))]
+pub(super) async fn stop(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let id = app.server(&id)?;
+    settle(&app, id, app.service.stop(id)).await
+}
+
+/// Stops a server and starts it again
+#[utoipa::path(post, path = "/api/servers/{id}/restart", tag = "servers",
+    params(("id" = String, Path, description = "Id or name")),
+    responses((status = 200, body = StatusView), (status = 202, description = "It is still starting", body = StatusView),
+        (status = "default", body = Problem)))]
+pub(super) async fn restart(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let id = app.server(&id)?;
+    settle(&app, id, app.service.restart(id)).await
+}
+
+/// Allows a server, and starts it
+///
+/// If it cannot be started, it is forbidden again.
+#[utoipa::path(post, path = "/api/servers/{id}/enable", tag = "servers",
+    params(("id" = String, Path, description = "Id or name")),
+    responses((status = 200, body = StatusView), (status = 202, description = "It is still starting", body = StatusView),
+        (status = "default", body = Problem)))]
+pub(super) async fn enable(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    toggle(app, id, Enabled::Yes).await
+}
+
+/// Forbids a server, and stops it
+#[utoipa::path(post, path = "/api/servers/{id}/disable", tag = "servers",
+    params(("id" = String, Path, description = "Id or name")),
+    responses((status = 200, body = StatusView), (status = "default", body = Problem)))]
+pub(super) async fn disable(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    toggle(app, id, Enabled::No).await
+}
+
+async fn toggle(app: App, id: String, enabled: Enabled) -> Result<Response, Problem> {
+    let id = app.server(&id)?;
+    // In a task of its own: what is begun here is taken back if it fails, also if the client has gone.
+    let task = app.tasks.spawn({
+        let service = Arc::clone(&app.service);
+        async move { service.set_enabled(id, enabled).await }
+    });
+    let done = async move {
+        let crashed =
+            |_crashed| ServiceError::new(ErrorCode::Internal, "the work was not finished");
+        task.await.map_err(crashed)?
+    };
+    settle(&app, id, done).await
+}
+
+/// Waits for the outcome, but not for ever.
+pub(super) async fn settle(
+    app: &App,
+    id: Uuid,
+    work: impl Future<Output = Result<(), ServiceError>>,
+) -> Result<Response, Problem> {
+    let status = match timeout(START_WAIT, work).await {
+        Ok(done) => done.map(|()| StatusCode::OK)?,
+        Err(_late) => StatusCode::ACCEPTED,
+    };
+    let detail = app.service.status_detail(id).ok_or_else(unknown)?;
+    let view = StatusView::from(detail);
+    let still = status == StatusCode::ACCEPTED && !matches!(view.status, McpStatus::Running { .. });
+    let status = if still { status } else { StatusCode::OK };
+    Ok((status, Json(view)).into_response())
+}
+
+/// The last lines that a server wrote to its error output
+#[utoipa::path(get, path = "/api/servers/{id}/logs", tag = "servers",
+    params(("id" = String, Path, description = "Id or name"), LogQuery),
+    responses((status = 200, body = Logs), (status = "default", body = Problem)))]
+pub(super) async fn logs(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    query: Result<Query<LogQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Logs>, Problem> {
+    let Query(query) = query.map_err(crate::query::refused)?;
+    let config = app.service.get(app.server(&id)?).ok_or_else(unknown)?;
+    let limit = crate::query::limit(query.limit, 200, MAX_LINES)?;
+    Ok(Json(Logs { lines: app.chronicle.log(&config.name, query.after, limit) }))
+}
