@@ -34,6 +34,9 @@ pub struct Diagnosis {
     pub sample: Option<String>,
     /// The last lines of the error output, oldest first, cleaned.
     pub stderr: Vec<String>,
+    /// The process below which everything of the server runs, if it runs on this machine. None once the server has
+    /// ended: the number may be somebody else's by then.
+    pub process: Option<u32>,
 }
 
 impl Tally {
@@ -75,6 +78,7 @@ impl Tally {
             oversize: self.oversize.load(Ordering::Relaxed),
             sample: self.sample.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             stderr: Vec::new(),
+            process: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+use toolrack_client::McpClient;
 use toolrack_manager::{ConnectPhase, ConnectionState, McpConnection};
 use uuid::Uuid;
 
@@ -36,6 +37,8 @@ pub struct StatusDetail {
     pub launch: Option<u64>,
     /// The last lines of its error output, while it runs.
     pub recent_errors: Vec<String>,
+    /// The process below which everything of it runs, if it runs on this machine.
+    pub process: Option<u32>,
 }
 
 impl StatusDetail {
@@ -53,6 +56,7 @@ impl StatusDetail {
             is_crash_looping: false,
             launch: None,
             recent_errors: Vec::new(),
+            process: None,
         }
     }
 
@@ -60,7 +64,7 @@ impl StatusDetail {
     pub(crate) fn of(id: Uuid, connection: &McpConnection, now: Instant) -> Self {
         let state = connection.state();
         let phase = connection.phase().map_or(state.word(), ConnectPhase::word);
-        let said = connection.client().map(|it| it.diagnosis().stderr);
+        let seen = connection.client().map(McpClient::diagnosis).unwrap_or_default();
         Self {
             status: status(state, || connection.tool_names()),
             phase: phase.to_owned(),
@@ -70,7 +74,8 @@ impl StatusDetail {
             retry_in: connection.retry_at().map(|it| it.saturating_duration_since(now)),
             is_crash_looping: connection.is_crash_looping(),
             launch: connection.launch(),
-            recent_errors: said.unwrap_or_default(),
+            recent_errors: seen.stderr,
+            process: seen.process,
             ..Self::at_rest(id, connection.name().to_owned(), state)
         }
     }

@@ -83,6 +83,15 @@ impl Custody {
         Ok((Custody::Grouped(group::start(spec, theirs)?), pipes))
     }
 
+    /// The process below which everything of the server runs.
+    pub(crate) fn process(&self) -> Option<u32> {
+        match self {
+            #[cfg(target_os = "linux")]
+            Custody::Guarded(guarded) => guarded.process(),
+            Custody::Grouped(grouped) => grouped.process(),
+        }
+    }
+
     /// Keeps the server until nothing is left of it. Ends only then, or when abandoned.
     pub(crate) async fn keep(self, wishes: watch::Receiver<Wish>, tell: &(dyn Fn(Life) + Sync)) {
         match self {

@@ -66,6 +66,7 @@ pub(crate) struct Shared {
     life: watch::Sender<Life>,
     ladder: Ladder,
     closing_limit: Duration,
+    process: Option<u32>,
 }
 
 impl StdioLine {
@@ -92,6 +93,7 @@ impl StdioLine {
             wish: watch::Sender::new(Wish::Run),
             life: watch::Sender::new(Life::Running),
             ladder: options.ladder,
+            process: custody.process(),
         });
         let tasks = TaskTracker::new();
         let driver = Driver::new(Arc::clone(&shared), pipes.output, options.line_limit_bytes);
@@ -209,7 +211,8 @@ impl Line for StdioLine {
 
     fn diagnosis(&self) -> Diagnosis {
         let stderr = self.shared.stderr.tail(STDERR_LINES).to_vec();
-        Diagnosis { stderr, ..self.shared.inbound.tally().diagnosis() }
+        let process = self.shared.process.filter(|_| self.is_running());
+        Diagnosis { stderr, process, ..self.shared.inbound.tally().diagnosis() }
     }
 
     fn close(&self) -> BoxFuture<'_, Ending> {

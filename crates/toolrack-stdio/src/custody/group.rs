@@ -56,6 +56,10 @@ pub(super) fn start(
 }
 
 impl Grouped {
+    pub(super) fn process(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     pub(super) async fn keep(
         mut self,
         mut wishes: watch::Receiver<Wish>,

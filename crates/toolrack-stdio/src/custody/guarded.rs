@@ -100,6 +100,10 @@ async fn send_launch(
 }
 
 impl Guarded {
+    pub(super) fn process(&self) -> Option<u32> {
+        self.guardian.id()
+    }
+
     pub(super) async fn keep(
         self,
         mut wishes: watch::Receiver<Wish>,
