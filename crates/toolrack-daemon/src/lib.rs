@@ -32,6 +32,7 @@ mod history;
 mod key;
 mod listen;
 mod logbook;
+mod memory;
 mod merge;
 mod options;
 mod page;

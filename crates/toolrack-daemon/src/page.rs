@@ -7,10 +7,51 @@ use http::{HeaderValue, Uri, header};
 use crate::app::App;
 use crate::problem::Problem;
 
-/// Path, type and content of every file.
-const ASSETS: [(&str, &str, &[u8]); 2] = [
-    ("/", "text/html; charset=utf-8", include_bytes!("../assets/index.html")),
-    ("/app.js", "text/javascript; charset=utf-8", include_bytes!("../assets/app.js")),
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const PICTURE: &str = "image/svg+xml";
+
+/// A file of the page: its path, its type and its content.
+type Asset = (&'static str, &'static str, &'static [u8]);
+
+/// A file that is reached by its own name.
+macro_rules! asset {
+    ($name:literal, $kind:ident) => {
+        (concat!("/", $name), $kind, include_bytes!(concat!("../assets/", $name)))
+    };
+}
+
+/// Every file of the page.
+const ASSETS: [Asset; 28] = [
+    ("/", HTML, include_bytes!("../assets/index.html")),
+    asset!("add.js", SCRIPT),
+    asset!("addition.js", SCRIPT),
+    asset!("api.js", SCRIPT),
+    asset!("app.js", SCRIPT),
+    asset!("calls.js", SCRIPT),
+    asset!("config.js", SCRIPT),
+    asset!("dom.js", SCRIPT),
+    asset!("editor.js", SCRIPT),
+    asset!("faults.js", SCRIPT),
+    asset!("form.js", SCRIPT),
+    asset!("format.js", SCRIPT),
+    asset!("latency.js", SCRIPT),
+    asset!("lines.js", SCRIPT),
+    asset!("notice.js", SCRIPT),
+    asset!("result.js", SCRIPT),
+    asset!("schema.js", SCRIPT),
+    asset!("search.js", SCRIPT),
+    asset!("server.js", SCRIPT),
+    asset!("servers.js", SCRIPT),
+    asset!("sse.js", SCRIPT),
+    asset!("standing.js", SCRIPT),
+    asset!("store.js", SCRIPT),
+    asset!("theme.js", SCRIPT),
+    asset!("timeline.js", SCRIPT),
+    asset!("tools.js", SCRIPT),
+    asset!("icon.svg", PICTURE),
+    asset!("style.css", STYLE),
 ];
 
 /// Whether a path is that of a file, letter for letter.
@@ -29,4 +70,21 @@ pub(crate) async fn serve(State(_app): State<App>, uri: Uri) -> Result<Response,
     let mut response = (*content).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that nobody serves is missing only in the browser, where it is noticed last.
+    #[test]
+    fn every_file_is_served() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/assets");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(name == "index.html" || is_asset(&format!("/{name}")), "{name}");
+        }
+        assert!(is_asset("/"));
+        assert!(!is_asset("/index.html/"));
+    }
 }

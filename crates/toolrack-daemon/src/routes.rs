@@ -67,6 +67,7 @@ fn api() -> (Router<App>, OpenApi) {
         .routes(routes!(agent::list))
         .routes(routes!(agent::reconnect))
         .routes(routes!(server::list, server::create))
+        .routes(routes!(server::check))
         .routes(routes!(server::get, server::replace, server::patch, server::delete))
         .routes(routes!(server::start))
         .routes(routes!(server::stop))

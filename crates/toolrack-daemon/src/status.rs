@@ -5,6 +5,7 @@ use toolrack_service::{McpStatus, ServiceFault, StatusDetail};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::memory::Census;
 use crate::schema::StatusDocument;
 
 /// How a server is.
@@ -29,6 +30,8 @@ pub(crate) struct StatusView {
     is_crash_looping: bool,
     /// Which launch this is, counted from one.
     launch: Option<u64>,
+    /// The memory of all its processes, if they run on this machine.
+    memory_bytes: Option<u64>,
 }
 
 impl From<StatusDetail> for StatusView {
@@ -45,6 +48,15 @@ impl From<StatusDetail> for StatusView {
             retry_in_ms: detail.retry_in.map(millis),
             is_crash_looping: detail.is_crash_looping,
             launch: detail.launch,
+            memory_bytes: None,
         }
+    }
+}
+
+impl StatusView {
+    /// The same with its memory.
+    pub(crate) fn weighed(detail: StatusDetail, census: &Census) -> Self {
+        let memory_bytes = detail.process.and_then(|it| census.below(it));
+        Self { memory_bytes, ..Self::from(detail) }
     }
 }

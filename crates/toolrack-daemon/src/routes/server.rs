@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::app::{App, blocking};
 use crate::body::Body;
 use crate::logbook::{LogLine, MAX_LINES};
+use crate::memory::Census;
 use crate::merge::merge;
 use crate::problem::Problem;
 use crate::schema::ServerDocument;
@@ -60,13 +61,14 @@ pub(super) struct LogQuery {
     limit: Option<usize>,
 }
 
-fn view(service: &LocalService, config: McpConfig) -> Option<ServerView> {
-    let status = StatusView::from(service.status_detail(config.id)?);
+fn view(service: &LocalService, config: McpConfig, census: &Census) -> Option<ServerView> {
+    let status = StatusView::weighed(service.status_detail(config.id)?, census);
     Some(ServerView { config, status })
 }
 
-fn known(app: &App, id: Uuid) -> Result<ServerView, Problem> {
-    let found = app.service.get(id).and_then(|config| view(&app.service, config));
+async fn known(app: &App, id: Uuid) -> Result<ServerView, Problem> {
+    let census = blocking(app, |_app| Ok(Census::take())).await?;
+    let found = app.service.get(id).and_then(|config| view(&app.service, config, &census));
     found.ok_or_else(unknown)
 }
 
@@ -77,10 +79,11 @@ fn unknown() -> Problem {
 /// All servers
 #[utoipa::path(get, path = "/api/servers", tag = "servers",
     responses((status = 200, body = ServerList), (status = "default", body = Problem)))]
-pub(super) async fn list(State(app): State<App>) -> Json<ServerList> {
+pub(super) async fn list(State(app): State<App>) -> Result<Json<ServerList>, Problem> {
+    let census = blocking(&app, |_app| Ok(Census::take())).await?;
     let configs = app.service.list();
-    let servers = configs.into_iter().filter_map(|it| view(&app.service, it)).collect();
-    Json(ServerList { servers })
+    let servers = configs.into_iter().filter_map(|it| view(&app.service, it, &census)).collect();
+    Ok(Json(ServerList { servers }))
 }
 
 /// Adds a server
@@ -95,7 +98,25 @@ pub(super) async fn create(
     let config = McpConfig::from_json(&document)?;
     let id = blocking(&app, move |app| app.service.create(config)).await?;
     let place = [(header::LOCATION, format!("/api/servers/{id}"))];
-    Ok((StatusCode::CREATED, place, Json(known(&app, id)?)).into_response())
+    Ok((StatusCode::CREATED, place, Json(known(&app, id).await?)).into_response())
+}
+
+/// Checks a server without saving it
+///
+/// One with an `id` is checked as a change of that server, another one as a new one.
+#[utoipa::path(post, path = "/api/servers/check", tag = "servers", request_body = ServerDocument,
+    responses((status = 204, description = "It could be saved"), (status = "default", body = Problem)))]
+pub(super) async fn check(
+    State(app): State<App>,
+    Body(document): Body<Value>,
+) -> Result<StatusCode, Problem> {
+    let config = McpConfig::from_json(&document)?;
+    let is_same = |it: &McpConfig| it.name == config.name && it.id != config.id;
+    if app.service.list().iter().any(is_same) {
+        let message = format!("another server is called `{}`", config.name);
+        return Err(ServiceError::new(ErrorCode::Conflict, message).at("name").into());
+    }
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// One server
@@ -106,7 +127,7 @@ pub(super) async fn get(
     State(app): State<App>,
     Path(id): Path<String>,
 ) -> Result<Json<ServerView>, Problem> {
-    known(&app, app.server(&id)?).map(Json)
+    known(&app, app.server(&id)?).await.map(Json)
 }
 
 /// Replaces what is configured of a server
@@ -164,7 +185,7 @@ async fn change(
         app.service.update(McpConfig { id, ..config })
     })
     .await?;
-    known(app, id).map(Json)
+    known(app, id).await.map(Json)
 }
 
 fn gone() -> ServiceError {

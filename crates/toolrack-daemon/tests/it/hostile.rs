@@ -270,7 +270,7 @@ async fn the_page_holds_no_data_and_every_answer_has_its_headers() {
         harmless(&answer, path);
         assert!(!answer.body.contains(&client.token));
     }
-    assert!(page("/").await.body.contains("<script src=\"/app.js\" defer></script>"));
+    assert!(page("/").await.body.contains("<script type=\"module\" src=\"/app.js\"></script>"));
     assert_eq!(page("/healthz").await.body, "ok\n");
     stage.end(daemon).await;
 }

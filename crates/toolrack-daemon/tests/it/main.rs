@@ -15,6 +15,7 @@ mod hostile;
 mod http;
 mod life;
 mod openapi;
+mod page;
 mod secrets;
 mod servers;
 mod stage;
