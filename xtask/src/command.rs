@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::dashboard::Pictures;
+
 /// What the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
@@ -14,6 +16,7 @@ pub(crate) enum Command {
     Bench(Vec<String>),
     Reliability(Vec<String>),
     Conformance(Vec<String>),
+    Dashboard(Pictures),
 }
 
 /// What a user may leave out of `cargo xtask test`.
@@ -44,7 +47,7 @@ struct Row {
     line: &'static str,
 }
 
-const COMMANDS: [Row; 7] = [
+const COMMANDS: [Row; 8] = [
     Row { name: "tidy", arguments: "", line: "check the rules of STYLE.md on the whole tree" },
     Row {
         name: "test",
@@ -67,6 +70,11 @@ const COMMANDS: [Row; 7] = [
         arguments: "[ARGS]",
         line: "install and run the official conformance suites, and compare with what is expected",
     },
+    Row {
+        name: "dashboard",
+        arguments: "[--pictures]",
+        line: "test the page in a browser; with --pictures, take those of the documents anew",
+    },
     Row { name: "help", arguments: "", line: "this list" },
 ];
 
@@ -83,6 +91,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Command, Misuse> {
         "bench" => Ok(Command::Bench(rest.to_vec())),
         "reliability" => Ok(Command::Reliability(rest.to_vec())),
         "conformance" => Ok(Command::Conformance(rest.to_vec())),
+        "dashboard" => pictures(rest).map(Command::Dashboard),
         _ => Err(Misuse::UnknownCommand { word: word.clone(), nearest: nearest(word) }),
     }
 }
@@ -102,6 +111,14 @@ fn no_arguments(name: &'static str, rest: &[String], command: Command) -> Result
     match rest.first() {
         None => Ok(command),
         Some(word) => Err(Misuse::Unexpected { command: name, word: word.clone() }),
+    }
+}
+
+fn pictures(rest: &[String]) -> Result<Pictures, Misuse> {
+    match rest {
+        [] => Ok(Pictures::InTarget),
+        [word] if word == "--pictures" => Ok(Pictures::InDocs),
+        [word, ..] => Err(Misuse::Unexpected { command: "dashboard", word: word.clone() }),
     }
 }
 
@@ -189,6 +206,8 @@ mod tests {
         check("test late_answer --no-install", Ok(test(Install::Never, Some("late_answer"))));
         check("bench --fast x", Ok(Command::Bench(vec!["--fast".into(), "x".into()])));
         check("conformance --only x", Ok(Command::Conformance(vec!["--only".into(), "x".into()])));
+        check("dashboard", Ok(Command::Dashboard(Pictures::InTarget)));
+        check("dashboard --pictures", Ok(Command::Dashboard(Pictures::InDocs)));
         check("reliability --quick", Ok(Command::Reliability(vec!["--quick".into()])));
     }
 

@@ -1,4 +1,4 @@
-//! The project's own commands: `tidy`, `test`, `servers`, `bench`, `reliability` and `conformance`.
+//! The project's own commands: `tidy`, `test`, `servers`, `bench`, `reliability`, `conformance` and `dashboard`.
 //!
 //! Run as `cargo xtask COMMAND`. This crate is the one place outside `toolrack-stdio` that starts
 //! programs; it needs nothing of the product, so that it builds in seconds on a fresh clone.
@@ -6,6 +6,7 @@
 mod child;
 mod command;
 mod conformance;
+mod dashboard;
 mod forward;
 mod printer;
 mod rules;
@@ -49,6 +50,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Servers => servers::run(&tree::root()),
         Command::Bench(words) => forward::bench(&tree::root(), words),
         Command::Conformance(words) => conformance::run(&tree::root(), words),
+        Command::Dashboard(pictures) => dashboard::run(&tree::root(), pictures),
         Command::Reliability(words) => forward::reliability(&tree::root(), words),
     }
 }

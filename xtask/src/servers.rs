@@ -25,12 +25,13 @@ struct Program {
     needed_by: &'static str,
 }
 
-const PROGRAMS: [Program; 7] = [
+const PROGRAMS: [Program; 8] = [
     Program { name: "npm", package: "npm", needed_by: "the servers from npm" },
     Program { name: "python3", package: "python3-venv", needed_by: "the servers from PyPI" },
     Program { name: "ps", package: "procps", needed_by: "killing what outlives its time limit" },
     // The program `docker` may be there without the engine that it talks to.
     Program { name: "dockerd", package: "docker.io", needed_by: "servers in containers" },
+    Program { name: "chromium", package: "chromium", needed_by: "tests of the dashboard" },
     Program { name: "strace", package: "strace", needed_by: "tests that watch system calls" },
     Program { name: "zsh", package: "zsh", needed_by: "completion in zsh" },
     Program { name: "fish", package: "fish", needed_by: "completion in fish" },
@@ -54,6 +55,11 @@ const SUITES_PROGRAMS: [&str; 3] = [
     "node_modules/conformance-0.1/dist/index.js",
     "node_modules/conformance-0.2/dist/index.js",
 ];
+
+/// What drives a browser for the tests of the page.
+pub(crate) const DASHBOARD_DIR: &str = "tests/dashboard";
+const DASHBOARD_PARTS: [&str; 2] =
+    ["node_modules/playwright-core/package.json", "node_modules/axe-core/axe.min.js"];
 
 const PYTHON_FILES: [&str; 1] = ["requirements.txt"];
 
@@ -116,6 +122,7 @@ pub(crate) fn install(root: &Path) -> Result<Vec<(&'static str, Outcome)>> {
     }
     note("node servers", install_npm(root, NODE_DIR, &NODE_PROGRAMS)?);
     note("conformance suites", install_suites(root)?);
+    note("dashboard tests", install_dashboard(root)?);
     for packages in PACKAGES {
         note(packages.what, install_python(root, &packages)?);
     }
@@ -183,6 +190,11 @@ fn install_component(root: &Path, component: &str) -> Result<Outcome> {
 /// Installs what `cargo xtask conformance` runs.
 pub(crate) fn install_suites(root: &Path) -> Result<Outcome> {
     install_npm(root, SUITES_DIR, &SUITES_PROGRAMS)
+}
+
+/// Installs what `cargo xtask dashboard` runs.
+pub(crate) fn install_dashboard(root: &Path) -> Result<Outcome> {
+    install_npm(root, DASHBOARD_DIR, &DASHBOARD_PARTS)
 }
 
 fn install_npm(root: &Path, dir: &str, programs: &[&str]) -> Result<Outcome> {

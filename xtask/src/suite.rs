@@ -109,8 +109,13 @@ fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
         chore: cargo("run").args(["--quiet", "-p", "xtask", "--", "conformance", "--quiet"]),
         component: None,
     };
+    let page = Step::Check {
+        title: "dashboard",
+        chore: cargo("run").args(["--quiet", "-p", "xtask", "--", "dashboard"]),
+        component: None,
+    };
     let checks =
-        [fmt, clippy, build, Step::Tests(tests), rig_clippy, rig_tests, doc, bench, suites];
+        [fmt, clippy, build, Step::Tests(tests), rig_clippy, rig_tests, doc, bench, suites, page];
     install.into_iter().chain(checks).collect()
 }
 
@@ -190,6 +195,7 @@ mod tests {
                 "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-bench --exclude toolrack-rig",
                 "bench: cargo check -p toolrack-bench",
                 "conformance: cargo run --quiet -p xtask -- conformance --quiet",
+                "dashboard: cargo run --quiet -p xtask -- dashboard",
             ],
         );
     }

@@ -1,0 +1,278 @@
+// Tests of the pure parts of the page, without a browser: `node --test unit.js`.
+
+import assert from "node:assert/strict";
+import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+
+// The page has no package.json that would tell Node what its files are.
+const copy = await mkdtemp(join(tmpdir(), "dashboard-unit-"));
+await cp(new URL("../../crates/toolrack-daemon/assets", import.meta.url), copy, { recursive: true });
+await writeFile(join(copy, "package.json"), '{"type": "module"}');
+after(() => rm(copy, { recursive: true }));
+
+const { guessName, joinWords, plainJson, readAddition, splitWords } = await import(join(copy, "addition.js"));
+const { bytes, duration, tick } = await import(join(copy, "format.js"));
+const { differences } = await import(join(copy, "lines.js"));
+const { fieldOf, typedOf, valueOf } = await import(join(copy, "schema.js"));
+const { callFits, findTools, wanted } = await import(join(copy, "search.js"));
+const { EventReader } = await import(join(copy, "sse.js"));
+const { origin, standing } = await import(join(copy, "standing.js"));
+const { axisOf, barOf, marksOf } = await import(join(copy, "timeline.js"));
+
+test("a command line is split as a shell would", () => {
+  const check = (text, expected) => assert.deepEqual(splitWords(text), expected);
+  check("npx -y server", ["npx", "-y", "server"]);
+  check(`a 'b c' "d \\" e" f\\ g ''`, ["a", "b c", 'd " e', "f g", ""]);
+  check("a \\\n  b", ["a", "b"]);
+  check("  ", []);
+  for (const text of ["a | b", "a && b", "a > b", "echo `b`"]) {
+    assert.throws(() => splitWords(text), /shell/);
+  }
+  assert.throws(() => splitWords("a 'b"), /not closed/);
+});
+
+test("words survive being joined and split", () => {
+  for (const words of [["a"], ["a b", "c'd", '"', "$X", "", "|"], ["--x=1", "/tmp/ü"]]) {
+    assert.deepEqual(splitWords(joinWords(words)), words);
+  }
+});
+
+test("whatever is pasted becomes a config", () => {
+  const check = (text, name, expected) => {
+    const { configs } = readAddition(text, name);
+    const brief = configs.map((it) => [it.name, it.transport.url ?? it.package.identifier, it.config?.args ?? []]);
+    assert.deepEqual(brief, expected);
+  };
+  check("npx -y @modelcontextprotocol/server-everything", "", [
+    ["everything", "npx", ["-y", "@modelcontextprotocol/server-everything"]],
+  ]);
+  check("$ uvx mcp-server-time --utc", "clock", [["clock", "uvx", ["mcp-server-time", "--utc"]]]);
+  check("https://mcp.sentry.io/mcp", "", [["sentry", "https://mcp.sentry.io/mcp", []]]);
+  check('{"mcpServers": {"a": {"command": "x", "args": ["1"]}, "b": {"url": "http://h/"}}}', "", [
+    ["a", "x", ["1"]],
+    ["b", "http://h/", []],
+  ]);
+  check('{"servers": {"v": {"type": "http", "url": "http://v/"}}}', "", [["v", "http://v/", []]]);
+  check('"a": {"command": "x"},', "", [["a", "x", []]]);
+  check('{"command": ["x", "y"]}', "given", [["given", "x", ["y"]]]);
+  check('{"context_servers": {"z": {"command": {"path": "p", "args": ["q"]}}}}', "", [["z", "p", ["q"]]]);
+  check('// a note\n{"a": {"command": "x // no note",},}', "", [["a", "x // no note", []]]);
+  for (const text of ["", "{", "[]", "{}", '{"a": 1}', '{"a": {}}', "A=1"]) {
+    assert.throws(
+      () => readAddition(text, ""),
+      (error) => error.message.length > 10,
+      text,
+    );
+  }
+});
+
+test("variables, headers and switches are kept, and what is not is told", () => {
+  const [plain] = readAddition("TOKEN=a=b DEBUG= run it", "").configs;
+  assert.deepEqual(plain.env_vars.TOKEN, { name: "TOKEN", value: "a=b" });
+  assert.equal(plain.env_vars.DEBUG.value, "");
+  const text = '{"a": {"url": "http://h/", "headers": {"X": "1"}, "disabled": true, "autoApprove": []}}';
+  const { configs, notes } = readAddition(text, "");
+  assert.deepEqual([configs[0].config.headers, configs[0].enabled], [{ X: "1" }, false]);
+  assert.match(notes[0], /autoApprove/);
+});
+
+test("names are guessed from what tells most", () => {
+  const check = (words, expected) => assert.equal(guessName(words), expected);
+  check(["npx", "-y", "@scope/mcp-server-git@1.2.3"], "git");
+  check(["docker", "run", "--rm", "ghcr.io/x/y-mcp"], "y");
+  check(["/usr/bin/my server.py"], "my-server");
+  check(["python3", "server.py"], "server");
+  check(["http://localhost:3000/mcp"], "localhost");
+});
+
+test("comments and last commas are taken out of JSON, and nothing out of strings", () => {
+  const check = (text, expected) => assert.deepEqual(JSON.parse(plainJson(text)), expected);
+  check('{"a": 1, // x\n "b": [1, /* y */ 2,],}', { a: 1, b: [1, 2] });
+  check('{"u": "http://h//x", "c": ",}", "q": "\\"//"}', { u: "http://h//x", c: ",}", q: '"//' });
+});
+
+test("events are read however they are cut", () => {
+  const text =
+    ': hello\n\nevent: state\nid: r-1\ndata: {"a":\ndata: 1}\n\nid: r-2\r\ndata: x\r\n\r\ndata: unfinished\n';
+  for (let size = 1; size <= text.length; size += 1) {
+    const reader = new EventReader();
+    const events = [];
+    for (let at = 0; at < text.length; at += size) {
+      events.push(...reader.feed(text.slice(at, at + size)));
+    }
+    assert.deepEqual(
+      events,
+      [
+        { type: "state", data: '{"a":\n1}' },
+        { type: "message", data: "x" },
+      ],
+      `cut by ${size}`,
+    );
+    assert.equal(reader.lastId, "r-2");
+  }
+});
+
+test("every kind of argument has its field", () => {
+  const check = (schema, expected) => assert.equal(fieldOf(schema).kind, expected, JSON.stringify(schema));
+  check({ type: "string" }, "text");
+  check({ type: ["integer", "null"] }, "integer");
+  check({ anyOf: [{ type: "number" }, { type: "null" }] }, "number");
+  check({ type: "boolean" }, "flag");
+  check({ enum: ["a", 1] }, "choice");
+  check({ const: "a" }, "choice");
+  check({ type: "array", items: { type: "string" } }, "list");
+  check({ type: "array", items: { type: "object" } }, "json");
+  check({ type: "object" }, "json");
+  check({ type: "object", properties: {} }, "group");
+  check({ oneOf: [{ type: "string" }, { type: "number" }] }, "json");
+  check(true, "json");
+  check({}, "json");
+});
+
+test("references are followed, also round in a circle", () => {
+  const schema = {
+    type: "object",
+    properties: { n: { $ref: "#/$defs/n" } },
+    $defs: { n: { type: "object", properties: { n: { $ref: "#/$defs/n" } } } },
+  };
+  assert.equal(fieldOf(schema).fields[0].kind, "group");
+  assert.equal(fieldOf({ $ref: "#/nowhere" }).kind, "json");
+});
+
+test("what was typed becomes an argument or a fault", () => {
+  const check = (schema, typed, expected) => {
+    const got = valueOf(fieldOf(schema, "x", true), typed);
+    assert.deepEqual(got.fault === undefined ? got.value : "fault", expected, `${JSON.stringify(schema)} ${typed}`);
+  };
+  check({ type: "string" }, " a ", " a ");
+  check({ type: "string" }, "", "");
+  check({ type: "integer" }, "7", 7);
+  check({ type: "integer" }, "7.5", "fault");
+  check({ type: "number" }, "1e3", 1000);
+  check({ type: "number" }, "x", "fault");
+  check({ type: "number" }, "", "fault");
+  check({ type: "boolean" }, "false", false);
+  check({ enum: ["a", 1] }, "1", 1);
+  check({ type: "array", items: { type: "integer" } }, "1\n 2 \n", [1, 2]);
+  check({ type: "array", items: { type: "integer" } }, "1\nx", "fault");
+  check({}, '{"a": 1}', { a: 1 });
+  check({}, "{", "fault");
+  assert.deepEqual(valueOf(fieldOf({ type: "integer" }, "x", false), " "), {});
+  for (const [schema, value] of [
+    [{ enum: ["a", null, 3] }, 3],
+    [{ type: "array", items: { type: "string" } }, ["a", "b"]],
+    [{}, { a: [1] }],
+  ]) {
+    const field = fieldOf(schema);
+    assert.deepEqual(valueOf(field, typedOf(field, value)).value, value);
+  }
+});
+
+test("tools are found by all words, names first", () => {
+  const tool = (server, raw_name, description) => ({ server, raw_name, name: `${server}_${raw_name}`, description });
+  const tools = [
+    tool("fs", "list", "reads files"),
+    tool("fs", "read_file", "gives text"),
+    tool("web", "get", "reads a page"),
+  ];
+  const check = (query, expected) =>
+    assert.deepEqual(
+      findTools(tools, query).map((it) => it.raw_name),
+      expected,
+      query,
+    );
+  check("", ["list", "read_file", "get"]);
+  check("read", ["read_file", "list", "get"]);
+  check("READ server:fs", ["read_file", "list"]);
+  check("server:f", []);
+  check("tool:read", ["read_file"]);
+  check("nothing", []);
+});
+
+test("calls are filtered by words and outcome", () => {
+  const call = { server: "fs", tool: "list", outcome: "done", id: "r-1" };
+  const check = (query, outcome, expected) =>
+    assert.equal(callFits(call, wanted(query), outcome), expected, `${query} ${outcome}`);
+  check("", "", true);
+  check("fs list", "done", true);
+  check("web", "", false);
+  check("tool:fs", "", false);
+  check("", "trouble", false);
+  check("", "running", false);
+  assert.equal(callFits({ ...call, outcome: null }, [], "running"), true);
+});
+
+test("every phase has a word and a next step", () => {
+  const check = (phase, enabled, expected, more) => {
+    const status = { status: { state: "x" }, phase, problem: null, ...more };
+    const it = standing({ config: { name: "s", enabled }, status }, 0);
+    assert.deepEqual([it.word, it.tone, it.next.verb], expected);
+  };
+  check("connected", true, ["Running", "ok", "open"]);
+  check("connected", false, ["Disabled", "off", "enable"]);
+  check("needs-auth", true, ["Login needed", "warn", "login"]);
+  check("backing-off", true, ["Waiting", "bad", "restart"], { retry_in_ms: 3000 });
+  check("backing-off", true, ["Crash-looping", "bad", "restart"], { retry_in_ms: 3000, is_crash_looping: true });
+  check("failed", true, ["Failed", "bad", "restart"]);
+  check("disconnected", true, ["Stopped", "off", "start"]);
+  check("handshake", true, ["Handshake", "busy", "stop"]);
+  check("connecting", true, ["Connecting", "busy", "stop"]);
+});
+
+test("a server is described by what is run or reached", () => {
+  const check = (config, expected) => assert.equal(origin(config), expected);
+  const stdio = { type: "stdio" };
+  check(
+    { package: { package_type: "binary", identifier: "npx" }, transport: stdio, config: { args: ["-y", "x"] } },
+    "npx -y x",
+  );
+  check({ package: { package_type: "pypi", identifier: "p", version: "1" }, transport: stdio }, "pypi:p@1");
+  check(
+    { package: { package_type: "http", identifier: "u" }, transport: { type: "http", url: "http://h/" } },
+    "http://h/",
+  );
+});
+
+test("numbers are short", () => {
+  const times = [
+    [0, "0 µs"],
+    [840, "840 µs"],
+    [1400, "1.4 ms"],
+    [12_400, "12 ms"],
+    [999_499, "999 ms"],
+    [999_600, "1.0 s"],
+    [61_000_000, "1 min 1 s"],
+  ];
+  for (const [us, expected] of times) {
+    assert.equal(duration(us), expected);
+  }
+  assert.deepEqual(
+    [bytes(0), bytes(1023), bytes(1536), bytes(12 * 1024 * 1024)],
+    ["0 B", "1023 B", "1.5 KiB", "12 MiB"],
+  );
+  assert.deepEqual([tick(100, 4), tick(1000, 4), tick(7, 4)], [50, 500, 2]);
+});
+
+test("calls stand on one axis, and an old burst is not on it", () => {
+  const call = (started_ms, ms) => ({ started_ms, duration_us: ms === null ? null : ms * 1000 });
+  const calls = [call(1_000_100, null), call(1_000_000, 50), call(1000, 5)];
+  const axis = axisOf(calls, 1_000_200);
+  assert.equal(axis.from, 1_000_000);
+  assert.ok(axis.to >= 1_000_200 && axis.to < 1_000_220);
+  assert.equal(barOf(calls[2], axis, 1_000_200), null);
+  const bar = barOf(calls[1], axis, 1_000_200);
+  assert.equal(bar.left, 0);
+  assert.ok(bar.width > 20 && bar.width < 26);
+  assert.ok(marksOf(axis, 4).length >= 2 && marksOf(axis, 4).length <= 6);
+});
+
+test("differences show what changed and little else", () => {
+  const text = (lines) => lines.join("\n");
+  const before = text(["a", "b", "c", "d", "e", "f", "g", "h"]);
+  const after = text(["a", "b", "c", "d", "X", "f", "g", "h", "i"]);
+  const shown = differences(before, after).map((it) => `${it.sign}${it.line}`);
+  assert.deepEqual(shown, ["…", " c", " d", "-e", "+X", " f", " g", " h", "+i"]);
+  assert.deepEqual(differences("a", "a"), [{ sign: "…", line: "" }]);
+});
