@@ -1,6 +1,8 @@
 //! A gateway for suites and for clients of others: over HTTP on this machine, or on stdin and stdout.
 //!
-//!     toolrack-endpoint [--http ADDRESS] [--raw NAME] --server NAME COMMAND [ARGUMENT …] [--server …]
+//! ```text
+//! toolrack-endpoint [--http ADDRESS] [--raw NAME] --server NAME COMMAND [ARGUMENT …] [--server …]
+//! ```
 //!
 //! With `--http` it says `listening URL` and ends with its input; `--raw` shows one server under its own names.
 
