@@ -1,4 +1,4 @@
-//! Issue 4: the example agent calls a filesystem tool from end to end, without an API key.
+//! The example agent calls a filesystem tool from end to end, without an API key.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

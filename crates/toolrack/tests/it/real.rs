@@ -1,4 +1,4 @@
-//! Issue 4, must show 1: a Spacebot-style file with three servers from npm and a broken one, and exactly those
+//! A Spacebot-style file with three servers from npm and a broken one, and exactly those
 //! connections change that the file changes. Processes prove it.
 
 use std::collections::BTreeSet;
