@@ -17,7 +17,9 @@ Exit status: 0 if every verdict is as expected (or, without --expect, nothing fa
 command line or the installation is wrong.
 """
 
-import argparse, concurrent.futures as cf, glob, json, os, re, shutil, signal, subprocess, sys, time
+import argparse, concurrent.futures as cf, json, os, re, shutil, subprocess, sys, time
+
+import harness
 
 HOME = os.path.dirname(os.path.abspath(__file__))
 SUITE = {name: os.path.join(HOME, "node_modules", "conformance-" + name) for name in ("0.2", "0.1")}
@@ -133,26 +135,11 @@ def once(suite, leg, name, extra, attempt):
     argv = [NODE, os.path.join(SUITE[suite], "dist/index.js"), "client", "--command", CMD, "--scenario", name,
             "--timeout", str(int(a.timeout * 1000)), "-o", d] + extra
     t0 = time.time()
-    with open(os.path.join(d, "harness.log"), "wb") as log:
-        # Own session: the harness runs the client through a shell and, on a time-out, kills only that
-        # shell; a client that outlives it keeps the pipes open and hangs the harness. So bound it here.
-        p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        hung = False
-        try:
-            rc = p.wait(timeout=a.timeout + 15)
-        except subprocess.TimeoutExpired:
-            hung, rc = True, -1
-        finally:
-            try:
-                os.killpg(p.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            p.wait()
+    rc = harness.run(argv, d, a.timeout + 15)
+    hung = rc is None
     secs = time.time() - t0
     text = open(os.path.join(d, "harness.log"), errors="replace").read()
-    checks = []
-    for f in glob.glob(os.path.join(glob.escape(d), "**", "checks.json"), recursive=True):
-        checks = json.load(open(f))
+    checks = harness.checks(d)
     n = {k: sum(c["status"] == k for c in checks) for k in ("SUCCESS", "FAILURE", "WARNING", "SKIPPED", "INFO")}
     m = re.search(r"Client exited with code (-?\d+)", text)
     code = int(m.group(1)) if m else 0

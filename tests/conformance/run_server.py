@@ -16,7 +16,10 @@ Exit status: 0 if every verdict is as expected (or, without --expect, nothing fa
 or the installation is wrong.
 """
 
-import argparse, glob, json, os, re, shutil, signal, subprocess, sys, time
+import argparse, os, re, shutil, subprocess, sys, time
+from concurrent import futures
+
+import harness
 
 HOME = os.path.dirname(os.path.abspath(__file__))
 NODE = os.environ.get("CONF_NODE") or os.path.join(HOME, "node_modules/node/bin/node")
@@ -29,7 +32,8 @@ ap.add_argument("--wires", default="2025-06-18,2025-11-25,2026-07-28", help="com
 ap.add_argument("--behind", default="2026-07-28,2025-11-25", help="comma list of revisions of the server behind")
 ap.add_argument("--only", default="", help="run only scenarios whose name matches this expression")
 ap.add_argument("--timeout", type=float, default=30, help="seconds for each scenario")
-ap.add_argument("--retries", type=int, default=1, help="run a failed scenario again so often; some look at the clock")
+ap.add_argument("--retries", type=int, default=0, help="run a failed scenario again so often; some look at the clock")
+ap.add_argument("--jobs", type=int, default=2, help="servers behind the gateway that are run at a time")
 ap.add_argument("--out", default="target/conformance-server", help="folder for checks and logs")
 ap.add_argument("--quiet", action="store_true", help="print only failures and the summary")
 ap.add_argument("--expect", default="", help="file with the expected failures, one `suite wire behind scenario` a line")
@@ -72,25 +76,12 @@ def once(url, suite, wire, behind, name):
     os.makedirs(d)
     argv = [NODE, SUITE[suite], "server", "--url", url, "--scenario", name, "-o", d]
     argv += ["--spec-version", wire, "--timeout", str(int(a.timeout * 1000))] if suite == "0.2" else []
-    with open(os.path.join(d, "harness.log"), "wb") as log:
-        p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        try:
-            rc = p.wait(timeout=a.timeout + 15)
-        except subprocess.TimeoutExpired:
-            rc = -1
-        finally:
-            try:
-                os.killpg(p.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            p.wait()
-    checks = []
-    for f in glob.glob(os.path.join(glob.escape(d), "**", "checks.json"), recursive=True):
-        checks = json.load(open(f))
+    rc = harness.run(argv, d, a.timeout + 15)
+    checks = harness.checks(d)
     bad = sorted({c["id"] for c in checks if c["status"] in ("FAILURE", "WARNING")})
     n_ok = sum(c["status"] == "SUCCESS" for c in checks)
     verdict = "FAIL" if rc != 0 or bad else ("PASS" if n_ok else "VAC")
-    return verdict, n_ok, bad or ([] if rc == 0 else ["harness exit %d" % rc])
+    return verdict, n_ok, bad or ([] if rc == 0 else ["harness exit %s" % rc])
 
 
 def start(behind):
@@ -106,25 +97,27 @@ def start(behind):
 EXPECTED = set()
 if a.expect:
     EXPECTED = {tuple(w) for w in (line.split("#")[0].split() for line in open(a.expect)) if w}
-results = []
-for behind in words(a.behind):
+RUNS = []
+if "0.2" in words(a.suites):
+    for wire in words(a.wires):
+        RUNS += [("0.2", wire, n) for n, v in listing("0.2") if wire in v]
+if "0.1" in words(a.suites):
+    RUNS += [("0.1", "2025-11-25", n) for n, _ in listing("0.1")]
+RUNS = [run for run in RUNS if not a.only or re.search(a.only, run[2])]
+
+
+def before(behind):
+    """All scenarios before one server, one after the other: they share the gateway."""
+    found = []
     endpoint, url = start(behind)
     try:
-        runs = []
-        if "0.2" in words(a.suites):
-            for wire in words(a.wires):
-                runs += [("0.2", wire, n) for n, v in listing("0.2") if wire in v]
-        if "0.1" in words(a.suites):
-            runs += [("0.1", "2025-11-25", n) for n, _ in listing("0.1")]
-        for suite, wire, name in runs:
-            if a.only and not re.search(a.only, name):
-                continue
+        for suite, wire, name in RUNS:
             t0 = time.time()
             for _ in range(a.retries + 1):
                 verdict, n_ok, bad = once(url, suite, wire, behind, name)
                 if verdict != "FAIL" or (suite, wire, behind, name) in EXPECTED:
                     break
-            results.append((suite, wire, behind, name, verdict))
+            found.append((suite, wire, behind, name, verdict))
             if not a.quiet or verdict == "FAIL":
                 line = "%-4s %s %s before %s %-46s %3d ok %5.1fs  %s"
                 print(line % (verdict, suite, wire, behind, name, n_ok, time.time() - t0, ", ".join(bad)[:160]), flush=True)
@@ -134,6 +127,11 @@ for behind in words(a.behind):
             endpoint.wait(timeout=20)
         except subprocess.TimeoutExpired:
             endpoint.kill()
+    return found
+
+
+with futures.ThreadPoolExecutor(max(1, a.jobs)) as pool:
+    results = [result for found in pool.map(before, words(a.behind)) for result in found]
 if not results:
     die("nothing to run")
 

@@ -12,7 +12,7 @@ use toolrack_service::{ErrorCode, ServiceFault};
 
 use crate::failure::Failure;
 use crate::opening::Rack;
-use crate::output::Output;
+use crate::output::{List, Output};
 use crate::printer::Printer;
 use crate::verdict::Verdict;
 
@@ -52,6 +52,17 @@ impl<T> Roll<T> {
     /// Whether there is anything to show.
     pub(crate) fn has_answers(&self) -> bool {
         !self.answers.is_empty()
+    }
+
+    /// Shows what came, and gives the outcome.
+    pub(crate) fn show(self, list: &List, what: &str, printer: &Printer) -> Result<(), Failure> {
+        if self.has_answers() {
+            if list.items.is_empty() {
+                printer.note(format_args!("note: there are no {what}"));
+            }
+            printer.list(list);
+        }
+        self.close(printer)
     }
 
     /// The outcome after everything that could be shown was shown.

@@ -1,10 +1,10 @@
 //! Which servers there are: those of the config file, or the one that was typed.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{ConfigFile, EnvValue, Fault, McpServerConfig, McpTransport, Names, read};
+use toolrack_manager::read_at_most;
 use toolrack_service::{ErrorCode, ServiceFault};
 
 use crate::arguments::target::TargetOptions;
@@ -144,16 +144,6 @@ fn faults_of(faults: &[Fault], hint: &str) -> Failure {
         if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
     };
     Failure::all(Verdict::Config, faults.iter().map(fault).collect())
-}
-
-/// The text of a file, which may not be longer than `limit_bytes`.
-pub(crate) fn read_at_most(path: &Path, limit_bytes: u64) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(limit_bytes.saturating_add(1)).read_to_string(&mut text)?;
-    if u64::try_from(text.len()).is_ok_and(|length| length <= limit_bytes) {
-        return Ok(text);
-    }
-    Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit_bytes} bytes")))
 }
 
 /// The server that was typed.

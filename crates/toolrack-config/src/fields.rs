@@ -84,8 +84,8 @@ fn stranger(notes: &mut Notes<'_>, scope: &Scope, path: &str, (key, at): (&str, 
     notes.nearest(path, near);
 }
 
-/// One more step of a path. Names that would be mistaken for steps are quoted.
-pub(crate) fn join(path: &str, key: &str) -> String {
+/// One more step of a path such as `env.TOKEN.secret_ref`. Names that would be mistaken for steps are quoted.
+pub fn join(path: &str, key: &str) -> String {
     let plain = !key.is_empty() && !key.contains(['.', '[', ']', '"', ' ', '\n']);
     match (path, plain) {
         ("", true) => key.to_owned(),

@@ -46,9 +46,11 @@ mod tree;
 
 pub use dialect::{Detection, Dialect, detect, read, read_as};
 pub use fault::{Fault, FaultKind, Reading, Severity};
+pub use fields::join;
 pub use file::{Agent, ConfigFile, Names, ServerEntry, Settings};
 pub use fingerprint::{Fingerprint, fingerprint};
 pub use interpolate::{Filled, Lookup, ResolvedTransport, interpolate};
+pub use notes::nearest;
 pub use origin::{Origin, Position};
 pub use package::{Package, PackageKind};
 pub use plan::{Plan, diff};

@@ -102,7 +102,7 @@ impl<'t> Notes<'t> {
 }
 
 /// The nearest of some words, if it is near enough to have been meant.
-pub(crate) fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+pub fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     // Comparing costs the product of the lengths, and no key of ours is that long.
     if word.len() > 40 {
         return None;

@@ -1,7 +1,7 @@
 // The view of calls: the latest on a common axis of time, how long they take, and one of them in full.
 
 import { ask } from "./api.js";
-import { button, empty, h, part, s, say, set, sync } from "./dom.js";
+import { button, empty, h, part, s, say, searchBox, set, sync } from "./dom.js";
 import { bytes, clock, count, duration } from "./format.js";
 import { latencies } from "./latency.js";
 import { attempt } from "./notice.js";
@@ -43,15 +43,7 @@ let record = null;
 export const calls = {
   open(where) {
     main = where;
-    search = h("input", {
-      type: "search",
-      placeholder: "Filter by server, tool or id",
-      "aria-label": "Filter calls",
-      "data-search": true,
-      spellcheck: "false",
-      autocomplete: "off",
-      oninput: update,
-    });
+    search = searchBox("Filter calls", "Filter by server, tool or id", update);
     outcome = h(
       "select",
       { "aria-label": "Outcome", onchange: update },

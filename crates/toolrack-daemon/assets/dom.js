@@ -86,6 +86,19 @@ export function labelled(text, control, hint) {
   return label;
 }
 
+/** The box in which a view is searched. The key that jumps to it finds it by its name. */
+export function searchBox(label, placeholder, oninput) {
+  return h("input", {
+    type: "search",
+    placeholder,
+    "aria-label": label,
+    "data-search": true,
+    spellcheck: "false",
+    autocomplete: "off",
+    oninput,
+  });
+}
+
 /** What a view shows when there is nothing to show. */
 export function empty(title, ...advice) {
   return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), ...advice);

@@ -1,7 +1,7 @@
 // The view of tools: finding one, and trying it.
 
 import { ask } from "./api.js";
-import { button, empty, h, part, say, set, sync } from "./dom.js";
+import { button, empty, h, part, say, searchBox, set, sync } from "./dom.js";
 import { form } from "./form.js";
 import { count, duration } from "./format.js";
 import { failureOf, resultOf } from "./result.js";
@@ -21,15 +21,7 @@ let opened = { name: null, schema: null };
 export const tools = {
   open(where) {
     main = where;
-    search = h("input", {
-      type: "search",
-      placeholder: "Search names and descriptions, or server:name",
-      "aria-label": "Search tools",
-      "data-search": true,
-      spellcheck: "false",
-      autocomplete: "off",
-      oninput: update,
-    });
+    search = searchBox("Search tools", "Search names and descriptions, or server:name", update);
     list = h("ul", { class: "rows tools", "data-list": true, "aria-label": "Tools" });
     detail = h("section", { class: "detail", hidden: true });
     const head = h(

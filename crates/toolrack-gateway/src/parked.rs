@@ -33,6 +33,8 @@ pub(crate) struct Waiting {
     pub(crate) questions: mpsc::Receiver<Asked>,
     /// What was asked, by the keys that the client was given.
     pub(crate) asked: Vec<(String, Asked)>,
+    /// How many keys were given, so that none is given twice.
+    pub(crate) n_asked: usize,
     /// The method and the subject, which the repeated request must share.
     pub(crate) about: (String, String),
 }

@@ -7,6 +7,7 @@
 //! **Invariant:** arguments, answers and results pass as they are written.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 use toolrack_client::Behalf;
 use toolrack_mcp::{InputResponse, InputResponses, Method, ResultType};
 use toolrack_rpc::{JsonRpcError, RawJson};
@@ -29,6 +31,13 @@ use crate::wire::{Outcome, internal, result};
 
 /// How often a server may ask before it answers.
 const MAX_ROUNDS: u32 = 10;
+
+/// How long after a question of a legacy server the next one still goes along with it. A modern client is asked
+/// in rounds, so what a server asks together has to reach it together.
+const SETTLE: Duration = Duration::from_millis(30);
+
+/// Questions of one round. What a server asks beyond them waits for the next.
+const MAX_TOGETHER: usize = 8;
 
 impl Exchange {
     /// Passes a request on, and gives the result as the client's era has it.
@@ -137,19 +146,19 @@ impl Exchange {
                 let (caller, naming) = (Arc::clone(&self.caller), self.shared.scope.naming());
                 let (seat, questions) = Seat::new(caller, self.place(params)?, naming);
                 let work = begin(&self.shared, &target, &seat, behalf);
-                Waiting { work, seat, questions, asked: Vec::new(), about }
+                Waiting { work, seat, questions, asked: Vec::new(), n_asked: 0, about }
             }
         };
-        if waiting.asked.is_empty() {
-            let first = tokio::select! {
+        while waiting.asked.len() < MAX_TOGETHER {
+            let is_first = waiting.asked.is_empty();
+            let asked = tokio::select! {
                 biased;
                 outcome = &mut waiting.work => return self.with_pages(outcome, params),
                 Some(asked) = waiting.questions.recv() => asked,
+                () = sleep(SETTLE), if !is_first => break,
             };
-            waiting.asked.push(("q1".to_owned(), first));
-        }
-        while let Ok(asked) = waiting.questions.try_recv() {
-            waiting.asked.push((format!("q{}", waiting.asked.len() + 1), asked));
+            waiting.n_asked += 1;
+            waiting.asked.push((format!("q{}", waiting.n_asked), asked));
         }
         self.park(waiting)
     }

@@ -68,5 +68,6 @@ pub use output::read as read_result;
 pub use package::{Installation, Packages, Prepared, WantedPackage};
 pub use rack::{CredentialsOf, McpManager};
 pub use state::{ConnectPhase, ConnectionState};
+pub use store::read_at_most;
 pub use toolset::ToolWithServer;
 pub use watch::{FileWatch, ReadServers};

@@ -20,9 +20,20 @@ pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 /// Reads a file, unless it is larger than `limit_bytes`.
 pub(crate) fn read(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    File::open(path)?.take(limit_bytes + 1).read_to_end(&mut text)?;
+    File::open(path)?.take(limit_bytes.saturating_add(1)).read_to_end(&mut text)?;
     let is_within = u64::try_from(text.len()).is_ok_and(|length| length <= limit_bytes);
-    if is_within { Ok(text) } else { Err(io::ErrorKind::FileTooLarge.into()) }
+    let reason = || format!("longer than {limit_bytes} bytes");
+    if is_within { Ok(text) } else { Err(io::Error::new(io::ErrorKind::FileTooLarge, reason())) }
+}
+
+/// The text of a file, unless it is longer than `limit_bytes`.
+///
+/// # Errors
+///
+/// When it cannot be read, is too long or is not text.
+pub fn read_at_most(path: &Path, limit_bytes: u64) -> io::Result<String> {
+    let not_text = |_not_utf8| io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8");
+    String::from_utf8(read(path, limit_bytes)?).map_err(not_text)
 }
 
 /// A name beside the file that no other writer uses, in this process or another.
@@ -49,7 +60,10 @@ mod tests {
         let path = dir.path().join("new/file");
         replace(&path, b"one").unwrap();
         replace(&path, b"three").unwrap();
-        assert_eq!(read(&path, 5).unwrap(), b"three");
+        assert_eq!(read_at_most(&path, 5).unwrap(), "three");
+        replace(&path, &[0xff]).unwrap();
+        assert_eq!(read_at_most(&path, 5).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        replace(&path, b"three").unwrap();
         assert_eq!(read(&path, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         assert!(replace(&path.join("below"), b"x").is_err());

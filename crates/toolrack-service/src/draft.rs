@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::field::{join, nearest};
 use crate::model::{EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport};
 use crate::validate::{self, IDENTIFIER_REQUIRED, TRANSPORT_REQUIRED};
+use toolrack_config::{join, nearest};
 
 const CONFIG: &[&str] =
     &["id", "name", "enabled", "source", "package", "transport", "env_vars", "config"];
@@ -239,7 +239,7 @@ impl Desk {
         };
         for key in members.into_iter().flat_map(Map::keys) {
             if !known.contains(&key.as_str()) {
-                let message = match nearest(key, known) {
+                let message = match nearest(key, known.iter().copied()) {
                     Some(near) => format!("is not a key we know; did you mean `{near}`?"),
                     None => format!("is not a key we know; there is `{}`", known.join("`, `")),
                 };

@@ -7,7 +7,6 @@
 mod document;
 mod draft;
 mod error;
-mod field;
 mod home;
 mod local;
 mod log;

@@ -150,6 +150,29 @@ pub enum McpStatus {
     Disabled,
 }
 
+impl McpConfig {
+    /// A server that is enabled and about which nothing more is said.
+    pub fn new(name: impl Into<String>, package: McpPackage, transport: McpTransport) -> Self {
+        Self {
+            id: Uuid::nil(),
+            name: name.into(),
+            enabled: true,
+            source: McpSource::Manual,
+            package,
+            transport,
+            env_vars: BTreeMap::new(),
+            config: Value::Null,
+        }
+    }
+}
+
+impl McpPackage {
+    /// The newest one of a name.
+    pub fn new(package_type: McpPackageType, identifier: impl Into<String>) -> Self {
+        Self { package_type, identifier: identifier.into(), version: None, runtime_hint: None }
+    }
+}
+
 fn yes() -> bool {
     true
 }

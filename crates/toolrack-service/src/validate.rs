@@ -2,11 +2,10 @@
 //!
 //! **Invariant:** no message repeats a value, because it may be a secret.
 
-use toolrack_config::{Dialect, Fault, FaultKind, Severity};
+use toolrack_config::{Dialect, Fault, FaultKind, Severity, join};
 
 use crate::document::{Document, Place};
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::field::join;
 use crate::model::{EnvVarConfig, McpConfig, McpPackageType, McpTransport};
 
 pub(crate) const NAME_REQUIRED: &str = "Name is required";

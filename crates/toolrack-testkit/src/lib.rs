@@ -7,6 +7,7 @@
 mod code;
 pub mod demo;
 mod docker;
+mod eavesdropper;
 pub mod fixture;
 mod http_log;
 mod http_server;
@@ -27,6 +28,7 @@ mod wait;
 mod wire;
 
 pub use docker::DockerEngine;
+pub use eavesdropper::Eavesdropper;
 pub use http_log::{HttpEnding, HttpLog, HttpRequest};
 pub use http_server::{HttpServer, HttpServerKind};
 pub use journal::{Event, Journal, Record};

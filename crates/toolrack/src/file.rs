@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{ConfigFile, Fault, McpServerConfig, read};
+use toolrack_manager::read_at_most;
 
 use crate::error::{Lines, OpenError};
-use crate::settings::read_at_most;
 
 /// The longest config file that is read.
 const FILE_LIMIT_BYTES: u64 = 16 << 20;

@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{Lookup, Source};
+use toolrack_manager::read_at_most;
 
 /// The longest file that a value may come from. Tokens and keys are short.
 const FILE_LIMIT_BYTES: u64 = 1 << 20;
@@ -59,16 +59,6 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     }
 }
 
-/// The text of a file, which may not be longer than `limit_bytes`.
-pub(crate) fn read_at_most(path: &Path, limit_bytes: u64) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(limit_bytes.saturating_add(1)).read_to_string(&mut text)?;
-    if u64::try_from(text.len()).is_ok_and(|length| length <= limit_bytes) {
-        return Ok(text);
-    }
-    Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {limit_bytes} bytes")))
-}
-
 impl fmt::Debug for Environment {
     /// Values are left out, because many of them are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,6 +71,7 @@ impl fmt::Debug for Environment {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write as _;
 
     use super::*;
@@ -105,14 +96,5 @@ mod tests {
         check(&known, Source::File, "noise", Err(()));
         check(&known, Source::Secret, "TOKEN", Ok(None));
         assert!(!format!("{known:?}").contains("s3cret"));
-    }
-
-    #[test]
-    fn a_long_file_is_refused_before_it_is_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("long");
-        File::create(&path).unwrap().write_all(b"12345").unwrap();
-        assert_eq!(read_at_most(&path, 5).unwrap(), "12345");
-        assert_eq!(read_at_most(&path, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     }
 }

@@ -1,46 +1,12 @@
 //! No secret is in any error, log line, page or URL. Every secret of the test server has `s3cret` in its name.
 
-use std::fmt::{self, Write as _};
-use std::sync::{Arc, Mutex};
+use std::fmt::Write as _;
 
 use toolrack_auth::AuthSettings;
+use toolrack_testkit::Eavesdropper;
 use toolrack_testkit::oauth::{Fault, OAuthPlan};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 use crate::stage::{Stage, call, plan, pre_registered};
-
-/// Writes down everything that anybody logs.
-#[derive(Clone, Default)]
-struct Eavesdropper(Arc<Mutex<String>>);
-
-struct Line<'a>(&'a mut String);
-
-impl Visit for Line<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        write!(self.0, "{field}={value:?} ").unwrap();
-    }
-}
-
-impl Subscriber for Eavesdropper {
-    fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        span.record(&mut Line(&mut self.0.lock().unwrap()));
-        Id::from_u64(1)
-    }
-    fn record(&self, _span: &Id, values: &Record<'_>) {
-        values.record(&mut Line(&mut self.0.lock().unwrap()));
-    }
-    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut Line(&mut self.0.lock().unwrap()));
-    }
-    fn enter(&self, _span: &Id) {}
-    fn exit(&self, _span: &Id) {}
-}
 
 #[tokio::test]
 async fn nothing_shows_a_secret() {
@@ -81,7 +47,7 @@ async fn nothing_shows_a_secret() {
             assert!(!in_url, "{seen:?}");
         }
     }
-    shown.push_str(&heard.0.lock().unwrap());
+    shown.push_str(&heard.heard());
     assert!(shown.len() > 1_000, "nothing was shown: {shown}");
     // Client ids are public, and the test server names them like everything else.
     let shown = shown.replace("client-s3cret", "client");

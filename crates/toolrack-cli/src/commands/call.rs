@@ -8,6 +8,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolrack_client::CallOptions as Conduct;
 use toolrack_link::plain_text;
+use toolrack_manager::read_at_most;
 use toolrack_mcp::{Tool, ToolCallResult};
 use toolrack_rpc::RawJson;
 use toolrack_service::{ErrorCode, ServiceFault};
@@ -25,7 +26,7 @@ use crate::opening::{Rack, with_rack};
 use crate::output::Output;
 use crate::progress::Live;
 use crate::surroundings::Surroundings;
-use crate::target::{Servers, read_at_most};
+use crate::target::Servers;
 use crate::terminal::End;
 use crate::verdict::Verdict;
 

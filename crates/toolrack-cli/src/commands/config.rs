@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use toolrack_config::{Fault, Severity, detect, read};
+use toolrack_manager::read_at_most;
 use toolrack_service::{ErrorCode, ServiceFault};
 
 use crate::arguments::keep::ConfigAction;
@@ -12,7 +13,6 @@ use crate::keeper::count;
 use crate::other_tool::dialect_name;
 use crate::output::Output;
 use crate::surroundings::Surroundings;
-use crate::target::read_at_most;
 use crate::verdict::Verdict;
 
 const LIMIT_BYTES: u64 = 16 << 20;

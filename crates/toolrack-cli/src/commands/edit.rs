@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
+use toolrack_manager::read_at_most;
 use toolrack_service::{ConfigStore, ServiceError, Stored};
 
 use crate::arguments::server::EditOptions;
@@ -17,7 +18,7 @@ use crate::editor;
 use crate::failure::Failure;
 use crate::question::read_line;
 use crate::surroundings::Surroundings;
-use crate::target::{Servers, read_at_most};
+use crate::target::Servers;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 /// So many texts that were not saved are kept.

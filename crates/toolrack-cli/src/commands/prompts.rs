@@ -42,13 +42,7 @@ pub(crate) async fn prompts(
                 list.items.push(item(connection.name(), it));
             }
         }
-        if roll.has_answers() {
-            if list.items.is_empty() {
-                printer.note("note: there are no prompts");
-            }
-            printer.list(&list);
-        }
-        roll.close(printer)
+        roll.show(&list, "prompts", printer)
     })
     .await
 }

@@ -55,13 +55,7 @@ pub(crate) async fn resources(
                 list.items.push(item(server, it));
             }
         }
-        if roll.has_answers() {
-            if list.items.is_empty() {
-                printer.note("note: there are no resources");
-            }
-            printer.list(&list);
-        }
-        roll.close(printer)
+        roll.show(&list, "resources", printer)
     })
     .await
 }

@@ -1,11 +1,11 @@
 //! What is edited is edited, and nothing else.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use serde_json::json;
 
 use super::*;
-use crate::model::{McpPackage, McpPackageType, McpSource, McpTransport};
+use crate::model::{McpPackage, McpPackageType, McpTransport};
 
 const FILE: &str = r#"# Servers of the whole house.
 # Do not touch without asking.
@@ -209,21 +209,8 @@ fn an_entry_goes_with_the_comment_right_above_it() {
 }
 
 fn plain(name: &str) -> McpConfig {
-    McpConfig {
-        id: Uuid::nil(),
-        name: name.to_owned(),
-        enabled: true,
-        source: McpSource::Manual,
-        package: McpPackage {
-            package_type: McpPackageType::Binary,
-            identifier: "run-me".to_owned(),
-            version: None,
-            runtime_hint: None,
-        },
-        transport: McpTransport::Stdio,
-        env_vars: BTreeMap::new(),
-        config: serde_json::Value::Null,
-    }
+    let package = McpPackage::new(McpPackageType::Binary, "run-me");
+    McpConfig::new(name, package, McpTransport::Stdio)
 }
 
 /// Adds a server to a text, and says which lines are new.

@@ -10,12 +10,12 @@ use uuid::Uuid;
 use super::Inner;
 use crate::document::{Document, Place};
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::field::join;
 use crate::model::{Enabled, McpConfig};
 use crate::store::{Generation, Stored};
 use crate::validate;
 use crate::view::View;
 use toolrack_auth::Secret;
+use toolrack_config::join;
 
 /// A secret that took the place of a value, and what was there before.
 struct Moved {

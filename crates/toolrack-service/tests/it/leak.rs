@@ -1,55 +1,20 @@
 //! A secret passes through everything and is seen nowhere (goal G09 of the fault table).
 
-use std::fmt::{self, Debug, Write as _};
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use toolrack_service::{
     ConfigStore, LocalService, McpConfig, McpService as _, McpStatus, Secret, ServiceOptions,
 };
-use toolrack_testkit::{HttpServer, HttpServerKind};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use toolrack_testkit::{Eavesdropper, HttpServer, HttpServerKind};
 use uuid::Uuid;
 
 use crate::stage::{Stage, binary, eventually, http, options, plain, secret, until};
 
 const CANARY: &str = "canary-7c1f0b9e-s3cret";
 const SECOND: &str = "second-52aa81d3-s3cret";
-
-/// Writes down everything that anybody logs, at every level.
-#[derive(Clone, Default)]
-struct Eavesdropper(Arc<Mutex<String>>);
-
-struct Line<'a>(&'a mut String);
-
-impl Visit for Line<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, "{field}={value:?} ").unwrap();
-    }
-}
-
-impl Subscriber for Eavesdropper {
-    fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        span.record(&mut Line(&mut self.0.lock().unwrap()));
-        Id::from_u64(1)
-    }
-    fn record(&self, _span: &Id, values: &Record<'_>) {
-        values.record(&mut Line(&mut self.0.lock().unwrap()));
-    }
-    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut Line(&mut self.0.lock().unwrap()));
-    }
-    fn enter(&self, _span: &Id) {}
-    fn exit(&self, _span: &Id) {}
-}
 
 /// Everything that was shown to anybody.
 #[derive(Default)]
@@ -145,10 +110,10 @@ async fn a_secret_that_passes_through_everything_is_seen_nowhere() {
     }
     assert!(shown.0.contains("my token is [secret canary]"), "{}", shown.0);
     stage.end(&service).await;
-    shown.add("log", heard.0.lock().unwrap());
+    shown.add("log", heard.heard());
     scan(stage.path(), &stage.home().secrets_dir(), &mut shown);
     shown.assert_clean();
-    assert!(heard.0.lock().unwrap().contains("server wrote to stderr"), "the log was heard");
+    assert!(heard.heard().contains("server wrote to stderr"), "the log was heard");
 }
 
 fn show(service: &LocalService, ids: &[Uuid], shown: &mut Shown) {

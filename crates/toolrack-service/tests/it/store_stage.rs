@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
-use toolrack_service::{
-    ConfigStore, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport, Place,
-};
+use toolrack_service::{ConfigStore, McpConfig, McpPackage, McpPackageType, McpTransport, Place};
 use toolrack_testkit::Kept;
 use uuid::Uuid;
 
@@ -42,21 +40,8 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
 }
 
 pub(crate) fn server(name: &str) -> McpConfig {
-    McpConfig {
-        id: Uuid::nil(),
-        name: name.to_owned(),
-        enabled: true,
-        source: McpSource::Manual,
-        package: McpPackage {
-            package_type: McpPackageType::Binary,
-            identifier: "run-me".to_owned(),
-            version: None,
-            runtime_hint: None,
-        },
-        transport: McpTransport::Stdio,
-        env_vars: std::collections::BTreeMap::new(),
-        config: Value::Null,
-    }
+    let package = McpPackage::new(McpPackageType::Binary, "run-me");
+    McpConfig::new(name, package, McpTransport::Stdio)
 }
 
 /// Adds a server to the defaults.
