@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use toolrack_mcp::{Arguments, CallToolParams, LogLevel, Method, ToolCallResult};
 use toolrack_rpc::RawJson;
+use tracing::Instrument as _;
 
 use crate::behalf::Behalf;
 use crate::client::McpClient;
@@ -83,13 +84,6 @@ impl McpClient {
     ///
     /// # Cancel safety
     /// Dropping the future abandons the call, and the server is told.
-    // Whoever manages many servers has a span of its own for each call; this one is for debugging.
-    #[tracing::instrument(
-        level = "debug",
-        name = "mcp.call",
-        skip_all,
-        fields(server = self.name(), tool = tool)
-    )]
     pub async fn call_tool_as(
         &self,
         tool: &str,
@@ -98,7 +92,11 @@ impl McpClient {
     ) -> Result<RawJson, CallError> {
         let session = self.session();
         session.require(Feature::Tools)?;
-        session.converse(CallToolParams::new(tool, Some(written(arguments))), options).await
+        let calling =
+            session.converse(CallToolParams::new(tool, Some(written(arguments))), options);
+        // Whoever manages many servers has a span of its own for each call; this one is for debugging.
+        let span = tracing::debug_span!("mcp.call", server = self.name(), tool);
+        if span.is_disabled() { calling.await } else { Box::pin(calling.instrument(span)).await }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use toolrack_client::{CallError, CallOptions, McpToolResult};
 use toolrack_link::TransportError;
@@ -17,7 +17,7 @@ use toolrack_mcp::Arguments;
 use toolrack_rpc::RawJson;
 
 use crate::actor::Command;
-use crate::connection::{Link, McpConnection};
+use crate::connection::McpConnection;
 use crate::error::RackError;
 use crate::glob;
 use crate::ledger::Ledger;
@@ -49,7 +49,15 @@ struct Errand<'a> {
     number: Option<u64>,
     tool: &'a str,
     arguments: Arguments<'a>,
-    options: &'a CallOptions,
+    options: Option<&'a CallOptions>,
+}
+
+/// Why an attempt was not the outcome of its call.
+struct Setback {
+    /// The launch that was tried. Its end may not be known everywhere yet.
+    avoid: Option<Epoch>,
+    /// Why the call failed, if it was sent at all.
+    error: Option<RackError>,
 }
 
 impl McpManager {
@@ -77,7 +85,8 @@ impl McpManager {
         arguments: &Value,
     ) -> Result<McpToolResult, RackError> {
         let snapshot = self.shared.snapshot.load_full();
-        self.shared.call_text(snapshot.server(server)?, tool, arguments).await
+        let connection = snapshot.server(server)?;
+        self.shared.call_text(connection, tool, arguments).await
     }
 
     /// Calls a tool by its public name and gives the result as the server wrote it: neither decoded, nor
@@ -94,8 +103,8 @@ impl McpManager {
         let snapshot = self.shared.snapshot.load_full();
         let Target { connection, tool } = snapshot.resolve(name)?;
         let arguments = Arguments::Raw(arguments);
-        let errand = Errand { number: None, tool, arguments, options };
-        self.shared.run(connection, errand).await
+        let errand = Errand { number: None, tool, arguments, options: Some(options) };
+        self.shared.run(connection, &errand).await
     }
 
     /// The same for a tool of a server under the name that the server gives.
@@ -111,8 +120,9 @@ impl McpManager {
     ) -> Result<RawJson, RackError> {
         let snapshot = self.shared.snapshot.load_full();
         let arguments = Arguments::Raw(arguments);
-        let errand = Errand { number: None, tool, arguments, options };
-        self.shared.run(snapshot.server(server)?, errand).await
+        let errand = Errand { number: None, tool, arguments, options: Some(options) };
+        let connection = snapshot.server(server)?;
+        self.shared.run(connection, &errand).await
     }
 
     /// A number for a call that is still to be made, by which events will tell it apart.
@@ -141,8 +151,8 @@ impl McpManager {
             Called::Of { server, tool } => (snapshot.server(server)?, tool),
         };
         let arguments = Arguments::Raw(arguments);
-        let errand = Errand { number: Some(number), tool, arguments, options };
-        self.shared.run(connection, errand).await
+        let errand = Errand { number: Some(number), tool, arguments, options: Some(options) };
+        self.shared.run(connection, &errand).await
     }
 }
 
@@ -154,29 +164,37 @@ impl Shared {
         arguments: &Value,
     ) -> Result<McpToolResult, RackError> {
         let arguments = Arguments::Value(arguments);
-        let options = &CallOptions::default();
-        let errand = Errand { number: None, tool, arguments, options };
-        let raw = self.run(connection, errand).await?;
+        let errand = Errand { number: None, tool, arguments, options: None };
+        let raw = self.run(connection, &errand).await?;
         output::read(&raw, connection.config.max_output_bytes).map_err(|source| {
             let (server, tool) = (connection.name().to_owned(), tool.to_owned());
             RackError::Undecodable { server, tool, source }
         })
     }
 
-    /// Carries a call out, with everything that is told about it.
+    /// Carries a call out.
     async fn run(
         &self,
-        connection: &Arc<McpConnection>,
-        errand: Errand<'_>,
+        connection: &McpConnection,
+        errand: &Errand<'_>,
     ) -> Result<RawJson, RackError> {
         let span = telemetry::span(connection, errand.tool);
-        let number = errand.number;
-        let ledger = Ledger::open(self, connection, number, errand.tool, errand.arguments);
-        let outcome = if span.is_disabled() {
-            self.deliver(connection, &errand).await
-        } else {
-            self.deliver(connection, &errand).instrument(span.clone()).await
-        };
+        if !span.is_disabled() || self.bulletin.has_listeners() {
+            // Boxed like everything that not every call needs, so that a call stays small.
+            return Box::pin(self.tell(connection, errand, span)).await;
+        }
+        self.deliver(connection, errand).await
+    }
+
+    /// Carries a call out, with everything that is told about it.
+    async fn tell(
+        &self,
+        connection: &McpConnection,
+        errand: &Errand<'_>,
+        span: Span,
+    ) -> Result<RawJson, RackError> {
+        let ledger = Ledger::open(self, connection, errand.number, errand.tool, errand.arguments);
+        let outcome = self.deliver(connection, errand).instrument(span.clone()).await;
         telemetry::finish(&span, &outcome);
         if let Some(ledger) = ledger {
             ledger.close(&outcome);
@@ -186,33 +204,36 @@ impl Shared {
 
     async fn deliver(
         &self,
-        connection: &Arc<McpConnection>,
+        connection: &McpConnection,
         errand: &Errand<'_>,
     ) -> Result<RawJson, RackError> {
-        let mut renewed: Option<Arc<McpConnection>> = None;
-        let (mut avoid, mut n_attempts, mut waits, mut last) = (None, 0, None, None);
+        match errand.attempt(connection, None, 1).await {
+            Ok(outcome) => outcome,
+            Err(setback) => Box::pin(self.persist(connection, errand, setback)).await,
+        }
+    }
+
+    /// Waits for the server and tries again, until the call has its outcome.
+    async fn persist(
+        &self,
+        connection: &McpConnection,
+        errand: &Errand<'_>,
+        mut setback: Setback,
+    ) -> Result<RawJson, RackError> {
+        let waits = self.waits(connection);
+        let mut n_sent = u32::from(setback.error.is_some());
         loop {
-            let current = renewed.as_ref().unwrap_or(connection);
-            errand.check(current)?;
-            if let Some(link) = current.link.as_ref().filter(|link| avoid != Some(link.epoch)) {
-                avoid = Some(link.epoch);
-                // A connection that is about to be ended lets nobody in, and the call goes to the next one.
-                if let Some(_visit) = link.usage.enter() {
-                    n_attempts += 1;
-                    match errand.send(current, link).await {
-                        Ok(result) => return Ok(result),
-                        Err(error) if errand.is_over(current, &error, n_attempts) => {
-                            return Err(errand.failed(current, error));
-                        }
-                        Err(error) => last = Some(errand.failed(current, error)),
-                    }
-                }
-            }
-            let waits = *waits.get_or_insert_with(|| self.waits(current));
-            match self.ready(&current.name, avoid, waits).await {
-                Ok(connection) => renewed = Some(connection),
+            let renewed = match self.ready(&connection.name, setback.avoid, waits).await {
+                Ok(renewed) => renewed,
                 // Why the call failed before says more than that there is no second try.
-                Err(refusal) => return Err(last.unwrap_or(refusal)),
+                Err(refusal) => return Err(setback.error.unwrap_or(refusal)),
+            };
+            match errand.attempt(&renewed, setback.avoid, n_sent + 1).await {
+                Ok(outcome) => return outcome,
+                Err(next) => {
+                    n_sent += u32::from(next.error.is_some());
+                    setback = Setback { avoid: next.avoid, error: next.error.or(setback.error) };
+                }
             }
         }
     }
@@ -322,14 +343,33 @@ impl Errand<'_> {
         })
     }
 
-    async fn send(&self, connection: &McpConnection, link: &Link) -> Result<RawJson, CallError> {
-        // The config may have changed since the connection was made.
-        let options = CallOptions {
-            timeout: self.options.timeout.or(Some(connection.config.timeout)),
-            at_most: self.options.at_most.or(Some(connection.config.max_timeout)),
-            ..self.options.clone()
+    /// Sends the call, unless the server does not take it now or is the launch to `avoid`.
+    async fn attempt(
+        &self,
+        connection: &McpConnection,
+        avoid: Option<Epoch>,
+        number: u32,
+    ) -> Result<Result<RawJson, RackError>, Setback> {
+        if let Err(refusal) = self.check(connection) {
+            return Ok(Err(refusal));
+        }
+        let Some(link) = connection.link.as_ref().filter(|link| avoid != Some(link.epoch)) else {
+            return Err(Setback { avoid, error: None });
         };
-        link.client.call_tool_as(self.tool, self.arguments, &options).await
+        let avoid = Some(link.epoch);
+        // A connection that is about to be ended lets nobody in, and the call goes to the next one.
+        let Some(_visit) = link.usage.enter() else { return Err(Setback { avoid, error: None }) };
+        // The config may have changed since the connection was made.
+        let mut options = self.options.cloned().unwrap_or_default();
+        options.timeout.get_or_insert(connection.config.timeout);
+        options.at_most.get_or_insert(connection.config.max_timeout);
+        match link.client.call_tool_as(self.tool, self.arguments, &options).await {
+            Ok(result) => Ok(Ok(result)),
+            Err(error) if self.is_over(connection, &error, number) => {
+                Ok(Err(self.failed(connection, error)))
+            }
+            Err(error) => Err(Setback { avoid, error: Some(self.failed(connection, error)) }),
+        }
     }
 
     /// Whether a failure is the outcome. Only what failed with its line is worth another try.
@@ -343,5 +383,19 @@ impl Errand<'_> {
     fn failed(&self, connection: &McpConnection, source: CallError) -> RackError {
         let (server, tool) = (connection.name().to_owned(), self.tool.to_owned());
         RackError::Call { server, tool, source: Box::new(source) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand calls in flight should fit into the nearest caches.
+    #[tokio::test]
+    async fn a_call_in_flight_is_small() {
+        let manager = McpManager::new(Vec::new());
+        let arguments = Value::Null;
+        assert!(size_of_val(&manager.call("name", &arguments)) <= 1408);
+        assert!(size_of_val(&manager.call_tool("server", "tool", &arguments)) <= 1408);
     }
 }
