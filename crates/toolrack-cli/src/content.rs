@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde_json::value::RawValue;
-use toolrack_manager::clean_text;
+use toolrack_link::clean_text;
 use toolrack_mcp::{Content, ResourceBody, ResourceContents, ToolCallResult};
 
 use crate::failure::Failure;

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use toolrack_manager::clean_text;
+use toolrack_link::clean_text;
 
 /// With one member to a line.
 pub(crate) fn pretty(json: &str) -> String {

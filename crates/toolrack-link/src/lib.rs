@@ -8,9 +8,11 @@
 #![warn(missing_docs)]
 
 mod backoff;
+mod clean;
 mod credentials;
 mod ending;
 mod error;
+mod escape;
 mod inbound;
 mod line;
 mod mask;
@@ -20,6 +22,7 @@ mod plain;
 mod tally;
 
 pub use backoff::Backoff;
+pub use clean::clean_text;
 pub use credentials::{AtHand, AuthError, Authorization, Credentials, Rebuff};
 pub use ending::{Ending, Exit, ServerExit};
 pub use error::{Delivery, LineError, SpawnFault, TransportError};

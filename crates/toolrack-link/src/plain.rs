@@ -3,6 +3,8 @@
 //! Servers are not trusted with a terminal: escape sequences, control characters and characters that
 //! cannot be seen are taken out before anybody prints what they wrote.
 
+use crate::escape::skip_escape;
+
 /// Cleans `text` and cuts it to at most `max_chars` characters, with `…` where it was cut.
 pub fn plain_text(text: &str, max_chars: usize) -> String {
     let mut shown = String::new();
@@ -37,28 +39,6 @@ fn visible(character: char) -> Option<char> {
         | '\u{e0000}'..='\u{e01ef}' => None,
         control if control.is_control() => None,
         plain => Some(plain),
-    }
-}
-
-/// Skips what follows an ESC: a CSI sequence to its final letter, a string (OSC, DCS, APC, PM, SOS) to
-/// its terminator, or one character.
-fn skip_escape(characters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    match characters.next() {
-        Some('[') => {
-            characters.by_ref().find(|it| ('\u{40}'..='\u{7e}').contains(it));
-        }
-        Some(']' | 'P' | '_' | '^' | 'X') => {
-            while let Some(character) = characters.next() {
-                if character == '\u{7}' {
-                    return;
-                }
-                if character == '\u{1b}' {
-                    characters.next_if_eq(&'\\');
-                    return;
-                }
-            }
-        }
-        _ => {}
     }
 }
 

@@ -67,9 +67,6 @@ pub enum RackError {
         /// Why.
         source: Box<CallError>,
     },
-    /// The arguments cannot be written as JSON.
-    #[error("the arguments cannot be written as JSON")]
-    Arguments(#[source] serde_json::Error),
     /// The result is no answer to a call.
     #[error("the result of `{tool}` on `{server}` does not fit the protocol")]
     Undecodable {

@@ -3,10 +3,9 @@
 //! **Invariant:** a text is cut on the border of a character, and says that and how much was cut.
 
 use toolrack_client::McpToolResult;
+use toolrack_link::clean_text;
 use toolrack_mcp::{DecodeError, OnlyText, ToolCallResult};
 use toolrack_rpc::RawJson;
-
-use crate::clean::clean_text;
 
 /// Reads the answer to a call. Blocks that are no text are shown as one line each; they are whole in the raw
 /// result.

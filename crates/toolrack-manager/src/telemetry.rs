@@ -67,7 +67,7 @@ fn kind(error: &RackError) -> &'static str {
             CallError::Line(_) => "connection_lost",
             _ => "call_failed",
         },
-        RackError::Arguments(_) | RackError::Undecodable { .. } => "malformed",
+        RackError::Undecodable { .. } => "malformed",
         RackError::Closed => "closed",
     }
 }

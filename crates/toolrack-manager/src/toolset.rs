@@ -9,9 +9,9 @@ use std::sync::{Arc, LazyLock};
 use foldhash::HashMap;
 use serde_json::value::RawValue;
 use toolrack_client::{Listing, McpToolDef};
+use toolrack_link::clean_text;
 use toolrack_mcp::Tool;
 
-use crate::clean::clean_text;
 use crate::filter::{Filter, Rule};
 
 /// A tool together with the server that has it. Cheap to clone.

@@ -5,8 +5,9 @@
 use rig_core::tool::{ToolErrorKind, ToolExecutionError};
 use serde_json::Value;
 use toolrack_client::CallError;
+use toolrack_link::clean_text;
 use toolrack_link::{Delivery, TransportError};
-use toolrack_manager::{ConnectionState, RackError, clean_text, with_causes};
+use toolrack_manager::{ConnectionState, RackError, with_causes};
 
 /// The tool ran, and says that it failed.
 pub(crate) fn said_by_tool(content: String) -> ToolExecutionError {
@@ -54,7 +55,6 @@ fn kind(error: &RackError) -> ToolErrorKind {
         } => ToolErrorKind::Other,
         RackError::NotConnected { .. } => ToolErrorKind::Network,
         RackError::NotReady { .. } => ToolErrorKind::Timeout,
-        RackError::Arguments(_) => ToolErrorKind::InvalidArgs,
         RackError::Undecodable { .. } => ToolErrorKind::Provider,
         RackError::Closed => ToolErrorKind::Cancelled,
         RackError::Call { source, .. } => kind_of_call(source),

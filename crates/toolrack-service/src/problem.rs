@@ -81,7 +81,6 @@ pub(crate) fn of_rack(error: &RackError) -> ServiceFault {
         }
         RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => ErrorCode::NotFound,
         RackError::Denied { .. } => ErrorCode::Denied,
-        RackError::Arguments(_) => ErrorCode::ValidationError,
         RackError::Call { source, .. } => of_call(source),
         _ => ErrorCode::ServiceUnavailable,
     };

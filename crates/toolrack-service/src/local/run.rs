@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::time::Instant;
-use toolrack_manager::{ConnectionState, McpConnection, ToolWithServer, clean_text};
+use toolrack_link::clean_text;
+use toolrack_manager::{ConnectionState, McpConnection, ToolWithServer};
 use toolrack_mcp::Tool;
 use uuid::Uuid;
 

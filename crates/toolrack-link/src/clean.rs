@@ -1,9 +1,11 @@
 //! Text of a tool, made safe to show and still text: lines and tabs stay, commands to a terminal go.
 //!
-//! Unlike [`plain_text`](toolrack_link::plain_text) this keeps what people write: line breaks, joiners within
+//! Unlike [`plain_text`](crate::plain_text) this keeps what people write: line breaks, joiners within
 //! words and emoji. What cannot be seen and only serves to hide something goes.
 
 use std::borrow::Cow;
+
+use crate::escape::skip_escape;
 
 /// Takes escape sequences, control characters and hidden characters out of a text. Copies nothing if there
 /// are none.
@@ -53,29 +55,6 @@ fn is_unwanted(character: char) -> bool {
         | '\u{feff}'
         | '\u{e0000}'..='\u{e01ef}' => true,
         other => other.is_control(),
-    }
-}
-
-/// Skips what follows an ESC: a sequence to its final letter, a string to its end, or one character.
-fn skip_escape(characters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    match characters.next() {
-        Some('[') => {
-            while characters.next_if(|it| ('\u{20}'..='\u{3f}').contains(it)).is_some() {}
-            characters.next_if(|it| ('\u{40}'..='\u{7e}').contains(it));
-        }
-        Some(']' | 'P' | '_' | '^' | 'X') => {
-            // Without an end it is no string, and the rest of the line is text after all.
-            while let Some(character) = characters.next_if(|it| *it != '\n') {
-                if character == '\u{7}' {
-                    return;
-                }
-                if character == '\u{1b}' {
-                    characters.next_if_eq(&'\\');
-                    return;
-                }
-            }
-        }
-        _ => {}
     }
 }
 
