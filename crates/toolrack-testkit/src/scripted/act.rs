@@ -59,6 +59,10 @@ impl Server {
             Fault::Escape(count) => or_complain(role::start_escapees(*count, &self.options)),
             Fault::Children(count) => or_complain(role::start_children(*count, &self.options)),
             Fault::Spin => spin(self.options.lifetime),
+            Fault::Burn => {
+                let lifetime = self.options.lifetime;
+                thread::spawn(move || spin(lifetime));
+            }
             Fault::Prompt => self.prompt(),
             Fault::Ignore(what) => what.iter().for_each(|it| self.ignore(*it)),
             Fault::Huge { bytes, place: Place::Line } => {
