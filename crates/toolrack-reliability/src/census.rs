@@ -1,6 +1,10 @@
 //! Who is there: processes, their parents and their states, read from `/proc`.
 
 use std::fs;
+use std::time::Duration;
+
+/// In which `/proc` counts the time on a processor: a hundredth of a second on every Linux.
+const TICK: Duration = Duration::from_millis(10);
 
 /// All processes at one moment.
 #[derive(Debug, Default)]
@@ -13,6 +17,8 @@ pub(crate) struct Resident {
     parent: u32,
     started: u64,
     is_zombie: bool,
+    /// Its own time on a processor, and that of its children that have ended.
+    n_ticks: u32,
 }
 
 impl Census {
@@ -35,6 +41,14 @@ impl Census {
             seen += 1;
         }
         found
+    }
+
+    /// How long a process and everything below it were on a processor. Between two censuses nothing gets lost: the
+    /// time of whoever ends goes to its parent.
+    pub(crate) fn time_below(&self, ancestor: u32) -> Duration {
+        let own = self.0.iter().filter(|it| it.pid == ancestor).copied();
+        let n_ticks: u32 = own.chain(self.descendants(ancestor)).map(|it| it.n_ticks).sum();
+        TICK * n_ticks
     }
 
     pub(crate) fn zombies(&self, ancestor: u32) -> Vec<Resident> {
@@ -77,8 +91,11 @@ fn parse_stat(pid: u32, stat: &str) -> Option<Resident> {
     let mut fields = rest.split_ascii_whitespace();
     let is_zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
-    let started = fields.nth(17)?.parse().ok()?;
-    Some(Resident { pid, parent, started, is_zombie })
+    // User and system time, its own and that of ended children.
+    let times = fields.by_ref().skip(9).take(4).map_while(|it| it.parse::<u32>().ok());
+    let n_ticks = times.sum();
+    let started = fields.nth(4)?.parse().ok()?;
+    Some(Resident { pid, parent, started, is_zombie, n_ticks })
 }
 
 fn parse_load(text: &str) -> Option<f64> {
@@ -91,15 +108,18 @@ mod tests {
 
     #[test]
     fn the_fields_of_stat_survive_odd_program_names() {
-        let stat = "77 (a) b) (c) Z 12 77 77 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
-        let zombie = Resident { pid: 77, parent: 12, started: 4242, is_zombie: true };
+        let stat = "77 (a) b) (c) Z 12 77 77 0 -1 0 0 0 0 0 1 2 30 4 20 0 1 0 4242 1 1";
+        let zombie = Resident { pid: 77, parent: 12, started: 4242, is_zombie: true, n_ticks: 37 };
         assert_eq!(parse_stat(77, stat), Some(zombie));
         assert_eq!(parse_stat(77, "77 (sh) S 1"), None);
     }
 
     #[test]
     fn descendants_are_found_at_any_depth() {
-        let resident = |pid, parent, is_zombie| Resident { pid, parent, started: 1, is_zombie };
+        let resident = |pid, parent, is_zombie| {
+            let n_ticks = pid;
+            Resident { pid, parent, started: 1, is_zombie, n_ticks }
+        };
         let census = Census(vec![
             resident(40, 30, true),
             resident(20, 10, false),
@@ -112,6 +132,8 @@ mod tests {
         assert_eq!(pids(census.descendants(10)), [20, 21, 30, 40]);
         assert_eq!(pids(census.zombies(10)), [21, 40]);
         assert_eq!(pids(census.descendants(40)), Vec::<u32>::new());
+        assert_eq!(census.time_below(20), TICK * 90);
+        assert_eq!(census.time_below(7), Duration::ZERO);
     }
 
     #[test]

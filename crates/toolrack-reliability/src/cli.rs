@@ -48,6 +48,9 @@ pub(crate) enum Role {
     /// Be flooded, and measure our own memory
     #[command(hide = true)]
     Measure(MeasureArgs),
+    /// Be the daemon of a home
+    #[command(hide = true)]
+    Daemon(DaemonArgs),
 }
 
 #[derive(Debug, PartialEq, Args)]
@@ -75,6 +78,11 @@ pub(crate) struct MeasureArgs {
     pub(crate) effort: Effort,
     #[arg(long)]
     pub(crate) marker: String,
+}
+
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct DaemonArgs {
+    pub(crate) home: PathBuf,
 }
 
 impl RunArgs {

@@ -20,6 +20,16 @@ pub(crate) enum Gate {
     G04,
     /// Memory is bounded whatever the server sends
     G05,
+    /// A hostile server does no harm to the others
+    G14,
+    /// A daemon that is asked to end does, and leaves nothing
+    G15,
+    /// Broken servers hold up neither the daemon nor the others
+    G19,
+    /// A crash shows as an error at once
+    G21,
+    /// A daemon that is killed leaves nothing, and loses nothing
+    G22,
 }
 
 /// How much of it.
@@ -33,7 +43,18 @@ pub(crate) enum Effort {
 }
 
 impl Gate {
-    pub(crate) const ALL: [Self; 5] = [Self::G01, Self::G02, Self::G03, Self::G04, Self::G05];
+    pub(crate) const ALL: [Self; 10] = [
+        Self::G01,
+        Self::G02,
+        Self::G03,
+        Self::G04,
+        Self::G05,
+        Self::G14,
+        Self::G15,
+        Self::G19,
+        Self::G21,
+        Self::G22,
+    ];
 
     pub(crate) fn promise(self) -> &'static str {
         match self {
@@ -42,6 +63,11 @@ impl Gate {
             Self::G03 => "exactly one outcome",
             Self::G04 => "deadline is absolute",
             Self::G05 => "memory bound",
+            Self::G14 => "blast radius",
+            Self::G15 => "clean stop",
+            Self::G19 => "startup independence",
+            Self::G21 => "a crash shows",
+            Self::G22 => "daemon death",
         }
     }
 }

@@ -3,14 +3,20 @@
 //! One process runs each gate and is thrown away afterwards, so that no gate can hide behind another's
 //! descriptors, threads or memory. It is this same program, as is everything that gets killed.
 
+mod blast;
 mod census;
+mod clean;
 mod cli;
 mod clock;
+mod crash;
 mod deadline;
 mod death;
+mod fall;
 mod findings;
 mod flood;
 mod gate;
+mod host;
+mod household;
 mod ledger;
 mod memory;
 mod nursery;
@@ -22,9 +28,12 @@ mod print;
 mod process;
 mod random;
 mod report;
+mod startup;
 mod stats;
+mod stop;
 mod suite;
 mod victim;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -34,6 +43,7 @@ use clap::Parser as _;
 use crate::cli::{Cli, GateArgs, Role};
 use crate::findings::Findings;
 use crate::gate::Gate;
+use crate::nursery::Nursery;
 use crate::random::Seeds;
 use crate::victim::Sweep;
 
@@ -55,6 +65,7 @@ fn main() -> anyhow::Result<ExitCode> {
             print::line(serde_json::to_string(&measured)?);
             Ok(ExitCode::SUCCESS)
         }
+        Some(Role::Daemon(args)) => host::run(&args.home),
     }
 }
 
@@ -62,11 +73,24 @@ fn open(args: GateArgs) -> anyhow::Result<Findings> {
     let GateArgs { gate, effort, seeds } = args;
     let seeds = Seeds::of(seeds).context("no seeds")?;
     match gate {
-        Gate::G01 => Ok(orphan::run(effort, &seeds)),
+        Gate::G01 => in_nursery(|it| Ok(orphan::run(it, effort, &seeds))),
         Gate::G02 => in_runtime(death::run(effort, &seeds)),
         Gate::G03 => in_runtime(outcome::run(effort, &seeds)),
         Gate::G04 => in_runtime(deadline::run(effort, &seeds)),
         Gate::G05 => memory::run(effort, &seeds),
+        Gate::G14 => in_nursery(|it| Ok(blast::run(it, effort, &seeds))),
+        Gate::G15 => in_nursery(|it| stop::run(it, effort, &seeds)),
+        Gate::G19 => in_nursery(|it| startup::run(it, effort, &seeds)),
+        Gate::G21 => in_runtime(crash::run(effort, &seeds)),
+        Gate::G22 => in_nursery(|it| fall::run(it, effort, &seeds)),
+    }
+}
+
+/// Not beside a runtime, which would wait for children of its own.
+fn in_nursery(gate: impl FnOnce(&Nursery) -> anyhow::Result<Findings>) -> anyhow::Result<Findings> {
+    match Nursery::open() {
+        Ok(nursery) => gate(&nursery),
+        Err(error) => Ok(Findings::skipped(format!("orphans cannot be adopted: {error}"))),
     }
 }
 

@@ -16,29 +16,21 @@ use rustix::process::Signal;
 use toolrack_testkit::Marker;
 
 use crate::census::{Census, Resident};
+use crate::clean::{CLEAN_LIMIT, LOOK, cleaned, described, gone_since};
 use crate::clock::now;
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::nursery::Nursery;
 use crate::print;
-use crate::process::{Handle, end_marked};
+use crate::process::Handle;
 use crate::random::{Random, Seeds};
 use crate::stats::Spread;
 use crate::victim::{FINE, GONE, Sweep};
 use moment::Moment;
 use prey::Prey;
 
-/// Everything has to be gone by then.
-const CLEAN_LIMIT: Duration = Duration::from_secs(1);
-
 /// Zombies are counted this long after everything has ended.
 const ZOMBIE_LIMIT: Duration = Duration::from_millis(200);
-
-/// How often the processes are counted.
-const LOOK: Duration = Duration::from_millis(10);
-
-/// A process that is just becoming another program can be overlooked, so an empty count is repeated.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Cycles at the same time. A cycle mostly waits for servers to be given their time.
 const N_LANES: u64 = 6;
@@ -59,11 +51,7 @@ struct Cycle {
     failure: Option<String>,
 }
 
-pub(crate) fn run(effort: Effort, seeds: &Seeds) -> Findings {
-    let nursery = match Nursery::open() {
-        Ok(nursery) => nursery,
-        Err(error) => return Findings::skipped(format!("orphans cannot be adopted: {error}")),
-    };
+pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings {
     let mut findings = Findings::default();
     let in_turn = |n_cycles: u64, cycle: &(dyn Fn(Random) -> Result<Cycle, String> + Sync)| {
         in_lanes(n_cycles, &|number| {
@@ -74,13 +62,13 @@ pub(crate) fn run(effort: Effort, seeds: &Seeds) -> Findings {
         })
     };
     print::talk("G01: the owner is killed");
-    let owner = in_turn(effort.of(300, 10_000), &|random| kill_owner(&nursery, random));
+    let owner = in_turn(effort.of(300, 10_000), &|random| kill_owner(nursery, random));
     add(&mut findings, "", owner);
     print::talk("G01: one guardian is killed");
-    let guardian = in_turn(effort.of(60, 1_000), &|random| kill_guardian(&nursery, random));
+    let guardian = in_turn(effort.of(60, 1_000), &|random| kill_guardian(nursery, random));
     add(&mut findings, "guardian_", guardian);
     print::talk("G01: the owner and all its guardians are killed, and the next start sweeps");
-    let everybody = in_turn(effort.of(20, 300), &|random| kill_everybody(&nursery, random));
+    let everybody = in_turn(effort.of(20, 300), &|random| kill_everybody(nursery, random));
     let n_swept = everybody.iter().map(|it| it.n_swept).sum();
     if n_swept == 0 {
         findings.fail(0, "nobody was left for the sweep, so it was not put to the test");
@@ -246,36 +234,14 @@ impl Cycle {
 
     /// Waits until nobody carries the marker. Whoever still does in the end is counted, then ended.
     fn cleaned(marker: &Marker, killed: Instant, what: &str) -> Self {
-        match gone_since(killed, &|| marker.survivors().len()) {
+        match cleaned(marker, killed) {
             Ok(clean) => Self { clean: Some(clean), ..Self::quiet() },
-            Err(_) => {
-                let left = end_marked(marker);
-                let lines: Vec<String> = left
-                    .iter()
-                    .map(|it| format!("{} {} {}", it.pid, it.state, it.command_line))
-                    .collect();
-                let failure = format!("{what}: left after {CLEAN_LIMIT:?}: {}", lines.join(" | "));
+            Err(left) => {
                 let n_survivors = left.len() as u64;
-                Self { n_survivors, failure: Some(failure), ..Self::quiet() }
+                let failure = Some(format!("{what}: {}", described(&left)));
+                Self { n_survivors, failure, ..Self::quiet() }
             }
         }
-    }
-}
-
-/// How long it took until nobody was left, or how many are left when the time is over.
-fn gone_since(killed: Instant, n_left: &dyn Fn() -> usize) -> Result<Duration, usize> {
-    loop {
-        let looked = now();
-        let left = n_left();
-        if left == 0 {
-            thread::sleep(LOOK_AGAIN);
-            if n_left() == 0 {
-                return Ok(looked.saturating_duration_since(killed));
-            }
-        } else if killed.elapsed() > CLEAN_LIMIT {
-            return Err(left);
-        }
-        thread::sleep(LOOK);
     }
 }
 

@@ -67,9 +67,13 @@ impl Handle {
 
 /// This very program, to be started in another role.
 pub(crate) fn ourselves() -> io::Result<Command> {
-    let program = std::env::current_exe()?;
+    Ok(program(std::env::current_exe()?))
+}
+
+/// A program, to be started.
+pub(crate) fn program(path: PathBuf) -> Command {
     #[expect(clippy::disallowed_methods, reason = "a gate kills programs, and starts them for it")]
-    Ok(Command::new(program))
+    Command::new(path)
 }
 
 /// Runs a process to its end, or kills it when the time is over.

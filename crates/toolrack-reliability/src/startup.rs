@@ -1,0 +1,220 @@
+//! G19: broken and hanging servers hold up neither the daemon nor the others, and cost nothing in the end.
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::census::Census;
+use crate::clock::now;
+use crate::findings::Findings;
+use crate::gate::Effort;
+use crate::household::{Entry, Household, Lodger, Program};
+use crate::nursery::Nursery;
+use crate::print;
+use crate::process::end_marked;
+use crate::random::Seeds;
+use crate::stats::{Spread, millis};
+use crate::wire::Answer;
+
+/// The daemon takes calls this soon after the start of its process.
+pub(crate) const READY_LIMIT: Duration = Duration::from_millis(300);
+
+/// Every healthy server can be called by then.
+const HEALTHY_LIMIT: Duration = Duration::from_secs(10);
+
+/// A server that does not come is not waited for any longer.
+const HUNG: Duration = Duration::from_mins(1);
+
+/// What everything together may take of one processor when nobody wants anything.
+const IDLE_PERCENT: f64 = 2.0;
+
+/// How long the processors are watched.
+const WATCH: Duration = Duration::from_secs(5);
+
+/// One server in so many is broken.
+const BROKEN_EVERY: u64 = 5;
+
+/// In what ways, in turn; none of them gets as far as being connected.
+const BROKEN: [&str; 5] = [
+    "start=exit(1)",
+    "discover=hang; initialize=hang",
+    "start=stderr(1MiB)+exit(2)",
+    "start=stopread",
+    "start=prompt",
+];
+
+pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
+    let seed = seeds.all().first().copied().unwrap_or_default();
+    let entries = entries(effort.of(20, 100));
+    let n_healthy = entries.iter().filter(|it| is_healthy(it)).count() as u64;
+    let mut findings = Findings::default();
+    findings.count("servers", entries.len() as u64);
+    findings.count("healthy", n_healthy);
+    let (mut ready, mut healthy) = (Vec::new(), Vec::new());
+    let n_rounds = effort.of(3, 10);
+    for round in 0..n_rounds {
+        print::talk(format!("G19: start {}", round + 1));
+        // A fresh home, so that nothing is known of any server.
+        let household = Household::new(&entries)?;
+        let outcome = begin(&household, nursery, &entries, n_healthy);
+        match outcome {
+            Ok((lodger, started)) => {
+                for what in judge(&started) {
+                    findings.fail(seed, what);
+                }
+                ready.push(started.ready);
+                healthy.push(started.healthy);
+                if round + 1 == n_rounds {
+                    watch(&mut findings, seed, &lodger);
+                }
+                end(&mut findings, seed, lodger);
+            }
+            Err(what) => findings.fail(seed, what),
+        }
+        let left = end_marked(&household.marker);
+        if !left.is_empty() {
+            findings.fail(seed, format!("left at the end: {left:?}"));
+        }
+    }
+    findings.count("rounds", n_rounds);
+    findings.spread("ready", Spread::of(ready));
+    findings.spread("healthy", Spread::of(healthy));
+    Ok(findings)
+}
+
+fn entries(n_servers: u64) -> Vec<Entry> {
+    let scripted = BROKEN.iter().map(|plan| (Program::Scripted, *plan));
+    let mut ways = [(Program::Missing, "")].into_iter().chain(scripted).cycle();
+    let entry = |number: u64| {
+        // The first ones are broken as well as the last ones, so that order is no help.
+        let way = number.is_multiple_of(BROKEN_EVERY).then(|| ways.next()).flatten();
+        match way {
+            Some((program, plan)) => {
+                Entry { name: format!("broken-{number}"), plan: plan.to_owned(), program }
+            }
+            None => Entry::scripted(format!("healthy-{number}"), ""),
+        }
+    };
+    (0..n_servers).map(entry).collect()
+}
+
+fn is_healthy(entry: &Entry) -> bool {
+    entry.program == Program::Scripted && entry.plan.is_empty()
+}
+
+/// How one start went.
+#[derive(Debug, Clone, Copy)]
+struct Started {
+    ready: Duration,
+    healthy: Duration,
+}
+
+fn begin<'a>(
+    household: &Household,
+    nursery: &'a Nursery,
+    entries: &[Entry],
+    n_healthy: u64,
+) -> Result<(Lodger<'a>, Started), String> {
+    let lodger = household.start(nursery)?;
+    let ready = lodger.is_ready()?;
+    let healthy = lodger.has_connected(n_healthy, HUNG)?;
+    let mut wire = lodger.wire().map_err(|error| error.to_string())?;
+    for entry in entries.iter().filter(|it| is_healthy(it)) {
+        let called = wire.call(&entry.name, "echo", &serde_json::json!({ "text": "x" }));
+        called.and_then(Answer::sound).map_err(|error| format!("{}: {error}", entry.name))?;
+    }
+    let listed = wire.get("/api/servers").and_then(Answer::sound);
+    let listed = listed.map_err(|error| format!("/api/servers: {error}"))?;
+    let well: Vec<String> = entries
+        .iter()
+        .filter(|it| !is_healthy(it))
+        .filter_map(|it| said_well(&listed, it))
+        .collect();
+    if !well.is_empty() {
+        return Err(format!("broken servers that look well: {}", well.join(", ")));
+    }
+    Ok((lodger, Started { ready, healthy }))
+}
+
+/// The name of a broken server whose status does not show it.
+fn said_well(listed: &Value, entry: &Entry) -> Option<String> {
+    let servers = listed.get("servers")?.as_array()?;
+    let is_it =
+        |it: &&Value| it.pointer("/config/name").and_then(Value::as_str) == Some(&entry.name);
+    let found = servers.iter().find(is_it)?;
+    let state = found.pointer("/status/status/state").and_then(Value::as_str);
+    (state == Some("running")).then(|| entry.name.clone())
+}
+
+fn judge(started: &Started) -> Vec<String> {
+    let Started { ready, healthy } = started;
+    let mut faults = Vec::new();
+    if *ready > READY_LIMIT {
+        faults.push(format!("the daemon was ready {ready:?} after its start"));
+    }
+    if *healthy > HEALTHY_LIMIT {
+        faults.push(format!("the healthy servers were ready {healthy:?} after the start"));
+    }
+    faults
+}
+
+/// How much the daemon and all its servers take of a processor when nobody wants anything.
+fn watch(findings: &mut Findings, seed: u64, lodger: &Lodger<'_>) {
+    // Until those that crash are tried only now and then, and no answer of ours is under way any more.
+    thread::sleep(WATCH);
+    let time = || Census::take().time_below(lodger.handle.pid);
+    let (begun, before) = (now(), time());
+    thread::sleep(WATCH);
+    let (used, took) = (time().saturating_sub(before), begun.elapsed());
+    let percent = used.as_secs_f64() / took.as_secs_f64() * 100.0;
+    findings.measure("idle_percent", (percent * 100.0).round() / 100.0);
+    if percent >= IDLE_PERCENT {
+        findings.fail(seed, format!("{:.0} ms of {took:?} on a processor when idle", millis(used)));
+    }
+}
+
+fn end(findings: &mut Findings, seed: u64, mut lodger: Lodger<'_>) {
+    lodger.handle.signal(Signal::TERM);
+    let code = lodger.ends_within(HUNG);
+    if code != Some(0) {
+        findings.fail(seed, format!("asked to end, the daemon exited with {code:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifth_is_broken_in_every_way() {
+        let entries = entries(100);
+        let broken: Vec<&Entry> = entries.iter().filter(|it| !is_healthy(it)).collect();
+        assert_eq!(broken.len(), 20);
+        let n_missing = broken.iter().filter(|it| it.program == Program::Missing).count();
+        assert_eq!(n_missing, 4);
+        for plan in BROKEN {
+            assert!(broken.iter().any(|it| it.plan == plan), "{plan}");
+        }
+    }
+
+    #[test]
+    fn a_start_is_judged_by_both_times() {
+        let n_faults = |ready, healthy| {
+            let ms = Duration::from_millis;
+            judge(&Started { ready: ms(ready), healthy: ms(healthy) }).len()
+        };
+        assert_eq!([n_faults(300, 10_000), n_faults(301, 1), n_faults(301, 10_001)], [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_broken_server_that_runs_is_found() {
+        let listed = serde_json::json!({ "servers": [
+            { "config": { "name": "a" }, "status": { "status": { "state": "running" } } },
+            { "config": { "name": "b" }, "status": { "status": { "state": "error" } } },
+        ] });
+        let said = |name: &str| said_well(&listed, &Entry::scripted(name, "start=exit"));
+        assert_eq!([said("a"), said("b"), said("c")], [Some("a".to_owned()), None, None]);
+    }
+}
