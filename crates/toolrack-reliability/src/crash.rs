@@ -5,10 +5,10 @@
 //! somebody who looks once in a millisecond cannot miss the error in between.
 
 mod way;
+mod witness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -28,6 +28,7 @@ use crate::process::{Handle, end_marked, scripted_server};
 use crate::random::{Random, Seeds};
 use crate::stats::{Spread, millis};
 use way::{Load, WAYS, Way};
+use witness::Witness;
 
 /// The status says so this soon after the death of the process.
 const ERROR_LIMIT: Duration = Duration::from_millis(100);
@@ -41,6 +42,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// When a server is killed, after a call was sent on its way.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
 
+/// How often a crash is tried on a machine that is too busy.
+const MAX_TRIES: u32 = 5;
+
 /// Servers that crash at the same time, each in a lane of its own.
 const N_LANES: usize = 2;
 
@@ -51,6 +55,7 @@ struct Gate {
     service: LocalService,
     seeds: Seeds,
     next: AtomicU64,
+    n_void: AtomicU64,
 }
 
 /// What one crash came to.
@@ -60,6 +65,8 @@ struct Crash {
     way: &'static Way,
     /// From the death to the error.
     took: Option<Duration>,
+    /// Whether it was late because the machine was too busy.
+    is_void: bool,
     /// From the error until it ran again by itself, if it was left to.
     back: Option<Duration>,
     failure: Option<String>,
@@ -68,7 +75,12 @@ struct Crash {
 pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let (dir, marker) = (TempDir::new()?, Marker::new());
     let service = LocalService::open(Home::at(dir.path()), ServiceOptions::default()).await?;
-    let gate = Arc::new(Gate { service, seeds: seeds.clone(), next: AtomicU64::new(0) });
+    let gate = Arc::new(Gate {
+        service,
+        seeds: seeds.clone(),
+        next: AtomicU64::new(0),
+        n_void: AtomicU64::new(0),
+    });
     let n_crashes = effort.of(20, 500) * WAYS.len() as u64;
     print::talk(format!("G21: {n_crashes} crashes"));
     let mut lanes = JoinSet::new();
@@ -80,6 +92,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     gate.service.close().await;
     let mut findings = Findings::default();
     findings.count("crashes", crashes.len() as u64);
+    findings.count("crashes_tried_again", gate.n_void.load(Ordering::Relaxed));
     let times = |of: &dyn Fn(&Crash) -> Option<Duration>| {
         Spread::of(crashes.iter().filter_map(of).collect())
     };
@@ -127,17 +140,31 @@ impl Gate {
             if number >= n_crashes {
                 return crashes;
             }
-            let (seed, random) = self.seeds.turn(number);
             let place = usize::try_from(number).unwrap_or_default() % WAYS.len();
-            let (Some(way), Some(id)) = (WAYS.get(place), servers.get(place)) else { continue };
-            // The ways and the crashes that are left alone have no common measure.
-            let is_alone = (number / WAYS.len() as u64).is_multiple_of(ALONE_EVERY);
-            let mut crash = Crash { seed, way, took: None, back: None, failure: None };
-            crash.failure = Box::pin(self.crash(*id, random, &mut crash)).await.err();
-            if crash.failure.is_none() && is_alone {
-                crash.failure = self.comes_back(*id, &mut crash).await.err();
+            if let (Some(way), Some(id)) = (WAYS.get(place), servers.get(place)) {
+                crashes.push(Box::pin(self.crash_one(number, *id, way)).await);
             }
-            crashes.push(crash);
+        }
+    }
+
+    /// Lets a server crash. A crash that the machine was too busy for is tried again, a few times.
+    async fn crash_one(&self, number: u64, id: Uuid, way: &'static Way) -> Crash {
+        let mut n_tries = 0;
+        loop {
+            let (seed, random) = self.seeds.turn(number);
+            let mut crash =
+                Crash { seed, way, took: None, is_void: false, back: None, failure: None };
+            crash.failure = self.crash(id, random, &mut crash).await.err();
+            n_tries += 1;
+            if crash.is_void && n_tries < MAX_TRIES {
+                self.n_void.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let is_alone = (number / WAYS.len() as u64).is_multiple_of(ALONE_EVERY);
+            if is_alone && crash.failure.is_none() {
+                crash.failure = self.comes_back(id, &mut crash).await.err();
+            }
+            return crash;
         }
     }
 
@@ -147,8 +174,7 @@ impl Gate {
         let started = timeout(PATIENCE, self.service.start(id)).await;
         started.map_err(|_late| "does not start")?.map_err(|error| error.to_string())?;
         let Victim { leader, server } = self.processes(id).await?;
-        // A thread of its own tells when the process had ended, however busy the runtime was.
-        let watch = thread::spawn(move || leader.ends_within(PATIENCE).then(Instant::now));
+        let witness = Witness::of(leader, PATIENCE);
         let deed = async {
             sleep(random.time(PAUSE.0, PAUSE.1)).await;
             // Some programs look at a signal such as SEGV themselves before they die of the next one.
@@ -168,9 +194,10 @@ impl Gate {
         let all = async { tokio::join!(watched, self.busy(id, way), deed) };
         let ((shown, message), called, ()) =
             timeout(PATIENCE, all).await.map_err(|_late| "the crash is never shown")?;
-        let ended = watch.join().ok().flatten().ok_or("the process does not end")?;
-        let took = shown.saturating_duration_since(ended);
+        let testimony = witness.testify().ok_or("the process does not end")?;
+        let took = shown.saturating_duration_since(testimony.ended);
         crash.took = Some(took);
+        crash.is_void = took > ERROR_LIMIT && testimony.is_starved();
         if way.load == Load::Busy && called.is_ok() {
             return Err("a call to a server that crashed succeeded".to_owned());
         }
