@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use toolrack_mcp::{Arguments, CallToolParams, LogLevel, Method, ToolCallResult};
 use toolrack_rpc::RawJson;
 use tracing::Instrument as _;
+use tracing::level_filters::LevelFilter;
 
 use crate::behalf::Behalf;
 use crate::client::McpClient;
@@ -94,9 +95,13 @@ impl McpClient {
         session.require(Feature::Tools)?;
         let calling =
             session.converse(CallToolParams::new(tool, Some(written(arguments))), options);
-        // Whoever manages many servers has a span of its own for each call; this one is for debugging.
+        // Whoever manages many servers has a span of its own for each call; this one is for debugging. A span
+        // that nobody wants costs something too, so it is not even made.
+        if LevelFilter::current() < LevelFilter::DEBUG {
+            return calling.await;
+        }
         let span = tracing::debug_span!("mcp.call", server = self.name(), tool);
-        if span.is_disabled() { calling.await } else { Box::pin(calling.instrument(span)).await }
+        Box::pin(calling.instrument(span)).await
     }
 }
 

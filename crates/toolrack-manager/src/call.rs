@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
-use tracing::{Instrument as _, Span};
+use tracing::Instrument as _;
 
 use toolrack_client::{CallError, CallOptions, McpToolResult};
 use toolrack_link::TransportError;
@@ -178,10 +178,9 @@ impl Shared {
         connection: &McpConnection,
         errand: &Errand<'_>,
     ) -> Result<RawJson, RackError> {
-        let span = telemetry::span(connection, errand.tool);
-        if !span.is_disabled() || self.bulletin.has_listeners() {
+        if telemetry::is_wanted() || self.bulletin.has_listeners() {
             // Boxed like everything that not every call needs, so that a call stays small.
-            return Box::pin(self.tell(connection, errand, span)).await;
+            return Box::pin(self.tell(connection, errand)).await;
         }
         self.deliver(connection, errand).await
     }
@@ -191,8 +190,8 @@ impl Shared {
         &self,
         connection: &McpConnection,
         errand: &Errand<'_>,
-        span: Span,
     ) -> Result<RawJson, RackError> {
+        let span = telemetry::span(connection, errand.tool);
         let ledger = Ledger::open(self, connection, errand.number, errand.tool, errand.arguments);
         let outcome = self.deliver(connection, errand).instrument(span.clone()).await;
         telemetry::finish(&span, &outcome);

@@ -4,6 +4,7 @@
 
 use tracing::Span;
 use tracing::field::Empty;
+use tracing::level_filters::LevelFilter;
 
 use toolrack_client::CallError;
 use toolrack_config::McpTransport;
@@ -12,6 +13,11 @@ use toolrack_rpc::RawJson;
 use crate::connection::McpConnection;
 use crate::error::RackError;
 use crate::output;
+
+/// Whether anybody may want spans of calls. One that nobody wants costs something too.
+pub(crate) fn is_wanted() -> bool {
+    LevelFilter::current() >= LevelFilter::INFO
+}
 
 /// The span of a call. Exporters show it as `mcp.{server}.{tool}`; the names of spans themselves are fixed.
 pub(crate) fn span(connection: &McpConnection, tool: &str) -> Span {
