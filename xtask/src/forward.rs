@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::child::{Chore, Ending};
+use crate::servers::{self, Outcome};
 use crate::{printer, tidy};
 
 const BUILD_LIMIT: Duration = Duration::from_mins(90);
@@ -17,22 +18,35 @@ const BUILD_LIMIT: Duration = Duration::from_mins(90);
 const RUN_LIMIT: Duration = Duration::from_hours(24);
 
 pub(crate) fn bench(root: &Path, words: Vec<String>) -> Result<ExitCode> {
-    run(root, &["-p", "toolrack-bench"], "toolrack-bench", words)
+    // Programs are built for themselves: beside the bench they would get the features that its peers need.
+    let (beside, peers): (&[&str], _) = match words.first().map(String::as_str) {
+        Some("cli") => (&["-p", "toolrack-cli"], servers::install_programs(root)?),
+        Some("gateway") => (&["-p", "toolrack-conformance"], servers::install_proxy(root)?),
+        _ => return run(root, &[&["-p", "toolrack-bench"]], "toolrack-bench", words),
+    };
+    // The bench says what is missing, and measures the rest.
+    if let Outcome::Skipped(reason) = peers {
+        printer::complain(&format!("SKIPPED: peers: {reason}"));
+    }
+    run(root, &[beside, &["-p", "toolrack-bench"]], "toolrack-bench", words)
 }
 
 pub(crate) fn reliability(root: &Path, words: Vec<String>) -> Result<ExitCode> {
     // The gates start the scripted server, which is looked for beside them.
     let packages =
         ["-p", "toolrack-reliability", "-p", "toolrack-testkit", "-p", "toolrack-stdio", "--bins"];
-    run(root, &packages, "toolrack-reliability", words)
+    run(root, &[&packages], "toolrack-reliability", words)
 }
 
-fn run(root: &Path, packages: &[&str], program: &str, words: Vec<String>) -> Result<ExitCode> {
-    let build = Chore::new("cargo", root, BUILD_LIMIT).args(["build", "--release"]).args(packages);
-    let ending = build.attached()?;
-    if ending != Ending::Success {
-        printer::complain(&format!("error: `{}`: {ending}", build.line()));
-        return Ok(exit_code(ending));
+fn run(root: &Path, builds: &[&[&str]], program: &str, words: Vec<String>) -> Result<ExitCode> {
+    for packages in builds {
+        let build = Chore::new("cargo", root, BUILD_LIMIT).args(["build", "--release"]);
+        let build = build.args(*packages);
+        let ending = build.attached()?;
+        if ending != Ending::Success {
+            printer::complain(&format!("error: `{}`: {ending}", build.line()));
+            return Ok(exit_code(ending));
+        }
     }
     let path = target_dir(&tidy::metadata(root)?)?.join("release").join(program);
     Ok(exit_code(Chore::new(path, root, RUN_LIMIT).args(words).attached()?))

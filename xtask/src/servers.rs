@@ -61,6 +61,11 @@ pub(crate) const DASHBOARD_DIR: &str = "tests/dashboard";
 const DASHBOARD_PARTS: [&str; 2] =
     ["node_modules/playwright-core/package.json", "node_modules/axe-core/axe.min.js"];
 
+/// The programs that `cargo xtask bench cli` measures ours beside, and the Node that they run on.
+const PEERS_DIR: &str = "tests/bench";
+const PEERS_PROGRAMS: [&str; 3] =
+    ["node_modules/node/bin/node", "node_modules/.bin/mcporter", "node_modules/.bin/inspector"];
+
 const PYTHON_FILES: [&str; 1] = ["requirements.txt"];
 
 /// A folder with a file that pins its Python packages, and a program that is there once they are installed.
@@ -70,6 +75,12 @@ struct Packages {
     program: &'static str,
 }
 
+const FASTMCP: Packages = Packages {
+    what: "python servers on fastmcp",
+    dir: "tests/servers/python/fastmcp",
+    program: "venv/bin/fastmcp",
+};
+
 /// Servers that need different versions of the same package cannot share an environment.
 const PACKAGES: [Packages; 4] = [
     Packages {
@@ -77,11 +88,7 @@ const PACKAGES: [Packages; 4] = [
         dir: "tests/servers/python",
         program: "venv/bin/mcp-server-time",
     },
-    Packages {
-        what: "python servers on fastmcp",
-        dir: "tests/servers/python/fastmcp",
-        program: "venv/bin/fastmcp",
-    },
+    FASTMCP,
     Packages {
         what: "python servers on the SDK 1.x",
         dir: "tests/servers/python/mcp1",
@@ -197,6 +204,19 @@ pub(crate) fn install_dashboard(root: &Path) -> Result<Outcome> {
     install_npm(root, DASHBOARD_DIR, &DASHBOARD_PARTS)
 }
 
+/// Installs what `cargo xtask bench cli` runs: peers that nothing else needs, and the server for all.
+pub(crate) fn install_programs(root: &Path) -> Result<Outcome> {
+    match install_npm(root, NODE_DIR, &NODE_PROGRAMS)? {
+        Outcome::Skipped(reason) => Ok(Outcome::Skipped(reason)),
+        Outcome::UpToDate | Outcome::Installed => install_npm(root, PEERS_DIR, &PEERS_PROGRAMS),
+    }
+}
+
+/// Installs the gateway that `cargo xtask bench gateway` measures ours beside.
+pub(crate) fn install_proxy(root: &Path) -> Result<Outcome> {
+    install_python(root, &FASTMCP)
+}
+
 fn install_npm(root: &Path, dir: &str, programs: &[&str]) -> Result<Outcome> {
     for program in ["node", "npm"] {
         if !is_installed(program, root) {
@@ -268,7 +288,8 @@ mod tests {
     #[test]
     fn lock_files_are_where_the_installer_looks() {
         let root = crate::tree::root();
-        let node = NODE_FILES.iter().map(|file| root.join(NODE_DIR).join(file));
+        let node = [NODE_DIR, SUITES_DIR, DASHBOARD_DIR, PEERS_DIR];
+        let node = node.iter().flat_map(|dir| NODE_FILES.map(|file| root.join(dir).join(file)));
         let python = PACKAGES.iter().flat_map(|packages| {
             PYTHON_FILES.iter().map(|file| root.join(packages.dir).join(file))
         });

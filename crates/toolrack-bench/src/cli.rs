@@ -1,4 +1,4 @@
-//! The command line: `serve`, `serve-http`, `client`, `stdio`, `http` and `manager`.
+//! The command line: `serve`, `serve-http`, `client`, `stdio`, `http`, `manager`, `cli` and `gateway`.
 
 use clap::{Args, Parser, Subcommand};
 
@@ -27,6 +27,10 @@ pub(crate) enum Command {
     Http(BenchArgs),
     /// Measure the manager beside single clients, and print tables and verdicts
     Manager(BenchArgs),
+    /// Measure `toolrack` beside other programs, from its start to its end, and print tables and verdicts
+    Cli(BenchArgs),
+    /// Measure calls through the gateway beside the server itself and a peer, and print tables and verdicts
+    Gateway(BenchArgs),
 }
 
 #[derive(Debug, PartialEq, Args)]

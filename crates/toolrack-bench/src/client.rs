@@ -13,7 +13,7 @@ use crate::remote::{RemoteProcess, RemoteServer};
 use crate::report::{Answer, Report};
 use crate::scenario::drive::{Job, drive};
 use crate::scenario::remote::{self, HttpJob, Plan};
-use crate::scenario::{How, Runtime, Subject, rack};
+use crate::scenario::{How, Runtime, Subject, gateway, program, rack};
 use crate::{alloc, gauge};
 
 /// Goes through the scenario; a failure is an answer like any other.
@@ -27,6 +27,9 @@ pub(crate) fn run(args: &ClientArgs) -> Answer {
 fn measured(args: &ClientArgs) -> anyhow::Result<Report> {
     // Whatever ends the bench, no client outlives it; and a server ends with its client.
     set_parent_process_death_signal(Some(Signal::KILL)).context("the process cannot be tied")?;
+    if args.scenario.subject() == Subject::Cli {
+        return program::drive(args.client, args.scenario, args.effort().size());
+    }
     if args.pin {
         gauge::pin_to_one_core()?;
     }
@@ -43,12 +46,16 @@ fn measured(args: &ClientArgs) -> anyhow::Result<Report> {
         let server = ServerCommand::with_tools(args.scenario.n_tools())?;
         let job = Job { scenario: args.scenario, size, n_calls, server };
         return match (args.scenario.subject(), args.scenario.how()) {
+            (Subject::Gateway, _) => {
+                runtime.block_on(gateway::drive(args.client, args.scenario, size))
+            }
             (Subject::Manager, How::Rounds) => runtime.block_on(rack::drive(args.client, &job)),
             _ => runtime.block_on(chosen(args.client, &job)),
         };
     };
-    let process = RemoteProcess::start()?;
-    let server = RemoteServer { port: process.port, framing: plan.framing };
+    let process = RemoteProcess::start(&ServerCommand::over_http()?)?;
+    let port = process.said.parse().context("the server did not say its port")?;
+    let server = RemoteServer { port, framing: plan.framing };
     let job = HttpJob { plan, size, n_calls, server };
     let report = runtime.block_on(chosen_over_http(args.client, &job));
     // A client whose connections are still open does not keep the server.

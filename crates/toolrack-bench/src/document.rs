@@ -12,7 +12,8 @@ median over the rounds, with the best round in brackets. Where a table names no 
 tokio's current-thread runtime. Read ratios, not times.
 ";
 
-const SUBJECTS: [Subject; 3] = [Subject::Stdio, Subject::Http, Subject::Manager];
+const SUBJECTS: [Subject; 5] =
+    [Subject::Stdio, Subject::Http, Subject::Manager, Subject::Cli, Subject::Gateway];
 
 /// The section before there were sections begins with this.
 const UNTITLED: &str = "Written by `cargo xtask bench stdio";
@@ -22,6 +23,8 @@ fn title(subject: Subject) -> &'static str {
         Subject::Stdio => "# Servers on stdio",
         Subject::Http => "# Servers over HTTP",
         Subject::Manager => "# Many servers",
+        Subject::Cli => "# The program",
+        Subject::Gateway => "# The gateway",
     }
 }
 
@@ -48,6 +51,21 @@ pub(crate) fn legend(subject: Subject) -> &'static str {
              rack with nobody reading it, and in the rack. Judged is the one against the other; against quiet, \
              the scheduler of two cores is measured too. In some runs it lets a call wait for 2 to 4 ms beside a \
              process that spins, in the rack and outside alike, so three rounds are too few for these."
+        }
+        Subject::Cli => {
+            "Every program starts with an empty home, starts the server, makes one call and ends; its time is that \
+             from its start until it is gone, its server included. `limit` is the server with no program at all: \
+             its start, the handshake and the call over a pipe, and its end once its input has ended, for which \
+             server-everything needs a third of a second after it was greeted. Peers and that server run on the \
+             same Node 24. Memory is the highest resident size of the program, and the \
+             highest sum of all processes that it has started, seen once a millisecond in a run of its own."
+        }
+        Subject::Gateway => {
+            "Our client calls a server on stdio: itself (`limit`), and through a gateway that it reaches over HTTP or \
+             over pipes. The gateway is `toolrack-endpoint`, the gateway of the daemon without its history; each side \
+             speaks the newest era that it knows. Memory is the resident size of the gateway's process, without \
+             guardians and servers; each session is one of 2025-11-25 that has listed the 1,000 tools and has its \
+             stream open."
         }
     }
 }

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -52,8 +53,41 @@ pub(crate) fn reset_peak() -> anyhow::Result<()> {
 
 /// The highest resident size since [`reset_peak`], in KiB.
 pub(crate) fn peak_resident() -> anyhow::Result<u64> {
-    let text = fs::read_to_string("/proc/self/status")?;
+    peak_of(std::process::id())
+}
+
+/// The highest resident size that a process has had, in KiB.
+pub(crate) fn peak_of(pid: u32) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
     kib(&text, "VmHWM").context("status has no VmHWM")
+}
+
+/// Resident memory of a process, in KiB.
+pub(crate) fn resident_of(pid: u32) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    kib(&text, "VmRSS").context("status has no VmRSS")
+}
+
+/// Lets this process, and what it starts from now on, open as many files as the machine allows.
+pub(crate) fn allow_many_files() -> anyhow::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, most).context("the limit of open files cannot be raised")
+}
+
+/// Resident memory of a process and of all that descend from it, in KiB. One that has ended has none.
+pub(crate) fn resident_of_tree(pid: u32) -> u64 {
+    resident_of(pid).unwrap_or(0) + children_of(pid).into_iter().map(resident_of_tree).sum::<u64>()
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for thread in threads.flatten() {
+        let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        found.extend(text.split_ascii_whitespace().filter_map(|it| it.parse::<u32>().ok()));
+    }
+    found
 }
 
 /// Private memory of every child that is not a server itself, in KiB: what a client puts between.

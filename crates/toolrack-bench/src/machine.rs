@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::SystemTime;
 
@@ -15,15 +15,20 @@ const FILE: &str = "BENCHMARKS.md";
 
 /// Rewrites one section of the file at the root of the workspace that the bench was started in.
 pub(crate) fn write_benchmarks(subject: Subject, body: &str) -> anyhow::Result<()> {
-    let here = std::env::current_dir()?;
-    let root = here.ancestors().find(|it| it.join("Cargo.lock").exists());
-    let path = root.context("not inside a workspace")?.join(FILE);
+    let path = root()?.join(FILE);
     let before = match fs::read_to_string(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         read => read?,
     };
     let section = section(&Surroundings::now()?, document::legend(subject), body);
     replace(&path, &document::with_section(&before, subject, &section))
+}
+
+/// The workspace that the bench was started in.
+pub(crate) fn root() -> anyhow::Result<PathBuf> {
+    let here = std::env::current_dir()?;
+    let root = here.ancestors().find(|it| it.join("Cargo.lock").exists());
+    Ok(root.context("not inside a workspace")?.to_owned())
 }
 
 /// A reader never sees half a file.

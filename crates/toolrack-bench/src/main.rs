@@ -1,7 +1,8 @@
 //! Side-by-side benchmarks of MCP clients.
 //!
 //! `stdio`, `http` and `manager` run every client in a process of its own, in interleaved rounds, against the server
-//! that is this same program; `client` is one such process, `serve` and `serve-http` are that server.
+//! that is this same program; `client` is one such process, `serve` and `serve-http` are that server. `cli` does the
+//! same with programs and the servers that they start, and `gateway` with endpoints before a server.
 
 mod alloc;
 mod bench;
@@ -51,6 +52,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Stdio(args) => measure(Subject::Stdio, &args),
         Command::Http(args) => measure(Subject::Http, &args),
         Command::Manager(args) => measure(Subject::Manager, &args),
+        Command::Cli(args) => measure(Subject::Cli, &args),
+        Command::Gateway(args) => measure(Subject::Gateway, &args),
     }
 }
 

@@ -4,9 +4,11 @@
 //! a message are raised where its child-process transport has a setting for them.
 
 pub(crate) mod bare;
+pub(crate) mod gateway;
 mod hyper;
 mod ours;
 mod pmcp;
+pub(crate) mod program;
 pub(crate) mod rack;
 mod rmcp;
 pub(crate) mod socket;
@@ -34,7 +36,7 @@ use crate::scenario::Subject;
 /// More than the largest result that is measured, for peers that let a caller say so.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
-/// How to start the server: this same program.
+/// How to start a server: most often this same program.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerCommand {
     pub(crate) program: PathBuf,
@@ -158,6 +160,11 @@ pub(crate) enum ClientName {
     Pmcp,
     Turbomcp,
     Tower,
+    Mcporter,
+    Inspector,
+    Direct,
+    Gateway,
+    FastMcp,
 }
 
 /// What a client is in a comparison.
@@ -176,14 +183,22 @@ impl ClientName {
             | Self::BareBlock
             | Self::BareFresh
             | Self::BareTcp
-            | Self::BareHyper => Role::Limit,
+            | Self::BareHyper
+            | Self::Direct => Role::Limit,
             Self::Toolrack
             | Self::ToolrackRaw
             | Self::ToolrackGuarded
             | Self::ToolrackSession
             | Self::Manager
-            | Self::ManagerRaw => Role::Ours,
-            Self::Rmcp | Self::Pmcp | Self::Turbomcp | Self::Tower => Role::Peer,
+            | Self::ManagerRaw
+            | Self::Gateway => Role::Ours,
+            Self::Rmcp
+            | Self::Pmcp
+            | Self::Turbomcp
+            | Self::Tower
+            | Self::Mcporter
+            | Self::Inspector
+            | Self::FastMcp => Role::Peer,
         }
     }
 
@@ -204,6 +219,11 @@ impl ClientName {
             Self::Pmcp => "pmcp 2.23.0",
             Self::Turbomcp => "turbomcp-client 3.6.0",
             Self::Tower => "tower-mcp 0.25.0",
+            Self::Mcporter => "mcporter 0.12.3",
+            Self::Inspector => "MCP Inspector 2.12.0 --cli",
+            Self::Direct => "limit: the server itself",
+            Self::Gateway => "toolrack gateway",
+            Self::FastMcp => "FastMCP 4.1.2 proxy",
         }
     }
 
@@ -212,7 +232,13 @@ impl ClientName {
         match self {
             Self::Toolrack | Self::ToolrackRaw | Self::Rmcp | Self::Pmcp => true,
             Self::BareTcp | Self::BareHyper | Self::ToolrackSession => subject == Subject::Http,
-            Self::Manager | Self::ManagerRaw => false,
+            Self::Manager
+            | Self::ManagerRaw
+            | Self::Mcporter
+            | Self::Inspector
+            | Self::Direct
+            | Self::Gateway
+            | Self::FastMcp => false,
             _ => subject == Subject::Stdio,
         }
     }

@@ -27,22 +27,26 @@ pub(crate) struct RemoteProcess {
     child: Child,
     /// The server ends with its input, so this is what keeps it going.
     stdin: ChildStdin,
-    pub(crate) port: u16,
+    /// The first line that it printed.
+    pub(crate) said: String,
 }
 
 impl RemoteProcess {
-    pub(crate) fn start() -> anyhow::Result<Self> {
-        let mut command = ServerCommand::over_http()?.std();
+    pub(crate) fn start(server: &ServerCommand) -> anyhow::Result<Self> {
+        let mut command = server.std();
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take().context("no stdin")?;
         let mut said = String::new();
         BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut said)?;
-        let port = said.trim().parse().context("the server did not say its port")?;
-        Ok(Self { child, stdin, port })
+        Ok(Self { child, stdin, said: said.trim().to_owned() })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn end(self) -> anyhow::Result<()> {
-        let Self { mut child, stdin, port: _ } = self;
+        let Self { mut child, stdin, said: _ } = self;
         drop(stdin);
         child.wait()?;
         Ok(())

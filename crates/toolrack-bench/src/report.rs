@@ -60,6 +60,19 @@ pub(crate) enum Metric {
     InsideOverQuiet,
     InsideOverOutside,
     FailedCalls,
+    /// Of a program that is started for one call: until it says the first word.
+    AnswerMillis,
+    /// Of the program alone.
+    PeakMib,
+    /// Of the program and all that it has started.
+    TreePeakMib,
+    BuiltMib,
+    StrippedMib,
+    /// Of a gateway before many servers.
+    ServersMib,
+    /// The same, with many clients.
+    SessionsMib,
+    KibPerSession,
 }
 
 impl Metric {
@@ -111,6 +124,14 @@ impl Metric {
             Self::InsideOverQuiet => "its p99 / quiet",
             Self::InsideOverOutside => "its p99 / outside",
             Self::FailedCalls => "failed calls",
+            Self::AnswerMillis => "until the answer ms",
+            Self::PeakMib => "peak MiB",
+            Self::TreePeakMib => "with its children: MiB",
+            Self::BuiltMib => "as built: MiB",
+            Self::StrippedMib => "stripped: MiB",
+            Self::ServersMib => "100 servers: MiB",
+            Self::SessionsMib => "and 1,000 sessions: MiB",
+            Self::KibPerSession => "KiB/session",
         }
     }
 }

@@ -1,7 +1,9 @@
 //! What is measured, in which surroundings, and how long.
 
 pub(crate) mod drive;
+pub(crate) mod gateway;
 pub(crate) mod measure;
+pub(crate) mod program;
 pub(crate) mod rack;
 pub(crate) mod remote;
 
@@ -68,6 +70,20 @@ pub(crate) enum Scenario {
     RackStart,
     /// Calls beside a server that floods, spins and does not read.
     RackNeighbours,
+    /// One call by a program that starts a server on Node for it.
+    CliNode,
+    /// The same with a server that costs next to nothing.
+    CliDemo,
+    CliHelp,
+    CliSize,
+    /// One call of 100 B after another, through a gateway over HTTP.
+    GatewayHttp,
+    GatewayStdio,
+    #[value(name = "gateway-http-64")]
+    GatewayHttp64,
+    #[value(name = "gateway-stdio-64")]
+    GatewayStdio64,
+    GatewayMemory,
 }
 
 /// What is compared: a bench of its own for each.
@@ -79,6 +95,10 @@ pub(crate) enum Subject {
     Http,
     /// Many servers in one process.
     Manager,
+    /// Programs that start, call and end.
+    Cli,
+    /// Endpoints before servers.
+    Gateway,
 }
 
 pub(crate) const MIB: usize = 1024 * 1024;
@@ -118,6 +138,12 @@ impl Scenario {
             | Self::RackMemory
             | Self::RackStart
             | Self::RackNeighbours => Subject::Manager,
+            Self::CliNode | Self::CliDemo | Self::CliHelp | Self::CliSize => Subject::Cli,
+            Self::GatewayHttp
+            | Self::GatewayStdio
+            | Self::GatewayHttp64
+            | Self::GatewayStdio64
+            | Self::GatewayMemory => Subject::Gateway,
             _ if Plan::of(self).is_some() => Subject::Http,
             _ => Subject::Stdio,
         }
@@ -148,8 +174,11 @@ impl Scenario {
 
     /// Whether this client can do it, in this setup.
     pub(crate) fn fits(self, client: ClientName, setup: Setup) -> bool {
-        if self.subject() == Subject::Manager {
-            return self.contenders_of_rack().contains(&client);
+        match self.subject() {
+            Subject::Manager => return self.contenders_of_rack().contains(&client),
+            Subject::Cli => return self.programs().contains(&client),
+            Subject::Gateway => return self.gateways().contains(&client),
+            Subject::Stdio | Subject::Http => {}
         }
         if self.subject() == Subject::Http {
             let is_measured = client.speaks(Subject::Http);
@@ -185,6 +214,26 @@ impl Scenario {
         }
     }
 
+    /// Who is measured in a scenario about programs.
+    fn programs(self) -> &'static [ClientName] {
+        use ClientName::{BareBlock, Inspector, Mcporter, Toolrack};
+        match self {
+            Self::CliNode | Self::CliDemo => &[BareBlock, Toolrack, Mcporter, Inspector],
+            Self::CliHelp => &[Toolrack, Mcporter, Inspector],
+            Self::CliSize => &[Toolrack],
+            _ => &[],
+        }
+    }
+
+    /// Who is measured in a scenario about gateways.
+    fn gateways(self) -> &'static [ClientName] {
+        use ClientName::{Direct, FastMcp, Gateway};
+        match self {
+            Self::GatewayMemory => &[Gateway],
+            _ => &[Direct, Gateway, FastMcp],
+        }
+    }
+
     pub(crate) fn n_tools(self) -> usize {
         match self {
             Self::Tools5000 => 5_000,
@@ -217,7 +266,11 @@ impl Scenario {
 
     /// A client that has not answered by then never will.
     pub(crate) fn limit(self) -> Duration {
-        if self.counts_instructions() { Duration::from_mins(2) } else { Duration::from_secs(15) }
+        match self.subject() {
+            Subject::Cli | Subject::Gateway => Duration::from_mins(2),
+            _ if self.counts_instructions() => Duration::from_mins(2),
+            _ => Duration::from_secs(15),
+        }
     }
 }
 
@@ -247,6 +300,8 @@ pub(crate) struct Size {
     pub(crate) n_operations: usize,
     pub(crate) n_connects: usize,
     pub(crate) n_lines: usize,
+    /// Starts of a program.
+    pub(crate) n_starts: usize,
     /// The two run lengths of a difference.
     pub(crate) n_calls: (u32, u32),
 }
@@ -260,6 +315,7 @@ impl Effort {
                 n_operations: 5,
                 n_connects: 10,
                 n_lines: 50,
+                n_starts: 3,
                 n_calls: (200, 700),
             },
             Self::Full => Size {
@@ -268,6 +324,7 @@ impl Effort {
                 n_operations: 10,
                 n_connects: 30,
                 n_lines: 200,
+                n_starts: 5,
                 n_calls: (500, 2_500),
             },
         }
@@ -296,5 +353,7 @@ mod tests {
         check(Scenario::HttpJson, PINNED, &[ClientName::BareTcp, ClientName::BareHyper]);
         check(Scenario::HttpJsonMib, MULTI, &[ClientName::BareHyper]);
         check(Scenario::RackStart, MULTI, &[]);
+        check(Scenario::CliNode, CURRENT, &[BareBlock]);
+        check(Scenario::CliHelp, CURRENT, &[]);
     }
 }

@@ -88,7 +88,9 @@ fn cell(results: &Results, entry: Entry, setups: &[Setup], column: Column) -> St
         Column::TimesBestPeer(metric) => {
             (metric, results.best_peer(entry.scenario, setups, metric))
         }
-        Column::OfLimit(metric) => (metric, limit(results, entry, metric)),
+        Column::OfLimit(metric) | Column::BeyondLimit(metric) => {
+            (metric, limit(results, entry, metric))
+        }
     };
     let (Some(value), Some(reference)) = (results.median(entry, metric), reference) else {
         return NOTHING.to_owned();
@@ -96,6 +98,7 @@ fn cell(results: &Results, entry: Entry, setups: &[Setup], column: Column) -> St
     let ratio = match (column, metric.better()) {
         (Column::OfLimit(_), Better::Higher) => 100.0 * value / reference,
         (Column::OfLimit(_), Better::Lower) => value / reference,
+        (Column::BeyondLimit(_), _) => value - reference,
         (_, better) => better.advantage(value, reference),
     };
     if ratio.is_finite() { number(ratio) } else { NOTHING.to_owned() }
@@ -119,8 +122,9 @@ fn value_cell(results: &Results, entry: Entry, metric: Metric) -> String {
 fn limit(results: &Results, entry: Entry, metric: Metric) -> Option<f64> {
     let setup = Setup { runtime: Runtime::Current, ..entry.setup };
     let client = match entry.scenario.subject() {
-        Subject::Stdio | Subject::Manager => ClientName::BareBlock,
+        Subject::Stdio | Subject::Manager | Subject::Cli => ClientName::BareBlock,
         Subject::Http => ClientName::BareTcp,
+        Subject::Gateway => ClientName::Direct,
     };
     results.median(Entry { setup, client, ..entry }, metric)
 }
@@ -161,6 +165,17 @@ fn title(scenario: Scenario, cores: Cores) -> String {
         Scenario::RackNeighbours => {
             "Calls on a healthy server beside one that floods, spins and does not read"
         }
+        Scenario::CliNode => {
+            "A cold call of a server on Node: `echo` of server-everything 2026.8.31"
+        }
+        Scenario::CliDemo => "A cold call of a small server: `add` of toolrack's demonstration",
+        Scenario::CliHelp => "Help",
+        Scenario::CliSize => "Size of the program",
+        Scenario::GatewayHttp => "Sequential calls through a gateway over HTTP, 100 B",
+        Scenario::GatewayStdio => "Sequential calls through a gateway on stdio, 100 B",
+        Scenario::GatewayHttp64 => "64 calls in flight through a gateway over HTTP, 100 B",
+        Scenario::GatewayStdio64 => "64 calls in flight through a gateway on stdio, 100 B",
+        Scenario::GatewayMemory => "A gateway with 100 servers of 10 tools and 1,000 sessions",
     };
     match cores {
         Cores::One => format!("{what}; client and server on one core"),

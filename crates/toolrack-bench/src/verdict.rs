@@ -2,6 +2,8 @@
 //!
 //! A target whose numbers are not all there did not run, and decides nothing.
 
+mod gateway;
+mod program;
 mod rack;
 mod remote;
 
@@ -64,6 +66,8 @@ pub(crate) fn verdicts(subject: Subject, results: &Results) -> Vec<Verdict> {
     match subject {
         Subject::Http => asked.about_http(),
         Subject::Manager => asked.about_rack(),
+        Subject::Cli => asked.about_programs(),
+        Subject::Gateway => asked.about_gateways(),
         Subject::Stdio => {
             let mut verdicts = asked.about_calls();
             verdicts.extend(asked.about_costs());
@@ -84,8 +88,8 @@ pub(crate) fn section(subject: Subject, verdicts: &[Verdict]) -> String {
     let bare = match subject {
         Subject::Stdio => Some("a bare tokio pipe"),
         Subject::Http => Some("a bare hyper-util client"),
-        // Nothing bare manages servers.
-        Subject::Manager => None,
+        // Nothing bare manages servers, is a program or stands before a server.
+        Subject::Manager | Subject::Cli | Subject::Gateway => None,
     };
     let rows = verdicts
         .iter()

@@ -1,7 +1,7 @@
 //! What stands in the columns of each table.
 
 use crate::report::Metric;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Subject};
 use crate::stats::Better;
 
 /// What a column shows of a row.
@@ -14,6 +14,8 @@ pub(super) enum Column {
     TimesBestPeer(Metric),
     /// Throughput in percent of the blocking limit, time in multiples of it.
     OfLimit(Metric),
+    /// What there is beyond the limit, in the unit of the metric.
+    BeyondLimit(Metric),
 }
 
 impl Column {
@@ -26,11 +28,21 @@ impl Column {
                 Better::Higher => "% of limit".to_owned(),
                 Better::Lower => "/ limit".to_owned(),
             },
+            Self::BeyondLimit(metric) => format!("added {}", metric.heading()),
         }
     }
 }
 
 pub(super) fn columns(scenario: Scenario) -> &'static [Column] {
+    match scenario.subject() {
+        Subject::Stdio | Subject::Http => columns_of_clients(scenario),
+        Subject::Manager => columns_of_rack(scenario),
+        Subject::Cli => columns_of_programs(scenario),
+        Subject::Gateway => columns_of_gateways(scenario),
+    }
+}
+
+fn columns_of_clients(scenario: Scenario) -> &'static [Column] {
     use Column::{OfLimit, TimesBestPeer, TimesRmcp, Value};
     use Metric as M;
     match scenario {
@@ -107,7 +119,7 @@ pub(super) fn columns(scenario: Scenario) -> &'static [Column] {
         Scenario::Allocations | Scenario::HttpAllocations => {
             &[Value(M::Allocations), Value(M::AllocatedBytes), TimesRmcp(M::Allocations)]
         }
-        other => columns_of_rack(other),
+        _ => &[],
     }
 }
 
@@ -158,6 +170,47 @@ fn columns_of_rack(scenario: Scenario) -> &'static [Column] {
             Value(M::InsideOverOutside),
             Value(M::FailedCalls),
         ],
+        _ => &[],
+    }
+}
+
+fn columns_of_programs(scenario: Scenario) -> &'static [Column] {
+    use Column::{BeyondLimit, TimesBestPeer, Value};
+    use Metric as M;
+    match scenario {
+        Scenario::CliNode | Scenario::CliDemo => &[
+            Value(M::AnswerMillis),
+            BeyondLimit(M::AnswerMillis),
+            Value(M::Millis),
+            BeyondLimit(M::Millis),
+            Value(M::PeakMib),
+            Value(M::TreePeakMib),
+            TimesBestPeer(M::Millis),
+        ],
+        Scenario::CliHelp => &[Value(M::Millis), Value(M::PeakMib), TimesBestPeer(M::Millis)],
+        Scenario::CliSize => &[Value(M::BuiltMib), Value(M::StrippedMib)],
+        _ => &[],
+    }
+}
+
+fn columns_of_gateways(scenario: Scenario) -> &'static [Column] {
+    use Column::{BeyondLimit, OfLimit, TimesBestPeer, Value};
+    use Metric as M;
+    match scenario {
+        Scenario::GatewayHttp | Scenario::GatewayStdio => &[
+            Value(M::P50Micros),
+            BeyondLimit(M::P50Micros),
+            Value(M::P99Micros),
+            TimesBestPeer(M::P50Micros),
+        ],
+        Scenario::GatewayHttp64 | Scenario::GatewayStdio64 => &[
+            Value(M::CallsPerSecond),
+            OfLimit(M::CallsPerSecond),
+            TimesBestPeer(M::CallsPerSecond),
+        ],
+        Scenario::GatewayMemory => {
+            &[Value(M::ServersMib), Value(M::SessionsMib), Value(M::KibPerSession)]
+        }
         _ => &[],
     }
 }
