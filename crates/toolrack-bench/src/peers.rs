@@ -11,6 +11,7 @@ mod pmcp;
 pub(crate) mod program;
 pub(crate) mod rack;
 mod rmcp;
+pub(crate) mod session;
 pub(crate) mod socket;
 mod tower;
 mod turbomcp;

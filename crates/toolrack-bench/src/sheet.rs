@@ -225,6 +225,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_program_adds_to_its_server_has_a_column() {
+        let mut results = Results::default();
+        let entry = |client| Entry { scenario: Scenario::CliDemo, setup: CURRENT, client };
+        let ended = |millis| Outcome::Measured(Report::from([(Metric::Millis, millis)]));
+        results.add(entry(ClientName::Toolrack), ended(12.5));
+        results.add(entry(ClientName::BareBlock), ended(4.0));
+        let table = tables(&results).join("");
+        let cells = |line: &str| -> Vec<String> {
+            line.split('|').map(|it| it.trim().to_owned()).collect()
+        };
+        let rows: Vec<Vec<String>> = table.lines().map(cells).collect();
+        let at = rows[2].iter().position(|it| it == "added ms").unwrap();
+        assert_eq!((rows[4][at].as_str(), rows[5][at].as_str()), ("0.00", "8.50"));
+    }
+
+    #[test]
     fn what_could_not_run_is_named() {
         let mut results = Results::default();
         results.skipped.push((Scenario::Instructions, "valgrind is not installed"));

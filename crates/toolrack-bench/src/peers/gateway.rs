@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
-use toolrack_client::{EraChoice, McpClient};
+use toolrack_client::McpClient;
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 
@@ -121,10 +121,4 @@ impl Caller for Behind {
 /// Only a gateway of many servers has to name them.
 fn tool(name: ClientName) -> &'static str {
     if name == ClientName::Gateway { TOOL } else { "echo" }
-}
-
-/// A session of the era that has sessions, with its stream open and its tools listed.
-pub(crate) async fn session(url: &str) -> anyhow::Result<McpClient> {
-    let builder = McpClient::builder("bench").era(EraChoice::Legacy);
-    Ok(builder.connect_http(HttpServerDef::new(url), HttpOptions::default()).await?)
 }

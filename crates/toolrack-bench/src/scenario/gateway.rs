@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use toolrack_client::McpClient;
 
 use super::drive::{SETTLING, close, flood};
 use super::measure::{self, Spent, count};
 use super::{Scenario, Size};
 use crate::gauge;
 use crate::peers::gateway::{self, Behind, Front};
-use crate::peers::{Call, ClientName, ServerCommand};
+use crate::peers::session::Session;
+use crate::peers::{Call, Caller as _, ClientName, ServerCommand};
 use crate::remote::RemoteProcess;
 use crate::report::{Metric, Report};
 
@@ -25,8 +25,6 @@ const AT_ONCE: usize = 16;
 /// An interpreter takes its time before it listens.
 const LISTENING: Duration = Duration::from_secs(30);
 const POLLING: Duration = Duration::from_millis(20);
-/// Ending all sessions takes no longer.
-const CLOSING: Duration = Duration::from_secs(20);
 
 pub(crate) async fn drive(
     client: ClientName,
@@ -72,7 +70,6 @@ async fn calls(caller: Behind, scenario: Scenario, size: Size) -> anyhow::Result
 }
 
 async fn checked(caller: &Behind, call: &Call) -> anyhow::Result<()> {
-    use crate::peers::Caller as _;
     let received = caller.call(call).await?;
     ensure!(received == 100, "{received} B of text instead of 100");
     Ok(())
@@ -98,17 +95,15 @@ async fn memory() -> anyhow::Result<Report> {
     let process = RemoteProcess::start(&gateway::before_many(N_SERVERS)?)?;
     let url = listening(&process).await?;
     // One session pays for what there is once for all.
-    let mut sessions = vec![gateway::session(&url).await?];
+    let mut sessions = vec![Session::open(&url).await?];
     sleep(SETTLING).await;
     let before = gauge::resident_of(process.id())?;
     sessions.extend(opened(&url, N_SESSIONS - 1).await?);
     sleep(SETTLING).await;
     let after = gauge::resident_of(process.id())?;
-    let mut closing = JoinSet::new();
-    for session in sessions {
-        closing.spawn(session.shutdown());
-    }
-    timeout(CLOSING, closing.join_all()).await.context("sessions do not end")?;
+    let n_open = sessions.iter().filter(|it| it.is_open()).count();
+    ensure!(n_open == N_SESSIONS, "{n_open} of {N_SESSIONS} sessions are open");
+    drop(sessions);
     process.end()?;
     let float = |kib: u64| count(usize::try_from(kib).unwrap_or(usize::MAX));
     Ok(Report::from([
@@ -118,14 +113,14 @@ async fn memory() -> anyhow::Result<Report> {
     ]))
 }
 
-async fn opened(url: &str, n_sessions: usize) -> anyhow::Result<Vec<McpClient>> {
+async fn opened(url: &str, n_sessions: usize) -> anyhow::Result<Vec<Session>> {
     let (mut opening, mut open) = (JoinSet::new(), Vec::new());
     for _ in 0..n_sessions {
         if opening.len() >= AT_ONCE {
             open.push(opening.join_next().await.context("nothing opens")???);
         }
         let url = url.to_owned();
-        opening.spawn(async move { gateway::session(&url).await });
+        opening.spawn(async move { Session::open(&url).await });
     }
     while let Some(session) = opening.join_next().await {
         open.push(session??);

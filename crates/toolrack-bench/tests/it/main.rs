@@ -91,12 +91,24 @@ fn the_server_answers_calls_with_as_much_text_as_was_asked_for() {
     assert_eq!(texts, [(1, 100), (2, 100_000), (3, 100_001)]);
 }
 
-#[track_caller]
-fn check_short_run(client: &str, scenario: &str, metric: &str) {
+fn short_run(client: &str, scenario: &str) -> Value {
     let args = ["client", "--client", client, "--scenario", scenario, "--calls", "20", "--quick"];
     let output = bench(&args).output().unwrap();
-    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[track_caller]
+fn check_short_run(client: &str, scenario: &str, metric: &str) {
+    let answer = short_run(client, scenario);
     assert!(answer["report"][metric].is_f64(), "{client}, {scenario}: {answer}");
+}
+
+/// What is measured may not be built or installed here; then the answer says which command does it.
+#[track_caller]
+fn check_where_installed(client: &str, scenario: &str, metric: &str) {
+    let answer = short_run(client, scenario);
+    let is_missing = answer["failure"].as_str().is_some_and(|it| it.contains("`cargo xtask bench"));
+    assert!(is_missing || answer["report"][metric].is_f64(), "{client}, {scenario}: {answer}");
 }
 
 #[test]
@@ -135,6 +147,24 @@ fn the_manager_gets_through_every_scenario() {
     }
     check_short_run("manager-raw", "rack-sequential", "p50_over_client");
     check_short_run("rmcp", "rack-start", "millis");
+}
+
+#[test]
+fn every_program_gets_through_a_call() {
+    check_where_installed("bare-block", "cli-demo", "tree_peak_mib");
+    for client in ["toolrack", "mcporter", "inspector"] {
+        check_where_installed(client, "cli-demo", "peak_mib");
+    }
+    check_where_installed("toolrack", "cli-help", "answer_millis");
+}
+
+#[test]
+fn every_gateway_gets_through_short_runs_on_both_fronts() {
+    check_short_run("direct", "gateway-stdio", "p50_micros");
+    for client in ["gateway", "fast-mcp"] {
+        check_where_installed(client, "gateway-stdio", "p50_micros");
+        check_where_installed(client, "gateway-http-64", "calls_per_second");
+    }
 }
 
 #[test]
