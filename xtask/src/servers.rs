@@ -48,6 +48,11 @@ const NODE_PROGRAMS: [&str; 3] = [
     "node_modules/.bin/mcp-server-memory",
 ];
 
+/// A client of others, which needs a newer Node than many machines have.
+const MCPORTER_DIR: &str = "tests/servers/node/mcporter";
+const MCPORTER_PROGRAMS: [&str; 2] =
+    ["node_modules/node/bin/node", "node_modules/mcporter/dist/cli.js"];
+
 /// The official conformance suites of MCP, which need a newer Node than many machines have.
 pub(crate) const SUITES_DIR: &str = "tests/conformance";
 const SUITES_PROGRAMS: [&str; 3] = [
@@ -82,7 +87,7 @@ const FASTMCP: Packages = Packages {
 };
 
 /// Servers that need different versions of the same package cannot share an environment.
-const PACKAGES: [Packages; 4] = [
+const PACKAGES: [Packages; 5] = [
     Packages {
         what: "python servers",
         dir: "tests/servers/python",
@@ -95,6 +100,11 @@ const PACKAGES: [Packages; 4] = [
         program: "venv/bin/uvicorn",
     },
     Packages { what: "uv", dir: "tests/servers/python/uv", program: "venv/bin/uv" },
+    Packages {
+        what: "schemathesis",
+        dir: "tests/servers/python/schemathesis",
+        program: "venv/bin/schemathesis",
+    },
 ];
 
 /// What became of one thing to install.
@@ -128,6 +138,7 @@ pub(crate) fn install(root: &Path) -> Result<Vec<(&'static str, Outcome)>> {
         note(component, install_component(root, component)?);
     }
     note("node servers", install_npm(root, NODE_DIR, &NODE_PROGRAMS)?);
+    note("mcporter", install_npm(root, MCPORTER_DIR, &MCPORTER_PROGRAMS)?);
     note("conformance suites", install_suites(root)?);
     note("dashboard tests", install_dashboard(root)?);
     for packages in PACKAGES {
@@ -288,11 +299,12 @@ mod tests {
     #[test]
     fn lock_files_are_where_the_installer_looks() {
         let root = crate::tree::root();
-        let node = [NODE_DIR, SUITES_DIR, DASHBOARD_DIR, PEERS_DIR];
-        let node = node.iter().flat_map(|dir| NODE_FILES.map(|file| root.join(dir).join(file)));
-        let python = PACKAGES.iter().flat_map(|packages| {
-            PYTHON_FILES.iter().map(|file| root.join(packages.dir).join(file))
-        });
+        let in_dir = |dir: &str, files: &[&str]| -> Vec<std::path::PathBuf> {
+            files.iter().map(|file| root.join(dir).join(file)).collect()
+        };
+        let node = [NODE_DIR, MCPORTER_DIR, SUITES_DIR, DASHBOARD_DIR, PEERS_DIR];
+        let node = node.into_iter().flat_map(|it| in_dir(it, &NODE_FILES));
+        let python = PACKAGES.iter().flat_map(|it| in_dir(it.dir, &PYTHON_FILES));
         let missing: Vec<_> = node.chain(python).filter(|path| !path.is_file()).collect();
         assert_eq!(missing, Vec::<std::path::PathBuf>::new());
     }

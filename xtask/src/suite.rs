@@ -20,9 +20,16 @@ use crate::tally::Tally;
 const STEP_LIMIT: Duration = Duration::from_mins(45);
 
 /// The benchmarks bring the clients they measure, so they are only checked, in a step of their own. And rig
-/// turns on features of shared dependencies that the rest is neither built nor tested with.
-const WORKSPACE: [&str; 5] =
-    ["--workspace", "--exclude", "toolrack-bench", "--exclude", "toolrack-rig"];
+/// and rmcp turn on features of shared dependencies that the rest is neither built nor tested with.
+const WORKSPACE: [&str; 7] = [
+    "--workspace",
+    "--exclude",
+    "toolrack-bench",
+    "--exclude",
+    "toolrack-rig",
+    "--exclude",
+    "toolrack-rmcp",
+];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
@@ -64,11 +71,18 @@ fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
         chore: cargo("build").args(WORKSPACE).args(["--bins"]),
         component: None,
     };
+    // A client of others that tests of the gateway start.
+    let rmcp = Step::Check {
+        title: "rmcp",
+        chore: cargo("build").args(["-p", "toolrack-rmcp"]),
+        component: None,
+    };
     // Every test program runs, also after one has failed.
     let tests = cargo("test").args(WORKSPACE).args(["--no-fail-fast"]);
     let install = (options.install == Install::First).then_some(Step::Install);
     if let Some(filter) = &options.filter {
-        return install.into_iter().chain([build, Step::Tests(tests.args([filter]))]).collect();
+        let steps = [build, rmcp, Step::Tests(tests.args([filter]))];
+        return install.into_iter().chain(steps).collect();
     }
     let fmt = Step::Check {
         title: "fmt",
@@ -90,11 +104,9 @@ fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
         chore: cargo("check").args(["-p", "toolrack-bench"]),
         component: None,
     };
-    let rig_clippy = Step::Check {
-        title: "clippy of rig tools",
-        chore: cargo("clippy").args([
-            "-p",
-            "toolrack-rig",
+    let apart_clippy = Step::Check {
+        title: "clippy of what is built apart",
+        chore: cargo("clippy").args(["-p", "toolrack-rig", "-p", "toolrack-rmcp"]).args([
             "--all-targets",
             "--no-deps",
             "--",
@@ -114,8 +126,19 @@ fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
         chore: cargo("run").args(["--quiet", "-p", "xtask", "--", "dashboard"]),
         component: None,
     };
-    let checks =
-        [fmt, clippy, build, Step::Tests(tests), rig_clippy, rig_tests, doc, bench, suites, page];
+    let checks = [
+        fmt,
+        clippy,
+        build,
+        rmcp,
+        Step::Tests(tests),
+        apart_clippy,
+        rig_tests,
+        doc,
+        bench,
+        suites,
+        page,
+    ];
     install.into_iter().chain(checks).collect()
 }
 
@@ -187,12 +210,13 @@ mod tests {
             &[
                 "install what tests need",
                 "fmt: cargo fmt --all --check",
-                "clippy: cargo clippy --workspace --exclude toolrack-bench --exclude toolrack-rig --all-targets -- -D warnings",
-                "build: cargo build --workspace --exclude toolrack-bench --exclude toolrack-rig --bins",
-                "test: cargo test --workspace --exclude toolrack-bench --exclude toolrack-rig --no-fail-fast",
-                "clippy of rig tools: cargo clippy -p toolrack-rig --all-targets --no-deps -- -D warnings",
+                "clippy: cargo clippy --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --all-targets -- -D warnings",
+                "build: cargo build --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --bins",
+                "rmcp: cargo build -p toolrack-rmcp",
+                "test: cargo test --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --no-fail-fast",
+                "clippy of what is built apart: cargo clippy -p toolrack-rig -p toolrack-rmcp --all-targets --no-deps -- -D warnings",
                 "test: cargo test -p toolrack-rig --no-fail-fast",
-                "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-bench --exclude toolrack-rig",
+                "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp",
                 "bench: cargo check -p toolrack-bench",
                 "conformance: cargo run --quiet -p xtask -- conformance --quiet",
                 "dashboard: cargo run --quiet -p xtask -- dashboard",
@@ -206,8 +230,9 @@ mod tests {
             Install::Never,
             Some("late"),
             &[
-                "build: cargo build --workspace --exclude toolrack-bench --exclude toolrack-rig --bins",
-                "test: cargo test --workspace --exclude toolrack-bench --exclude toolrack-rig --no-fail-fast late",
+                "build: cargo build --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --bins",
+                "rmcp: cargo build -p toolrack-rmcp",
+                "test: cargo test --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --no-fail-fast late",
             ],
         );
     }

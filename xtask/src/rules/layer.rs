@@ -30,8 +30,14 @@ const LAYERS: [(&str, u8); 15] = [
 ];
 
 /// Crates beside the product: they may use all of it, and the product uses none of them.
-const OUTSIDE: [&str; 5] =
-    ["toolrack-testkit", "toolrack-conformance", "toolrack-bench", "toolrack-reliability", "xtask"];
+const OUTSIDE: [&str; 6] = [
+    "toolrack-testkit",
+    "toolrack-conformance",
+    "toolrack-bench",
+    "toolrack-reliability",
+    "toolrack-rmcp",
+    "xtask",
+];
 
 /// Edges that the table forbids and we want: from, to, reason.
 const EXCEPTIONS: [(&str, &str, &str); 1] =

@@ -9,6 +9,7 @@
 
 mod clients;
 mod eras;
+mod own;
 mod pipe;
 mod stage;
 mod web;
