@@ -73,8 +73,8 @@ pub(crate) struct Actor {
     pub(crate) order: Vec<Arc<str>>,
     pub(crate) places: Arc<foldhash::HashMap<Arc<str>, usize>>,
     pub(crate) index: Arc<Index>,
-    /// The tools that the index was built from.
-    pub(crate) indexed: Vec<Arc<Toolset>>,
+    /// The tools that the index was built from. `None` if it has to be built anew.
+    pub(crate) indexed: Option<Vec<Arc<Toolset>>>,
 }
 
 impl Actor {
@@ -211,7 +211,7 @@ impl Actor {
         self.order.retain(|name| entries.get(name).is_some_and(|entry| !entry.is_removed));
         let places = self.order.iter().enumerate().map(|(at, name)| (Arc::clone(name), at));
         self.places = Arc::new(places.collect());
-        self.indexed.clear();
+        self.indexed = None;
     }
 
     fn hear(&mut self, report: Report) {
@@ -369,9 +369,11 @@ impl Actor {
             .iter()
             .map(|it| Arc::clone(if it.is_listed() { &it.toolset } else { &nothing }))
             .collect();
-        let is_same = toolsets.len() == self.indexed.len()
-            && toolsets.iter().zip(&self.indexed).all(|(one, two)| Arc::ptr_eq(one, two));
-        if is_same {
+        let is_same = |indexed: &Vec<Arc<Toolset>>| {
+            toolsets.len() == indexed.len()
+                && toolsets.iter().zip(indexed).all(|(one, two)| Arc::ptr_eq(one, two))
+        };
+        if self.indexed.as_ref().is_some_and(is_same) {
             return;
         }
         let before = self.shared.snapshot.load();
@@ -388,6 +390,6 @@ impl Actor {
             }
         }
         self.index = Arc::new(Index::build(&self.shared.names, pictures, &self.index));
-        self.indexed = toolsets;
+        self.indexed = Some(toolsets);
     }
 }

@@ -192,7 +192,7 @@ impl RackBuilder {
             order: Vec::new(),
             places: Arc::default(),
             index: Arc::new(Index::default()),
-            indexed: Vec::new(),
+            indexed: None,
         };
         for config in configs {
             let recall = |catalog: &Catalog| catalog.load(&config);

@@ -46,6 +46,18 @@ async fn one_broken_server_does_not_hold_up_the_others() {
     marker.assert_nobody_left(Duration::ZERO);
 }
 
+#[tokio::test]
+async fn the_tools_of_the_last_server_go_with_it() {
+    let marker = Marker::new();
+    let manager = builder().build(vec![scripted("only", &marker, &[])]);
+    manager.connect_all().await.unwrap();
+    assert!(!tools(&manager).is_empty());
+    manager.remove("only").await.unwrap();
+    assert_eq!(tools(&manager), Vec::<String>::new());
+    manager.close().await;
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
 /// Spec 002: values are filled in when the connection is made, so a change is seen by the next one.
 #[tokio::test]
 async fn values_are_looked_up_with_each_connection() {
