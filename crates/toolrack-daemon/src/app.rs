@@ -13,6 +13,7 @@ use toolrack_service::{LocalService, ServiceError};
 use uuid::Uuid;
 
 use crate::chronicle::Chronicle;
+use crate::endpoint::Endpoints;
 use crate::key::Keys;
 use crate::problem::Problem;
 
@@ -27,6 +28,7 @@ pub(crate) type App = Arc<Shared>;
 pub(crate) struct Shared {
     pub(crate) service: Arc<LocalService>,
     pub(crate) chronicle: Arc<Chronicle>,
+    pub(crate) endpoints: Endpoints,
     pub(crate) keys: Keys,
     pub(crate) addr: Option<SocketAddr>,
     pub(crate) socket: PathBuf,
@@ -55,15 +57,15 @@ pub(crate) struct OwnCall {
 
 impl Shared {
     pub(crate) fn new(
-        service: Arc<LocalService>,
-        chronicle: Arc<Chronicle>,
+        endpoints: Endpoints,
         keys: Keys,
         addr: Option<SocketAddr>,
         socket: PathBuf,
     ) -> Self {
         Self {
-            service,
-            chronicle,
+            service: Arc::clone(endpoints.service()),
+            chronicle: Arc::clone(endpoints.chronicle()),
+            endpoints,
             keys,
             addr,
             socket,

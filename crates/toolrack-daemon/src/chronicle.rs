@@ -115,7 +115,7 @@ impl Chronicle {
             }
             _ => {}
         }
-        self.record(time_ms, &event);
+        self.record(time_ms, &event, (self.agent.as_deref(), |number| self.call_id(number)));
         if let Some(happening) = Happening::of(event, |number| self.call_id(number)) {
             self.feed.tell(time_ms, happening);
         }
@@ -130,7 +130,31 @@ impl Chronicle {
         }
     }
 
-    fn record(&self, time_ms: u64, event: &RackEvent) {
+    /// Writes down the calls of an agent whose servers run beside those of the daemon, and nothing else of them.
+    pub(crate) async fn listen_beside(
+        self: Arc<Self>,
+        agent: String,
+        mut events: RackEvents,
+        stop: CancellationToken,
+    ) {
+        let id = |number| format!("{}-{agent}-{number}", self.run);
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = events.next() => event,
+                () = stop.cancelled() => return,
+            };
+            let Some(event) = event else { return };
+            self.record(wall_clock_ms(), &event, (Some(&agent), id));
+        }
+    }
+
+    fn record(
+        &self,
+        time_ms: u64,
+        event: &RackEvent,
+        (agent, call_id): (Option<&str>, impl Fn(u64) -> String),
+    ) {
         let RackEvent::CallFinished {
             id,
             server,
@@ -145,9 +169,9 @@ impl Chronicle {
             return;
         };
         self.history.remember(CallRecord {
-            id: self.call_id(*id),
+            id: call_id(*id),
             time_ms,
-            agent: self.agent.clone(),
+            agent: agent.map(str::to_owned),
             server: server.as_ref().to_owned(),
             tool: tool.as_ref().to_owned(),
             outcome: happening::outcome_word(*outcome).into(),

@@ -8,17 +8,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use futures_util::FutureExt as _;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_service::{Autostart, Follow, Home, LocalService, ServiceOptions};
+use toolrack_service::{Home, LocalService};
 
 use crate::app::{App, Shared};
 use crate::chronicle::Chronicle;
+use crate::endpoint::{Endpoints, Opened, Origin};
 use crate::error::DaemonError;
 use crate::gate::Door;
 use crate::happening::{Happening, wall_clock_ms};
@@ -83,34 +83,35 @@ impl Daemon {
         let history = History::open(&history_file, options.history).map_err(|source| {
             DaemonError::File { done: "used", path: history_file.clone(), source }
         })?;
-        let service = Arc::new(open(home, options.service).await?);
-        let chronicle =
-            Arc::new(Chronicle::new(run_name()?, service.agent().map(str::to_owned), history));
+        let (tasks, silence) = (TaskTracker::new(), CancellationToken::new());
+        let opened = Opened::open(home.clone(), options.service.clone(), None).await?;
+        let agent = opened.service.agent().map(str::to_owned);
+        let config = home.config_file();
+        let config = std::path::absolute(config).unwrap_or_else(|_odd| config.to_owned());
+        let endpoints = Endpoints::new(
+            opened,
+            Origin { home, options: options.service },
+            Arc::new(Chronicle::new(run_name()?, agent.clone(), history)),
+            (tasks.clone(), silence.clone()),
+        );
         let socket = seat.socket().to_owned();
         let running = Running {
             pid: std::process::id(),
             socket: socket.clone(),
             addr,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            config,
+            agent,
         };
-        let extra = options.mount.map_or_else(Router::new, |mount| mount(&service));
-        let app = Arc::new(Shared::new(service, chronicle, keys, addr, socket));
-        let (ends, tasks) = (Ends::default(), TaskTracker::new());
-        let daemon = Self {
-            app,
-            running,
-            drain: options.drain,
-            ends,
-            tasks,
-            silence: CancellationToken::new(),
-            seat,
-        };
-        daemon.serve(unix, tcp, extra);
+        let app = Arc::new(Shared::new(endpoints, keys, addr, socket));
+        let (ends, drain) = (Ends::default(), options.drain);
+        let daemon = Self { app, running, drain, ends, tasks, silence, seat };
+        daemon.serve(unix, tcp);
         daemon.seat.introduce(&daemon.running)?;
         Ok(daemon)
     }
 
-    fn serve(&self, unix: UnixListener, tcp: Option<TcpListener>, extra: Router) {
+    fn serve(&self, unix: UnixListener, tcp: Option<TcpListener>) {
         let Shared { service, chronicle, .. } = &*self.app;
         let listening = Arc::clone(chronicle).listen(
             Arc::clone(service),
@@ -120,10 +121,10 @@ impl Daemon {
         self.tasks.spawn(listening);
         // What a daemon left that was killed together with its guardians.
         self.tasks.spawn_blocking(toolrack_stdio::sweep);
-        let router = routes::router(&self.app, Door::Socket, extra.clone());
+        let router = routes::router(&self.app, Door::Socket);
         self.tasks.spawn(listen::serve(unix, router, self.ends.clone()));
         if let (Some(tcp), Some(addr)) = (tcp, self.running.addr) {
-            let router = routes::router(&self.app, Door::Tcp(addr), extra);
+            let router = routes::router(&self.app, Door::Tcp(addr));
             self.tasks.spawn(listen::serve(tcp, router, self.ends.clone()));
         }
     }
@@ -183,6 +184,7 @@ impl Daemon {
         app.chronicle.feed.tell(wall_clock_ms(), Happening::Stopping);
         self.ends.soon.cancel();
         app.stop.cancel();
+        app.endpoints.drain();
         self.ends.connections.close();
         if timeout(self.drain, self.ends.connections.wait()).await.is_err() {
             tracing::warn!("calls that take too long are cut off");
@@ -190,7 +192,7 @@ impl Daemon {
         self.ends.now.cancel();
         self.end_within(CUT_LIMIT, "connections", self.ends.connections.wait()).await;
         app.tasks.close();
-        self.end_within(CLOSE_LIMIT, "servers", app.service.close()).await;
+        self.end_within(CLOSE_LIMIT, "servers", app.endpoints.close()).await;
         self.silence.cancel();
         self.tasks.close();
         self.end_within(CUT_LIMIT, "tasks", self.tasks.wait()).await;
@@ -224,16 +226,6 @@ async fn take_seat(home: Home) -> Result<Seat, DaemonError> {
         source: std::io::ErrorKind::Other.into(),
     };
     taken.map_err(crashed)?
-}
-
-async fn open(home: Home, options: ServiceOptions) -> Result<LocalService, DaemonError> {
-    let options = ServiceOptions {
-        autostart: Autostart::Enabled,
-        follow: Follow::Yes,
-        ready_wait: Duration::ZERO,
-        ..options
-    };
-    LocalService::open(home, options).await.map_err(DaemonError::Service)
 }
 
 async fn bind(addr: SocketAddr) -> Result<TcpListener, DaemonError> {

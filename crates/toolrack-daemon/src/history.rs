@@ -17,9 +17,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use toolrack_service::Home;
+
+use crate::error::DaemonError;
 use db::Db;
-pub(crate) use question::{Answers, Latency, Question};
-pub(crate) use record::CallRecord;
+pub use question::Question;
+pub(crate) use question::{Answers, Latency};
+pub use record::CallRecord;
 
 /// Records on their way to the thread. When it is full, new ones are dropped and counted.
 const QUEUE: usize = 4096;
@@ -41,6 +45,37 @@ impl Default for HistoryOptions {
     fn default() -> Self {
         Self { max_calls: 200_000, max_bytes: 64 << 20 }
     }
+}
+
+/// Looks up calls in the history of a home, whether a daemon runs or not. Blocks like any reading of a file.
+///
+/// # Errors
+///
+/// When there is a history that cannot be read.
+pub fn read_history(home: &Home, question: &Question) -> Result<Vec<CallRecord>, DaemonError> {
+    read(home, |db| db.ask(question).map(|it| it.calls))
+}
+
+/// Looks up one call, by its id.
+///
+/// # Errors
+///
+/// When there is a history that cannot be read.
+pub fn read_call(home: &Home, id: &str) -> Result<Option<CallRecord>, DaemonError> {
+    read(home, |db| db.get(id))
+}
+
+fn read<T: Default>(
+    home: &Home,
+    look: impl FnOnce(&Db) -> Result<T, rusqlite::Error>,
+) -> Result<T, DaemonError> {
+    let path = home.history_file();
+    let found = Db::read(&path).and_then(|db| db.map_or(Ok(T::default()), |db| look(&db)));
+    found.map_err(|error| DaemonError::File {
+        done: "read",
+        path,
+        source: std::io::Error::other(error),
+    })
 }
 
 /// The history of a home.

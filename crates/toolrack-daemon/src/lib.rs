@@ -24,6 +24,7 @@ mod app;
 mod body;
 mod chronicle;
 mod daemon;
+mod endpoint;
 mod error;
 mod feed;
 mod gate;
@@ -44,11 +45,11 @@ mod seat;
 mod status;
 mod tally;
 
-pub use axum::Router;
 pub use daemon::{Daemon, Ending};
 pub use error::DaemonError;
+pub use history::{CallRecord, Question as HistoryQuestion, read_call, read_history};
 pub use key::Token;
-pub use options::{DEFAULT_ADDR, DaemonOptions, HistoryOptions, Mount};
+pub use options::{DEFAULT_ADDR, DaemonOptions, HistoryOptions};
 pub use seat::{Running, token_file};
 
 /// The description of the API (`OpenAPI`), as it is served at `/api/openapi.json`.

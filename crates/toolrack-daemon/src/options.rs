@@ -1,12 +1,9 @@
 //! What can be chosen when a daemon is started.
 
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use toolrack_service::{LocalService, ServiceOptions};
+use toolrack_service::ServiceOptions;
 
 pub use crate::history::HistoryOptions;
 
@@ -14,10 +11,8 @@ pub use crate::history::HistoryOptions;
 pub const DEFAULT_ADDR: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7733);
 
-/// Routes of somebody else, for the servers of this daemon. They are behind the same checks as the API.
-pub type Mount = Box<dyn FnOnce(&Arc<LocalService>) -> Router + Send>;
-
 /// What can be chosen when a daemon is started.
+#[derive(Debug)]
 pub struct DaemonOptions {
     /// How servers are run. That all enabled ones are started and the file is followed is not a choice.
     pub service: ServiceOptions,
@@ -27,8 +22,6 @@ pub struct DaemonOptions {
     pub history: HistoryOptions,
     /// How long calls may go on when the daemon is to end.
     pub drain: Duration,
-    /// Routes beside the API, such as `/mcp`.
-    pub mount: Option<Mount>,
 }
 
 impl Default for DaemonOptions {
@@ -38,18 +31,6 @@ impl Default for DaemonOptions {
             listen: Some(DEFAULT_ADDR),
             history: HistoryOptions::default(),
             drain: Duration::from_secs(5),
-            mount: None,
         }
-    }
-}
-
-impl fmt::Debug for DaemonOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DaemonOptions")
-            .field("service", &self.service)
-            .field("listen", &self.listen)
-            .field("history", &self.history)
-            .field("drain", &self.drain)
-            .finish_non_exhaustive()
     }
 }

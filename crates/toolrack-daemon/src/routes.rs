@@ -6,6 +6,7 @@ mod config;
 mod daemon;
 mod event;
 mod health;
+mod mcp;
 mod secret;
 mod server;
 mod tool;
@@ -107,9 +108,10 @@ pub(crate) fn description() -> OpenApi {
     description
 }
 
-/// Everything that is served at a door. `extra` is what others put beside the API.
-pub(crate) fn router(app: &App, door: Door, extra: Router) -> Router {
-    let (mut router, _) = api();
+/// Everything that is served at a door.
+pub(crate) fn router(app: &App, door: Door) -> Router {
+    let (router, _) = api();
+    let mut router = router.merge(mcp::routes());
     for path in page::paths() {
         router = router.route(path, get(page::serve));
     }
@@ -117,7 +119,6 @@ pub(crate) fn router(app: &App, door: Door, extra: Router) -> Router {
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(app))
-        .merge(extra)
         .layer(RequestBodyLimitLayer::new(LARGEST_BYTES))
         .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
         .layer(CatchPanicLayer::custom(crashed))
@@ -151,7 +152,7 @@ async fn admit(
     response
 }
 
-/// Calls end by the timeout of their server; what others mount sees to itself.
+/// Calls end by the timeout of their server; the gateway sees to itself.
 fn has_own_deadline(path: &str) -> bool {
     path == "/api/calls" || path == "/mcp" || path.starts_with("/mcp/")
 }

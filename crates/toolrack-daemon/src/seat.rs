@@ -44,6 +44,10 @@ pub struct Running {
     pub addr: Option<SocketAddr>,
     /// Which version it is.
     pub version: String,
+    /// The config file that it follows.
+    pub config: PathBuf,
+    /// Whose servers it runs, unless everybody's.
+    pub agent: Option<String>,
 }
 
 impl Running {
@@ -200,7 +204,14 @@ mod tests {
 
     fn running(seat: &Seat) -> Running {
         let socket = seat.socket().to_owned();
-        Running { pid: 7, socket, addr: None, version: "1".to_owned() }
+        Running {
+            pid: 7,
+            socket,
+            addr: None,
+            version: "1".to_owned(),
+            config: PathBuf::from("x.toml"),
+            agent: None,
+        }
     }
 
     #[test]

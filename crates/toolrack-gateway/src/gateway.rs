@@ -86,6 +86,8 @@ pub(crate) struct Shared {
     pub(crate) written_tools: Mutex<Option<WrittenTools>>,
     pub(crate) tracker: TaskTracker,
     pub(crate) stop: CancellationToken,
+    /// Ends what would go on until the client has enough. Cancelled with `stop` at the latest.
+    pub(crate) farewell: CancellationToken,
 }
 
 pub(crate) type WrittenTools = (Arc<[ToolWithServer]>, Arc<[Bytes]>);
@@ -117,6 +119,7 @@ impl Gateway {
             subscriptions: Subscriptions::default(),
             written_tools: Mutex::default(),
             tracker: TaskTracker::new(),
+            farewell: stop.child_token(),
             stop,
         });
         shared.tracker.spawn(news::spread(Arc::clone(&shared), shared.manager.subscribe()));
@@ -126,6 +129,11 @@ impl Gateway {
     /// What this endpoint shows.
     pub fn scope(&self) -> &Scope {
         &self.shared.scope
+    }
+
+    /// Ends what has no end of its own, such as subscriptions. Requests that are open go on.
+    pub(crate) fn bid_farewell(&self) {
+        self.shared.farewell.cancel();
     }
 
     /// Ends every conversation and waits until nothing is left of them. The manager stays.

@@ -104,6 +104,18 @@ impl HttpGateway {
         Self { gateway, options: Arc::new(options), sessions, _stop: stop }
     }
 
+    /// Ends every stream that has no end of its own, so that whoever listens can close its connections. Requests that
+    /// are open go on until they are answered or the gateway is closed.
+    pub fn drain(&self) {
+        self.gateway.bid_farewell();
+        self.sessions.hush();
+    }
+
+    /// The gateway behind it.
+    pub fn gateway(&self) -> &Gateway {
+        &self.gateway
+    }
+
     /// How many legacy sessions there are.
     pub fn n_sessions(&self) -> usize {
         self.sessions.len()

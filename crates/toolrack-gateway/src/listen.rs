@@ -30,7 +30,8 @@ impl Drop for Held {
 }
 
 impl Exchange {
-    /// Goes on until the client cancels it, which drops it, or the gateway is closed.
+    /// Goes on until the client cancels it, which drops it, or the gateway is
+    /// about to be closed.
     pub(crate) async fn listen(&self, params: &Params<'_>) -> Outcome {
         let asked =
             params.notifications.ok_or_else(|| invalid_params("`notifications` is missing"))?;
@@ -50,7 +51,7 @@ impl Exchange {
         let (out, id) = (Arc::clone(&self.out), self.id.clone());
         let listener = Arc::new(Listener::subscription(out, id, granted));
         self.shared.audience.admit(&listener);
-        self.shared.stop.cancelled().await;
+        self.shared.farewell.cancelled().await;
         result(&json!({ "resultType": "complete", "_meta": tag(&self.id) }))
     }
 }

@@ -111,12 +111,12 @@ impl Dialer {
 }
 
 #[cfg(unix)]
-async fn socket(path: &std::path::Path) -> io::Result<Wire> {
+pub(crate) async fn socket(path: &std::path::Path) -> io::Result<Wire> {
     Ok(Wire::Unix(tokio::net::UnixStream::connect(path).await?))
 }
 
 #[cfg(not(unix))]
-async fn socket(_path: &std::path::Path) -> io::Result<Wire> {
+pub(crate) async fn socket(_path: &std::path::Path) -> io::Result<Wire> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no such sockets"))
 }
 

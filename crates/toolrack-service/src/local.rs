@@ -110,6 +110,11 @@ impl LocalService {
         self.inner.agent.as_deref()
     }
 
+    /// The agents of the config file, by their ids.
+    pub fn agents(&self) -> Vec<String> {
+        self.inner.view.load().agents.clone()
+    }
+
     /// The id of a server that is configured under a name.
     pub fn id_of(&self, name: &str) -> Option<Uuid> {
         self.inner.view.load().named(name).map(|it| it.config.id)

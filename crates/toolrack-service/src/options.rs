@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolrack_auth::Browser;
-use toolrack_client::ClientHandler;
+use toolrack_client::{ClientHandler, Limits};
 use toolrack_config::Names;
 use toolrack_http::HttpOptions;
 use toolrack_manager::Packages;
@@ -28,6 +28,8 @@ pub struct ServiceOptions {
     pub follow: Follow,
     /// Who answers what servers ask.
     pub handler: Option<Arc<dyn ClientHandler>>,
+    /// How much is taken from each server.
+    pub limits: Limits,
     /// Who shows login pages to the user. Without one, a login that is needed is an error that says so.
     pub browser: Option<Arc<dyn Browser>>,
     /// How public names of tools are made. As the file says, unless set.
@@ -72,6 +74,7 @@ impl Default for ServiceOptions {
             autostart: Autostart::default(),
             follow: Follow::default(),
             handler: None,
+            limits: Limits::default(),
             browser: None,
             names: None,
             stdio: StdioOptions::default(),

@@ -23,6 +23,8 @@ pub(crate) struct Known {
 pub(crate) struct View {
     pub(crate) number: u64,
     pub(crate) servers: Vec<Known>,
+    /// The ids of all agents of the file.
+    pub(crate) agents: Vec<String>,
 }
 
 impl View {
@@ -48,7 +50,8 @@ impl View {
                 None => servers.push(known),
             }
         }
-        Self { number, servers }
+        let agents = file.agents.iter().map(|it| it.id.clone()).collect();
+        Self { number, servers, agents }
     }
 
     pub(crate) fn get(&self, id: Uuid) -> Option<&Known> {

@@ -137,7 +137,7 @@ impl Db {
         let query = format!(
             "select {COLUMNS} from calls where place < ?1 and (?2 is null or server = ?2) \
              and (?3 is null or tool = ?3) and (?4 is null or outcome = ?4) and time_ms >= ?5 \
-             order by place desc limit ?6"
+             and (not ?7 or outcome <> 'done') order by place desc limit ?6"
         );
         let mut statement = self.connection.prepare(&query)?;
         let rows = statement.query_map(
@@ -149,6 +149,7 @@ impl Db {
                 signed(question.since_ms.unwrap_or_default()),
                 // One more, to know whether there is another page.
                 i64::from(question.limit) + 1,
+                question.is_unsuccessful,
             ],
             |row| Ok((row.get::<_, i64>(0)?, record(row)?)),
         )?;

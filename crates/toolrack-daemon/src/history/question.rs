@@ -7,15 +7,21 @@ use super::record::CallRecord;
 
 /// Which calls to look up, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Question {
-    pub(crate) server: Option<String>,
-    pub(crate) tool: Option<String>,
-    pub(crate) outcome: Option<String>,
+pub struct Question {
+    /// Of this server.
+    pub server: Option<String>,
+    /// Of this tool, as its server names it.
+    pub tool: Option<String>,
+    /// With this outcome: `done`, `tool_error`, `failed` or `abandoned`.
+    pub outcome: Option<String>,
+    /// With any outcome but `done`.
+    pub is_unsuccessful: bool,
     /// Not older than this, in milliseconds since 1970.
-    pub(crate) since_ms: Option<u64>,
-    /// Only what stands before this place, from [`Answers::next`].
-    pub(crate) before: Option<i64>,
-    pub(crate) limit: u32,
+    pub since_ms: Option<u64>,
+    /// Only what stands before this place, where the page before ended.
+    pub before: Option<i64>,
+    /// At most so many.
+    pub limit: u32,
 }
 
 /// A page of calls.

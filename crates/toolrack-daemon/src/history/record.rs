@@ -7,27 +7,27 @@ use utoipa::ToSchema;
 
 /// One call that is over. Neither its arguments nor its result are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct CallRecord {
+pub struct CallRecord {
     /// Tells calls apart, also across restarts.
-    pub(crate) id: String,
+    pub id: String,
     /// When it was over, in milliseconds since 1970.
-    pub(crate) time_ms: u64,
+    pub time_ms: u64,
     /// Whose call it was, if servers are those of one agent.
-    pub(crate) agent: Option<String>,
+    pub agent: Option<String>,
     /// Where to.
-    pub(crate) server: String,
+    pub server: String,
     /// Which tool, as the server names it.
-    pub(crate) tool: String,
+    pub tool: String,
     /// `done`, `tool_error`, `failed` or `abandoned`.
     #[schema(value_type = String)]
-    pub(crate) outcome: Cow<'static, str>,
+    pub outcome: Cow<'static, str>,
     /// How far it came: `not_sent`, `unknown` or `answered`.
     #[schema(value_type = String)]
-    pub(crate) delivery: Cow<'static, str>,
+    pub delivery: Cow<'static, str>,
     /// From the request to the outcome, in microseconds.
-    pub(crate) duration_us: u64,
+    pub duration_us: u64,
     /// The size of the arguments.
-    pub(crate) argument_bytes: u64,
+    pub argument_bytes: u64,
     /// The size of the result.
-    pub(crate) result_bytes: u64,
+    pub result_bytes: u64,
 }

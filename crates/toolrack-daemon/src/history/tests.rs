@@ -59,6 +59,7 @@ fn calls_are_found_by_what_is_known_of_them() {
     let none = Question::default;
     check(Question { server: Some("odd".to_owned()), ..none() }, &["run-5", "run-3", "run-1"]);
     check(Question { outcome: Some("failed".to_owned()), ..none() }, &["run-3"]);
+    check(Question { is_unsuccessful: true, ..none() }, &["run-3"]);
     check(Question { tool: Some("other".to_owned()), ..none() }, &[]);
     check(Question { since_ms: Some(1004), ..none() }, &["run-5", "run-4"]);
     assert_eq!(history.get("run-2").unwrap(), Some(call(2)));

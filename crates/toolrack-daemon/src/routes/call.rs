@@ -179,7 +179,8 @@ pub(super) async fn list(
     let limit = crate::query::limit(query.limit, 50, 500)?;
     let CallQuery { server, tool, outcome, since_ms, before, .. } = query;
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-    let question = Question { server, tool, outcome, since_ms, before, limit };
+    let question =
+        Question { server, tool, outcome, since_ms, before, limit, ..Question::default() };
     let history = Arc::clone(&app.chronicle.history);
     let answers = look_up(move || history.ask(&question)).await?;
     let running = app.chronicle.running();

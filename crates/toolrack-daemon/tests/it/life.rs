@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio_util::task::TaskTracker;
-use toolrack_daemon::{Daemon, DaemonError, DaemonOptions, Router, Running, token_file};
+use toolrack_daemon::{Daemon, DaemonError, DaemonOptions, Running, token_file};
 use toolrack_testkit::program;
 
 use crate::stage::{Client, LONG, Stage, ask_unix, check_problem, eventually, options};
@@ -54,16 +54,11 @@ async fn what_cannot_be_started_says_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_socket_needs_no_key_and_others_can_mount_routes() {
+async fn the_socket_needs_no_key() {
     let stage = Stage::new();
-    let mount: toolrack_daemon::Mount =
-        Box::new(|_service| Router::new().route("/mcp", axum::routing::get(async || "mounted")));
-    let options = DaemonOptions { mount: Some(mount), ..options() };
-    let daemon = Daemon::start(stage.home(), options).await.unwrap();
-    let client = Client::of(&daemon);
+    let (daemon, client) = stage.start().await;
     let about = ask_unix(&daemon, "GET", "/api/daemon").await;
     assert_eq!(about.json()["pid"], json!(std::process::id()));
-    assert_eq!(client.ask("GET", "/mcp", None).await.body, "mounted");
     let stranger = Client { token: "x".to_owned(), ..client };
     check_problem(&stranger.ask("GET", "/mcp", None).await, 401, "UNAUTHORIZED", None);
     assert_eq!(ask_unix(&daemon, "POST", "/api/daemon/stop").await.status, 202);

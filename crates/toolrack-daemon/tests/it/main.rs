@@ -14,6 +14,7 @@ mod history;
 mod hostile;
 mod http;
 mod life;
+mod mcp;
 mod openapi;
 mod page;
 mod secrets;

@@ -162,6 +162,13 @@ impl Sessions {
         }
     }
 
+    /// Ends the streams of what clients did not ask for.
+    pub(crate) fn hush(&self) {
+        for session in lock(&self.all).values() {
+            session.conversation.out().finish();
+        }
+    }
+
     pub(crate) fn end_all(&self) {
         let all = std::mem::take(&mut *lock(&self.all));
         for session in all.values() {

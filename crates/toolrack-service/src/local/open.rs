@@ -110,6 +110,7 @@ fn assemble(
         .http(options.http)
         .credentials(Arc::new(credentials))
         .packages(packages)
+        .limits(options.limits)
         .ready_wait(options.ready_wait);
     if let Some(client) = options.client {
         builder = builder.client(client);
