@@ -112,6 +112,8 @@ fn url(text: &str) -> Option<&'static str> {
             Some("is no URL; write all of it, as in `https://example.com/mcp`")
         }
         Err(_malformed) => Some("is no URL; check host, port and special characters"),
+        // A socket of this machine.
+        Ok(url) if url.scheme() == "unix" && text.starts_with("unix:/") => None,
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
             Some("must begin with `https://` or `http://`")
         }

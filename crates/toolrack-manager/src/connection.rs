@@ -111,7 +111,7 @@ impl McpConnection {
     }
 
     /// The rule that keeps a tool out. Tools that the server does not list are judged too.
-    pub(crate) fn denial(&self, tool: &str) -> Option<Rule> {
+    pub fn denial(&self, tool: &str) -> Option<Rule> {
         if self.toolset.has(tool) {
             return None;
         }
