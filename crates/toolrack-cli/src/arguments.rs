@@ -1,5 +1,6 @@
 //! What can be typed, as types. The help texts are written here and below, and nowhere else.
 
+pub(crate) mod daemon;
 pub(crate) mod keep;
 pub(crate) mod list;
 pub(crate) mod server;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use self::daemon::{DaemonOptions, DashboardOptions, HistoryOptions, ServeOptions};
 use self::keep::{ConfigOptions, DoctorOptions, ImportOptions, LoginOptions, SecretOptions};
 use self::list::{PromptOptions, PromptsOptions, ReadOptions, ResourcesOptions};
 use self::server::{
@@ -33,6 +35,7 @@ pub(crate) struct Arguments {
 /// What can be said with every command.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Everywhere")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that stands for itself")]
 pub(crate) struct GlobalOptions {
     /// The form of data
     #[arg(short, long, global = true, value_name = "FORM")]
@@ -49,6 +52,9 @@ pub(crate) struct GlobalOptions {
     /// Use the servers of this agent of the config file
     #[arg(long, global = true, value_name = "ID")]
     pub(crate) agent: Option<String>,
+    /// Do it without the daemon, also if one runs
+    #[arg(long, global = true)]
+    pub(crate) no_daemon: bool,
 }
 
 /// Everything the program can do.
@@ -109,6 +115,14 @@ pub(crate) enum Command {
     Config(ConfigOptions),
     /// Look for what is wrong, and say how to mend it
     Doctor(DoctorOptions),
+    /// Keep servers running between commands
+    Daemon(DaemonOptions),
+    /// Be an MCP server on the standard streams, with the tools of all servers
+    Serve(ServeOptions),
+    /// Open the page of the daemon in a browser
+    Dashboard(DashboardOptions),
+    /// List the calls that went through the daemon
+    History(HistoryOptions),
     /// Start a built-in server, list its tools and call them
     Demo(DemoOptions),
     /// Print what makes your shell complete names and options

@@ -35,8 +35,11 @@ pub(crate) fn candidates(root: &Command, words: &[String], known: &Known) -> Vec
     let line = Line::read(root, before);
     let options = line.command.get_arguments().chain(root.get_arguments());
     let found = match line.open {
+        Some(option) if option.get_long() == Some("server") => plain(&known.servers, ""),
         Some(option) => values(option),
-        None if last.starts_with('-') => options.filter_map(flag).collect(),
+        None if last.starts_with('-') => {
+            options.filter(|it| !it.is_hide_set()).filter_map(flag).collect()
+        }
         None if line.verb.is_none() => verbs(root),
         None => positional(&line, root, known),
     };
@@ -188,5 +191,8 @@ mod tests {
         check("secret set ", &[]);
         check("import cl", &["claude", "claude-desktop"]);
         check("add --transport h", &["http"]);
+        check("serve --server g", &["git"]);
+        check("serve --ht", &[]);
+        check("daemon st", &["start", "stop", "status"]);
     }
 }

@@ -19,6 +19,7 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
             "stop", "restart", "status", "logs",
         ],
     ),
+    ("Daemon", &["daemon", "serve", "dashboard", "history"]),
     ("Logins and secrets", &["login", "logout", "secret"]),
     ("Config", &["import", "config", "doctor"]),
     ("More", &["completion", "demo"]),
@@ -59,7 +60,7 @@ fn tables() -> String {
     }
     text.push_str("\nEnvironment:\n");
     for variable in Variable::ALL {
-        writeln!(text, "  {:<16} {}", variable.name(), variable.meaning()).unwrap_or_default();
+        writeln!(text, "  {:<21} {}", variable.name(), variable.meaning()).unwrap_or_default();
     }
     text
 }

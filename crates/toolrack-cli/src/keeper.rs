@@ -10,7 +10,7 @@ use toolrack_http::HttpOptions;
 use toolrack_service::{LocalService, McpConfig, McpService as _, ServiceOptions};
 
 use crate::failure::Failure;
-use crate::settings;
+use crate::settings::{self, Settings};
 use crate::surroundings::Surroundings;
 use crate::target::Servers;
 
@@ -21,14 +21,7 @@ pub(crate) async fn with_service<T>(
     work: impl AsyncFnOnce(&LocalService) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let home = surroundings.settings.home()?;
-    let dir = home.config_file().parent().unwrap_or(Path::new(""));
-    let options = ServiceOptions {
-        agent: surroundings.settings.agent.clone(),
-        lookup: Some(Arc::new(Environment::of_process().beginning_at(dir))),
-        browser,
-        http: HttpOptions { proxy: settings::proxies(), ..HttpOptions::default() },
-        ..ServiceOptions::default()
-    };
+    let options = ServiceOptions { browser, ..service_options(&surroundings.settings)? };
     let service = LocalService::open(home.clone(), options).await.map_err(|error| {
         let hint = "mend the config file with `toolrack edit`; nothing was changed";
         Failure::of(error, hint)
@@ -36,6 +29,17 @@ pub(crate) async fn with_service<T>(
     let outcome = work(&service).await;
     service.close().await;
     outcome
+}
+
+/// How the service of this home is opened.
+pub(crate) fn service_options(settings: &Settings) -> Result<ServiceOptions, Failure> {
+    let dir = settings.home()?.config_file().parent().unwrap_or(Path::new(""));
+    Ok(ServiceOptions {
+        agent: settings.agent.clone(),
+        lookup: Some(Arc::new(Environment::of_process().beginning_at(dir))),
+        http: HttpOptions { proxy: settings::proxies(), ..HttpOptions::default() },
+        ..ServiceOptions::default()
+    })
 }
 
 /// Sees that there is a server of this name in the config, and says what may have been meant if there is none.

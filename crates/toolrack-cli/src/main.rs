@@ -6,6 +6,9 @@ mod clock;
 mod commands;
 mod complete;
 mod content;
+mod daemon;
+mod daemon_log;
+mod detach;
 mod discreet;
 mod editor;
 mod failure;
@@ -48,6 +51,7 @@ use clap::FromArgMatches as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::arguments::daemon::{DaemonAction, DaemonOptions};
 use crate::arguments::{Arguments, Command, asked_output};
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -96,6 +100,11 @@ fn run(command: Command, surroundings: Surroundings) -> Result<(), Failure> {
         commands::completion::completion(options.shell, &surroundings.printer);
         return Ok(());
     }
+    if let Command::Daemon(DaemonOptions { action: DaemonAction::Start(options) }) = &command
+        && options.foreground
+    {
+        return commands::daemon::run(options, &surroundings.settings);
+    }
     // One thread does for one command: servers are processes, and calls wait more than they work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = match command {
@@ -137,6 +146,10 @@ async fn dispatch(command: Command, surroundings: &Surroundings) -> Result<(), F
             let demo = commands::demo::demo(&options, &surroundings.printer);
             surroundings.unless_stopped(demo).await
         }
+        Command::Daemon(options) => commands::daemon::daemon(options.action, surroundings).await,
+        Command::Serve(options) => Box::pin(commands::serve::serve(options, surroundings)).await,
+        Command::Dashboard(options) => commands::dashboard::dashboard(&options, surroundings).await,
+        Command::History(options) => commands::history::history(options, surroundings).await,
         Command::Complete(options) => {
             commands::complete::complete(&options, surroundings).await;
             Ok(())

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 use toolrack::Environment;
@@ -23,6 +24,7 @@ use toolrack_service::{Home, LocalService, ServiceOptions};
 use toolrack_stdio::{Ladder, StdioOptions};
 
 use crate::arguments::tool::ConductOptions;
+use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::progress::Live;
@@ -43,6 +45,8 @@ pub(crate) struct Rack {
     service: LocalService,
     configs: Vec<McpServerConfig>,
     kind: Kind,
+    /// Who runs the servers, if it is not this program.
+    daemon: Option<Daemon>,
     surroundings: Surroundings,
 }
 
@@ -55,11 +59,19 @@ impl Rack {
     ) -> Result<Self, Failure> {
         let settings = &surroundings.settings;
         let home = settings.home()?;
-        let home = match servers.kind {
-            Kind::Configured => home.clone(),
-            // A server that is typed has no config file, but is remembered like any other.
-            Kind::Typed => Home::new(home.dir().join("typed"), home.dir()),
+        let kind = servers.kind;
+        let daemon = match kind {
+            Kind::Configured => daemon::find(settings)?,
+            Kind::Typed => None,
         };
+        let servers = match &daemon {
+            Some(daemon) => daemon.reroute(servers),
+            None => servers,
+        };
+        let is_adopted = kind == Kind::Typed || daemon.is_some();
+        // A server that is not read from the config file is remembered like any other.
+        let home =
+            if is_adopted { Home::new(home.dir().join("typed"), home.dir()) } else { home.clone() };
         let mut http = HttpOptions::default();
         if !servers.configs.iter().all(is_child) {
             http.proxy = settings::proxies();
@@ -74,11 +86,11 @@ impl Rack {
             ..ServiceOptions::default()
         };
         let service = LocalService::open(home, options).await?;
-        if servers.kind == Kind::Typed {
+        if is_adopted {
             service.rack().adopt(&servers.configs).await?;
         }
-        let (configs, kind) = (servers.configs, servers.kind);
-        Ok(Self { service, configs, kind, surroundings: surroundings.clone() })
+        let (configs, surroundings) = (servers.configs, surroundings.clone());
+        Ok(Self { service, configs, kind, daemon, surroundings })
     }
 
     fn rack(&self) -> &McpManager {
@@ -91,10 +103,26 @@ impl Rack {
 
     /// Lists the tools that are remembered. Nothing is started for that.
     pub(crate) async fn recall(&self) -> Result<(), Failure> {
+        if let Some(daemon) = &self.daemon {
+            return self.recall_from(daemon).await;
+        }
         let known = self.configs.iter().filter(|it| it.enabled && self.is_known(&it.name));
         // A lazy server whose tools are remembered is listed without being started.
         let lazy = known.map(|it| McpServerConfig { start: StartMode::Lazy, ..it.clone() });
         self.rack().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
+        Ok(())
+    }
+
+    /// The same of a daemon: it knows the tools of whatever it has run.
+    async fn recall_from(&self, daemon: &Daemon) -> Result<(), Failure> {
+        let statuses = daemon.statuses().await?;
+        let is_known =
+            |name: &str| statuses.iter().any(|it| it.name == name && it.n_tools_total.is_some());
+        let known = self.configs.iter().filter(|it| it.enabled && is_known(&it.name));
+        let asked = known.map(|it| self.rack().connect(&it.name, it.clone()));
+        for outcome in join_all(asked).await {
+            outcome?;
+        }
         Ok(())
     }
 
@@ -108,7 +136,12 @@ impl Rack {
         }
         let live = Live::new(&self.surroundings.printer);
         live.phase(&format!("{name}: {}", ConnectPhase::default().word()));
-        let connecting = async { Ok(self.rack().connect(name, config.clone()).await?) };
+        let connecting = async {
+            if let Some(daemon) = &self.daemon {
+                daemon.start_server(name).await?;
+            }
+            Ok(self.rack().connect(name, config.clone()).await?)
+        };
         let connection = live.during(self.attended_by(Some(&live), name, connecting)).await?;
         match connection.state() {
             ConnectionState::Connected => Ok(connection),
@@ -166,6 +199,14 @@ impl Rack {
         connection.listing()?.items.iter().find(|it| it.name == tool).cloned()
     }
 
+    /// Why a tool that a server does not list cannot be called. A daemon does not list what is denied.
+    pub(crate) fn denied(&self, server: &str, tool: &str) -> Option<Failure> {
+        let daemon = self.daemon.as_ref();
+        let rule = daemon.and_then(|_| self.rack().server(server).ok()?.denial(tool))?;
+        let (server, tool) = (server.to_owned(), tool.to_owned());
+        Some(RackError::Denied { server, tool, rule }.into())
+    }
+
     /// Whether a tool is known and not denied.
     pub(crate) fn has_tool(&self, server: &str, tool: &str) -> bool {
         self.tools().iter().any(|it| **it.server() == *server && it.tool().name == tool)
@@ -212,8 +253,15 @@ impl Rack {
 
     /// Ends every server. What a crash of an earlier run left behind is ended in the same breath.
     pub(crate) async fn close(self) {
-        let sweeping = tokio::task::spawn_blocking(toolrack_stdio::sweep);
-        let closing = async { tokio::join!(self.service.close(), sweeping) };
+        let closing = async {
+            if self.daemon.is_some() {
+                // Nothing was started here.
+                return self.service.close().await;
+            }
+            let sweeping = tokio::task::spawn_blocking(toolrack_stdio::sweep);
+            let ((), swept) = tokio::join!(self.service.close(), sweeping);
+            swept.map_or_else(|error| tracing::debug!(%error, "nothing was swept"), drop);
+        };
         if timeout(CLOSING, closing).await.is_err() {
             tracing::debug!("a server takes long to end; its guardian goes on");
         }

@@ -1,6 +1,7 @@
-//! Processes of servers that this program runs at the moment, and how much memory they take.
+//! Processes of servers that run at the moment, and how much memory they take.
 //!
-//! They are known by the mark that every process of a server carries, so children of children are found too.
+//! Those that this program runs are known by the mark that every process of a server carries, so children of children
+//! are found too. Those of a daemon are whatever runs below a process that it names.
 
 use std::fs;
 
@@ -33,11 +34,38 @@ impl Process {
 /// The processes of the servers that this program runs now, parents first.
 pub(crate) fn ours() -> Vec<Process> {
     let owner = std::process::id().to_string();
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
-    let mut found: Vec<Process> = pids.filter_map(|pid| process(pid, &owner)).collect();
+    let mut found: Vec<Process> =
+        pids().into_iter().filter_map(|pid| process(pid, &owner)).collect();
     found.sort_unstable_by_key(|it| it.pid);
     found
+}
+
+/// All processes of this machine.
+#[derive(Debug, Default)]
+pub(crate) struct Census(Vec<Process>);
+
+impl Census {
+    /// Looks at every process once.
+    pub(crate) fn take() -> Self {
+        Self(pids().into_iter().filter_map(look).collect())
+    }
+
+    /// Everything below a process, parents first.
+    pub(crate) fn below(&self, root: u32) -> Vec<Process> {
+        let mut found: Vec<Process> = Vec::new();
+        let mut parents = vec![root];
+        while let Some(parent) = parents.pop() {
+            for child in self.0.iter().filter(|it| it.parent == parent) {
+                // A number that was given anew meanwhile could close a circle.
+                if child.pid != root && found.iter().all(|it| it.pid != child.pid) {
+                    parents.push(child.pid);
+                    found.push(child.clone());
+                }
+            }
+        }
+        found.sort_unstable_by_key(|it| it.pid);
+        found
+    }
 }
 
 /// How many processes there are, and how much memory they take together.
@@ -60,6 +88,15 @@ fn process(pid: u32, owner: &str) -> Option<Process> {
     if !is_owned(&environment, owner) {
         return None;
     }
+    look(pid)
+}
+
+fn pids() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn look(pid: u32) -> Option<Process> {
     let (name, parent) = name_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
@@ -98,6 +135,15 @@ mod tests {
     fn a_strange_name_does_not_move_the_fields() {
         assert_eq!(name_and_parent("77 (a) b) S 12 77"), Some(("a) b".to_owned(), 12)));
         assert_eq!(name_and_parent("nonsense"), None);
+    }
+
+    #[test]
+    fn everything_below_a_process_is_found() {
+        let process = |(pid, parent)| Process { pid, parent, name: String::new(), memory_bytes: 0 };
+        let census = Census([(7, 1), (9, 7), (8, 9), (5, 1)].map(process).into());
+        let pids: Vec<u32> = census.below(7).iter().map(|it| it.pid).collect();
+        assert_eq!(pids, [8, 9]);
+        assert_eq!(census.below(8), []);
     }
 
     #[test]

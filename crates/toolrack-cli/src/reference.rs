@@ -17,6 +17,13 @@ With `-o json` it is one line of JSON, `{\"code\", \"message\", \"field\", \"hin
 Whatever a server says is shown without control characters and hidden characters; `-o raw` alone leaves it untouched.
 Ctrl-C cancels what is being done, and the server is told; a second Ctrl-C leaves at once.
 
+If a daemon runs for the same config file and agent (`toolrack daemon start`), commands use its servers: `tools`, `call`, `search`, \
+`resources`, `read`, `prompts`, `prompt`, `serve`, `status`, `start`, `stop`, `restart`, `enable` and `disable`.
+Its servers have the environment and the folder (`~`) of the daemon, not those of the command.
+`start`, `restart` and `dashboard` start a daemon if none runs, unless `TOOLRACK_NO_AUTOSTART` is set; no other command does, `call` neither.
+`--no-daemon` and `TOOLRACK_NO_DAEMON` do without one; servers that are typed (`-- COMMAND…`, `--url`) never go through it, \
+and `add`, `status --check` and `doctor` try servers apart from it.
+
 The config file is `$XDG_CONFIG_HOME/toolrack/toolrack.toml`; docs/config.md describes it.
 A `.toolrack.toml` in the current directory is ignored, because nobody has approved it.
 ";

@@ -5,6 +5,7 @@
 //! **Invariant:** the environment is read through [`Variable`] only, so the documented table is complete.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(crate) struct Settings {
     home: Option<Home>,
     /// Somebody asked for this very config file, so it has to be there.
     pub(crate) is_config_given: bool,
+    /// Everything was moved to one folder.
+    pub(crate) is_home_given: bool,
     pub(crate) output: Output,
     pub(crate) talk: Talk,
     pub(crate) paint: Paint,
@@ -34,6 +37,42 @@ pub(crate) struct Settings {
     /// Whose servers are meant, beside those that every agent has.
     pub(crate) agent: Option<String>,
     pub(crate) terminal: Terminal,
+    pub(crate) daemon: DaemonUse,
+    /// Where a daemon that is started listens. Where daemons usually do, if not given.
+    pub(crate) listen: Option<Listen>,
+}
+
+/// Whether a daemon is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DaemonUse {
+    /// One that runs is used, and one is started where nothing can be done without.
+    Usual,
+    /// One that runs is used, and none is started by itself.
+    NoAutostart,
+    /// None, as if none ran.
+    Never,
+}
+
+/// Where a daemon listens for browsers and other clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listen {
+    At(SocketAddr),
+    /// On its Unix socket alone.
+    Nowhere,
+}
+
+impl std::str::FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::Nowhere);
+        }
+        let addr: Option<SocketAddr> = text.parse().ok();
+        addr.map(Self::At).ok_or_else(|| {
+            "is no address with a port, as in `127.0.0.1:7733`, and not `none`".to_owned()
+        })
+    }
 }
 
 /// How much is said besides data.
@@ -61,6 +100,9 @@ pub(crate) enum Variable {
     Output,
     Timeout,
     Agent,
+    NoDaemon,
+    NoAutostart,
+    Listen,
     XdgConfigHome,
     XdgDataHome,
     UserHome,
@@ -76,12 +118,15 @@ pub(crate) enum Variable {
 }
 
 impl Variable {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Home,
         Self::Config,
         Self::Output,
         Self::Timeout,
         Self::Agent,
+        Self::NoDaemon,
+        Self::NoAutostart,
+        Self::Listen,
         Self::XdgConfigHome,
         Self::XdgDataHome,
         Self::UserHome,
@@ -106,6 +151,9 @@ impl Variable {
             Self::Output => "TOOLRACK_OUTPUT",
             Self::Timeout => "TOOLRACK_TIMEOUT",
             Self::Agent => "TOOLRACK_AGENT",
+            Self::NoDaemon => "TOOLRACK_NO_DAEMON",
+            Self::NoAutostart => "TOOLRACK_NO_AUTOSTART",
+            Self::Listen => "TOOLRACK_LISTEN",
             Self::XdgConfigHome => "XDG_CONFIG_HOME",
             Self::XdgDataHome => "XDG_DATA_HOME",
             Self::UserHome => "HOME",
@@ -128,6 +176,13 @@ impl Variable {
             Self::Output => "the form of data, like `--output`",
             Self::Timeout => "how long a request may take in all, like `--timeout`",
             Self::Agent => "whose servers are meant, like `--agent`",
+            Self::NoDaemon => {
+                "use no daemon, like `--no-daemon`, whatever its value, unless it is empty"
+            }
+            Self::NoAutostart => {
+                "start no daemon by itself, whatever its value, unless it is empty"
+            }
+            Self::Listen => "where a daemon listens, like `--listen` of `toolrack daemon start`",
             Self::XdgConfigHome => {
                 "where `toolrack/toolrack.toml` is; `~/.config` if it is not set"
             }
@@ -202,6 +257,7 @@ pub(crate) fn settle(
     let config = options.config.clone().or_else(|| set(Variable::Config).map(PathBuf::from));
     Ok(Settings {
         is_config_given: config.is_some(),
+        is_home_given: set(Variable::Home).is_some(),
         home: home(config, &set)?,
         output: match options.output {
             Some(output) => output,
@@ -217,6 +273,14 @@ pub(crate) fn settle(
         timeout: text(Variable::Timeout).map(|it| timeout(&it)).transpose()?,
         agent: options.agent.clone().or_else(|| text(Variable::Agent)),
         terminal: Terminal { talk: talk_end, ..terminal },
+        daemon: if options.no_daemon || set(Variable::NoDaemon).is_some() {
+            DaemonUse::Never
+        } else if set(Variable::NoAutostart).is_some() {
+            DaemonUse::NoAutostart
+        } else {
+            DaemonUse::Usual
+        },
+        listen: text(Variable::Listen).map(|it| listen(&it)).transpose()?,
     })
 }
 
@@ -226,6 +290,13 @@ fn output(text: &str) -> Result<Output, Failure> {
         let message = format!("`{text}` is no form of output");
         let hint = format!("set `TOOLRACK_OUTPUT` to one of: {}", forms.join(", "));
         Failure::usage(message, hint).at(Variable::Output.name())
+    })
+}
+
+fn listen(text: &str) -> Result<Listen, Failure> {
+    text.parse().map_err(|why: String| {
+        let hint = "set `TOOLRACK_LISTEN` to an address such as `127.0.0.1:7733`, or unset it";
+        Failure::usage(format!("`{text}` {why}"), hint).at(Variable::Listen.name())
     })
 }
 
@@ -318,8 +389,24 @@ mod tests {
     }
 
     #[test]
+    fn a_daemon_is_used_unless_somebody_forbids_it() {
+        let none = GlobalOptions::default;
+        let said = |it: Settings| (it.daemon, it.listen);
+        check((none(), &[], SCREEN), said, (DaemonUse::Usual, None));
+        check((none(), &[(Variable::NoDaemon, "")], SCREEN), said, (DaemonUse::Usual, None));
+        check((none(), &[(Variable::NoDaemon, "1")], SCREEN), said, (DaemonUse::Never, None));
+        let forbidden = GlobalOptions { no_daemon: true, ..none() };
+        check((forbidden, &[], SCREEN), said, (DaemonUse::Never, None));
+        let quiet = [(Variable::NoAutostart, "1"), (Variable::Listen, "none")];
+        let expected = (DaemonUse::NoAutostart, Some(Listen::Nowhere));
+        check((none(), &quiet, SCREEN), said, expected);
+    }
+
+    #[test]
     fn a_variable_that_means_nothing_is_named() {
-        for (variable, value) in [(Variable::Output, "xml"), (Variable::Timeout, "soon")] {
+        for (variable, value) in
+            [(Variable::Output, "xml"), (Variable::Timeout, "soon"), (Variable::Listen, "7733")]
+        {
             let failure =
                 settled(&GlobalOptions::default(), &[(variable, value)], SCREEN).unwrap_err();
             assert_eq!(failure.faults()[0].field.as_deref(), Some(variable.name()));

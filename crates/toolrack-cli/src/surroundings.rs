@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::settings::Settings;
+use crate::settings::{DaemonUse, Settings};
 
 /// What every command is given.
 #[derive(Debug, Clone)]
@@ -18,6 +18,13 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
+    /// The same for what is done here, whoever else runs.
+    pub(crate) fn without_daemon(&self) -> Self {
+        let mut settings = Settings::clone(&self.settings);
+        settings.daemon = DaemonUse::Never;
+        Self { settings: Arc::new(settings), ..self.clone() }
+    }
+
     /// Waits for something, unless the user wants to stop. What is not waited for any more is dropped.
     pub(crate) async fn unless_stopped<T>(
         &self,

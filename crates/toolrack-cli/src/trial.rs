@@ -59,6 +59,8 @@ pub(crate) async fn trial(name: &str, surroundings: &Surroundings) -> Result<Tri
     servers.server(name)?;
     let one = servers.keep(|it| it == name);
     let begun = Instant::now();
+    // It is tried apart from one that the daemon may run.
+    let surroundings = &surroundings.without_daemon();
     with_rack(one, &ConductOptions::default(), surroundings, async |rack: &Rack| {
         let connection = rack.connect(name).await?;
         let revision = connection.client().map(|it| it.revision().to_string());

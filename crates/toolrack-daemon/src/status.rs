@@ -30,6 +30,8 @@ pub(crate) struct StatusView {
     is_crash_looping: bool,
     /// Which launch this is, counted from one.
     launch: Option<u64>,
+    /// The process below which all of its processes run, if they run on this machine.
+    process: Option<u32>,
     /// The memory of all its processes, if they run on this machine.
     memory_bytes: Option<u64>,
 }
@@ -48,6 +50,7 @@ impl From<StatusDetail> for StatusView {
             retry_in_ms: detail.retry_in.map(millis),
             is_crash_looping: detail.is_crash_looping,
             launch: detail.launch,
+            process: detail.process,
             memory_bytes: None,
         }
     }

@@ -169,7 +169,10 @@ impl Errand<'_> {
     /// The arguments in the shape that the tool asks for.
     async fn arguments(&self, typed: Typed) -> Result<Members, Failure> {
         let Meant { server, item } = &self.target;
-        let Some(tool) = self.rack.tool(server, item) else { return Err(self.no_such_tool()) };
+        let Some(tool) = self.rack.tool(server, item) else {
+            let denied = self.rack.denied(server, item);
+            return Err(denied.unwrap_or_else(|| self.no_such_tool()));
+        };
         if !self.rack.has_tool(server, item) {
             // It is there and not let through: the manager refuses it and says which rule does.
             self.rack.call((server, item), RawValue::NULL, &Conduct::default()).await?;

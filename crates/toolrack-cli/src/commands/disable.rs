@@ -3,6 +3,7 @@
 use serde_json::json;
 use toolrack_service::{Enabled, LocalService, McpService as _};
 
+use crate::daemon;
 use crate::failure::Failure;
 use crate::keeper::{changed, find, must_exist, put, with_service};
 use crate::surroundings::Surroundings;
@@ -15,7 +16,10 @@ pub(crate) async fn disable(name: &str, surroundings: &Surroundings) -> Result<(
         let mut said = changed(service, &config);
         put(&mut said, "enabled", json!(false));
         if config.enabled {
-            service.set_enabled(config.id, Enabled::No).await?;
+            match daemon::find(&surroundings.settings)? {
+                Some(daemon) => drop(daemon.act(name, "disable").await?),
+                None => service.set_enabled(config.id, Enabled::No).await?,
+            }
             let text = format!("`{name}` is disabled; `toolrack enable {name}` allows it again");
             surroundings.printer.done(text, &said);
         } else {

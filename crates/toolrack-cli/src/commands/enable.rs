@@ -4,6 +4,7 @@ use serde_json::json;
 use toolrack_service::{Enabled, LocalService, McpConfig, McpService as _};
 
 use crate::arguments::server::EnableOptions;
+use crate::daemon;
 use crate::failure::Failure;
 use crate::keeper::{changed, find, must_exist, put, with_service};
 use crate::progress::Live;
@@ -32,17 +33,22 @@ pub(crate) async fn enable(
         }
         let live = Live::new(printer);
         live.phase(&format!("{name}: starting"));
-        let starting = async { Ok(service.set_enabled(config.id, Enabled::Yes).await) };
+        let starting = async {
+            Ok(match daemon::find(&surroundings.settings)? {
+                Some(daemon) => daemon.bring(name, "enable").await.map(drop),
+                None => service.set_enabled(config.id, Enabled::Yes).await.map_err(Failure::from),
+            })
+        };
         match live.during(surroundings.unless_stopped(starting)).await? {
             Ok(()) => {
                 printer.done(format_args!("`{name}` is enabled, and it works"), &said);
                 Ok(())
             }
-            Err(error) => {
+            Err(failure) => {
                 printer.note(format_args!(
                     "`{name}` does not start, so it stays disabled; `--no-check` enables it all the same"
                 ));
-                Err(error.into())
+                Err(failure)
             }
         }
     })

@@ -1,12 +1,16 @@
-//! `toolrack status`: how servers are, as far as that is known without a daemon, or by starting them.
+//! `toolrack status`: how servers are, by word of the daemon, as far as it is known without one, or by starting them.
 
 use serde_json::{Value, json};
-use toolrack_service::{LocalService, LogKind, LogLine, McpConfig, McpService as _, StatusDetail};
+use toolrack_service::{
+    ErrorCode, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus, StatusDetail,
+};
 
 use crate::arguments::server::StatusOptions;
+use crate::daemon::{self, Daemon, Status};
 use crate::failure::Failure;
 use crate::keeper::with_service;
 use crate::output::List;
+use crate::process::{Census, Process};
 use crate::surroundings::Surroundings;
 use crate::target::Servers;
 use crate::trial::{Trial, trial};
@@ -22,6 +26,8 @@ struct Known {
     /// How the last start went, if it is remembered.
     last: Option<LogLine>,
     trial: Option<Result<Trial, Failure>>,
+    /// What the daemon says, and what runs.
+    live: Option<(Status, Vec<Process>)>,
 }
 
 /// How a server is, in words.
@@ -55,6 +61,8 @@ pub(crate) async fn status(
                 return Err(Failure::interrupted());
             }
         }
+    } else if let Some(daemon) = daemon::find(&surroundings.settings)? {
+        ask(&daemon, &mut known).await?;
     } else {
         surroundings.printer.note(
             "note: without a daemon nothing runs between commands; `--check` starts servers to look at them",
@@ -77,6 +85,19 @@ pub(crate) async fn status(
     }
 }
 
+/// Adds what the daemon knows.
+async fn ask(daemon: &Daemon, known: &mut [Known]) -> Result<(), Failure> {
+    let statuses = daemon.statuses().await?;
+    let census = Census::take();
+    for it in known {
+        let Some(status) = statuses.iter().find(|one| one.name == it.config.name) else { continue };
+        (it.n_tools, it.n_tools_total) = (status.n_tools, status.n_tools_total);
+        let processes = status.process.map(|pid| census.below(pid)).unwrap_or_default();
+        it.live = Some((status.clone(), processes));
+    }
+    Ok(())
+}
+
 fn look(service: &LocalService, config: McpConfig) -> Known {
     let detail: Option<StatusDetail> = service.status_detail(config.id);
     let happened = service.logs().read(config.id).unwrap_or_default();
@@ -87,6 +108,7 @@ fn look(service: &LocalService, config: McpConfig) -> Known {
         n_tools_total: detail.and_then(|it| it.n_tools_total),
         last: happened.into_iter().rev().find(is_outcome),
         trial: None,
+        live: None,
         config,
     }
 }
@@ -97,6 +119,10 @@ fn standing(known: &Known, now: u64) -> Standing {
     let tell = |state, detail: String, next| Standing { state, detail, next };
     if !known.config.enabled {
         return tell("disabled", String::new(), run("enable"));
+    }
+    if let Some((status, _)) = &known.live {
+        let (state, detail, verb) = live_standing(status);
+        return tell(state, detail, run(verb));
     }
     match (&known.trial, &known.last) {
         (Some(Ok(trial)), _) => tell("works", trial.words(), run("tools")),
@@ -119,6 +145,26 @@ fn standing(known: &Known, now: u64) -> Standing {
     }
 }
 
+/// How a server of the daemon is: its state, the detail, and what to run next.
+fn live_standing(status: &Status) -> (&'static str, String, &'static str) {
+    match &status.state {
+        McpStatus::Running { .. } => ("running", String::new(), "tools"),
+        McpStatus::Starting => ("starting", status.phase.clone(), "logs -f"),
+        McpStatus::Disabled => ("disabled", String::new(), "enable"),
+        McpStatus::Stopped => ("stopped", String::new(), "start"),
+        McpStatus::Error { message } => match &status.problem {
+            Some(problem) if problem.code == ErrorCode::Unauthorized => {
+                ("needs login", message.clone(), "login")
+            }
+            _ => {
+                let again =
+                    status.retry_in_ms.map(|it| format!("; again in {} s", it.div_ceil(1000)));
+                ("failed", format!("{message}{}", again.unwrap_or_default()), "doctor")
+            }
+        },
+    }
+}
+
 fn tools(known: &Known) -> String {
     let (shown, total) = match &known.trial {
         Some(Ok(trial)) => (trial.n_tools, Some(trial.n_tools_total)),
@@ -131,7 +177,10 @@ fn row(known: &Known, now: u64) -> Vec<String> {
     let Standing { state, detail, next } = standing(known, now);
     let processes = match &known.trial {
         Some(Ok(trial)) => process::summary(&trial.processes),
-        _ => "-".to_owned(),
+        _ => match &known.live {
+            Some((_, processes)) if !processes.is_empty() => process::summary(processes),
+            _ => "-".to_owned(),
+        },
     };
     let way = discreet::way(&known.config).to_owned();
     let name = discreet::shown(&known.config.name);
@@ -141,10 +190,15 @@ fn row(known: &Known, now: u64) -> Vec<String> {
 fn item(known: &Known, now: u64) -> Value {
     let Standing { state, detail, next } = standing(known, now);
     let (check, problem) = match &known.trial {
-        None => (Value::Null, Value::Null),
+        None => {
+            let problem = known.live.as_ref().and_then(|(status, _)| status.problem.as_ref());
+            (Value::Null, json!(problem))
+        }
         Some(Ok(trial)) => (trial.json(), Value::Null),
         Some(Err(failure)) => (Value::Null, json!(failure.summary())),
     };
+    let processes = known.live.as_ref().map(|(_, processes)| processes.as_slice());
+    let processes: Vec<Value> = processes.unwrap_or_default().iter().map(Process::json).collect();
     json!({
         "name": known.config.name,
         "id": known.config.id,
@@ -157,11 +211,14 @@ fn item(known: &Known, now: u64) -> Value {
         "last_at": known.last.as_ref().map(|it| clock::utc(it.at)),
         "check": check,
         "problem": problem,
+        "processes": processes,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use toolrack_service::ServiceFault;
+
     use super::*;
 
     fn known(last: Option<LogKind>) -> Known {
@@ -172,7 +229,7 @@ mod tests {
         let line = |kind| LogLine { at: 0, kind, text: "exit 3".to_owned() };
         let config = McpConfig::from_json(&config).unwrap();
         let last = last.map(line);
-        Known { config, n_tools: 1, n_tools_total: Some(2), last, trial: None }
+        Known { config, n_tools: 1, n_tools_total: Some(2), last, trial: None, live: None }
     }
 
     #[track_caller]
@@ -192,14 +249,37 @@ mod tests {
         check(&last(LogKind::Failure), ["failed", "2 min ago: exit 3", "toolrack doctor it"]);
         check(&last(LogKind::NeedsLogin), ["needs login", "2 min ago", "toolrack login it"]);
         let mut tried = last(LogKind::Ready);
-        let failure = Failure::new(
-            Verdict::Auth,
-            toolrack_service::ErrorCode::Unauthorized,
-            "no token",
-            "log in",
-        );
+        let failure = Failure::new(Verdict::Auth, ErrorCode::Unauthorized, "no token", "log in");
         tried.trial = Some(Err(failure));
         check(&tried, ["needs login", "no token", "toolrack login it"]);
         assert_eq!(tools(&tried), "1/2");
+    }
+
+    #[track_caller]
+    fn check_live(state: McpStatus, problem: Option<ServiceFault>, expected: [&str; 3]) {
+        let status = Status {
+            name: "it".to_owned(),
+            state,
+            phase: "handshake".to_owned(),
+            problem,
+            n_tools: 1,
+            n_tools_total: None,
+            retry_in_ms: Some(1200),
+            process: None,
+        };
+        let live = Some((status, Vec::new()));
+        check(&Known { live, ..known(Some(LogKind::Failure)) }, expected);
+    }
+
+    #[test]
+    fn the_daemon_knows_better_than_what_is_remembered() {
+        let running = McpStatus::Running { tools: Vec::new() };
+        check_live(running, None, ["running", "", "toolrack tools it"]);
+        check_live(McpStatus::Starting, None, ["starting", "handshake", "toolrack logs -f it"]);
+        check_live(McpStatus::Stopped, None, ["stopped", "", "toolrack start it"]);
+        let error = || McpStatus::Error { message: "exit 3".to_owned() };
+        check_live(error(), None, ["failed", "exit 3; again in 2 s", "toolrack doctor it"]);
+        let login = ServiceFault::new(ErrorCode::Unauthorized, "exit 3");
+        check_live(error(), Some(login), ["needs login", "exit 3", "toolrack login it"]);
     }
 }

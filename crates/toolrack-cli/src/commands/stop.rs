@@ -1,14 +1,22 @@
-//! `toolrack stop`: nothing runs without a daemon, except what a crash has left behind.
+//! `toolrack stop`: ends a server of the daemon. Without one nothing runs, except what a crash has left behind.
 
 use serde_json::json;
 
+use crate::daemon;
 use crate::failure::Failure;
 use crate::keeper::must_exist;
 use crate::surroundings::Surroundings;
 
-/// Ends what crashed programs have left behind, and says that nothing else is there to be stopped.
+/// Ends a server. Without a daemon it ends what crashed programs have left behind, and says that nothing else is there
+/// to be stopped.
 pub(crate) async fn stop(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
     must_exist(name, surroundings)?;
+    if let Some(daemon) = daemon::find(&surroundings.settings)? {
+        surroundings.unless_stopped(daemon.act(name, "stop")).await?;
+        let text = format!("`{name}` has ended; `toolrack start {name}` starts it again");
+        surroundings.printer.done(text, &json!({ "name": name, "state": "stopped" }));
+        return Ok(());
+    }
     let n_swept = surroundings.blocking(|| Ok(toolrack_stdio::sweep())).await?;
     let swept = match n_swept {
         0 => String::new(),

@@ -8,6 +8,7 @@
 )]
 
 mod completion;
+mod daemon;
 mod demo;
 mod import;
 mod keeping;

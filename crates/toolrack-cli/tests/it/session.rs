@@ -95,6 +95,9 @@ fn settled(line: &str) -> String {
         };
         rest = &rest[taken..];
     }
+    // Ports that the system chooses are long.
+    let settled = without_number(settled, "127.0.0.1:", 5);
+    let settled = without_number(settled, "process ", 1);
     match settled.split_once("ready in ") {
         Some((before, after)) => {
             let unit = after.trim_start_matches(|it: char| it.is_ascii_digit());
@@ -102,6 +105,16 @@ fn settled(line: &str) -> String {
         }
         None => settled,
     }
+}
+
+/// A port or a process, which is another one each time.
+fn without_number(line: String, before: &str, least_digits: usize) -> String {
+    let Some((start, rest)) = line.split_once(before) else { return line };
+    let behind = rest.trim_start_matches(|it: char| it.is_ascii_digit());
+    if rest.len() - behind.len() < least_digits {
+        return line;
+    }
+    format!("{start}{before}$N{behind}")
 }
 
 fn fits(text: &str, shape: &str) -> bool {

@@ -55,6 +55,9 @@ impl Stage {
             .env("HOME", self.path())
             .env("TOOLRACK_HOME", self.path().join("home"))
             .env("TERM", "xterm-256color")
+            // A daemon is started by tests that want one, and listens where it disturbs nobody.
+            .env("TOOLRACK_NO_AUTOSTART", "1")
+            .env("TOOLRACK_LISTEN", "127.0.0.1:0")
             .env("MARK", self.marker.value())
             .env(name, value)
             .current_dir(self.path().join("work"))

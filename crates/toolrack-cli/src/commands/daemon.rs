@@ -1,0 +1,218 @@
+//! `toolrack daemon`: servers that stay up between commands.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use toolrack_daemon::{
+    DEFAULT_ADDR, Daemon as Host, DaemonOptions as HostOptions, Ending, Running,
+};
+use toolrack_service::{ErrorCode, McpStatus};
+
+use crate::arguments::daemon::{DaemonAction, DaemonStartOptions};
+use crate::daemon::{Daemon, log_file, of_home};
+use crate::failure::Failure;
+use crate::keeper::service_options;
+use crate::output::Output;
+use crate::settings::{Listen, Settings};
+use crate::surroundings::Surroundings;
+use crate::verdict::Verdict;
+use crate::{clock, daemon_log, detach};
+
+/// How long a daemon may take to end: it gives calls five seconds, and its servers some more.
+const END_PATIENCE: Duration = Duration::from_secs(45);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What a daemon says of itself.
+#[derive(Debug, Deserialize)]
+struct About {
+    started_ms: u64,
+    n_running_calls: usize,
+}
+
+/// Does what was asked of the daemon.
+pub(crate) async fn daemon(
+    action: DaemonAction,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    match action {
+        DaemonAction::Start(options) => start(&options, surroundings).await,
+        DaemonAction::Stop => stop(surroundings).await,
+        DaemonAction::Status => status(surroundings).await,
+        DaemonAction::Unit => unit(surroundings),
+    }
+}
+
+async fn start(options: &DaemonStartOptions, surroundings: &Surroundings) -> Result<(), Failure> {
+    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
+    if let Some(Daemon { running, .. }) = of_home(settings)? {
+        let text = format!("a daemon runs already: {}", place(&running));
+        printer.done(text, &said(&running, "runs already"));
+        return Ok(());
+    }
+    let running = detach::start(options, surroundings).await?;
+    let log = log_file(settings.home()?);
+    let text = format!("the daemon runs: {}\nits log is {}", place(&running), log.display());
+    printer.done(text, &said(&running, "started"));
+    Ok(())
+}
+
+/// Runs the daemon in this very process, until a signal comes or somebody asks it to end.
+pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(), Failure> {
+    let home = settings.home()?;
+    if options.detached {
+        // Nothing of the terminal that started us shall reach us any more.
+        rustix::process::setsid().map_err(std::io::Error::from)?;
+    }
+    std::fs::create_dir_all(home.dir())?;
+    daemon_log::install(options.detached.then(|| log_file(home)))?;
+    raise_limits();
+    let listen = match options.listen.or(settings.listen) {
+        Some(Listen::At(addr)) => Some(addr),
+        Some(Listen::Nowhere) => None,
+        None => Some(DEFAULT_ADDR),
+    };
+    let service = service_options(settings)?;
+    let options = HostOptions { listen, service, ..HostOptions::default() };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ending = runtime.block_on(async {
+        let host = Host::start(home.clone(), options).await?;
+        tracing::info!(addr = ?host.addr(), socket = %host.socket().display(), "the daemon runs");
+        Ok::<_, Failure>(host.run().await?)
+    });
+    // Threads that are at the disk are not waited for.
+    runtime.shutdown_background();
+    match ending? {
+        Ending::Orderly => Ok(()),
+        Ending::Forced => Err(Failure::interrupted()),
+    }
+}
+
+/// Every server takes some files, so all that the system grants are wanted.
+fn raise_limits() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::debug!(%error, "there may be too few files for many servers");
+    }
+}
+
+async fn stop(surroundings: &Surroundings) -> Result<(), Failure> {
+    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
+    let Some(daemon) = of_home(settings)? else {
+        printer.done("no daemon runs", &json!({ "state": "not running" }));
+        return Ok(());
+    };
+    let pid = daemon.running.pid;
+    daemon.post::<Value>("/api/daemon/stop").await?;
+    let deadline = Instant::now() + END_PATIENCE;
+    while Running::find(settings.home()?)?.is_some_and(|it| it.pid == pid) {
+        if Instant::now() >= deadline {
+            let message = format!("the daemon (process {pid}) does not end");
+            let hint = format!("end it with `kill {pid}`; its servers end with it");
+            let code = ErrorCode::ServiceUnavailable;
+            return Err(Failure::new(Verdict::Unreachable, code, message, hint));
+        }
+        let pause = async {
+            sleep(LOOK).await;
+            Ok(())
+        };
+        surroundings.unless_stopped(pause).await?;
+    }
+    let text = format!("the daemon (process {pid}) has ended, and all its servers");
+    printer.done(text, &json!({ "state": "stopped", "pid": pid }));
+    Ok(())
+}
+
+async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
+    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
+    let Some(daemon) = of_home(settings)? else {
+        let hint = "start one with `toolrack daemon start`";
+        let (verdict, code) = (Verdict::Unreachable, ErrorCode::ServiceUnavailable);
+        return Err(Failure::new(verdict, code, "no daemon runs for this home", hint));
+    };
+    let about: About = daemon.get("/api/daemon").await?;
+    let servers = daemon.statuses().await?;
+    let n_up = servers.iter().filter(|it| matches!(it.state, McpStatus::Running { .. }));
+    let (n_up, n_servers) = (n_up.count(), servers.len());
+    let Running { pid, socket, addr, version, config, agent } = &daemon.running;
+    let url = addr.map(|it| format!("http://{it}"));
+    if printer.output() != Output::Table {
+        let document = json!({
+            "state": "running", "pid": pid, "version": version, "url": url,
+            "mcp": url.as_ref().map(|it| format!("{it}/mcp")), "socket": socket,
+            "started_at": clock::utc(about.started_ms), "config": config, "agent": agent,
+            "n_servers": n_servers, "n_running_servers": n_up,
+            "n_running_calls": about.n_running_calls, "log": log_file(settings.home()?),
+        });
+        printer.document(&document.to_string());
+        return Ok(());
+    }
+    let up = clock::ago(about.started_ms, clock::now());
+    let http = url.unwrap_or_else(|| "nowhere; only on its socket".to_owned());
+    printer.line(format_args!("running   process {pid}, version {version}, started {up}"));
+    printer.line(format_args!("address   {http}"));
+    printer.line(format_args!("socket    {}", socket.display()));
+    printer.line(format_args!("config    {}", config.display()));
+    printer.line(format_args!("log       {}", log_file(settings.home()?).display()));
+    printer.line(format_args!("servers   {n_up} of {n_servers} run"));
+    printer.line(format_args!("calls     {} under way", about.n_running_calls));
+    Ok(())
+}
+
+/// Which process it is, and where.
+fn place(running: &Running) -> String {
+    match running.addr {
+        Some(addr) => format!("process {}, http://{addr}", running.pid),
+        None => format!("process {}, {}", running.pid, running.socket.display()),
+    }
+}
+
+fn said(running: &Running, state: &str) -> Value {
+    let url = running.addr.map(|it| format!("http://{it}"));
+    json!({ "state": state, "pid": running.pid, "url": url, "socket": running.socket })
+}
+
+fn unit(surroundings: &Surroundings) -> Result<(), Failure> {
+    let settings = &surroundings.settings;
+    let program = std::env::current_exe()?;
+    let home = settings.is_home_given.then(|| settings.home()).transpose()?;
+    let home = home.map(|it| it.dir().display().to_string());
+    surroundings.printer.line(unit_text(&program.display().to_string(), home.as_deref()));
+    surroundings.printer.note(
+        "save it as `~/.config/systemd/user/toolrack.service`, then: systemctl --user enable --now toolrack",
+    );
+    Ok(())
+}
+
+/// The unit. What is left after the daemon has ended in order is nothing; what is left after it was killed is ended
+/// by guardians, and by systemd at last.
+fn unit_text(program: &str, home: Option<&str>) -> String {
+    let quoted = |text: &str| {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
+        format!("\"{text}\"")
+    };
+    let home = home.map(|it| format!("\nEnvironment={}", quoted(&format!("TOOLRACK_HOME={it}"))));
+    format!(
+        "[Unit]\nDescription=Toolrack: MCP servers behind one endpoint\n\n\
+         [Service]\nExecStart={} daemon start --foreground{}\nRestart=on-failure\nKillMode=mixed\n\
+         TimeoutStopSec=45\n\n[Install]\nWantedBy=default.target",
+        // The first word must not be taken for one of systemd's own variables.
+        quoted(program).replace('$', "$$"),
+        home.unwrap_or_default(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_names_the_program_and_the_home() {
+        let unit = unit_text("/opt/my tools/100%", Some("/h"));
+        assert!(unit.contains("ExecStart=\"/opt/my tools/100%%\" daemon start --foreground\n"));
+        assert!(unit.contains("\nEnvironment=\"TOOLRACK_HOME=/h\"\n"), "{unit}");
+        assert!(!unit_text("/x", None).contains("Environment"));
+    }
+}

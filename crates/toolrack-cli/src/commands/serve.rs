@@ -1,0 +1,118 @@
+//! `toolrack serve`: all servers behind one pipe, for whoever starts this program as an MCP server.
+//!
+//! If a daemon runs, this is a bridge to it; otherwise the servers are started here, and end with the input.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use toolrack_client::ClientHandler;
+use toolrack_config::{McpServerConfig, McpTransport};
+use toolrack_gateway::{Gateway, Scope, Switchboard};
+use toolrack_manager::McpManager;
+use toolrack_service::{Autostart, Follow, LocalService, ServiceOptions};
+
+use crate::arguments::daemon::ServeOptions;
+use crate::daemon::{self, Daemon};
+use crate::failure::Failure;
+use crate::keeper::{must_exist, service_options};
+use crate::surroundings::Surroundings;
+
+/// What the bridge calls the daemon. Nobody sees it, because names pass as they are.
+const DAEMON: &str = "daemon";
+/// The daemon ends calls in time; the bridge does not come before it.
+const NEVER: Duration = Duration::from_hours(24 * 365);
+
+/// How long the first answer waits for servers that start. A client hears of tools that come later.
+const READY_WAIT: Duration = Duration::from_secs(5);
+
+/// Serves one client on the standard streams, until its input ends.
+pub(crate) async fn serve(
+    options: ServeOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    if options.http.is_some() {
+        return Err(Failure::usage(
+            "`serve` speaks on the standard streams; over HTTP it is the daemon that serves",
+            "run `toolrack daemon start --listen ADDR`; clients then use `http://ADDR/mcp`",
+        )
+        .at("--http"));
+    }
+    if let Some(name) = &options.server {
+        must_exist(name, surroundings)?;
+    }
+    match daemon::find(&surroundings.settings)? {
+        Some(daemon) => bridge(&daemon, options.server.as_deref(), surroundings).await,
+        None => alone(options.server, surroundings).await,
+    }
+}
+
+async fn alone(server: Option<String>, surroundings: &Surroundings) -> Result<(), Failure> {
+    let switchboard = Switchboard::new();
+    let options = ServiceOptions {
+        handler: Some(Arc::clone(&switchboard) as Arc<dyn ClientHandler>),
+        limits: Switchboard::limits(),
+        autostart: if server.is_some() { Autostart::Nothing } else { Autostart::Enabled },
+        follow: Follow::Yes,
+        ready_wait: READY_WAIT,
+        ..service_options(&surroundings.settings)?
+    };
+    let home = surroundings.settings.home()?.clone();
+    let service = LocalService::open(home, options).await?;
+    if let Some(name) = &server {
+        // One that takes longer goes on by itself, and one that fails says so to whoever calls it.
+        let started = timeout(READY_WAIT, service.rack().start(name)).await;
+        if let Ok(Err(error)) = started {
+            tracing::debug!(%error, "the server does not start");
+        }
+    }
+    let scope = server.map_or(Scope::All, Scope::Server);
+    let outcome = pass(service.rack(), switchboard, scope, surroundings).await;
+    service.close().await;
+    outcome
+}
+
+/// The daemon is the only server, and whatever it says is passed on as it is.
+async fn bridge(
+    daemon: &Daemon,
+    server: Option<&str>,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let target = match server {
+        Some(name) => daemon::path(&["mcp", "server", name]),
+        None => "/mcp".to_owned(),
+    };
+    let transport = McpTransport::Http { url: daemon.url(&target), headers: HashMap::new() };
+    let config = McpServerConfig {
+        timeout: NEVER,
+        max_timeout: NEVER,
+        ..McpServerConfig::new(DAEMON, transport)
+    };
+    let switchboard = Switchboard::new();
+    let handler = Arc::clone(&switchboard) as Arc<dyn ClientHandler>;
+    let builder = McpManager::builder().handler(handler).limits(Switchboard::limits());
+    let manager = Arc::new(builder.build(vec![config]));
+    manager.connect_all().await?;
+    let scope = Scope::Server(DAEMON.to_owned());
+    let outcome = pass(&manager, switchboard, scope, surroundings).await;
+    manager.close().await;
+    outcome
+}
+
+async fn pass(
+    manager: &Arc<McpManager>,
+    switchboard: Arc<Switchboard>,
+    scope: Scope,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let gateway = Gateway::new(Arc::clone(manager), switchboard, scope);
+    let serving = gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout());
+    let outcome = tokio::select! {
+        // Leaving is how this may end, too.
+        () = surroundings.stop.cancelled() => Ok(()),
+        served = serving => served.map_err(Failure::from),
+    };
+    gateway.close().await;
+    outcome
+}

@@ -1,0 +1,154 @@
+//! The daemon as a program: started by several at once, killed, told to end once and twice, and how fast it makes calls.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use toolrack_testkit::{Kept, eventually, program};
+
+use crate::stage::{LONG, Outcome, Stage, outcome};
+
+/// So many servers that do not want to end.
+const N_STUBBORN: usize = 50;
+
+#[track_caller]
+fn run(stage: &Stage, args: &[&str]) -> Outcome {
+    let outcome = stage.run(args);
+    assert_eq!(outcome.status.code(), Some(0), "{args:?} {outcome:?}");
+    outcome
+}
+
+/// The process of the daemon of this home.
+fn pid(stage: &Stage) -> u32 {
+    let status = run(stage, &["-o", "json", "daemon", "status"]).output;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    status["pid"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap()
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a program takes is what is measured")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[test]
+fn who_needs_a_daemon_starts_one_and_several_at_once_share_it() {
+    let stage = Stage::new();
+    run(&stage, &["add", "demo", "--no-check", "--", "demo-server"]);
+    let outcomes: Vec<Outcome> = thread::scope(|scope| {
+        let start = || {
+            let mut command = stage.toolrack(&["start", "demo"]);
+            command.env_remove("TOOLRACK_NO_AUTOSTART");
+            outcome(command)
+        };
+        let started: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+        started.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    for outcome in outcomes {
+        assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
+        assert!(outcome.talk.contains("`demo` runs: 5 tools"), "{outcome:?}");
+    }
+    let log = std::fs::metadata(stage.path().join("home/daemon.log")).unwrap();
+    assert_eq!(log.permissions().mode() & 0o777, 0o600);
+    run(&stage, &["daemon", "stop"]);
+    stage.marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[test]
+fn a_warm_call_starts_nothing() {
+    let stage = Stage::new();
+    run(&stage, &["add", "demo", "--no-check", "--", "demo-server"]);
+    run(&stage, &["daemon", "start"]);
+    run(&stage, &["call", "demo.greet", "name=Ada"]);
+    let server = |stage: &Stage| run(stage, &["-o", "json", "status", "demo"]).output;
+    let before = server(&stage);
+    let mut times: Vec<Duration> = (0..20)
+        .map(|_| {
+            let begun = now();
+            let called = run(&stage, &["call", "demo.greet", "name=Ada"]);
+            assert_eq!(called.output, "Hello, Ada!\n");
+            begun.elapsed()
+        })
+        .collect();
+    times.sort();
+    println!("a warm call: median {:?}, best {:?}", times[10], times[0]);
+    let processes = |text: &str| {
+        let status: serde_json::Value = serde_json::from_str(text).unwrap();
+        status[0]["processes"][0]["pid"].clone()
+    };
+    assert!(processes(&before).is_u64(), "{before}");
+    assert_eq!(processes(&before), processes(&server(&stage)));
+    run(&stage, &["daemon", "stop"]);
+    stage.marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[test]
+fn a_killed_daemon_leaves_nothing_and_the_next_one_starts() {
+    let stage = Stage::new();
+    run(&stage, &["add", "demo", "--no-check", "--", "demo-server"]);
+    for _ in 0..3 {
+        run(&stage, &["daemon", "start"]);
+        run(&stage, &["call", "demo.greet", "name=Ada"]);
+        signal(pid(&stage), Signal::KILL);
+        stage.marker.assert_nobody_left(LONG);
+        assert_eq!(stage.run(&["daemon", "status"]).status.code(), Some(4));
+    }
+    // Without a daemon, everything goes on.
+    run(&stage, &["call", "demo.greet", "name=Ada"]);
+}
+
+/// A daemon in the foreground, with many servers that ignore being asked to end.
+fn stubborn(stage: &Stage) -> Child {
+    use std::fmt::Write as _;
+    let server = program("scripted-server").display().to_string();
+    let (variable, value) = stage.marker.pair();
+    let mut config = String::new();
+    for n in 0..N_STUBBORN {
+        write!(
+            config,
+            "[[defaults.mcp]]\nname = \"s{n}\"\ncommand = {server:?}\n\
+             args = [\"--plan\", \"ignore=term,eof\"]\nenv = {{ {variable} = {value:?} }}\n"
+        )
+        .unwrap();
+    }
+    stage.put("home/toolrack.toml", &config);
+    let mut command: Command = stage.toolrack(&["daemon", "start", "--foreground"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually(LONG, "all servers run", || {
+        let status = stage.run(&["-o", "json", "daemon", "status"]).output;
+        status.contains(&format!("\"n_running_servers\": {N_STUBBORN}"))
+    });
+    child
+}
+
+#[test]
+fn a_signal_ends_fifty_stubborn_servers_in_order_and_two_end_them_at_once() {
+    let stage = Stage::new();
+    let child = stubborn(&stage);
+    let begun = now();
+    signal(child.id(), Signal::TERM);
+    let (status, ..) = Kept::new(child).output(LONG).unwrap();
+    println!("one signal: {:?}", begun.elapsed());
+    assert_eq!(status.code(), Some(0));
+    stage.marker.assert_nobody_left(Duration::ZERO);
+
+    let child = stubborn(&stage);
+    let pid = child.id();
+    signal(pid, Signal::TERM);
+    let socket = stage.path().join("home/run/daemon.sock");
+    eventually(LONG, "it has heard the first", || {
+        std::os::unix::net::UnixStream::connect(&socket).is_err()
+    });
+    let begun = now();
+    signal(pid, Signal::INT);
+    let (status, ..) = Kept::new(child).output(LONG).unwrap();
+    println!("two signals: {:?}", begun.elapsed());
+    assert_eq!(status.code(), Some(130));
+    stage.marker.assert_nobody_left(LONG);
+}
