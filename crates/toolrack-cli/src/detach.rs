@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use toolrack_daemon::Running;
-use toolrack_service::{ErrorCode, Home, ServiceFault};
+use toolrack_service::{ErrorCode, ServiceFault};
 
 use crate::arguments::daemon::DaemonStartOptions;
 use crate::daemon::log_file;
@@ -40,15 +40,24 @@ pub(crate) async fn start(
     let begin = file.seek(SeekFrom::End(0))?;
     let mut child = spawn(arguments(options, settings)?, file)?;
     let deadline = Instant::now() + PATIENCE;
+    // Why it has ended, if somebody else was faster and may only need a moment to say so.
+    let mut beaten = None;
     loop {
-        if let Some(running) = Running::find(home)?.filter(|it| it.pid == child.id()) {
+        let found = Running::find(home)?;
+        if let Some(running) = found.filter(|it| it.pid == child.id() || beaten.is_some()) {
             return Ok(running);
         }
-        if let Some(status) = child.try_wait()? {
-            return ended(home, status.code(), &log, begin);
+        if beaten.is_none()
+            && let Some(status) = child.try_wait()?
+        {
+            let failure = ended(status.code(), &log, begin);
+            if failure.summary().code != ErrorCode::Conflict {
+                return Err(failure);
+            }
+            beaten = Some(failure);
         }
         if Instant::now() >= deadline {
-            return Err(too_late(&mut child, &log));
+            return Err(beaten.unwrap_or_else(|| too_late(&mut child, &log)));
         }
         let pause = async {
             sleep(LOOK).await;
@@ -58,14 +67,11 @@ pub(crate) async fn start(
     }
 }
 
-/// The daemon has ended before it could be used: most often because somebody else was faster.
-fn ended(home: &Home, code: Option<i32>, log: &Path, begin: u64) -> Result<Running, Failure> {
-    if let Some(running) = Running::find(home)? {
-        return Ok(running);
-    }
+/// Why the daemon has ended before it could be used.
+fn ended(code: Option<i32>, log: &Path, begin: u64) -> Failure {
     let said = last_words(log, begin).unwrap_or_default();
     let verdict = Verdict::ALL.into_iter().find(|it| Some(i32::from(it.code())) == code);
-    Err(match (fault_in(&said), verdict) {
+    match (fault_in(&said), verdict) {
         (Some(fault), Some(verdict)) => Failure::all(verdict, vec![fault]),
         _ => Failure::new(
             Verdict::Unreachable,
@@ -73,7 +79,7 @@ fn ended(home: &Home, code: Option<i32>, log: &Path, begin: u64) -> Result<Runni
             "the daemon ended before it could be used",
             format!("its log is {}", log.display()),
         ),
-    })
+    }
 }
 
 fn too_late(child: &mut Child, log: &Path) -> Failure {

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Connections at once, for each socket. Further ones wait in the kernel.
-const MAX_CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 2048;
 /// How long the head of a request may take, and how long a connection may idle.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 /// The largest head.

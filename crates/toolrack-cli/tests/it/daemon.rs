@@ -89,6 +89,27 @@ fn a_warm_call_starts_nothing() {
 }
 
 #[test]
+fn the_page_is_opened_by_a_link_that_is_good_once() {
+    let stage = Stage::new();
+    stage.put("browser", "#!/bin/sh\nprintf %s \"$1\" > \"$0.saw\"\n");
+    let browser = stage.path().join("browser");
+    std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = stage.toolrack(&["dashboard"]);
+    command.env_remove("TOOLRACK_NO_AUTOSTART").env("BROWSER", &browser);
+    let opened = outcome(command);
+    assert_eq!(opened.status.code(), Some(0), "{opened:?}");
+    // What is good once is not shown to whoever looks over a shoulder.
+    assert!(!opened.talk.contains("code="), "{opened:?}");
+    let mut seen = String::new();
+    eventually(LONG, "the browser was given a link", || {
+        seen = std::fs::read_to_string(stage.path().join("browser.saw")).unwrap_or_default();
+        seen.starts_with("http://127.0.0.1:") && seen.contains("/#code=")
+    });
+    run(&stage, &["daemon", "stop"]);
+    stage.marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[test]
 fn a_killed_daemon_leaves_nothing_and_the_next_one_starts() {
     let stage = Stage::new();
     run(&stage, &["add", "demo", "--no-check", "--", "demo-server"]);
