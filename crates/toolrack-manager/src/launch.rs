@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_client::{
     ClientBuilder, ConnectError, Event as ClientEvent, Events, McpClient, Timeouts, Verdict,
@@ -19,6 +19,7 @@ use crate::event::{Bulletin, RackEvent};
 use crate::failure::{Failure, FailureKind};
 use crate::life::event::Epoch;
 use crate::opening::{Custody, connector, ready, resolve, stdio_options};
+use crate::pace::Pace;
 use crate::package::{Installation, Prepared, WantedPackage, wanted};
 use crate::rack::Equipment;
 use crate::state::ConnectPhase;
@@ -210,6 +211,7 @@ impl Launch {
 
     /// Passes on what happens on the connection, until it ends or is to be ended.
     async fn attend(&self, mut events: Events) {
+        let pace = Pace::new(Instant::now());
         loop {
             let event = tokio::select! {
                 biased;
@@ -225,6 +227,10 @@ impl Launch {
                     return self.report(News::Lost(Failure::of_ending(&ending))).await;
                 }
                 Some(event) => {
+                    let Some(n_left_out) = pace.admit(Instant::now()) else { continue };
+                    if n_left_out > 0 {
+                        tracing::debug!(server = &*self.server, n_left_out, "says too much");
+                    }
                     let server = Arc::clone(&self.server);
                     self.bulletin.tell(|| RackEvent::Said { server, event });
                 }

@@ -42,6 +42,7 @@ mod life;
 mod name;
 mod opening;
 mod output;
+mod pace;
 mod package;
 mod rack;
 mod route;

@@ -16,10 +16,12 @@ use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
 use toolrack_stdio::{Inheritance, McpServerDef, StdioOptions};
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::event::{Bulletin, RackEvent};
 use crate::failure::{Failure, FailureKind};
+use crate::pace::Pace;
 use crate::package::{Prepared, revealed};
 use crate::rack::Equipment;
 
@@ -162,6 +164,7 @@ impl Connector for Custody {
             inbox,
             server: Arc::clone(&self.server),
             bulletin: Arc::clone(&self.bulletin),
+            pace: Pace::new(Instant::now()),
         });
         let (inner, lines) = (Arc::clone(&self.inner), Arc::clone(&self.lines));
         let (teller, told) = oneshot::channel();
@@ -204,6 +207,20 @@ struct Tap {
     inbox: Arc<dyn Inbox>,
     server: Arc<str>,
     bulletin: Arc<Bulletin>,
+    pace: Pace,
+}
+
+impl Tap {
+    fn tell(&self, line: &str) {
+        let event = || RackEvent::Stderr { server: Arc::clone(&self.server), line: line.into() };
+        self.bulletin.tell(event);
+    }
+
+    fn tell_left_out(&self, n_lines: u64) {
+        if n_lines > 0 {
+            self.tell(&format!("({n_lines} lines were left out)"));
+        }
+    }
 }
 
 impl Inbox for Tap {
@@ -224,8 +241,10 @@ impl Inbox for Tap {
     }
 
     fn stderr(&self, line: &str) {
-        let event = || RackEvent::Stderr { server: Arc::clone(&self.server), line: line.into() };
-        self.bulletin.tell(event);
+        if let Some(n_left_out) = self.pace.admit(Instant::now()) {
+            self.tell_left_out(n_left_out);
+            self.tell(line);
+        }
         self.inbox.stderr(line);
     }
 
@@ -234,6 +253,7 @@ impl Inbox for Tap {
     }
 
     fn ended(&self, ending: &Ending) {
+        self.tell_left_out(self.pace.left_out());
         self.inbox.ended(ending);
     }
 }
