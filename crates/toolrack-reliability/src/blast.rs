@@ -4,17 +4,19 @@
 //! are timed three times: in quiet, beside a process that burns a processor and is none of the daemon's, and beside
 //! a server of the daemon that burns one too, floods it, and reads no more. What the last one adds is ours.
 
+use std::collections::HashSet;
 use std::io;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::clock::now;
 use crate::findings::Findings;
 use crate::gate::Effort;
+use crate::history::written;
 use crate::household::{Entry, Household, Lodger};
 use crate::nursery::Nursery;
 use crate::print;
@@ -47,7 +49,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// What the hostile server does when it is called. The first one is the quick gate.
 const PLANS: [(&str, &str); 7] = [
-    ("all", "call=burn+nonsense(forever)"),
+    ("all", "call=burn+stderr(256MiB)+nonsense(forever)"),
     ("spin", "call=spin"),
     ("stopread", "call=burn+stopread+hang"),
     ("notify", "call=burn+notify(forever)"),
@@ -60,6 +62,8 @@ const PLANS: [(&str, &str); 7] = [
 #[derive(Debug, Default)]
 struct Calls {
     times: Vec<Duration>,
+    /// By which the history knows them.
+    ids: HashSet<String>,
     failures: Vec<String>,
 }
 
@@ -113,12 +117,21 @@ fn expose(
     lodger.handle.signal(Signal::TERM);
     let code = lodger.ends_within(STOP_LIMIT);
     let left = end_marked(&household.marker);
+    let written = written(&household.home().history_file()).map_err(|error| error.to_string())?;
     add(findings, name, [("quiet", &quiet), ("outside", &outside), ("inside", &inside)]);
     if n_unanswered != N_UNREAD + 1 {
         return Err(format!("only {n_unanswered} calls to the hostile server had to wait"));
     }
     if code != Some(0) || !left.is_empty() {
         return Err(format!("asked to end, the daemon exited with {code:?} and left {left:?}"));
+    }
+    // What the hostile server does pushes nothing out of the queues that all servers share.
+    let n_lost = inside.ids.difference(&written).count();
+    if n_lost > 0 {
+        let n_calls = inside.ids.len();
+        return Err(format!(
+            "{n_lost} of {n_calls} calls to healthy servers are not in the history"
+        ));
     }
     judge(&outside, &inside)
 }
@@ -170,8 +183,9 @@ fn call_for(lodger: &Lodger<'_>, window: Duration, random: &mut Random) -> Resul
     });
     let mut all = Calls::default();
     for part in parts {
-        let Calls { times, failures } = part.map_err(|error| error.to_string())?;
+        let Calls { times, ids, failures } = part.map_err(|error| error.to_string())?;
         all.times.extend(times);
+        all.ids.extend(ids);
         all.failures.extend(failures);
     }
     Ok(all)
@@ -185,7 +199,10 @@ fn call_until(lodger: &Lodger<'_>, deadline: Instant, mut random: Random) -> io:
         let begun = now();
         let answer = wire.call(&server, "echo", &json!({ "text": "x" }))?;
         calls.times.push(begun.elapsed());
-        calls.failures.extend(answer.sound().err().map(|error| error.to_string()));
+        match answer.sound() {
+            Ok(body) => calls.ids.extend(body.get("id").and_then(Value::as_str).map(str::to_owned)),
+            Err(error) => calls.failures.push(error.to_string()),
+        }
         thread::sleep(PAUSE);
     }
     Ok(calls)
@@ -220,7 +237,7 @@ mod tests {
 
     fn calls(ms: u64, failures: &[&str]) -> Calls {
         let failures = failures.iter().map(|it| (*it).to_owned()).collect();
-        Calls { times: vec![Duration::from_millis(ms); 10], failures }
+        Calls { times: vec![Duration::from_millis(ms); 10], ids: HashSet::new(), failures }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod fall;
 mod findings;
 mod flood;
 mod gate;
+mod history;
 mod host;
 mod household;
 mod ledger;
