@@ -56,8 +56,9 @@ pub(crate) fn legend(subject: Subject) -> &'static str {
             "Every program starts with an empty home, starts the server, makes one call and ends; its time is that \
              from its start until it is gone, its server included. `limit` is the server with no program at all: \
              its start, the handshake and the call over a pipe, and its end once its input has ended, for which \
-             server-everything needs a third of a second after it was greeted. Peers and that server run on the \
-             same Node 24. Memory is the highest resident size of the program, and the \
+             server-everything needs a third of a second after it was greeted. A program that waits for the end of \
+             its server waits for that, too: from its start until it is gone, a call takes so much longer than the \
+             bare server takes to answer. Peers and that server run on the same Node 24. Memory is the highest resident size of the program, and the \
              highest sum of all processes that it has started, seen once a millisecond in a run of its own."
         }
         Subject::Gateway => {
