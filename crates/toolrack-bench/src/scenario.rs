@@ -74,6 +74,8 @@ pub(crate) enum Scenario {
     CliNode,
     /// The same with a server that costs next to nothing.
     CliDemo,
+    /// The same by way of a daemon that has the server running.
+    CliWarm,
     CliHelp,
     CliSize,
     /// One call of 100 B after another, through a gateway over HTTP.
@@ -138,7 +140,9 @@ impl Scenario {
             | Self::RackMemory
             | Self::RackStart
             | Self::RackNeighbours => Subject::Manager,
-            Self::CliNode | Self::CliDemo | Self::CliHelp | Self::CliSize => Subject::Cli,
+            Self::CliNode | Self::CliDemo | Self::CliWarm | Self::CliHelp | Self::CliSize => {
+                Subject::Cli
+            }
             Self::GatewayHttp
             | Self::GatewayStdio
             | Self::GatewayHttp64
@@ -220,7 +224,7 @@ impl Scenario {
         match self {
             Self::CliNode | Self::CliDemo => &[BareBlock, Toolrack, Mcporter, Inspector],
             Self::CliHelp => &[Toolrack, Mcporter, Inspector],
-            Self::CliSize => &[Toolrack],
+            Self::CliWarm | Self::CliSize => &[Toolrack],
             _ => &[],
         }
     }

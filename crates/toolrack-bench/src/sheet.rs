@@ -169,6 +169,7 @@ fn title(scenario: Scenario, cores: Cores) -> String {
             "A cold call of a server on Node: `echo` of server-everything 2026.8.31"
         }
         Scenario::CliDemo => "A cold call of a small server: `add` of toolrack's demonstration",
+        Scenario::CliWarm => "A warm call of the same server, by way of the daemon",
         Scenario::CliHelp => "Help",
         Scenario::CliSize => "Size of the program",
         Scenario::GatewayHttp => "Sequential calls through a gateway over HTTP, 100 B",

@@ -40,7 +40,7 @@ impl Errand {
         Ok(Self { server, tool: "add", arguments: &[("a", "1200"), ("b", "34")], answer: "1234" })
     }
 
-    fn pairs(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = String> {
         self.arguments.iter().map(|(name, value)| format!("{name}={value}"))
     }
 }

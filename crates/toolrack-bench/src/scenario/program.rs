@@ -3,6 +3,7 @@
 //! Time and memory are taken in different runs, because looking at memory takes time.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
@@ -30,6 +31,7 @@ pub(crate) fn drive(client: ClientName, scenario: Scenario, size: Size) -> anyho
             return repeated(size.n_starts, || program::help(client), "");
         }
         Scenario::CliSize => return sizes(),
+        Scenario::CliWarm => return warm(size.n_starts),
         other => bail!("{other:?} is not about programs"),
     };
     if client == ClientName::BareBlock {
@@ -47,7 +49,10 @@ fn repeated(
     let mut runs = Vec::new();
     // The first one brings the program into the page cache, and is not counted.
     for n in 0..=n_starts {
-        let run = Run::timed(command()?, expected)?;
+        let mut command = command()?;
+        let home = tempfile::tempdir()?;
+        let run = Run::timed(at_home(&mut command, home.path()), expected)?;
+        home.close()?;
         if n > 0 {
             runs.push(run);
         }
@@ -80,10 +85,9 @@ struct Run {
 }
 
 impl Run {
-    fn timed(mut command: Command, expected: &str) -> anyhow::Result<Self> {
-        let home = at_home(&mut command)?;
+    fn timed(command: &mut Command, expected: &str) -> anyhow::Result<Self> {
         let before = clock::now();
-        let mut child = spawned(&mut command)?;
+        let mut child = spawned(command)?;
         let mut output = vec![0; 4096];
         let mut stdout = child.stdout.take().context("no stdout")?;
         let n_read = stdout.read(&mut output)?;
@@ -98,7 +102,6 @@ impl Run {
             child.stderr.take().context("no stderr")?.read_to_string(&mut said)?;
             bail!("{status}: {}", said.lines().next().unwrap_or("it said nothing"));
         }
-        home.close()?;
         Ok(Self { answered, ended })
     }
 }
@@ -113,8 +116,8 @@ struct Peak {
 
 impl Peak {
     fn of(mut command: Command) -> anyhow::Result<Self> {
-        let home = at_home(&mut command)?;
-        let mut child = spawned(&mut command)?;
+        let home = tempfile::tempdir()?;
+        let mut child = spawned(at_home(&mut command, home.path()))?;
         let mut peak = Self { program: 0, tree: 0 };
         while child.try_wait()?.is_none() {
             // One that has just ended has no memory.
@@ -128,12 +131,32 @@ impl Peak {
     }
 }
 
-/// The program finds neither a config nor anything that it remembers from before.
-fn at_home(command: &mut Command) -> anyhow::Result<tempfile::TempDir> {
-    let home = tempfile::tempdir()?;
+/// In an empty home the program finds neither a config nor anything that it remembers from before.
+fn at_home<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
     let places = ["HOME", "TOOLRACK_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"];
-    command.current_dir(home.path()).envs(places.map(|name| (name, home.path())));
-    Ok(home)
+    command.current_dir(home).envs(places.map(|name| (name, home)))
+}
+
+/// A call by way of a daemon that has the server running.
+fn warm(n_starts: usize) -> anyhow::Result<Report> {
+    let errand = Errand::on_demo()?;
+    let home = tempfile::tempdir()?;
+    let run = |words: &[&str], expected: &str| {
+        let mut command = process::command(program::toolrack()?);
+        Run::timed(at_home(&mut command, home.path()).args(words), expected)
+    };
+    let server = errand.server.program.display().to_string();
+    run(&["add", "demo", "--", &server, "__demo-server"], "")?;
+    run(&["daemon", "start", "--listen", "none"], "")?;
+    let tool = format!("demo.{}", errand.tool);
+    let pairs: Vec<String> = errand.pairs().collect();
+    let mut words = vec!["call", tool.as_str()];
+    words.extend(pairs.iter().map(String::as_str));
+    let runs: anyhow::Result<Vec<Run>> =
+        (0..=n_starts).map(|_| run(&words, errand.answer)).collect();
+    run(&["daemon", "stop"], "")?;
+    // The first one waits for the server to be there, and is not counted.
+    times(runs?.get(1..).unwrap_or_default())
 }
 
 fn spawned(command: &mut Command) -> anyhow::Result<Child> {
@@ -240,7 +263,7 @@ mod tests {
     fn check(script: &str, expected: &str) -> Result<Run, String> {
         let mut command = process::command("sh");
         command.args(["-c", script]);
-        Run::timed(command, expected).map_err(|error| error.to_string())
+        Run::timed(&mut command, expected).map_err(|error| error.to_string())
     }
 
     #[test]

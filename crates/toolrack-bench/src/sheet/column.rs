@@ -187,6 +187,7 @@ fn columns_of_programs(scenario: Scenario) -> &'static [Column] {
             Value(M::TreePeakMib),
             TimesBestPeer(M::Millis),
         ],
+        Scenario::CliWarm => &[Value(M::AnswerMillis), Value(M::Millis)],
         Scenario::CliHelp => &[Value(M::Millis), Value(M::PeakMib), TimesBestPeer(M::Millis)],
         Scenario::CliSize => &[Value(M::BuiltMib), Value(M::StrippedMib)],
         _ => &[],

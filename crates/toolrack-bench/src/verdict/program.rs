@@ -8,7 +8,7 @@ use crate::scenario::{CURRENT, Scenario};
 impl Asked<'_> {
     pub(super) fn about_programs(&self) -> Vec<Verdict> {
         use Bound::{AtLeast, AtMost};
-        use Scenario::{CliDemo, CliHelp, CliNode, CliSize};
+        use Scenario::{CliDemo, CliHelp, CliNode, CliSize, CliWarm};
         let of = |scenario, metric| self.of(Toolrack, scenario, CURRENT, metric);
         let added = |scenario, metric| {
             let alone = self.of(BareBlock, scenario, CURRENT, metric);
@@ -25,6 +25,7 @@ impl Asked<'_> {
             verdict("call, server on Node: × best peer", AtLeast(1.0), times_peer(CliNode)),
             verdict("call, small server: × best peer", AtLeast(1.0), times_peer(CliDemo)),
             verdict("call: peak MiB", AtMost(20.0), of(CliNode, Metric::PeakMib)),
+            verdict("warm call by way of the daemon: ms", AtMost(15.0), of(CliWarm, end)),
             verdict("help: ms", AtMost(10.0), of(CliHelp, Metric::Millis)),
             verdict("size, stripped: MiB", AtMost(25.0), of(CliSize, Metric::StrippedMib)),
         ]
@@ -49,6 +50,7 @@ mod tests {
         add(Toolrack, Scenario::CliNode, Metric::Millis, 460.0);
         add(BareBlock, Scenario::CliNode, Metric::Millis, 410.0);
         add(Mcporter, Scenario::CliNode, Metric::Millis, 1_380.0);
+        add(Toolrack, Scenario::CliWarm, Metric::Millis, 16.0);
         add(Toolrack, Scenario::CliHelp, Metric::Millis, 3.0);
         add(Toolrack, Scenario::CliSize, Metric::StrippedMib, 26.0);
         let verdicts = Asked { results: &results }.about_programs();
@@ -57,6 +59,7 @@ mod tests {
         let expected = [
             ("call, server on Node: ms added", Some(50.0), "MISSED"),
             ("call, server on Node: × best peer", Some(3.0), "ok"),
+            ("warm call by way of the daemon: ms", Some(16.0), "MISSED"),
             ("help: ms", Some(3.0), "ok"),
             ("size, stripped: MiB", Some(26.0), "MISSED"),
         ];

@@ -155,6 +155,7 @@ fn every_program_gets_through_a_call() {
     for client in ["toolrack", "mcporter", "inspector"] {
         check_where_installed(client, "cli-demo", "peak_mib");
     }
+    check_where_installed("toolrack", "cli-warm", "millis");
     check_where_installed("toolrack", "cli-help", "answer_millis");
 }
 
