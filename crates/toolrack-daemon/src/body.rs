@@ -6,7 +6,9 @@ use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize as _, Deserializer};
+use serde_json::Number;
 use serde_json::error::Category;
 use tokio::time::timeout;
 use tower_http::timeout::TimeoutError;
@@ -57,6 +59,17 @@ fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
     })
 }
 
+/// A whole number, or nothing. It may be written as `1.0`, which for JSON is the same.
+pub(crate) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
+    let written_out = || {
+        let number = number.as_f64().filter(|it| it.fract() == 0.0)?;
+        format!("{number:.0}").parse().ok()
+    };
+    let whole = number.as_u64().or_else(written_out);
+    whole.map(Some).ok_or_else(|| D::Error::custom("a whole number is wanted"))
+}
+
 fn late() -> Problem {
     Problem::malformed(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")
 }
@@ -98,6 +111,22 @@ mod tests {
         check(Some("application/x-www-form-urlencoded"), false);
         check(Some("multipart/form-data"), false);
         check(None, false);
+    }
+
+    #[test]
+    fn a_whole_number_is_whole_however_it_is_written() {
+        let check = |text: &str, expected: Option<Option<u64>>| {
+            let mut deserializer = serde_json::Deserializer::from_str(text);
+            assert_eq!(whole(&mut deserializer).ok(), expected, "{text}");
+        };
+        check("null", Some(None));
+        check("7", Some(Some(7)));
+        check("7.0", Some(Some(7)));
+        check("7e2", Some(Some(700)));
+        check("18446744073709551615", Some(Some(u64::MAX)));
+        for text in ["7.5", "-1", "-1.0", "1e300", "true", "\"7\""] {
+            check(text, None);
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@
 
 #![warn(missing_docs)]
 
+mod answer;
 mod app;
 mod body;
 mod chronicle;

@@ -117,7 +117,14 @@ impl From<ServiceError> for Problem {
 
 impl From<CallFault> for Problem {
     fn from(fault: CallFault) -> Self {
-        Self { delivery: Some(delivery_word(fault.delivery)), ..fault.error.into() }
+        let mut problem =
+            Self { delivery: Some(delivery_word(fault.delivery)), ..fault.error.into() };
+        // The server has spoken, and would say the same again: nothing to wait for.
+        if fault.delivery == Delivery::Answered && problem.status == StatusCode::SERVICE_UNAVAILABLE
+        {
+            problem.status = StatusCode::BAD_GATEWAY;
+        }
+        problem
     }
 }
 
@@ -210,5 +217,10 @@ mod tests {
             delivery: Delivery::Unknown,
         };
         check(fault.into(), 502, r#"{"code":"NETWORK_ERROR","message":"m","delivery":"unknown"}"#);
+        for (delivery, expected) in [(Delivery::Answered, 502), (Delivery::NotSent, 503)] {
+            let error = ServiceError::new(ErrorCode::ServiceUnavailable, "m");
+            let problem = Problem::from(CallFault { error, delivery });
+            assert_eq!(problem.status.as_u16(), expected, "{delivery:?}");
+        }
     }
 }

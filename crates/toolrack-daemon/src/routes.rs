@@ -31,6 +31,7 @@ use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::answer::name_failures;
 use crate::app::App;
 use crate::body::LARGEST_BYTES;
 use crate::gate::{self, Door};
@@ -100,6 +101,7 @@ fn api() -> (Router<App>, OpenApi) {
 /// The description of the API, as it is served and published.
 pub(crate) fn description() -> OpenApi {
     let (_, mut description) = api();
+    name_failures(&mut description);
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
     let components = description.components.get_or_insert_default();
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer));

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
-use utoipa::openapi::{RefOr, Schema};
+use utoipa::openapi::schema::SchemaType;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 /// One configured server.
@@ -11,6 +12,12 @@ pub(crate) enum ServerDocument {}
 
 /// How a server is.
 pub(crate) enum StatusDocument {}
+
+/// How a call ended.
+pub(crate) enum OutcomeWord {}
+
+/// How calls end.
+pub(crate) const OUTCOMES: [&str; 4] = ["done", "tool_error", "failed", "abandoned"];
 
 /// Any JSON at all.
 pub(crate) enum AnyJson {}
@@ -21,61 +28,108 @@ fn shape(schema: Value) -> RefOr<Schema> {
 
 impl PartialSchema for ServerDocument {
     fn schema() -> RefOr<Schema> {
-        let text = json!({ "type": "string" });
+        // Where something can be left out, many programs write `null`.
+        let text = json!({ "type": ["string", "null"] });
+        let flag = json!({ "type": ["boolean", "null"] });
+        let some = json!({ "type": ["string", "null"], "minLength": 1 });
+        let word = json!({ "type": "string", "pattern": "\\S" });
         shape(json!({
             "type": "object",
             "required": ["name", "package", "transport"],
             "additionalProperties": false,
             "properties": {
-                "id": { "type": "string", "format": "uuid", "description": "Assigned if it is left out" },
-                "name": { "type": "string", "minLength": 1 },
-                "enabled": { "type": "boolean", "default": true },
-                "source": {
-                    "type": "object",
-                    "required": ["type"],
-                    "properties": {
-                        "type": { "type": "string", "enum": ["official", "smithery", "manual"] },
-                        "name": text, "version": text, "qualified_name": text,
-                    },
-                },
+                "id": { "type": ["string", "null"], "format": "uuid", "description": "Assigned if it is left out" },
+                "name": word,
+                "enabled": { "type": ["boolean", "null"], "default": true },
+                "source": source(),
                 "package": {
                     "type": "object",
                     "required": ["package_type", "identifier"],
                     "additionalProperties": false,
                     "properties": {
                         "package_type": { "type": "string", "enum": ["npm", "pypi", "docker", "binary", "http"] },
-                        "identifier": { "type": "string", "minLength": 1 },
-                        "version": text, "runtime_hint": text,
+                        "identifier": word,
+                        "version": some, "runtime_hint": some,
                     },
                 },
                 "transport": {
-                    "type": "object",
-                    "required": ["type"],
-                    "additionalProperties": false,
-                    "properties": {
-                        "type": { "type": "string", "enum": ["stdio", "http"] },
-                        "url": { "type": "string", "description": "Of a server over HTTP" },
-                    },
+                    "description": "`http` exactly if the package is `http`",
+                    "anyOf": [
+                        { "type": "string", "enum": ["stdio"] },
+                        {
+                            "type": "object",
+                            "required": ["type"],
+                            "additionalProperties": false,
+                            "properties": {
+                                "type": { "type": "string", "enum": ["stdio", "http"] },
+                                "url": { "type": ["string", "null"], "description": "Of a server over HTTP" },
+                            },
+                        },
+                    ],
                 },
                 "env_vars": {
-                    "type": "object",
+                    "type": ["object", "null"],
+                    "propertyNames": { "type": "string", "pattern": "^[^=\\u0000]+$" },
                     "additionalProperties": {
-                        "type": "object",
-                        "properties": {
-                            "name": text,
-                            "value": { "type": "string", "description": "Moved to the secrets if `is_secret`" },
-                            "secret_ref": { "type": "string", "description": "The name of a secret" },
-                            "is_secret": { "type": "boolean" },
-                            "required": { "type": "boolean" },
-                        },
+                        "anyOf": [
+                            { "type": "string", "description": "Its value" },
+                            {
+                                "type": "object",
+                                "additionalProperties": false,
+                                "properties": {
+                                    "name": text,
+                                    "value": { "type": ["string", "null"], "description": "Moved to the secrets if `is_secret`" },
+                                    "secret_ref": { "type": ["string", "null"], "description": "The name of a secret" },
+                                    "is_secret": flag,
+                                    "required": flag,
+                                },
+                            },
+                        ],
                     },
                 },
                 "config": {
-                    "type": "object",
+                    "type": ["object", "null"],
                     "description": "Every other key of the config file, such as `args`, `headers`, `timeout`, `deny`",
                 },
             },
         }))
+    }
+}
+
+/// Where a server was found.
+fn source() -> Value {
+    let kind = |word: &str, needed: &[&str]| {
+        let member = |name: &str| {
+            if needed.contains(&name) {
+                return json!({ "type": "string", "minLength": 1 });
+            }
+            json!({ "type": ["string", "null"] })
+        };
+        let required: Vec<&str> = std::iter::once("type").chain(needed.iter().copied()).collect();
+        json!({
+            "type": "object",
+            "required": required,
+            "additionalProperties": false,
+            "properties": {
+                "type": { "type": "string", "enum": [word] },
+                "name": member("name"),
+                "version": member("version"),
+                "qualified_name": member("qualified_name"),
+            },
+        })
+    };
+    json!({ "anyOf": [
+        kind("official", &["name", "version"]),
+        kind("smithery", &["qualified_name"]),
+        kind("manual", &[]),
+        { "type": "string", "enum": ["manual"] },
+        { "type": "null" },
+    ] })
+}
+
+impl PartialSchema for OutcomeWord {
+    fn schema() -> RefOr<Schema> {
+        shape(json!({ "type": "string", "enum": OUTCOMES }))
     }
 }
 
@@ -95,7 +149,7 @@ impl PartialSchema for StatusDocument {
 
 impl PartialSchema for AnyJson {
     fn schema() -> RefOr<Schema> {
-        shape(json!({}))
+        RefOr::T(ObjectBuilder::new().schema_type(SchemaType::AnyValue).into())
     }
 }
 
@@ -114,5 +168,28 @@ impl ToSchema for StatusDocument {
 impl ToSchema for AnyJson {
     fn name() -> Cow<'static, str> {
         "AnyJson".into()
+    }
+}
+
+impl ToSchema for OutcomeWord {
+    fn name() -> Cow<'static, str> {
+        "Outcome".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shape_is_published_as_it_is_written() {
+        let check = |schema: RefOr<Schema>, member: &str| {
+            let schema = serde_json::to_value(schema).unwrap();
+            assert!(schema.get(member).is_some(), "{schema}");
+        };
+        check(ServerDocument::schema(), "properties");
+        check(StatusDocument::schema(), "properties");
+        check(OutcomeWord::schema(), "enum");
+        assert_eq!(serde_json::to_value(AnyJson::schema()).unwrap(), json!({}));
     }
 }

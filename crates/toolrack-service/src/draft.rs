@@ -112,14 +112,15 @@ impl Desk {
         }
         let table =
             self.table("source", Some(value), &["type", "name", "version", "qualified_name"]);
+        // Looked at whatever the source is, so that what is no text is never taken for something.
+        let mut member = |key| (self.text(&table, key), table.field(key));
+        let (name, version) = (member("name"), member("version"));
+        let qualified_name = member("qualified_name");
         match self.text(&table, "type").as_deref() {
-            Some("official") => McpSource::Official {
-                name: self.needed(&table, "name"),
-                version: self.needed(&table, "version"),
-            },
-            Some("smithery") => {
-                McpSource::Smithery { qualified_name: self.needed(&table, "qualified_name") }
+            Some("official") => {
+                McpSource::Official { name: self.needed(name), version: self.needed(version) }
             }
+            Some("smithery") => McpSource::Smithery { qualified_name: self.needed(qualified_name) },
             Some("manual") => McpSource::Manual,
             Some(_) | None => {
                 self.fault(table.field("type"), "must be `official`, `smithery` or `manual`");
@@ -169,11 +170,10 @@ impl Desk {
             return McpTransport::Http { url: String::new() };
         }
         let table = self.table("transport", Some(value), &["type", "url"]);
+        let url = self.text(&table, "url").unwrap_or_default();
         match self.text(&table, "type").as_deref() {
             Some("stdio") => McpTransport::Stdio,
-            Some("http") => {
-                McpTransport::Http { url: self.text(&table, "url").unwrap_or_default() }
-            }
+            Some("http") => McpTransport::Http { url },
             Some(_) | None => {
                 if !self.has_fault("transport") {
                     self.fault(table.field("type"), "must be `stdio` or `http`");
@@ -259,11 +259,11 @@ impl Desk {
         }
     }
 
-    fn needed(&mut self, table: &Table<'_>, key: &str) -> String {
-        if table.get(key).is_none() {
-            self.fault(table.field(key), "is required for this source");
+    fn needed(&mut self, (text, field): (Option<String>, String)) -> String {
+        if text.is_none() && !self.has_fault(&field) {
+            self.fault(field, "is required for this source");
         }
-        self.text(table, key).unwrap_or_default()
+        text.unwrap_or_default()
     }
 
     fn flag(&mut self, table: &Table<'_>, key: &str) -> Option<bool> {

@@ -18,13 +18,12 @@ use crate::body::Body;
 use crate::chronicle::RunningCall;
 use crate::history::{CallRecord, Latency, Question};
 use crate::problem::Problem;
-use crate::schema::AnyJson;
+use crate::schema::{AnyJson, OUTCOMES, OutcomeWord};
 
 /// The text of a result is cut here; the result itself is whole.
 const TEXT_BYTES: usize = 64 << 10;
 /// The longest time that a caller can ask for.
 const LONGEST: Duration = Duration::from_hours(1);
-const OUTCOMES: [&str; 4] = ["done", "tool_error", "failed", "abandoned"];
 
 /// A call to be made.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -40,7 +39,7 @@ pub(super) struct NewCall {
     #[schema(value_type = Option<Object>)]
     arguments: Option<Box<RawValue>>,
     /// How long to wait, in milliseconds. As the config says, unless set.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::body::whole")]
     #[schema(minimum = 1, maximum = 3_600_000)]
     timeout_ms: Option<u64>,
 }
@@ -68,7 +67,8 @@ pub(super) struct CallQuery {
     server: Option<String>,
     /// Of this tool, as its server names it.
     tool: Option<String>,
-    /// With this outcome: `done`, `tool_error`, `failed` or `abandoned`.
+    /// With this outcome.
+    #[param(value_type = Option<OutcomeWord>, inline)]
     outcome: Option<String>,
     /// Not older than this, in milliseconds since 1970.
     since_ms: Option<u64>,
@@ -177,7 +177,8 @@ pub(super) async fn list(
         return Err(Problem::invalid("outcome", message));
     }
     let limit = crate::query::limit(query.limit, 50, 500)?;
-    let CallQuery { server, tool, outcome, since_ms, before, .. } = query;
+    let since_ms = crate::query::number("since_ms", query.since_ms)?;
+    let CallQuery { server, tool, outcome, before, .. } = query;
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
     let question =
         Question { server, tool, outcome, since_ms, before, limit, ..Question::default() };

@@ -19,6 +19,7 @@ pub(super) struct ConfigText {
     /// All of it, sound or not. Empty if there is none.
     text: String,
     /// Which state of the file this is. Whoever saves repeats it.
+    #[schema(pattern = "^[0-9a-f]{32}$")]
     generation: String,
     /// What is wrong with it.
     faults: Vec<ConfigFault>,
@@ -54,6 +55,7 @@ pub(super) struct Draft {
 pub(super) struct NewText {
     text: String,
     /// That of the text which was edited.
+    #[schema(pattern = "^[0-9A-Fa-f]{32}$")]
     generation: String,
 }
 
@@ -68,6 +70,7 @@ pub(super) struct Verdict {
 /// What was saved.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Saved {
+    #[schema(pattern = "^[0-9a-f]{32}$")]
     generation: String,
     /// What is odd about it.
     warnings: Vec<String>,

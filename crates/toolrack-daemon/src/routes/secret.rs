@@ -23,7 +23,8 @@ pub(super) struct SecretList {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "says what the body looks like; the body itself is read by hand")]
 pub(super) struct NewSecret {
-    /// Its value.
+    /// Its value: at most 64 KiB, without a NUL character. A line break at its end is left out.
+    #[schema(min_length = 1, pattern = r"^[^\u0000]*[^\u0000\r\n][^\u0000]*$")]
     value: String,
 }
 
@@ -46,7 +47,8 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<SecretList>, Pro
 ///
 /// Servers that use it are restarted, unless it is what it was.
 #[utoipa::path(put, path = "/api/secrets/{name}", tag = "secrets", request_body = NewSecret,
-    params(("name" = String, Path, description = "Letters, digits, `.`, `_` and `-`")),
+    params(("name" = String, Path, description = "Letters, digits, `.`, `_` and `-`",
+        pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$")),
     responses((status = 200, body = SecretChange), (status = "default", body = Problem)))]
 pub(super) async fn set(
     State(app): State<App>,
@@ -63,7 +65,8 @@ pub(super) async fn set(
 
 /// Forgets a secret
 #[utoipa::path(delete, path = "/api/secrets/{name}", tag = "secrets",
-    params(("name" = String, Path, description = "Letters, digits, `.`, `_` and `-`")),
+    params(("name" = String, Path, description = "Letters, digits, `.`, `_` and `-`",
+        pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$")),
     responses((status = 200, body = SecretChange), (status = "default", body = Problem)))]
 pub(super) async fn delete(
     State(app): State<App>,

@@ -294,7 +294,7 @@ pub(super) async fn settle(
     work: impl Future<Output = Result<(), ServiceError>>,
 ) -> Result<Response, Problem> {
     let status = match timeout(START_WAIT, work).await {
-        Ok(done) => done.map(|()| StatusCode::OK)?,
+        Ok(done) => done.map(|()| StatusCode::OK).map_err(|error| unstarted(app, id, error))?,
         Err(_late) => StatusCode::ACCEPTED,
     };
     let detail = app.service.status_detail(id).ok_or_else(unknown)?;
@@ -302,6 +302,15 @@ pub(super) async fn settle(
     let still = status == StatusCode::ACCEPTED && !matches!(view.status, McpStatus::Running { .. });
     let status = if still { status } else { StatusCode::OK };
     Ok((status, Json(view)).into_response())
+}
+
+/// Why a server does not start. That its program is not found must not look as if there were no such server.
+fn unstarted(app: &App, id: Uuid, error: ServiceError) -> Problem {
+    let mut problem = Problem::from(error);
+    if problem.status == StatusCode::NOT_FOUND && app.service.get(id).is_some() {
+        problem.status = StatusCode::FAILED_DEPENDENCY;
+    }
+    problem
 }
 
 /// The last lines that a server wrote to its error output
@@ -316,5 +325,6 @@ pub(super) async fn logs(
     let Query(query) = query.map_err(crate::query::refused)?;
     let config = app.service.get(app.server(&id)?).ok_or_else(unknown)?;
     let limit = crate::query::limit(query.limit, 200, MAX_LINES)?;
-    Ok(Json(Logs { lines: app.chronicle.log(&config.name, query.after, limit) }))
+    let after = crate::query::number("after", query.after)?;
+    Ok(Json(Logs { lines: app.chronicle.log(&config.name, after, limit) }))
 }

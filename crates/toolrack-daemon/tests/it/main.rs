@@ -17,6 +17,7 @@ mod life;
 mod mcp;
 mod openapi;
 mod page;
+mod random;
 mod secrets;
 mod servers;
 mod stage;
