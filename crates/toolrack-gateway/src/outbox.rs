@@ -150,6 +150,14 @@ impl Outbox {
         }
     }
 
+    /// The same, unless it would have to be waited for.
+    pub(crate) fn next_if_there(&self, reader: &Reader) -> Option<(u64, Bytes)> {
+        match self.try_next(reader) {
+            Step::Message(number, message) => Some((number, message)),
+            Step::Wait | Step::Over => None,
+        }
+    }
+
     /// Waits until less than `bytes` are unread.
     pub(crate) async fn room(&self, bytes: usize) {
         let mut version = self.version.subscribe();

@@ -24,6 +24,8 @@ const MAX_UNREAD_BYTES: usize = 64 << 20;
 const DRAIN: Duration = Duration::from_secs(5);
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 << 10;
+/// So much is written at once, if there is so much.
+const WRITE_BYTES: usize = 32 << 10;
 
 impl Gateway {
     /// Serves one client until its input ends, it is given up, or the gateway is closed.
@@ -116,8 +118,15 @@ async fn write(
 ) -> io::Result<()> {
     let reader = out.read(None);
     while let Some((_, message)) = out.next(&reader).await {
+        let mut batch = BytesMut::from(message);
+        // What is there already goes along: a write costs more than what it writes.
+        while batch.len() < WRITE_BYTES
+            && let Some((_, message)) = out.next_if_there(&reader)
+        {
+            batch.extend_from_slice(&message);
+        }
         let written = timeout(patience, async {
-            writer.write_all(&message).await?;
+            writer.write_all(&batch).await?;
             writer.flush().await
         });
         let late =

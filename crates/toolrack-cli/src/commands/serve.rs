@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use toolrack_client::ClientHandler;
 use toolrack_config::{McpServerConfig, McpTransport};
-use toolrack_gateway::{Gateway, Scope, Switchboard};
+use toolrack_gateway::{Gateway, Scope, Switchboard, standard_streams};
 use toolrack_manager::McpManager;
 use toolrack_service::{Autostart, Follow, LocalService, ServiceOptions};
 
@@ -107,7 +107,8 @@ async fn pass(
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let gateway = Gateway::new(Arc::clone(manager), switchboard, scope);
-    let serving = gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout());
+    let (input, output) = standard_streams();
+    let serving = gateway.serve_stdio(input, output);
     let outcome = tokio::select! {
         // Leaving is how this may end, too.
         () = surroundings.stop.cancelled() => Ok(()),

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use toolrack_client::ClientHandler;
 use toolrack_config::McpServerConfig;
-use toolrack_gateway::{Gateway, HttpGateway, Scope, Switchboard};
+use toolrack_gateway::{Gateway, HttpGateway, Scope, Switchboard, standard_streams};
 use toolrack_manager::McpManager;
 
 /// How long slow servers are waited for before the endpoint opens.
@@ -66,7 +66,8 @@ async fn serve(wanted: Wanted) -> Result<()> {
     let outcome = match wanted.http {
         Some(address) => listen(&gateway, &address).await,
         None => {
-            let served = gateway.serve_stdio(tokio::io::stdin(), tokio::io::stdout()).await;
+            let (input, output) = standard_streams();
+            let served = gateway.serve_stdio(input, output).await;
             served.context("the client is gone")
         }
     };
