@@ -1,6 +1,7 @@
 //! `toolrack add`: a server from a command, an address or a package.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use serde_json::Value;
 use toolrack_config::{
@@ -202,11 +203,23 @@ fn local(options: &AddOptions) -> Result<McpTransport, Failure> {
         return Err(Failure::usage("it is not said how the server is started or reached", hint));
     };
     Ok(McpTransport::Stdio {
-        command: command.clone(),
+        command: from_anywhere(command, options.cwd.as_deref()),
         args: args.to_vec(),
         env: variables(options)?,
         cwd: cwd(options),
     })
+}
+
+/// The program as it is found from every directory, also from that of a daemon. A bare name is looked up when
+/// the server is started.
+fn from_anywhere(command: &str, cwd: Option<&Path>) -> String {
+    if command.contains('/') && cwd.is_none() { whole(command) } else { command.to_owned() }
+}
+
+/// A path from the root, unless it is one already or is only known when the server is started.
+fn whole(path: &str) -> String {
+    let found = (!is_reference(path)).then(|| std::path::absolute(path).ok()).flatten();
+    found.and_then(|it| it.into_os_string().into_string().ok()).unwrap_or_else(|| path.to_owned())
 }
 
 fn packaged(
@@ -247,7 +260,7 @@ fn no_headers(options: &AddOptions) -> Result<(), Failure> {
 }
 
 fn cwd(options: &AddOptions) -> Option<String> {
-    options.cwd.as_ref().map(|it| it.to_string_lossy().into_owned())
+    options.cwd.as_ref().map(|it| whole(&it.to_string_lossy()))
 }
 
 fn variables(options: &AddOptions) -> Result<HashMap<String, EnvValue>, Failure> {
@@ -311,6 +324,20 @@ mod tests {
 
     fn none() -> AddOptions {
         AddOptions::default()
+    }
+
+    #[test]
+    fn a_program_is_found_from_everywhere() {
+        let here = std::env::current_dir().unwrap();
+        let check = |command: &str, cwd: Option<&str>, expected: &str| {
+            assert_eq!(from_anywhere(command, cwd.map(Path::new)), expected);
+        };
+        check("npx", None, "npx");
+        check("/usr/bin/env", None, "/usr/bin/env");
+        check("./server", None, here.join("server").to_str().unwrap());
+        check("bin/server", None, here.join("bin/server").to_str().unwrap());
+        check("bin/server", Some("/srv"), "bin/server");
+        check("${HOME}/server", None, "${HOME}/server");
     }
 
     #[test]

@@ -118,11 +118,12 @@ async fn what_happens_is_heard_and_can_be_taken_up_again() {
 async fn a_reader_that_does_not_read_holds_up_nobody_and_learns_what_it_lost() {
     let stage = Stage::new();
     let (daemon, client) = stage.start().await;
-    client.add(&stage.scripted("one", &["--plan", "call=stderr(1MiB)"])).await;
     let mut lazy = Listener::new(&client, None);
-    // Enough for the buffers of the kernel and then for the ring.
-    for _ in 0..32 {
-        client.post("/api/calls", json!({ "tool": "one_pid" })).await;
+    // Enough for the buffers of the kernel and then for the ring. No server may say so much alone.
+    for number in 0..16 {
+        let name = format!("loud{number}");
+        client.add(&stage.scripted(&name, &["--plan", "call=stderr(4MiB,raw)"])).await;
+        client.post("/api/calls", json!({ "tool": format!("{name}_pid") })).await;
     }
     let lost = tokio::task::spawn_blocking(move || lazy.until("lost")).await.unwrap();
     assert!(lost.last().unwrap().data["n_events"].as_u64().unwrap() > 0);
