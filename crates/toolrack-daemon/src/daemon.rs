@@ -77,8 +77,7 @@ impl Daemon {
         };
         let addr = tcp.as_ref().and_then(|it| it.local_addr().ok());
         let unix = bind_unix(seat.socket())?;
-        let keys = Keys::new(Token::random()?);
-        seat.write_token(keys.main())?;
+        let keys = Keys::new(seat.token()?);
         let history_file = home.history_file();
         let history = History::open(&history_file, options.history).map_err(|source| {
             DaemonError::File { done: "used", path: history_file.clone(), source }

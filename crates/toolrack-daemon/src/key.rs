@@ -23,20 +23,31 @@ const MAX_CODES: usize = 16;
 /// Pages that are open. The one that was opened first has to be opened anew.
 const MAX_PAGES: usize = 64;
 
+/// What a key is made of.
+const BYTES: usize = 32;
+
 /// A key: 256 bits of chance, as hexadecimal digits.
 #[derive(Clone)]
 pub struct Token(String);
 
 impl Token {
     pub(crate) fn random() -> Result<Self, DaemonError> {
-        let mut bytes = [0_u8; 32];
+        let mut bytes = [0_u8; BYTES];
         SystemRandom::new().fill(&mut bytes).map_err(|_unspecified| DaemonError::NoRandomness)?;
-        let mut text = String::with_capacity(64);
+        let mut text = String::with_capacity(2 * BYTES);
         for byte in bytes {
             text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or_default());
             text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or_default());
         }
         Ok(Self(text))
+    }
+
+    /// A key that was written before, if it is one.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let text = text.trim_ascii_end();
+        let is_whole = text.len() == 2 * BYTES && text.iter().all(is_digit);
+        is_whole.then(|| Self(String::from_utf8_lossy(text).into_owned()))
     }
 
     /// The key itself. Named so that every use can be found.

@@ -110,13 +110,21 @@ impl Seat {
         &self.socket
     }
 
-    /// Writes the key where only its owner can read it.
-    pub(crate) fn write_token(&self, token: &Token) -> Result<(), DaemonError> {
-        let written = open_private(&self.token).and_then(|mut file| {
-            file.set_len(0)?;
-            file.write_all(token.reveal().as_bytes())
-        });
-        written.map_err(|source| trouble("written", &self.token, source))
+    /// The key for TCP, which clients have in their configs: the one that was used before, or else a new one.
+    /// Whoever wants another removes the file.
+    pub(crate) fn token(&self) -> Result<Token, DaemonError> {
+        let fault = |source| trouble("used", &self.token, source);
+        let mut file = open_private(&self.token).map_err(fault)?;
+        let mut text = Vec::new();
+        (&file).take(LARGEST_BYTES).read_to_end(&mut text).map_err(fault)?;
+        if let Some(token) = Token::parse(&text) {
+            return Ok(token);
+        }
+        let token = Token::random()?;
+        let written = file.set_len(0).and_then(|()| file.rewind());
+        let written = written.and_then(|()| file.write_all(token.reveal().as_bytes()));
+        written.and_then(|()| file.sync_all()).map_err(fault)?;
+        Ok(token)
     }
 
     /// Says who holds the place.
@@ -129,11 +137,11 @@ impl Seat {
     }
 
     fn clear(&self) {
-        for path in [&self.socket, &self.token] {
-            match fs::remove_file(path) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::warn!(%error, path = %path.display(), "is left behind"),
+        match fs::remove_file(&self.socket) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(%error, path = %self.socket.display(), "is left behind");
             }
         }
     }
@@ -234,18 +242,31 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
         let seat = Seat::take(&home).unwrap();
-        seat.write_token(&Token::random().unwrap()).unwrap();
+        seat.token().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&home.run_dir()), mode(&token_file(&home))), (0o700, 0o600));
         drop(seat);
-        assert!(!token_file(&home).exists());
         // As it would be if it had been killed, with a folder that others can enter.
         File::create(home.run_dir().join(SOCKET)).unwrap();
-        File::create(token_file(&home)).unwrap();
         fs::set_permissions(home.run_dir(), Permissions::from_mode(0o755)).unwrap();
         let seat = Seat::take(&home).unwrap();
-        assert!(!seat.socket().exists() && !token_file(&home).exists());
+        assert!(!seat.socket().exists());
         assert_eq!(mode(&home.run_dir()), 0o700);
+    }
+
+    #[test]
+    fn the_key_stays_until_its_file_is_removed_or_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        let key = || Seat::take(&home).unwrap().token().unwrap().reveal().to_owned();
+        let (first, second) = (key(), key());
+        assert_eq!(first, second);
+        OpenOptions::new().append(true).open(token_file(&home)).unwrap().write_all(b"0").unwrap();
+        let third = key();
+        fs::remove_file(token_file(&home)).unwrap();
+        let fourth = key();
+        assert!(first != third && third != fourth && third == third.to_lowercase());
+        assert_eq!(fs::read_to_string(token_file(&home)).unwrap(), fourth);
     }
 
     #[test]

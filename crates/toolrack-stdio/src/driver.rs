@@ -50,6 +50,9 @@ const LAST_WORDS_BYTES: usize = 1 << 20;
 /// news that the process has ended, and its last words a moment after. Callers wait meanwhile.
 const REASON_LIMIT: Duration = Duration::from_millis(80);
 
+/// What its last words get of that at least, however late the news came: they are in the pipe already.
+const WORDS_LIMIT: Duration = Duration::from_millis(20);
+
 /// How many lines of the error output go with the news of the end.
 const STDERR_LINES: usize = 20;
 
@@ -367,6 +370,7 @@ impl Driver {
 
     async fn exited(&self, exit: Exit, until: Instant) -> Ending {
         // What it said last is worth a moment, unless somebody else holds the pipe open.
+        let until = until.max(Instant::now() + WORDS_LIMIT);
         drop(timeout_at(until, self.shared.stderr_closed.cancelled()).await);
         Ending::Exited(ServerExit { exit, stderr: self.shared.stderr.tail(STDERR_LINES) })
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use toolrack_daemon::{
-    DEFAULT_ADDR, Daemon as Host, DaemonOptions as HostOptions, Ending, Running,
+    DEFAULT_ADDR, Daemon as Host, DaemonOptions as HostOptions, Ending, Running, token_file,
 };
 use toolrack_service::{ErrorCode, McpStatus};
 
@@ -132,6 +132,7 @@ async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
         let (verdict, code) = (Verdict::Unreachable, ErrorCode::ServiceUnavailable);
         return Err(Failure::new(verdict, code, "no daemon runs for this home", hint));
     };
+    let home = settings.home()?;
     let about: About = daemon.get("/api/daemon").await?;
     let servers = daemon.statuses().await?;
     let n_up = servers.iter().filter(|it| matches!(it.state, McpStatus::Running { .. }));
@@ -142,20 +143,26 @@ async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
         let document = json!({
             "state": "running", "pid": pid, "version": version, "url": url,
             "mcp": url.as_ref().map(|it| format!("{it}/mcp")), "socket": socket,
-            "started_at": clock::utc(about.started_ms), "config": config, "agent": agent,
+            "key_file": token_file(home), "started_at": clock::utc(about.started_ms), "config": config, "agent": agent,
             "n_servers": n_servers, "n_running_servers": n_up,
-            "n_running_calls": about.n_running_calls, "log": log_file(settings.home()?),
+            "n_running_calls": about.n_running_calls, "log": log_file(home),
         });
         printer.document(&document.to_string());
         return Ok(());
     }
     let up = clock::ago(about.started_ms, clock::now());
-    let http = url.unwrap_or_else(|| "nowhere; only on its socket".to_owned());
     printer.line(format_args!("running   process {pid}, version {version}, started {up}"));
-    printer.line(format_args!("address   {http}"));
+    match url {
+        Some(url) => {
+            printer.line(format_args!("address   {url}"));
+            printer.line(format_args!("endpoint  {url}/mcp, for clients with the key"));
+            printer.line(format_args!("key       in {}", token_file(home).display()));
+        }
+        None => printer.line(format_args!("address   nowhere; only on its socket")),
+    }
     printer.line(format_args!("socket    {}", socket.display()));
     printer.line(format_args!("config    {}", config.display()));
-    printer.line(format_args!("log       {}", log_file(settings.home()?).display()));
+    printer.line(format_args!("log       {}", log_file(home).display()));
     printer.line(format_args!("servers   {n_up} of {n_servers} run"));
     printer.line(format_args!("calls     {} under way", about.n_running_calls));
     Ok(())
