@@ -24,6 +24,8 @@ use crate::verdict::Verdict;
 /// How long it may take until the daemon can be used. It does not wait for its servers.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(5);
+/// How long somebody else may take to be the daemon, if ours has ended and it cannot be read why.
+const UNSAID: Duration = Duration::from_secs(1);
 /// What is read of a log at most.
 const LARGEST_BYTES: u64 = 64 << 10;
 
@@ -39,7 +41,7 @@ pub(crate) async fn start(
     let mut file = open_log(&log).map_err(|error| unusable(&log, &error))?;
     let begin = file.seek(SeekFrom::End(0))?;
     let mut child = spawn(arguments(options, settings)?, file)?;
-    let deadline = Instant::now() + PATIENCE;
+    let mut deadline = Instant::now() + PATIENCE;
     // Why it has ended, if somebody else was faster and may only need a moment to say so.
     let mut beaten = None;
     loop {
@@ -51,8 +53,11 @@ pub(crate) async fn start(
             && let Some(status) = child.try_wait()?
         {
             let failure = ended(status.code(), &log, begin);
-            if failure.summary().code != ErrorCode::Conflict {
-                return Err(failure);
+            match failure.summary().code {
+                ErrorCode::Conflict => {}
+                // What several daemons say at once may be unreadable.
+                ErrorCode::ServiceUnavailable => deadline = Instant::now() + UNSAID,
+                _ => return Err(failure),
             }
             beaten = Some(failure);
         }

@@ -162,7 +162,8 @@ impl Printer {
 
     fn say(&self, text: impl fmt::Display) {
         self.aside(|| {
-            let _heard = writeln!(io::stderr(), "{text}");
+            // In one piece, because others may write to the same log.
+            let _heard = io::stderr().write_all(format!("{text}\n").as_bytes());
         });
     }
 

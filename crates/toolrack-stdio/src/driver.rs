@@ -44,7 +44,7 @@ const FLOOD_READ_BYTES: usize = 4 << 10;
 const REST: Duration = Duration::from_millis(1);
 
 /// What is read at most after the server has ended: no more than a pipe can have held.
-const LAST_WORDS_BYTES: usize = 1 << 20;
+pub(crate) const LAST_WORDS_BYTES: usize = 1 << 20;
 
 /// How long the reason may take, in all, to follow its effect: a closed pipe is seen a moment before the
 /// news that the process has ended, and its last words a moment after. Callers wait meanwhile.

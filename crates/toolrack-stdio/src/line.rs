@@ -29,7 +29,7 @@ use toolrack_rpc::{
 
 use crate::custody::{Custody, Life, Wish};
 use crate::definition::{Ladder, McpServerDef, StdioOptions};
-use crate::driver::{Bell, Driver};
+use crate::driver::{Bell, Driver, LAST_WORDS_BYTES};
 use crate::launch::LaunchSpec;
 use crate::marker;
 use crate::outbox::{Flushed, Outbox, Posted, Refusal};
@@ -369,6 +369,9 @@ async fn keep(shared: Arc<Shared>, custody: Custody, wishes: watch::Receiver<Wis
 async fn read_stderr(shared: Arc<Shared>, mut errors: Receiver) {
     let mut buffer = Vec::new();
     let mut gone = pin!(shared.gone());
+    let hear = |bytes: Option<&[u8]>| {
+        shared.stderr.feed(bytes.unwrap_or_default(), &mut |line| shared.inbound.stderr(line));
+    };
     loop {
         // Held only while there is something to read.
         let ready = tokio::select! {
@@ -383,9 +386,17 @@ async fn read_stderr(shared: Arc<Shared>, mut errors: Receiver) {
             Ok(0) | Err(_) => break,
             Ok(n_bytes) => n_bytes,
         };
-        let bytes = buffer.get(..n_bytes).unwrap_or_default();
-        shared.stderr.feed(bytes, &mut |line| shared.inbound.stderr(line));
+        hear(buffer.get(..n_bytes));
         buffer = Vec::new();
+    }
+    // Nobody can write any more, but what was written may not have been read.
+    let mut n_left = LAST_WORDS_BYTES;
+    buffer.resize(STDERR_READ_BYTES, 0);
+    while n_left > 0
+        && let Ok(n_bytes @ 1..) = errors.try_read(&mut buffer)
+    {
+        hear(buffer.get(..n_bytes));
+        n_left = n_left.saturating_sub(n_bytes);
     }
     shared.stderr_closed.cancel();
 }
