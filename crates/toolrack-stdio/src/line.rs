@@ -5,15 +5,12 @@
 //! the line.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -29,20 +26,17 @@ use toolrack_rpc::{
 
 use crate::custody::{Custody, Life, Wish};
 use crate::definition::{Ladder, McpServerDef, StdioOptions};
-use crate::driver::{Bell, Driver, LAST_WORDS_BYTES};
+use crate::driver::{Bell, Driver};
 use crate::launch::LaunchSpec;
 use crate::marker;
 use crate::outbox::{Flushed, Outbox, Posted, Refusal};
-use crate::stderr::Stderr;
+use crate::stderr::{Stderr, read_stderr};
 
 /// How long a notification waits for room in front of a server that does not read.
 const NOTIFY_LIMIT: Duration = Duration::from_secs(30);
 
 /// How many lines of the error output a diagnosis shows.
 const STDERR_LINES: usize = 50;
-
-/// How much of the error output is read at once.
-const STDERR_READ_BYTES: usize = 4 << 10;
 
 type Write<'a> = &'a (dyn Fn(&mut Vec<u8>) -> Result<(), serde_json::Error> + Sync);
 
@@ -253,7 +247,7 @@ impl Shared {
     }
 
     /// Waits until nothing is left of the server.
-    async fn gone(&self) {
+    pub(crate) async fn gone(&self) {
         let mut life = self.life.subscribe();
         // The sender is ours, so the wait cannot fail.
         let _gone = life.wait_for(|life| matches!(life, Life::Gone(_))).await;
@@ -363,42 +357,6 @@ impl Drop for Farewell<'_> {
 
 async fn keep(shared: Arc<Shared>, custody: Custody, wishes: watch::Receiver<Wish>) {
     custody.keep(wishes, &|life| shared.learn(life)).await;
-}
-
-/// Reads the error output to its end, or until nothing is left that could write to it.
-async fn read_stderr(shared: Arc<Shared>, mut errors: Receiver) {
-    let mut buffer = Vec::new();
-    let mut gone = pin!(shared.gone());
-    let hear = |bytes: Option<&[u8]>| {
-        shared.stderr.feed(bytes.unwrap_or_default(), &mut |line| shared.inbound.stderr(line));
-    };
-    loop {
-        // Held only while there is something to read.
-        let ready = tokio::select! {
-            ready = errors.readable() => ready,
-            () = &mut gone => break,
-        };
-        if ready.is_err() {
-            break;
-        }
-        buffer.resize(STDERR_READ_BYTES, 0);
-        let n_bytes = match errors.read(&mut buffer).await {
-            Ok(0) | Err(_) => break,
-            Ok(n_bytes) => n_bytes,
-        };
-        hear(buffer.get(..n_bytes));
-        buffer = Vec::new();
-    }
-    // Nobody can write any more, but what was written may not have been read.
-    let mut n_left = LAST_WORDS_BYTES;
-    buffer.resize(STDERR_READ_BYTES, 0);
-    while n_left > 0
-        && let Ok(n_bytes @ 1..) = errors.try_read(&mut buffer)
-    {
-        hear(buffer.get(..n_bytes));
-        n_left = n_left.saturating_sub(n_bytes);
-    }
-    shared.stderr_closed.cancel();
 }
 
 impl fmt::Debug for Shared {
