@@ -100,11 +100,10 @@ impl Inbound {
         self.take(line, &|part| RawJson::new(line.slice_ref(part)))
     }
 
-    /// Takes one line of the server's error output.
+    /// Takes one line of the server's error output, which goes on after the line has ended: what a server says
+    /// while it ends is often why.
     pub fn stderr(&self, line: &str) {
-        if !self.ended.load(Ordering::Acquire) {
-            self.inbox.stderr(line);
-        }
+        self.inbox.stderr(line);
     }
 
     /// Takes note of a message that was thrown away because of its size, of which the first and last

@@ -146,8 +146,8 @@ pub trait Inbox: Send + Sync {
         tracing::debug!(sample, "line is not a message");
     }
 
-    /// A line the server wrote to its error output, cleaned. The default leaves it to the line's own
-    /// memory of the last ones.
+    /// A line the server wrote to its error output, cleaned. It may come after the line has ended, and
+    /// before closing the line returns. The default leaves it to the line's own memory of the last ones.
     fn stderr(&self, line: &str) {
         tracing::trace!(line, "server wrote to stderr");
     }
@@ -158,7 +158,7 @@ pub trait Inbox: Send + Sync {
         tracing::debug!("a new session was begun");
     }
 
-    /// The line has ended. Comes exactly once, and nothing comes after it.
+    /// The line has ended. Comes exactly once, and nothing but error output comes after it.
     fn ended(&self, ending: &Ending);
 }
 

@@ -1,16 +1,17 @@
 //! Bounded everything, and deadlines that depend on nothing a server does.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::poll;
 use serde_json::json;
 use tokio::time::Instant;
 use toolrack_link::{Delivery, Line, TransportError};
-use toolrack_stdio::StdioOptions;
+use toolrack_stdio::{StdioLine, StdioOptions};
 use toolrack_testkit::{Journal, Marker, eventually_async};
 
-use crate::support::{brisk, call, greeted, guarded, open, program, scripted, text};
+use crate::support::{Heard, brisk, call, greeted, guarded, open, program, scripted, text};
 
 const SLACK: Duration = Duration::from_millis(250);
 
@@ -164,4 +165,24 @@ async fn a_call_that_never_left_is_dropped_without_a_word() {
     }
     assert!(!read().windows(9).any(|it| it == b"cancelled"));
     line.close().await;
+}
+
+/// What it says while it ends is often why, and it is heard before closing returns.
+#[tokio::test]
+async fn error_output_is_heard_to_its_end() {
+    let check = async |script: &str, expected: &[&str]| {
+        let heard = Arc::new(Heard::default());
+        let inbox = Arc::clone(&heard);
+        let line = StdioLine::open(&program("sh", &["-c", script]), brisk(), inbox).await.unwrap();
+        line.close().await;
+        assert_eq!((heard.stderr(), heard.endings().len()), (words(expected), 1), "{script}");
+    };
+    check("echo one >&2; echo two >&2", &["one", "two"]).await;
+    check("cat > /dev/null; echo bye >&2", &["bye"]).await;
+    // One that closes its output and ends later: the line has ended long before the last words.
+    check("exec >&-; cat > /dev/null; sleep 0.1; echo late >&2", &["late"]).await;
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&it| it.to_owned()).collect()
 }

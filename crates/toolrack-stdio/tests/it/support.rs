@@ -39,22 +39,39 @@ pub(crate) async fn spawn(definition: &McpServerDef) -> StdioTransport {
     StdioTransport::spawn_with(definition, guarded()).await.unwrap()
 }
 
-/// Keeps the endings, forgets the rest.
+/// Keeps the endings and the error output, forgets the rest.
 #[derive(Default)]
-pub(crate) struct Endings(pub(crate) Mutex<Vec<String>>);
+pub(crate) struct Heard {
+    endings: Mutex<Vec<String>>,
+    stderr: Mutex<Vec<String>>,
+}
 
-impl Inbox for Endings {
+impl Heard {
+    pub(crate) fn endings(&self) -> Vec<String> {
+        self.endings.lock().unwrap().clone()
+    }
+
+    pub(crate) fn stderr(&self) -> Vec<String> {
+        self.stderr.lock().unwrap().clone()
+    }
+}
+
+impl Inbox for Heard {
     fn request(&self, _id: RequestId, _method: &str, _params: Option<RawJson>) {}
 
     fn notification(&self, _method: &str, _params: Option<RawJson>) {}
 
+    fn stderr(&self, line: &str) {
+        self.stderr.lock().unwrap().push(line.to_owned());
+    }
+
     fn ended(&self, ending: &Ending) {
-        self.0.lock().unwrap().push(ending.to_string());
+        self.endings.lock().unwrap().push(ending.to_string());
     }
 }
 
 pub(crate) async fn open(definition: &McpServerDef, options: StdioOptions) -> StdioLine {
-    StdioLine::open(definition, options, Arc::new(Endings::default())).await.unwrap()
+    StdioLine::open(definition, options, Arc::new(Heard::default())).await.unwrap()
 }
 
 /// Opens a line and greets the server in the manner of 2025-11-25.
