@@ -9,6 +9,7 @@ use anyhow::Result;
 use crate::child::{Chore, Ending, is_installed};
 use crate::forward::{exit_code, target_dir};
 use crate::servers::{self, Outcome};
+use crate::suite::WORKSPACE;
 use crate::{printer, tidy};
 
 const BUILD_LIMIT: Duration = Duration::from_mins(45);
@@ -28,14 +29,8 @@ pub(crate) fn run(root: &Path, words: Vec<String>) -> Result<ExitCode> {
         printer::say(&format!("SKIPPED: conformance: {reason}"));
         return Ok(ExitCode::SUCCESS);
     }
-    let build = Chore::new("cargo", root, BUILD_LIMIT).args([
-        "build",
-        "--bins",
-        "-p",
-        "toolrack-conformance",
-        "-p",
-        "toolrack-testkit",
-    ]);
+    let build = Chore::new("cargo", root, BUILD_LIMIT).args(["build"]).args(WORKSPACE);
+    let build = build.args(["--bins"]);
     let ending = build.attached()?;
     if ending != Ending::Success {
         printer::complain(&format!("error: `{}`: {ending}", build.line()));

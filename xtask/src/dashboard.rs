@@ -9,6 +9,7 @@ use anyhow::Result;
 use crate::child::{Chore, Ending, is_installed};
 use crate::forward::{exit_code, target_dir};
 use crate::servers::{self, Outcome};
+use crate::suite::WORKSPACE;
 use crate::{printer, tidy};
 
 const BUILD_LIMIT: Duration = Duration::from_mins(45);
@@ -18,16 +19,7 @@ const RUN_LIMIT: Duration = Duration::from_mins(10);
 const PICTURES: &str = "docs/images";
 
 /// What the story is told with.
-const PROGRAMS: [&str; 8] = [
-    "-p",
-    "toolrack-daemon",
-    "--example",
-    "daemon",
-    "-p",
-    "toolrack-testkit",
-    "--bin",
-    "demo-server",
-];
+const PROGRAMS: [&str; 4] = ["--example", "daemon", "--bin", "demo-server"];
 
 /// Names under which the browser is installed.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
@@ -49,7 +41,8 @@ pub(crate) fn run(root: &Path, pictures: Pictures) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let build = Chore::new("cargo", root, BUILD_LIMIT).args(["build"]).args(PROGRAMS);
+    let build = Chore::new("cargo", root, BUILD_LIMIT).args(["build"]).args(WORKSPACE);
+    let build = build.args(PROGRAMS);
     let ending = build.attached()?;
     if ending != Ending::Success {
         printer::complain(&format!("error: `{}`: {ending}", build.line()));

@@ -20,8 +20,9 @@ use crate::tally::Tally;
 const STEP_LIMIT: Duration = Duration::from_mins(45);
 
 /// The benchmarks bring the clients they measure, so they are only checked, in a step of their own. And rig
-/// and rmcp turn on features of shared dependencies that the rest is neither built nor tested with.
-const WORKSPACE: [&str; 7] = [
+/// and rmcp turn on features of shared dependencies that the rest is neither built nor tested with. Whatever
+/// is built for a check is built with these words: others would build the dependencies anew, with other features.
+pub(crate) const WORKSPACE: [&str; 7] = [
     "--workspace",
     "--exclude",
     "toolrack-bench",
