@@ -166,6 +166,17 @@ pub(crate) fn is_loopback<S: AsRef<str>>(host: &Host<S>) -> bool {
     }
 }
 
+/// An address that may be unusable, without what may be secret in it: user, password, query and fragment.
+pub(crate) fn discreet(url: &str) -> String {
+    let shown = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = shown.split_once("//").unwrap_or(("", shown));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match authority.rsplit_once('@') {
+        Some((_user, host)) => format!("{scheme}//…@{host}{path}"),
+        None => shown.to_owned(),
+    }
+}
+
 fn has_user(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
@@ -177,6 +188,19 @@ fn unreadable(fault: impl fmt::Display) -> AddressFault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        for (url, expected) in [
+            ("http://user:pass@host:1/x?key=1#y", "http://…@host:1/x"),
+            ("http://user:p@ss@host", "http://…@host"),
+            ("http://host/@scope/x?y", "http://host/@scope/x"),
+            ("htp:user:pass@host", "//…@host"),
+            ("", ""),
+        ] {
+            assert_eq!(discreet(url), expected, "{url}");
+        }
+    }
 
     #[track_caller]
     fn check(text: &str, shown: &str, host: &str, path: &str) {

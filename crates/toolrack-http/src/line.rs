@@ -19,7 +19,7 @@ use toolrack_link::{
 };
 use toolrack_rpc::{JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification};
 
-use crate::address::Address;
+use crate::address::{Address, discreet};
 use crate::courier::{Courier, name_ourselves};
 use crate::definition::{HttpOptions, HttpServerDef};
 use crate::dial::Dialer;
@@ -61,8 +61,7 @@ impl HttpLine {
         options: HttpOptions,
         inbox: Arc<dyn Inbox>,
     ) -> Result<Self, TransportError> {
-        let shown = definition.url.split(['?', '#']).next().unwrap_or_default();
-        let refuse = |reason: String| unusable(shown, reason);
+        let refuse = |reason: String| unusable(discreet(&definition.url), reason);
         let address = Address::parse(&definition.url).map_err(|it| refuse(it.to_string()))?;
         let mut headers = definition.checked_headers(&options).map_err(refuse)?;
         name_ourselves(&mut headers, &options.user_agent).map_err(refuse)?;
@@ -305,9 +304,9 @@ fn written(
     Ok(Bytes::from(out))
 }
 
-fn unusable(address: &str, reason: String) -> TransportError {
+fn unusable(address: String, reason: String) -> TransportError {
     let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
-    TransportError::Unreachable { address: address.to_owned(), error }
+    TransportError::Unreachable { address, error }
 }
 
 impl fmt::Debug for HttpLine {
