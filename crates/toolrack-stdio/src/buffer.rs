@@ -1,12 +1,20 @@
 //! Messages on their way out, in one run of bytes, with the borders between them remembered.
+//!
+//! Buffers at rest hold no memory: all that are emptied on one thread share what one of them had.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
-/// Memory beyond this is given back to the system once the buffer is empty.
-const KEPT_BYTES: usize = 4 << 10;
+/// What one thread keeps at most for the next buffer that is filled.
+const SPARE_BYTES: usize = 256 << 10;
+const SPARE_MESSAGES: usize = 4 << 10;
 
 /// Sent bytes beyond this are moved out of the way even if the rest is still waiting.
 const COMPACT_BYTES: usize = 256 << 10;
+
+thread_local! {
+    static SPARE: RefCell<Buffer> = const { RefCell::new(Buffer::new()) };
+}
 
 /// Bytes to send, first in, first out.
 #[derive(Debug, Default)]
@@ -27,12 +35,19 @@ struct Message {
 }
 
 impl Buffer {
+    const fn new() -> Self {
+        Self { bytes: Vec::new(), n_sent: 0, messages: VecDeque::new(), n_begun: 0 }
+    }
+
     /// Appends what `write` writes. If that fails, nothing has happened.
     pub(crate) fn append<E>(
         &mut self,
         id: Option<u64>,
         write: &dyn Fn(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
+        if self.bytes.capacity() == 0 {
+            *self = SPARE.try_with(RefCell::take).unwrap_or_default();
+        }
         let before = self.bytes.len();
         if let Err(error) = write(&mut self.bytes) {
             self.bytes.truncate(before);
@@ -63,13 +78,36 @@ impl Buffer {
         }
         if self.messages.is_empty() {
             self.bytes.clear();
-            self.bytes.shrink_to(KEPT_BYTES);
-            self.messages.shrink_to(KEPT_BYTES / size_of::<Message>());
             self.n_sent = 0;
         } else if self.n_sent > COMPACT_BYTES && self.n_sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.n_sent);
             self.n_sent = 0;
         }
+    }
+
+    /// Appends what is unsent of a buffer that was filled later.
+    pub(crate) fn absorb(&mut self, later: Buffer) {
+        self.bytes.extend_from_slice(later.unsent());
+        self.messages.extend(&later.messages);
+        later.rest();
+    }
+
+    /// Leaves the memory, but nothing of what is in it, to the next buffer that is filled on this thread.
+    pub(crate) fn rest(mut self) {
+        self.bytes.clear();
+        self.messages.clear();
+        let rested = Self { bytes: self.bytes, messages: self.messages, ..Self::new() };
+        // A thread that is ending keeps nothing.
+        let _is_kept = SPARE.try_with(|spare| {
+            // The larger one is the one that had to grow.
+            if rested.is_spare() && spare.borrow().bytes.capacity() < rested.bytes.capacity() {
+                spare.replace(rested);
+            }
+        });
+    }
+
+    fn is_spare(&self) -> bool {
+        self.bytes.capacity() <= SPARE_BYTES && self.messages.capacity() <= SPARE_MESSAGES
     }
 
     /// Takes a request out, unless some of it has left.
@@ -132,11 +170,38 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_buffer_holds_little_memory() {
+    fn the_memory_of_a_buffer_at_rest_serves_the_next() {
+        let mut first = Buffer::default();
+        append(&mut first, 1, &"x".repeat(10_000));
+        first.advance(10_000);
+        first.rest();
+        let mut second = Buffer::default();
+        assert_eq!(second.bytes.capacity(), 0, "it takes nothing before it needs it");
+        append(&mut second, 2, "two;");
+        assert_eq!((second.unsent(), second.n_messages()), (b"two;".as_slice(), 1));
+        assert!(second.bytes.capacity() >= 10_000);
+    }
+
+    #[test]
+    fn a_thread_keeps_little_memory() {
         let mut buffer = Buffer::default();
-        append(&mut buffer, 1, &"x".repeat(1 << 20));
-        buffer.advance(1 << 20);
-        assert!(buffer.bytes.capacity() <= KEPT_BYTES);
+        append(&mut buffer, 1, &"x".repeat(2 * SPARE_BYTES));
+        buffer.rest();
+        assert!(SPARE.take().bytes.capacity() <= SPARE_BYTES);
+    }
+
+    #[test]
+    fn what_was_left_goes_before_what_came_later() {
+        let (mut first, mut later) = (Buffer::default(), Buffer::default());
+        append(&mut first, 1, "one;");
+        append(&mut first, 2, "two;");
+        first.advance(5);
+        append(&mut later, 3, "three;");
+        first.absorb(later);
+        assert!(!first.withdraw(2), "it has begun to leave");
+        assert_eq!((first.unsent(), first.n_messages()), (b"wo;three;".as_slice(), 2));
+        assert!(first.withdraw(3));
+        assert_eq!(first.unsent(), b"wo;");
     }
 
     proptest! {

@@ -22,6 +22,7 @@ use toolrack_link::{Ending, Exit, Heard, Inbound, ServerExit};
 
 use crate::line::Shared;
 use crate::outbox::Flushed;
+use crate::plain::{LAST_WORDS_BYTES, read_plainly};
 use crate::splitter::{Piece, Splitter};
 
 /// How much is read at once.
@@ -42,9 +43,6 @@ const FLOOD_READ_BYTES: usize = 4 << 10;
 
 /// How long such a server is left alone between turns, so that reading it takes no core from the others.
 const REST: Duration = Duration::from_millis(1);
-
-/// What is read at most after the server has ended: no more than a pipe can have held.
-pub(crate) const LAST_WORDS_BYTES: usize = 1 << 20;
 
 /// How long the reason may take, in all, to follow its effect: a closed pipe is seen a moment before the
 /// news that the process has ended, and its last words a moment after. Callers wait meanwhile.
@@ -337,7 +335,7 @@ impl Driver {
         let mut words = vec![0; READ_BYTES];
         let mut n_taken = 0;
         while n_taken < LAST_WORDS_BYTES {
-            let Ok(n_bytes @ 1..) = self.output.try_read(&mut words) else { break };
+            let Ok(n_bytes @ 1..) = read_plainly(&self.output, &mut words) else { break };
             n_taken += n_bytes;
             let inbound = &self.shared.inbound;
             let mut sink = |piece: Piece<'_>| {

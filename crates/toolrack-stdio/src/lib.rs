@@ -19,6 +19,7 @@ mod launch;
 mod line;
 mod marker;
 mod outbox;
+mod plain;
 mod program;
 mod run;
 mod splitter;

@@ -4,12 +4,16 @@
 //! they put their messages into one buffer, and the first of them writes them all. What the pipe does
 //! not take is left to the driver, which waits for the pipe; callers never do.
 //!
+//! Whoever writes does so without holding anybody up: what others put in meanwhile gathers, and is written
+//! next.
+//!
 //! **Invariant:** messages leave in the order in which they were put in, each as one run of bytes, and a
-//! message of which no byte has left can be taken back.
+//! message that nobody has begun to write can be taken back.
 
 use std::io;
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use tokio::net::unix::pipe::Sender;
@@ -17,6 +21,11 @@ use tokio::sync::Notify;
 use toolrack_link::TransportError;
 
 use crate::buffer::Buffer;
+use crate::plain::write_plainly;
+
+/// How often a caller writes what others have put in meanwhile, before it leaves that to the driver; and how
+/// often the driver does before others have their turn.
+const WRITES_PER_TURN: usize = 8;
 
 /// The sending half of a line.
 #[derive(Debug)]
@@ -36,11 +45,15 @@ struct State {
     promised: bool,
     /// Whether the pipe was full, so that the driver has to flush.
     stuck: bool,
+    /// How much somebody is writing, who then writes what has come meanwhile and was not promised.
+    in_hand: Option<usize>,
+    /// Whether somebody was refused for lack of room, and has not been told of room since.
+    refused: bool,
 }
 
 #[derive(Debug)]
 enum Pipe {
-    Open(Sender),
+    Open(Arc<Sender>),
     /// The server does not read any more.
     Broken,
     /// We closed it.
@@ -54,7 +67,7 @@ pub(crate) enum Posted {
     Done,
     /// Others are likely to write too: the caller lets them, then calls [`Outbox::flush`].
     FlushSoon,
-    /// The pipe is full or broken: the driver has to be woken.
+    /// Something is left to write, or the pipe is broken: the driver has to be woken.
     CallDriver,
 }
 
@@ -78,10 +91,12 @@ pub(crate) enum Flushed {
 impl Outbox {
     pub(crate) fn new(pipe: Sender, limit_bytes: usize) -> Self {
         let state = State {
-            pipe: Pipe::Open(pipe),
+            pipe: Pipe::Open(Arc::new(pipe)),
             buffer: Buffer::default(),
             promised: false,
             stuck: false,
+            in_hand: None,
+            refused: false,
         };
         Self {
             state: Mutex::new(state),
@@ -103,8 +118,9 @@ impl Outbox {
             Pipe::Broken => return Err(Refusal::Failed(TransportError::StdinNotAvailable)),
             Pipe::Closed => return Err(Refusal::Failed(TransportError::Shutdown)),
         }
-        let buffered_bytes = state.buffer.unsent().len();
+        let buffered_bytes = state.n_unsent();
         if buffered_bytes > self.limit_bytes {
+            state.refused = true;
             return Err(Refusal::Full { buffered_bytes });
         }
         state
@@ -118,7 +134,7 @@ impl Outbox {
             state.promised = true;
             return Ok(Posted::FlushSoon);
         }
-        match self.write_out(&mut state, write_plainly) {
+        match self.write_out(state, write_plainly) {
             Flushed::All => Ok(Posted::Done),
             Flushed::Stuck | Flushed::Broken => Ok(Posted::CallDriver),
         }
@@ -134,13 +150,13 @@ impl Outbox {
         if state.stuck {
             return Flushed::All;
         }
-        self.write_out(&mut state, write_plainly)
+        self.write_out(state, write_plainly)
     }
 
     /// Writes what is stuck, as the pipe takes it. Pending while it takes nothing.
     pub(crate) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<Flushed> {
-        loop {
-            let mut state = self.state();
+        for _ in 0..WRITES_PER_TURN {
+            let state = self.state();
             let Pipe::Open(pipe) = &state.pipe else { return Poll::Ready(Flushed::Broken) };
             if !state.stuck {
                 return Poll::Ready(Flushed::All);
@@ -148,11 +164,13 @@ impl Outbox {
             // An error shows again, with its reason, in the write below.
             let _readiness: io::Result<()> = ready!(pipe.poll_write_ready(context));
             // Unlike a plain write, this one makes the pipe's readiness known when it is full.
-            match self.write_out(&mut state, Sender::try_write) {
+            match self.write_out(state, Sender::try_write) {
                 Flushed::Stuck => {}
                 done => return Poll::Ready(done),
             }
         }
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Says how many callers were woken together, which is how many are likely to write next.
@@ -160,24 +178,27 @@ impl Outbox {
         self.crowd.store(n_callers, Ordering::Relaxed);
     }
 
-    /// Takes a request back. Returns `false` if any byte of it has left.
+    /// Takes a request back. Returns `false` if any byte of it has left, or is about to.
     pub(crate) fn withdraw(&self, id: u64) -> bool {
-        self.state().buffer.withdraw(id)
+        let mut state = self.state();
+        let is_withdrawn = state.buffer.withdraw(id);
+        self.announce_room(&mut state);
+        is_withdrawn
     }
 
-    /// Closes the server's input, after one last attempt to write what is waiting.
+    /// Closes the server's input, after one last attempt to write what is waiting. Who writes just now ends
+    /// that first.
     pub(crate) fn close(&self) {
+        self.write_out(self.state(), write_plainly);
         let mut state = self.state();
-        self.write_out(&mut state, write_plainly);
         state.pipe = Pipe::Closed;
         state.stuck = false;
-        self.room.notify_waiters();
+        self.announce_room(&mut state);
     }
 
     /// Whether messages are refused for the moment.
     pub(crate) fn is_full(&self) -> bool {
-        let state = self.state();
-        matches!(state.pipe, Pipe::Open(_)) && state.buffer.unsent().len() > self.limit_bytes
+        self.lacks_room(&self.state())
     }
 
     /// Waits for somebody to make room.
@@ -185,14 +206,50 @@ impl Outbox {
         self.room.notified()
     }
 
-    fn write_out(&self, state: &mut State, write: WriteCall) -> Flushed {
-        let was_full = state.buffer.unsent().len() > self.limit_bytes;
-        let flushed = state.write_out(write);
-        if was_full && state.buffer.unsent().len() <= self.limit_bytes || flushed == Flushed::Broken
-        {
+    /// Writes until nothing is left, unless somebody else is at it. What is being written is in nobody's way.
+    fn write_out<'a>(&'a self, mut state: MutexGuard<'a, State>, write: WriteCall) -> Flushed {
+        let Pipe::Open(pipe) = &state.pipe else { return Flushed::Broken };
+        if state.in_hand.is_some() {
+            return Flushed::All;
+        }
+        let pipe = Arc::clone(pipe);
+        let mut flushed = Flushed::Stuck;
+        for _ in 0..WRITES_PER_TURN {
+            let mut batch = mem::take(&mut state.buffer);
+            state.in_hand = Some(batch.unsent().len());
+            drop(state);
+            flushed = write_batch(&mut batch, &pipe, write);
+            state = self.state();
+            if flushed != Flushed::All {
+                batch.absorb(mem::take(&mut state.buffer));
+                state.buffer = batch;
+                break;
+            }
+            batch.rest();
+            if state.promised || state.buffer.unsent().is_empty() {
+                break;
+            }
+            flushed = Flushed::Stuck;
+        }
+        state.in_hand = None;
+        state.stuck = flushed == Flushed::Stuck;
+        if flushed == Flushed::Broken && matches!(state.pipe, Pipe::Open(_)) {
+            state.pipe = Pipe::Broken;
+        }
+        self.announce_room(&mut state);
+        flushed
+    }
+
+    /// Wakes those that were refused, if they would not be now, or would be for another reason.
+    fn announce_room(&self, state: &mut State) {
+        if state.refused && !self.lacks_room(state) {
+            state.refused = false;
             self.room.notify_waiters();
         }
-        flushed
+    }
+
+    fn lacks_room(&self, state: &State) -> bool {
+        matches!(state.pipe, Pipe::Open(_)) && state.n_unsent() > self.limit_bytes
     }
 
     // The state is consistent between statements, so a panic elsewhere cannot have torn it.
@@ -201,35 +258,28 @@ impl Outbox {
     }
 }
 
-type WriteCall = fn(&Sender, &[u8]) -> io::Result<usize>;
-
-/// One system call, whatever the runtime believes of the pipe.
-fn write_plainly(pipe: &Sender, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::io::write(pipe, bytes)?)
+impl State {
+    /// Bytes that may not have left.
+    fn n_unsent(&self) -> usize {
+        self.in_hand.unwrap_or_default() + self.buffer.unsent().len()
+    }
 }
 
-impl State {
-    fn write_out(&mut self, write: WriteCall) -> Flushed {
-        let Pipe::Open(pipe) = &self.pipe else { return Flushed::Broken };
-        while !self.buffer.unsent().is_empty() {
-            match write(pipe, self.buffer.unsent()) {
-                Ok(n_bytes) => self.buffer.advance(n_bytes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.stuck = true;
-                    return Flushed::Stuck;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    tracing::debug!(%error, "the server does not take input any more");
-                    self.pipe = Pipe::Broken;
-                    self.stuck = false;
-                    return Flushed::Broken;
-                }
+type WriteCall = fn(&Sender, &[u8]) -> io::Result<usize>;
+
+fn write_batch(batch: &mut Buffer, pipe: &Sender, write: WriteCall) -> Flushed {
+    while !batch.unsent().is_empty() {
+        match write(pipe, batch.unsent()) {
+            Ok(n_bytes) => batch.advance(n_bytes),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Flushed::Stuck,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                tracing::debug!(%error, "the server does not take input any more");
+                return Flushed::Broken;
             }
         }
-        self.stuck = false;
-        Flushed::All
     }
+    Flushed::All
 }
 
 #[cfg(test)]

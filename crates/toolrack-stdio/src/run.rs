@@ -5,8 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -16,12 +14,11 @@ use crate::custody::{Custody, Life, Pipes, Wish};
 use crate::definition::{Ladder, McpServerDef, StdioOptions};
 use crate::launch::LaunchSpec;
 use crate::marker;
+use crate::plain::read_out;
 use crate::stderr::Stderr;
 
 /// How much of the output is kept. What comes after it is read and thrown away.
 const OUTPUT_BYTES: usize = 1 << 20;
-/// How much is read at once.
-const READ_BYTES: usize = 8 << 10;
 /// How many lines of the error output are given back.
 const ERROR_LINES: usize = 50;
 /// A command that is to end has nothing to say goodbye to.
@@ -75,12 +72,14 @@ pub async fn run(definition: &McpServerDef, how: Run<'_>) -> Result<Finished, Tr
     let tell = |news| {
         life.send_replace(news);
     };
+    // Listening begins here: the work may begin only after the first wish.
+    let wishes = wish.subscribe();
     let given_up = {
         let work = async {
             tokio::join!(
-                custody.keep(wish.subscribe(), &tell),
-                read(output, life.subscribe(), keep),
-                read(errors, life.subscribe(), hear),
+                custody.keep(wishes, &tell),
+                read_out(&output, gone(life.subscribe()), keep),
+                read_out(&errors, gone(life.subscribe()), hear),
             )
         };
         tokio::pin!(work);
@@ -107,19 +106,10 @@ pub async fn run(definition: &McpServerDef, how: Run<'_>) -> Result<Finished, Tr
     Ok(Finished { exit, output, errors: stderr.tail(ERROR_LINES) })
 }
 
-/// Reads to the end, or until nothing is left that could write and everything written is read.
-async fn read(mut pipe: Receiver, mut life: watch::Receiver<Life>, mut take: impl FnMut(&[u8])) {
-    let mut buffer = vec![0; READ_BYTES];
-    loop {
-        tokio::select! {
-            biased;
-            read = pipe.read(&mut buffer) => match read {
-                Ok(0) | Err(_) => return,
-                Ok(n_bytes) => take(buffer.get(..n_bytes).unwrap_or_default()),
-            },
-            _gone = life.wait_for(|life| matches!(life, Life::Gone(_))) => return,
-        }
-    }
+/// Waits until nothing is left of the command.
+async fn gone(mut life: watch::Receiver<Life>) {
+    // Its sender outlives every reader, so the wait cannot fail.
+    let _gone = life.wait_for(|life| matches!(life, Life::Gone(_))).await;
 }
 
 impl Finished {

@@ -3,15 +3,13 @@
 //! **Invariant:** the memory held is bounded, whatever the server writes.
 
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use toolrack_link::{Mask, plain_text};
 
-use crate::driver::LAST_WORDS_BYTES;
 use crate::line::Shared;
+use crate::plain::read_out;
 
 /// The most text kept of one server.
 const KEPT_BYTES: usize = 64 << 10;
@@ -21,9 +19,6 @@ const KEPT_LINES: usize = 200;
 
 /// A longer line is kept in pieces. Progress bars write one endless line.
 const LINE_BYTES: usize = 8 << 10;
-
-/// How much of the error output is read at once.
-const STDERR_READ_BYTES: usize = 4 << 10;
 
 /// The last lines of a server's error output.
 #[derive(Debug, Default)]
@@ -99,38 +94,11 @@ fn clean(line: &[u8], mask: &Mask) -> String {
 }
 
 /// Reads the error output to its end, or until nothing is left that could write to it.
-pub(crate) async fn read_stderr(shared: Arc<Shared>, mut errors: Receiver) {
-    let mut buffer = Vec::new();
-    let mut gone = pin!(shared.gone());
-    let hear = |bytes: Option<&[u8]>| {
-        shared.stderr.feed(bytes.unwrap_or_default(), &mut |line| shared.inbound.stderr(line));
+pub(crate) async fn read_stderr(shared: Arc<Shared>, errors: Receiver) {
+    let hear = |bytes: &[u8]| {
+        shared.stderr.feed(bytes, &mut |line| shared.inbound.stderr(line));
     };
-    loop {
-        // Held only while there is something to read.
-        let ready = tokio::select! {
-            ready = errors.readable() => ready,
-            () = &mut gone => break,
-        };
-        if ready.is_err() {
-            break;
-        }
-        buffer.resize(STDERR_READ_BYTES, 0);
-        let n_bytes = match errors.read(&mut buffer).await {
-            Ok(0) | Err(_) => break,
-            Ok(n_bytes) => n_bytes,
-        };
-        hear(buffer.get(..n_bytes));
-        buffer = Vec::new();
-    }
-    // Nobody can write any more, but what was written may not have been read.
-    let mut n_left = LAST_WORDS_BYTES;
-    buffer.resize(STDERR_READ_BYTES, 0);
-    while n_left > 0
-        && let Ok(n_bytes @ 1..) = errors.try_read(&mut buffer)
-    {
-        hear(buffer.get(..n_bytes));
-        n_left = n_left.saturating_sub(n_bytes);
-    }
+    read_out(&errors, shared.gone(), hear).await;
     shared.stderr_closed.cancel();
 }
 

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 
+use futures_util::FutureExt as _;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
@@ -79,6 +80,20 @@ async fn a_full_outbox_refuses_and_announces_room() {
 }
 
 #[tokio::test]
+async fn room_that_is_made_by_taking_back_is_announced() {
+    let (sender, _server) = pipe::pipe().unwrap();
+    let outbox = Outbox::new(sender, 100_000);
+    let large = "x".repeat(150_000);
+    assert_eq!(outbox.post(Some(1), &text(&large)).unwrap(), Posted::CallDriver);
+    assert_eq!(outbox.post(Some(2), &text(&large)).unwrap(), Posted::Done);
+    assert!(matches!(outbox.post(Some(3), &text("three")), Err(Refusal::Full { .. })));
+    let room = outbox.room();
+    assert!(outbox.withdraw(2));
+    room.now_or_never().expect("it is told at once");
+    assert_eq!(outbox.post(Some(3), &text("three")).unwrap(), Posted::Done);
+}
+
+#[tokio::test]
 async fn a_server_that_is_gone_takes_nothing() {
     let (sender, server) = pipe::pipe().unwrap();
     let outbox = Outbox::new(sender, 100);
@@ -91,4 +106,67 @@ async fn a_server_that_is_gone_takes_nothing() {
     outbox.close();
     let refused = outbox.post(Some(3), &text("three"));
     assert!(matches!(refused, Err(Refusal::Failed(TransportError::Shutdown))));
+}
+
+/// Many write at once, alone and in crowds, while the driver flushes and the server reads slowly: every
+/// message arrives whole, and those of one caller in their order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_many_put_in_at_once_leaves_whole_and_in_order() {
+    const CALLERS: usize = 8;
+    const MESSAGES: usize = 500;
+    let (sender, mut server) = pipe::pipe().unwrap();
+    let outbox = Arc::new(Outbox::new(sender, 1 << 20));
+    let called = Arc::new(Notify::new());
+    let driver = {
+        let (outbox, called) = (Arc::clone(&outbox), Arc::clone(&called));
+        tokio::spawn(async move {
+            loop {
+                called.notified().await;
+                assert_eq!(poll_fn(|context| outbox.poll_flush(context)).await, Flushed::All);
+            }
+        })
+    };
+    let callers = (0..CALLERS).map(|caller| {
+        let (outbox, called) = (Arc::clone(&outbox), Arc::clone(&called));
+        tokio::spawn(async move {
+            for number in 0..MESSAGES {
+                outbox.expect((number + caller) % 3);
+                let message = format!("{caller} {number} {}\n", "x".repeat(number));
+                let left = match outbox.post(None, &text(&message)).unwrap() {
+                    Posted::Done => false,
+                    Posted::FlushSoon => {
+                        tokio::task::yield_now().await;
+                        outbox.flush() != Flushed::All
+                    }
+                    Posted::CallDriver => true,
+                };
+                if left {
+                    called.notify_one();
+                }
+            }
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    let mut heard = Vec::new();
+    let mut n_lines = 0;
+    while n_lines < CALLERS * MESSAGES {
+        let mut part = [0; 3000];
+        let read = tokio::time::timeout(std::time::Duration::from_secs(30), server.read(&mut part));
+        let n_bytes = read.await.expect("nothing is left behind").unwrap();
+        n_lines += part[..n_bytes].iter().filter(|byte| **byte == b'\n').count();
+        heard.extend_from_slice(&part[..n_bytes]);
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    driver.abort();
+    let mut next = [0; CALLERS];
+    for line in String::from_utf8(heard).unwrap().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [caller, number, padding] = words[..] else { panic!("not whole: {line}") };
+        let (caller, number): (usize, usize) = (caller.parse().unwrap(), number.parse().unwrap());
+        assert_eq!((number, padding.len()), (next[caller], number), "of caller {caller}");
+        next[caller] += 1;
+    }
+    assert_eq!(next, [MESSAGES; CALLERS]);
 }

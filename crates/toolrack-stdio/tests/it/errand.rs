@@ -72,6 +72,15 @@ async fn a_command_that_is_stopped_is_ended_with_its_children() {
     marker.assert_nobody_left(Duration::ZERO);
 }
 
+#[tokio::test]
+async fn a_command_that_is_stopped_as_it_starts_is_ended_too() {
+    let (marker, stop) = (Marker::new(), CancellationToken::new());
+    stop.cancel();
+    let outcome = shell(&marker, "sleep 1000", (&guarded(), LONG), &stop).await;
+    assert!(matches!(outcome, Err(TransportError::Shutdown)), "{outcome:?}");
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
 /// A server whose farewell leaves a note of itself.
 async fn check_farewell(options: StdioOptions, end: impl AsyncFnOnce(&Marker, Box<dyn Line>)) {
     let dir = tempfile::tempdir().unwrap();
