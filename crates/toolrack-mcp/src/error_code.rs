@@ -73,9 +73,19 @@ mod tests {
         assert_eq!(proof, [-32022, -32021, -32020]);
     }
 
+    /// The first five are those of JSON-RPC 2.0 itself.
     #[test]
     fn codes_are_shown_with_their_meaning() {
-        assert_eq!(ErrorCode::METHOD_NOT_FOUND.to_string(), "-32601 (method not found)");
-        assert_eq!(ErrorCode(-32000).to_string(), "-32000");
+        let table = [
+            (ErrorCode::PARSE_ERROR, "-32700 (parse error)"),
+            (ErrorCode::INVALID_REQUEST, "-32600 (invalid request)"),
+            (ErrorCode::METHOD_NOT_FOUND, "-32601 (method not found)"),
+            (ErrorCode::INVALID_PARAMS, "-32602 (invalid params)"),
+            (ErrorCode::INTERNAL_ERROR, "-32603 (internal error)"),
+            (ErrorCode(-32000), "-32000"),
+        ];
+        for (code, shown) in table {
+            assert_eq!(code.to_string(), shown);
+        }
     }
 }

@@ -69,20 +69,32 @@ async fn the_socket_needs_no_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_under_way_are_waited_for_and_new_ones_refused() {
     let stage = Stage::new();
-    let (daemon, client) = stage.start().await;
+    let patient = DaemonOptions { drain: LONG, ..options() };
+    let daemon = Daemon::start(stage.home(), patient).await.unwrap();
+    let client = Client::of(&daemon);
     client.add(&stage.scripted("one", &[])).await;
-    let call = |ms: u64| {
-        let caller = client.clone();
-        let body = json!({ "tool": "one_sleep", "arguments": { "ms": ms } });
-        TaskTracker::new().spawn(async move { caller.ask("POST", "/api/calls", Some(body)).await })
-    };
-    let short = call(1500);
+    let caller = client.clone();
+    let sleep = json!({ "tool": "one_sleep", "arguments": { "ms": 3000 } });
+    let under_way = TaskTracker::new()
+        .spawn(async move { caller.ask("POST", "/api/calls", Some(sleep)).await });
     eventually("it is under way", async || {
         client.get("/api/calls").await["running"].as_array().unwrap().len() == 1
     })
     .await;
-    stage.end(daemon).await;
-    assert_eq!(short.await.unwrap().status, 200);
+    let echo = json!({ "tool": "one_echo", "arguments": { "text": "x" } });
+    let bytes = client.bytes("POST", "/api/calls", Some(&echo));
+    let refused = eventually("a new call is refused", async || {
+        let (addr, bytes) = (client.addr, bytes.clone());
+        let sent = tokio::task::spawn_blocking(move || crate::http::send(addr, &bytes));
+        // Whoever comes in the very moment is told; later nobody is let in at all.
+        sent.await.unwrap().map_or(true, |answer| answer.status == 503)
+    });
+    let refused = async {
+        refused.await;
+        assert!(!under_way.is_finished(), "the other one was still under way");
+    };
+    tokio::join!(stage.end(daemon), refused);
+    assert_eq!(under_way.await.unwrap().status, 200);
     // What was under way at the end is remembered.
     let (daemon, client) = stage.start().await;
     assert_eq!(client.get("/api/calls?tool=sleep").await["calls"][0]["outcome"], json!("done"));

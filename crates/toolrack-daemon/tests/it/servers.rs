@@ -50,7 +50,9 @@ async fn a_server_is_started_stopped_and_toggled() {
     let act = async |what: &str| {
         let answer = client.ask("POST", &format!("/api/servers/{id}/{what}"), None).await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()["status"]["state"].as_str().unwrap().to_owned()
+        let told = answer.json()["status"]["state"].as_str().unwrap().to_owned();
+        assert_eq!(client.states().await, [("one".to_owned(), told.clone())], "{what}");
+        told
     };
     assert_eq!(act("stop").await, "stopped");
     stage.marker.assert_nobody_left(std::time::Duration::ZERO);
@@ -66,8 +68,6 @@ async fn a_server_is_started_stopped_and_toggled() {
     assert_eq!(act("enable").await, "running");
     let again = client.post("/api/agents/mcp/reconnect", json!({ "name": "one" })).await;
     assert_eq!(again["status"]["state"], json!("running"));
-    let servers = client.get("/api/agents/mcp").await;
-    assert_eq!(servers["servers"][0]["name"], json!("one"));
     assert_eq!(ask_unix(&daemon, "GET", "/api/agents/mcp").await.status, 200);
     stage.end(daemon).await;
 }
@@ -130,6 +130,10 @@ async fn a_server_that_cannot_start_says_why_and_its_lines_can_be_read() {
     let id = made["config"]["id"].as_str().unwrap();
     let path = format!("/api/servers/{id}");
     client.until_state(id, "error").await;
+    client.add(&stage.scripted("good", &[])).await;
+    let health = [("bad", "error"), ("good", "running")];
+    let health = health.map(|(name, state)| (name.to_owned(), state.to_owned()));
+    eventually("both say how they are", async || client.states().await == health).await;
     let status = client.get(&path).await["status"].clone();
     assert_eq!(status["problem"]["code"], json!("SERVICE_UNAVAILABLE"), "{status}");
     check_problem(

@@ -114,6 +114,14 @@ impl Client {
         id
     }
 
+    /// Every server and its state, as the route of spec 002 lists them.
+    pub(crate) async fn states(&self) -> Vec<(String, String)> {
+        let listed = self.get("/api/agents/mcp").await;
+        let text = |it: &Value| it.as_str().unwrap().to_owned();
+        let servers = listed["servers"].as_array().unwrap();
+        servers.iter().map(|it| (text(&it["name"]), text(&it["status"]["state"]))).collect()
+    }
+
     pub(crate) async fn until_state(&self, id: &str, state: &str) {
         let path = format!("/api/servers/{id}");
         eventually(&format!("{id} is {state}"), async || {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::time::Instant;
-use toolrack_manager::{Failure, RackEvent, RackEvents};
 use toolrack_service::{
     EnvVarConfig, ErrorCode, McpConfig, McpService as _, McpStatus, Secret, ServiceError,
 };
@@ -14,14 +13,17 @@ use toolrack_testkit::program;
 use uuid::Uuid;
 
 use crate::stage::{
-    LONG, Stage, binary, call, eventually, is_running, pid, plain, secret, told, until, variable_of,
+    Stage, binary, call, eventually, is_running, next_failure, pid, plain, secret, told, until,
+    variable_of,
 };
 
 #[tokio::test]
 async fn mc_t1_start_spawns_process_correctly() {
     let stage = Stage::new();
     let service = stage.open().await;
-    let mut config = stage.scripted("one", &["--tools", "3"]);
+    // What a shell would act on arrives as it is. This option takes any text.
+    let text = "$(x) \"y\" 'z' `w` *; $HOME\n&& exit";
+    let mut config = stage.scripted("one", &["--tools", "3", "--marker", text]);
     config.config["cwd"] = json!(stage.path());
     let id = service.create(config).unwrap();
     assert_eq!(service.status(id), McpStatus::Stopped);
@@ -31,7 +33,7 @@ async fn mc_t1_start_spawns_process_correctly() {
     let process = pid(&stage.marker);
     let line = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap();
     let program = program("scripted-server").display().to_string();
-    assert_eq!(line.trim_end_matches('\0'), format!("{program}\0--tools\x003"));
+    assert_eq!(line.trim_end_matches('\0'), format!("{program}\0--tools\x003\0--marker\0{text}"));
     let cwd = std::fs::read_link(format!("/proc/{process}/cwd")).unwrap();
     assert_eq!(cwd, stage.path().canonicalize().unwrap());
     assert!(is_running(&service.status(id)));
@@ -158,6 +160,12 @@ async fn mc_t7_secrets_resolved_from_store() {
     let given = EnvVarConfig { is_secret: true, ..plain("GIVEN", "typed-secret-value") };
     config.env_vars.insert("GIVEN".to_owned(), given);
     let id = service.create(config).unwrap();
+    // Another server, with a secret of another name.
+    let other = Stage::new();
+    service.set_secret("other", Secret::from("secret-value-of-two")).await.unwrap();
+    let mut config = other.scripted("two", &[]);
+    config.env_vars.insert("TOKEN".to_owned(), secret("TOKEN", "other"));
+    let two = service.create(config).unwrap();
     // A value that is marked secret moves into the store, and the file and the config refer to it.
     let kept = service.get(id).unwrap().env_vars["GIVEN"].clone();
     assert_eq!((kept.value, kept.secret_ref), (None, Some(format!("{id}.GIVEN"))));
@@ -168,8 +176,9 @@ async fn mc_t7_secrets_resolved_from_store() {
     assert_eq!(value("TOKEN"), "first-secret-value");
     assert_eq!(value("GIVEN"), "typed-secret-value");
 
-    // A change reaches the server; the same value again leaves it alone.
-    let before = pid(&stage.marker);
+    // A change reaches the server and no other; the same value again leaves it alone.
+    service.start(two).await.unwrap();
+    let (before, bystander) = (pid(&stage.marker), pid(&other.marker));
     let same = service.set_secret("api", Secret::from("first-secret-value")).await.unwrap();
     assert_eq!((same, pid(&stage.marker)), (Vec::new(), before));
     let restarted = service.set_secret("api", Secret::from("other-secret-value")).await.unwrap();
@@ -184,10 +193,14 @@ async fn mc_t7_secrets_resolved_from_store() {
     })
     .await;
     until(&service, id, is_running).await;
+    assert_eq!(pid(&other.marker), bystander, "who does not use it runs on");
+    assert!(is_running(&service.status(two)));
 
     service.delete(id).unwrap();
-    assert_eq!(service.secrets().list().unwrap(), ["api"], "its own secrets go with it");
+    let left = service.secrets().list().unwrap();
+    assert_eq!(left, ["api", "other"], "its own secrets go with it");
     stage.end(&service).await;
+    other.marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -218,11 +231,7 @@ async fn mc_t9_status_reflects_actual_state() {
     let stage = Stage::new();
     let service = stage.open_as_daemon().await;
     assert_eq!(service.status(Uuid::new_v4()), McpStatus::Stopped);
-    // A link that can be taken away, so that the next start fails and the error is there to be seen.
-    let link = stage.path().join("scripted-server-link");
-    symlink(program("scripted-server"), &link).unwrap();
-    let mut config = stage.scripted("one", &["--plan", "initialize=late(300ms)"]);
-    config.package.identifier = link.display().to_string();
+    let (config, link) = stage.linked("one", &["--plan", "initialize=late(300ms)"]);
     let mut events = service.subscribe();
     let id = service.create(config).unwrap();
     until(&service, id, |it| *it == McpStatus::Starting).await;
@@ -343,19 +352,6 @@ async fn mc_nt4_a_required_variable_that_is_not_given_blocks_the_save() {
 }
 
 /// Why a server was lost.
-async fn next_failure(events: &mut RackEvents) -> Failure {
-    let lost = async {
-        loop {
-            if let Some(RackEvent::State { state, .. }) = events.next().await
-                && let Some(failure) = state.failure()
-            {
-                return failure.clone();
-            }
-        }
-    };
-    tokio::time::timeout(LONG, lost).await.unwrap()
-}
-
 fn code(outcome: &Result<(), ServiceError>) -> Option<ErrorCode> {
     outcome.as_ref().err().map(ServiceError::code)
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use toolrack_manager::{Failure, RackEvent, RackEvents};
 use toolrack_service::{
     Autostart, EnvVarConfig, Follow, Home, LocalService, McpConfig, McpPackage, McpPackageType,
     McpService as _, McpSource, McpStatus, McpTransport, ServiceError, ServiceOptions,
@@ -52,6 +54,15 @@ impl Stage {
         let (variable, value) = self.marker.pair();
         config.env_vars.insert(variable.to_owned(), plain(variable, value));
         config
+    }
+
+    /// The same behind a link that can be taken away, so that the next start fails and an error is there to be seen.
+    pub(crate) fn linked(&self, name: &str, args: &[&str]) -> (McpConfig, PathBuf) {
+        let link = self.path().join("scripted-server-link");
+        symlink(program("scripted-server"), &link).unwrap();
+        let mut config = self.scripted(name, args);
+        config.package.identifier = link.display().to_string();
+        (config, link)
     }
 
     pub(crate) fn text(&self) -> String {
@@ -163,6 +174,20 @@ pub(crate) async fn eventually(what: &str, mut fact: impl FnMut() -> bool) {
 /// Waits until a server has this status.
 pub(crate) async fn until(service: &LocalService, id: Uuid, fact: impl Fn(&McpStatus) -> bool) {
     eventually("the status", || fact(&service.status(id))).await;
+}
+
+/// Why a server failed next, as it is told.
+pub(crate) async fn next_failure(events: &mut RackEvents) -> Failure {
+    let failed = async {
+        loop {
+            if let Some(RackEvent::State { state, .. }) = events.next().await
+                && let Some(failure) = state.failure()
+            {
+                return failure.clone();
+            }
+        }
+    };
+    tokio::time::timeout(LONG, failed).await.unwrap()
 }
 
 /// The text of a call without arguments.

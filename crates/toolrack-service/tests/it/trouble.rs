@@ -1,11 +1,14 @@
 //! What callers are told when servers fail, with real servers that do.
 
+use std::os::unix::fs::symlink;
+
 use serde_json::{Value, json};
+use toolrack_manager::FailureKind;
 use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, McpStatus};
-use toolrack_testkit::{HttpServer, HttpServerKind};
+use toolrack_testkit::{HttpServer, HttpServerKind, program};
 use uuid::Uuid;
 
-use crate::stage::{Stage, binary, call, http, is_running, told, until};
+use crate::stage::{Stage, binary, call, http, is_running, next_failure, told, until};
 
 fn with(config: McpConfig, key: &str, value: Value) -> McpConfig {
     let mut config = config;
@@ -78,6 +81,28 @@ async fn a_call_that_fails_says_why_in_the_words_of_the_contract() {
     stage.end(&service).await;
 }
 
+/// Spec 004, runtime errors: connection lost.
+#[tokio::test]
+async fn a_connection_that_is_lost_is_an_error_until_it_is_back() {
+    let stage = Stage::new();
+    let service = stage.open().await;
+    let (config, link) = stage.linked("fades", &["--plan", "call:1=close(stdout)"]);
+    let id = started(&service, config).await;
+    std::fs::remove_file(&link).unwrap();
+    let mut events = service.subscribe();
+    let error = service.call_tool(id, "echo", &json!({ "text": "x" })).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NetworkError, "{error}");
+    // What this kind of failure is called outside is `startup_errors_are_those_of_the_contract`.
+    let lost = next_failure(&mut events).await;
+    assert_eq!(lost.kind(), FailureKind::Lost, "{lost}");
+    assert!(!is_running(&service.status(id)), "whoever is told can see it");
+    until(&service, id, |it| matches!(it, McpStatus::Error { .. })).await;
+    symlink(program("scripted-server"), &link).unwrap();
+    service.start(id).await.unwrap();
+    assert!(is_running(&service.status(id)));
+    stage.end(&service).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_over_http_works_and_its_loss_is_told() {
     let stage = Stage::new();
@@ -88,6 +113,8 @@ async fn a_server_over_http_works_and_its_loss_is_told() {
     server.kill();
     let error = service.call_tool(id, "pid", &json!({})).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::NetworkError, "{error}");
+    // Every request is an exchange of its own, so the next one may succeed: no connection was lost yet.
+    assert!(is_running(&service.status(id)));
     let error = service.restart(id).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::NetworkError, "{error}");
     assert!(matches!(service.status(id), McpStatus::Error { .. }));
