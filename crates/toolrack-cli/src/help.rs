@@ -40,9 +40,13 @@ pub(crate) fn command() -> Command {
         // Writing to a string cannot fail.
         writeln!(groups, "{heading}:").unwrap_or_default();
         for name in *names {
-            let about = command.find_subcommand(name).and_then(Command::get_about);
-            let about = about.map(ToString::to_string).unwrap_or_default();
-            writeln!(groups, "  {name:<12} {about}").unwrap_or_default();
+            let Some(verb) = command.find_subcommand(name) else { continue };
+            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+            write!(groups, "  {name:<12} {about}").unwrap_or_default();
+            for alias in verb.get_visible_aliases() {
+                write!(groups, " [alias: {alias}]").unwrap_or_default();
+            }
+            groups.push('\n');
         }
         groups.push('\n');
     }
