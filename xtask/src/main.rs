@@ -1,7 +1,7 @@
 //! The project's own commands: `tidy`, `test`, `servers`, `bench`, `reliability`, `conformance` and `dashboard`.
 //!
-//! Run as `cargo xtask COMMAND`. This crate is the one place outside `toolrack-stdio` that starts
-//! programs; it needs nothing of the product, so that it builds in seconds on a fresh clone.
+//! Run as `cargo xtask COMMAND`. It needs nothing of the product, so that it builds in seconds on a fresh
+//! clone.
 
 mod child;
 mod command;

@@ -59,7 +59,7 @@ pub trait ClientHandler: Send + Sync {
         None
     }
 
-    /// The server says something for the log. Called from the line's own task, so it must not wait.
+    /// The server says something for the log. Called by the task that received it, so it must not wait.
     fn log(&self, _message: &LogMessage) {}
 
     /// The same, for a program that wants to know which server speaks.

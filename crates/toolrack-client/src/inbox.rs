@@ -3,7 +3,7 @@
 //! Progress goes to the call it is about, changes raise a counter, events go to listeners, and what has
 //! to be answered waits in a short queue for the client's own task.
 //!
-//! **Invariant:** nothing here waits, answers or decides; it runs in the line's task.
+//! **Invariant:** nothing here waits, answers or decides; it runs in whichever task received the message.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -210,7 +210,7 @@ impl Mailbox {
         }
     }
 
-    /// The program's own code runs here in the line's task, which must survive it.
+    /// The program's own code runs here in a task that serves others too, and must survive it.
     fn show(&self, message: &LogMessage) {
         let Some(handler) = &self.handler else { return };
         if catch_unwind(AssertUnwindSafe(|| handler.log_from(&self.server, message))).is_err() {

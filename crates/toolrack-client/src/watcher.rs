@@ -1,4 +1,4 @@
-//! Progress, from the line's task to the task of the caller that wants to see it.
+//! Progress, from the task that received it to the task of the caller that wants to see it.
 //!
 //! **Invariant:** a caller's function runs in the caller's own task, so a slow one delays nobody else.
 

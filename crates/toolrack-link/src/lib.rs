@@ -1,7 +1,7 @@
 //! The contract of a line to a server, what every kind of line shares, and a line in memory.
 //!
 //! A [`Line`] answers requests. What the server says unasked goes to an [`Inbox`], whose methods never
-//! wait. However a line ends, `ended` comes exactly once and last.
+//! wait. However a line ends, `ended` comes exactly once, and nothing but error output comes after it.
 //!
 //! **Invariant:** an unreadable message never ends a line, and every request has exactly one outcome.
 

@@ -127,8 +127,9 @@ impl Params for Cancelled {
 
 /// Where a line puts what the server says unasked.
 ///
-/// Every method is called from the line's own task, one at a time and in the order of arrival, and
-/// must not wait.
+/// Messages come one at a time and in the order of arrival, from the task that received them: the line's
+/// own, or over HTTP also that of a caller. `stderr` comes from another task, and `ended` may come from
+/// whoever closes the line, so both may come while a message is being taken. No method may wait.
 pub trait Inbox: Send + Sync {
     /// The server asks something. Whoever answers uses [`Line::answer`].
     fn request(&self, id: RequestId, method: &str, params: Option<RawJson>);
@@ -158,7 +159,8 @@ pub trait Inbox: Send + Sync {
         tracing::debug!("a new session was begun");
     }
 
-    /// The line has ended. Comes exactly once, and nothing but error output comes after it.
+    /// The line has ended. Comes exactly once, and nothing but error output comes after it, except a message
+    /// that was being handed over in the moment when somebody closed the line.
     fn ended(&self, ending: &Ending);
 }
 

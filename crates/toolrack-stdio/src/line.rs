@@ -1,8 +1,8 @@
 //! A line to a child process.
 //!
 //! Callers write their requests themselves and wait for their own answers. Three tasks serve the line:
-//! the driver reads answers, one reads the error output, one keeps the processes. All of them end with
-//! the line.
+//! the driver reads answers, one reads the error output, one keeps the processes. The driver ends with the
+//! line; the other two go on until nothing of the server is left.
 
 use std::fmt;
 use std::sync::Arc;

@@ -53,7 +53,7 @@ pub(super) struct CallAnswer {
     is_error: bool,
     /// The text of the result, cleaned; at most 64 KiB of it.
     text: String,
-    /// All of the result, as the server wrote it.
+    /// All of the result, as the server wrote it, without secrets in use.
     #[schema(value_type = AnyJson)]
     result: Box<RawValue>,
 }
