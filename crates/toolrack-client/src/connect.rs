@@ -32,11 +32,12 @@ pub(crate) async fn connect(
     plan: Plan,
     connector: Arc<dyn Connector>,
 ) -> Result<McpClient, ConnectError> {
-    let deadline = deadline(plan.timeouts.startup);
+    let waited = plan.timeouts.start(connector.launcher());
+    let deadline = deadline(waited);
     let mut handshake = Handshake::new(&plan, &*connector, deadline);
     let outcome = timeout_at(deadline, handshake.run()).await.unwrap_or(Err(Stopped::Late));
     let (asking, link) = (handshake.asking, handshake.link);
-    let loss = Loss { connector: &*connector, asking, waited: plan.timeouts.startup };
+    let loss = Loss { connector: &*connector, asking, waited };
     let (agreed, link) = match (outcome, link) {
         (Ok(agreed), Some(link)) => (agreed, link),
         (Err(stopped), Some(Link { line, .. })) => {

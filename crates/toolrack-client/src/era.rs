@@ -136,6 +136,10 @@ pub(crate) struct Detection {
     second_look: Chance,
     /// Whether an answer to the probe has said "legacy". Silence and death say less.
     told_legacy: bool,
+    /// Where to greet a server that did not answer the probe.
+    after_silence: LineChoice,
+    /// To greet on a fresh line one that got both questions on the same, and was confused by the first.
+    fresh_greeting: Chance,
 }
 
 /// Something that may be done once.
@@ -154,7 +158,15 @@ impl Detection {
             second_offer: Chance::Left,
             second_look: Chance::Left,
             told_legacy: false,
+            after_silence: LineChoice::Fresh,
+            fresh_greeting: Chance::Used,
         }
+    }
+
+    /// The same for a program that may have to fetch the server first. Its silence says nothing about the
+    /// server, and to end it meanwhile would leave half of what it fetches.
+    pub(crate) fn fetching(self) -> Self {
+        Self { after_silence: LineChoice::Same, ..self }
     }
 
     /// How to begin on a fresh line.
@@ -186,10 +198,10 @@ impl Detection {
                 Step::Fail(Fault::Refused)
             }
             // Any other code: servers disagree on which one means "no such method".
-            Reply::Refused(_) => self.greet(LineChoice::Same, Fault::Refused),
-            Reply::Odd => self.greet(LineChoice::Same, Fault::Odd),
-            Reply::Silent => self.greet(LineChoice::Fresh, Fault::Silent),
-            Reply::Gone => self.greet(LineChoice::Fresh, Fault::Gone),
+            Reply::Refused(_) => self.greet_legacy(Fault::Refused),
+            Reply::Odd => self.greet_legacy(Fault::Odd),
+            Reply::Silent => self.greet_unheard(self.after_silence, Fault::Silent),
+            Reply::Gone => self.greet_unheard(LineChoice::Fresh, Fault::Gone),
             // Spec 2026-07-28, transports §Backward Compatibility: an outage is no sign of an old server.
             Reply::Barred => Step::Fail(Fault::Barred),
         }
@@ -207,6 +219,10 @@ impl Detection {
             },
             Reply::Refused(error) => self.reoffer(offered, error),
             Reply::Odd => Step::Fail(Fault::Odd),
+            Reply::Silent | Reply::Gone if self.may_greet_again() => {
+                self.fresh_greeting = Chance::Used;
+                Step::Initialize { revision: offered, line: LineChoice::Fresh }
+            }
             Reply::Silent => Step::Fail(Fault::Silent),
             Reply::Gone => Step::Fail(Fault::Gone),
             Reply::Barred => Step::Fail(Fault::Barred),
@@ -239,8 +255,22 @@ impl Detection {
         }
     }
 
-    fn greet(&mut self, line: LineChoice, otherwise: Fault) -> Step {
-        self.told_legacy = line == LineChoice::Same;
+    /// Greets a server whose answer to the probe was that of an old one.
+    fn greet_legacy(&mut self, otherwise: Fault) -> Step {
+        self.told_legacy = true;
+        self.greet(LineChoice::Same, otherwise)
+    }
+
+    /// Greets one of which nothing was heard, on the line that it deserves.
+    fn greet_unheard(&mut self, line: LineChoice, otherwise: Fault) -> Step {
+        self.told_legacy = false;
+        if line == LineChoice::Same {
+            self.fresh_greeting = Chance::Left;
+        }
+        self.greet(line, otherwise)
+    }
+
+    fn greet(&self, line: LineChoice, otherwise: Fault) -> Step {
         if self.choice == EraChoice::Modern || self.second_look == Chance::Used {
             return Step::Fail(otherwise);
         }
@@ -268,6 +298,11 @@ impl Detection {
             None if !versions.is_empty() => Step::Fail(Fault::Unsupported(versions)),
             _ => Step::Fail(Fault::Refused),
         }
+    }
+
+    /// Whether a greeting that is not answered is followed by another, for which time has to be left.
+    pub(crate) fn may_greet_again(&self) -> bool {
+        self.fresh_greeting == Chance::Left
     }
 
     fn may_probe(&self) -> bool {

@@ -107,7 +107,7 @@ impl ConnectError {
             }
             ConnectError::TimedOut { still_installing: Some(launcher), .. } => Some(format!(
                 "`{launcher}` may still be installing the server; run it once in a terminal, or \
-                 allow more time to start"
+                 allow more time with `--startup-timeout` or `startup_timeout`"
             )),
             ConnectError::TimedOut { diagnosis, .. } => match diagnosis.stderr.last() {
                 Some(line) => Some(format!("it said last: {}", line.trim())),
@@ -237,7 +237,7 @@ mod tests {
             "no answer to `initialize` within 30s",
             Some(
                 "`npx` may still be installing the server; run it once in a terminal, or allow \
-                 more time to start",
+                 more time with `--startup-timeout` or `startup_timeout`",
             ),
         );
         check(

@@ -125,6 +125,10 @@ fn is_verdict(code: u16) -> bool {
 impl<'a> Handshake<'a> {
     pub(crate) fn new(plan: &'a Plan, connector: &'a dyn Connector, deadline: Instant) -> Self {
         let detection = Detection::new(plan.era, plan.remembered);
+        let detection = match connector.launcher() {
+            Some(_) => detection.fetching(),
+            None => detection,
+        };
         Self {
             plan,
             connector,
@@ -217,8 +221,11 @@ impl<'a> Handshake<'a> {
             client: &self.plan.client,
         };
         self.enter(Stage::Legacy, Dialect::Greeting);
+        // What remains is enough for a server that has been fetched by then.
+        let share =
+            if self.detection.may_greet_again() { self.left() / 4 * 3 } else { self.left() };
         let answer: Result<InitializeResult, Trouble> =
-            self.ask(&params, &Envelope::default(), self.left()).await?;
+            self.ask(&params, &Envelope::default(), share).await?;
         let step = match &answer {
             Ok(agreed) => self.detection.greeted(revision, Reply::Good(&agreed.protocol_version)),
             Err(trouble) => self.detection.greeted(revision, trouble.reply()),

@@ -43,9 +43,14 @@ impl Connector for StdioConnector {
     }
 
     fn launcher(&self) -> Option<&str> {
-        let program = Path::new(&self.definition.command).file_stem()?.to_str()?;
-        LAUNCHERS.contains(&program).then_some(program)
+        launcher_of(&self.definition.command)
     }
+}
+
+/// The program behind `command`, if it is one that fetches a server before it runs it, such as `npx`.
+pub fn launcher_of(command: &str) -> Option<&str> {
+    let program = Path::new(command).file_stem()?.to_str()?;
+    LAUNCHERS.contains(&program).then_some(program)
 }
 
 impl McpClient {
@@ -81,6 +86,7 @@ mod tests {
 
     #[track_caller]
     fn check(command: &str, expected: Option<&str>) {
+        assert_eq!(launcher_of(command), expected);
         let command = command.to_owned();
         let definition = McpServerDef { command, ..McpServerDef::default() };
         let connector = StdioConnector::new(definition, StdioOptions::default());

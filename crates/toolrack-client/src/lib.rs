@@ -62,7 +62,7 @@ pub use error::CallError;
 pub use event::{Event, Events};
 pub use failure::{ConnectError, NotMcp};
 pub use handler::{ClientHandler, RawQuestion, Refusal};
-pub use launch::StdioConnector;
+pub use launch::{StdioConnector, launcher_of};
 pub use page::{Cut, Listing};
 pub use remote::HttpConnector;
 pub use settings::{Limits, MCP_REQUEST_TIMEOUT_SECS, Timeouts};

@@ -16,6 +16,9 @@ pub struct Timeouts {
     pub at_most: Duration,
     /// The whole of a connection: start, handshake and first list of tools.
     pub startup: Duration,
+    /// The same for a program that may have to fetch the server first, such as `npx`, if `startup` is not
+    /// shorter than usual.
+    pub fetch: Duration,
     /// The answer to the question which era the server belongs to.
     pub probe: Duration,
     /// One answer of the user or the model to a question of the server.
@@ -27,9 +30,23 @@ impl Default for Timeouts {
         Self {
             call: Duration::from_secs(MCP_REQUEST_TIMEOUT_SECS),
             at_most: Duration::from_mins(10),
-            startup: Duration::from_secs(30),
+            startup: Self::STARTUP,
+            fetch: Duration::from_mins(2),
             probe: Duration::from_secs(2),
             question: Duration::from_mins(5),
+        }
+    }
+}
+
+impl Timeouts {
+    const STARTUP: Duration = Duration::from_secs(30);
+
+    /// How long a start may take, behind `launcher` if there is one. Whoever asks for less time than usual gets
+    /// just that.
+    pub fn start(&self, launcher: Option<&str>) -> Duration {
+        match launcher {
+            Some(_) if self.startup >= Self::STARTUP => self.startup.max(self.fetch),
+            _ => self.startup,
         }
     }
 }
@@ -69,5 +86,19 @@ mod tests {
     async fn waiting_forever_is_allowed() {
         assert!(deadline(Duration::MAX) > deadline(Duration::from_hours(24)));
         assert_eq!(deadline(Duration::ZERO), Instant::now());
+    }
+
+    #[track_caller]
+    fn check(startup: u64, launcher: Option<&str>, expected: u64) {
+        let timeouts = Timeouts { startup: Duration::from_secs(startup), ..Timeouts::default() };
+        assert_eq!(timeouts.start(launcher).as_secs(), expected);
+    }
+
+    #[test]
+    fn whoever_fetches_first_gets_more_time_unless_less_was_asked_for() {
+        check(30, None, 30);
+        check(30, Some("npx"), 120);
+        check(29, Some("npx"), 29);
+        check(300, Some("npx"), 300);
     }
 }

@@ -111,7 +111,7 @@ pub(crate) static DEFAULTS: Scope = Scope {
             "startup_timeout",
             Kind::Time,
             "30s",
-            "How long a server may take from its start to its first list of tools.",
+            "How long a server may take from its start to its first list of tools. A program that may have to fetch the server first, such as `npx` or `uvx`, has 2 minutes, unless this is less than 30 s.",
         ),
         key(
             "install_timeout",

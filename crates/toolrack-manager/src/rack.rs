@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_client::{ClientHandler, Limits};
+use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_of};
 use toolrack_config::{Lookup, McpServerConfig, McpTransport, Names, Plan, diff};
 use toolrack_http::HttpOptions;
 use toolrack_link::Credentials;
@@ -259,6 +259,10 @@ pub(crate) fn start_limit(config: &McpServerConfig) -> Duration {
     match config.transport {
         McpTransport::Package { .. } => {
             config.startup_timeout.saturating_add(config.install_timeout)
+        }
+        McpTransport::Stdio { ref command, .. } => {
+            let timeouts = Timeouts { startup: config.startup_timeout, ..Timeouts::default() };
+            timeouts.start(launcher_of(command))
         }
         _ => config.startup_timeout,
     }

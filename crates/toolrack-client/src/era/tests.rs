@@ -155,6 +155,23 @@ fn a_slow_modern_server_gets_a_second_look() {
 }
 
 #[test]
+fn who_has_to_fetch_the_server_is_not_ended_for_silence() {
+    let mut detection = auto().fetching();
+    assert_eq!(detection.probed(Reply::Silent), hello(LineChoice::Same));
+    assert!(detection.may_greet_again());
+    let latest = Revision::LATEST_LEGACY;
+    assert_eq!(detection.greeted(latest, Reply::Silent), hello(LineChoice::Fresh));
+    assert_eq!(detection.greeted(latest, Reply::Silent), Step::Fail(Fault::Silent));
+    let mut detection = auto().fetching();
+    detection.probed(Reply::Silent);
+    assert_eq!(detection.greeted(latest, Reply::Gone), hello(LineChoice::Fresh));
+    assert_eq!(detection.greeted(latest, Reply::Gone), Step::Fail(Fault::Gone));
+    let mut detection = auto().fetching();
+    assert_eq!(detection.probed(Reply::Gone), hello(LineChoice::Fresh));
+    assert_eq!(detection.greeted(latest, Reply::Silent), Step::Fail(Fault::Silent));
+}
+
+#[test]
 fn an_upgraded_server_is_found_out() {
     let legacy = Some(Verdict::new(Revision::R2025_06_18));
     let mut detection = Detection::new(EraChoice::Auto, legacy);
