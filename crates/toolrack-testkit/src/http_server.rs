@@ -7,6 +7,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -23,6 +24,9 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 const ONE_LOOK: Duration = Duration::from_millis(500);
 const LEASH: &str = r#""$0" "$@" </dev/null & cat >/dev/null; kill -9 $!"#;
 const TAIL_BYTES: usize = 8 * 1024;
+/// Below what systems choose from for those who do not care.
+const FIRST_PORT: u32 = 20_000;
+const N_PORTS: u32 = 10_000;
 
 /// What a server wrote last on its stderr.
 type Tail = Arc<Mutex<Vec<u8>>>;
@@ -125,10 +129,10 @@ impl HttpServer {
     ///
     /// Fails when its program cannot be started, or with `TimedOut` when it does not listen within a minute.
     pub fn start(kind: HttpServerKind) -> io::Result<Self> {
-        // Somebody else may take the port meanwhile; a server that says its port needs no guess.
+        // A server that says its port needs no guess.
         let port = match kind {
             HttpServerKind::Scripted(_) => 0,
-            _ => TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(),
+            _ => unlikely_port()?,
         };
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut server = Self { kind, address, marker: Marker::new(), child: None };
@@ -215,6 +219,22 @@ impl Drop for HttpServer {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// A free port that the system gives nobody who does not ask for it, because the server takes seconds until it
+/// does. Each is given once.
+fn unlikely_port() -> io::Result<u16> {
+    static N_GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Other processes begin elsewhere.
+    let begin = std::process::id().wrapping_mul(97);
+    for _ in 0..N_PORTS {
+        let step = begin.wrapping_add(N_GIVEN.fetch_add(1, Ordering::Relaxed)) % N_PORTS;
+        let port = u16::try_from(FIRST_PORT + step).map_err(io::Error::other)?;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no port is free"))
 }
 
 /// Whether somebody listens. A port without a listener can connect to itself, which is nobody.

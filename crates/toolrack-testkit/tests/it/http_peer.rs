@@ -55,7 +55,7 @@ impl HttpPeer {
         let answer = self.ask("initialize", params);
         self.session = answer.head.header("mcp-session-id").map(str::to_owned);
         let told = self.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        assert_eq!(told.head.status, 202);
+        assert_eq!(told.head.status, 202, "{answer:?} was followed by {told:?}");
         answer
     }
 
