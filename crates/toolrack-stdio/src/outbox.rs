@@ -47,8 +47,14 @@ struct State {
     stuck: bool,
     /// How much somebody is writing, who then writes what has come meanwhile and was not promised.
     in_hand: Option<usize>,
-    /// Whether somebody was refused for lack of room, and has not been told of room since.
-    refused: bool,
+    waiting: Waiting,
+}
+
+/// Who was refused for lack of room, and has not been told of room since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Nobody,
+    Somebody,
 }
 
 #[derive(Debug)]
@@ -96,7 +102,7 @@ impl Outbox {
             promised: false,
             stuck: false,
             in_hand: None,
-            refused: false,
+            waiting: Waiting::Nobody,
         };
         Self {
             state: Mutex::new(state),
@@ -120,7 +126,7 @@ impl Outbox {
         }
         let buffered_bytes = state.n_unsent();
         if buffered_bytes > self.limit_bytes {
-            state.refused = true;
+            state.waiting = Waiting::Somebody;
             return Err(Refusal::Full { buffered_bytes });
         }
         state
@@ -242,8 +248,8 @@ impl Outbox {
 
     /// Wakes those that were refused, if they would not be now, or would be for another reason.
     fn announce_room(&self, state: &mut State) {
-        if state.refused && !self.lacks_room(state) {
-            state.refused = false;
+        if state.waiting == Waiting::Somebody && !self.lacks_room(state) {
+            state.waiting = Waiting::Nobody;
             self.room.notify_waiters();
         }
     }

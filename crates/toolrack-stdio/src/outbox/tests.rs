@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use futures_util::FutureExt as _;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -116,19 +117,21 @@ async fn what_many_put_in_at_once_leaves_whole_and_in_order() {
     const MESSAGES: usize = 500;
     let (sender, mut server) = pipe::pipe().unwrap();
     let outbox = Arc::new(Outbox::new(sender, 1 << 20));
-    let called = Arc::new(Notify::new());
-    let driver = {
-        let (outbox, called) = (Arc::clone(&outbox), Arc::clone(&called));
-        tokio::spawn(async move {
+    let rung = Arc::new(Notify::new());
+    let (mut driver, mut callers) = (JoinSet::new(), JoinSet::new());
+    driver.spawn({
+        let (outbox, rung) = (Arc::clone(&outbox), Arc::clone(&rung));
+        async move {
             loop {
-                called.notified().await;
-                assert_eq!(poll_fn(|context| outbox.poll_flush(context)).await, Flushed::All);
+                rung.notified().await;
+                let flushed = poll_fn(|context| outbox.poll_flush(context)).await;
+                assert_eq!(flushed, Flushed::All);
             }
-        })
-    };
-    let callers = (0..CALLERS).map(|caller| {
-        let (outbox, called) = (Arc::clone(&outbox), Arc::clone(&called));
-        tokio::spawn(async move {
+        }
+    });
+    for caller in 0..CALLERS {
+        let (outbox, rung) = (Arc::clone(&outbox), Arc::clone(&rung));
+        callers.spawn(async move {
             for number in 0..MESSAGES {
                 outbox.expect((number + caller) % 3);
                 let message = format!("{caller} {number} {}\n", "x".repeat(number));
@@ -141,25 +144,23 @@ async fn what_many_put_in_at_once_leaves_whole_and_in_order() {
                     Posted::CallDriver => true,
                 };
                 if left {
-                    called.notify_one();
+                    rung.notify_one();
                 }
             }
-        })
-    });
-    let callers: Vec<_> = callers.collect();
+        });
+    }
     let mut heard = Vec::new();
     let mut n_lines = 0;
     while n_lines < CALLERS * MESSAGES {
         let mut part = [0; 3000];
         let read = tokio::time::timeout(std::time::Duration::from_secs(30), server.read(&mut part));
         let n_bytes = read.await.expect("nothing is left behind").unwrap();
-        n_lines += part[..n_bytes].iter().filter(|byte| **byte == b'\n').count();
+        n_lines += memchr::memchr_iter(b'\n', &part[..n_bytes]).count();
         heard.extend_from_slice(&part[..n_bytes]);
     }
-    for caller in callers {
-        caller.await.unwrap();
+    while let Some(ended) = callers.join_next().await {
+        ended.unwrap();
     }
-    driver.abort();
     let mut next = [0; CALLERS];
     for line in String::from_utf8(heard).unwrap().lines() {
         let words: Vec<&str> = line.split(' ').collect();
