@@ -21,8 +21,6 @@ use crate::lock::lock;
 use crate::seat::{Asked, Seat};
 use crate::wire::{Outcome, internal, invalid_params};
 
-const PREFIX: &str = "toolrack-parked:";
-
 /// A request at work.
 pub(crate) type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
@@ -41,6 +39,9 @@ pub(crate) struct Waiting {
 
 /// All requests that wait.
 pub(crate) struct Parked {
+    /// What the states given here begin with, and no others: a server may be a gateway too, and its states are its
+    /// own.
+    prefix: String,
     waiting: Mutex<HashMap<Uuid, (Instant, Waiting)>>,
     most: usize,
     patience: Duration,
@@ -48,7 +49,8 @@ pub(crate) struct Parked {
 
 impl Parked {
     pub(crate) fn new(most: usize, patience: Duration) -> Self {
-        Self { waiting: Mutex::default(), most, patience }
+        let prefix = format!("toolrack-parked:{}:", Uuid::new_v4().simple());
+        Self { prefix, waiting: Mutex::default(), most, patience }
     }
 
     /// Keeps a request, and gives the state that leads back to it.
@@ -60,12 +62,12 @@ impl Parked {
         }
         let id = Uuid::new_v4();
         all.insert(id, (Instant::now() + self.patience, waiting));
-        Ok(format!("{PREFIX}{id}"))
+        Ok(format!("{}{id}", self.prefix))
     }
 
-    /// Whether a state is one of ours, and not of a server.
-    pub(crate) fn is_ours(state: &str) -> bool {
-        state.starts_with(PREFIX)
+    /// Whether a state was given here, and not by a server.
+    pub(crate) fn is_ours(&self, state: &str) -> bool {
+        state.starts_with(&self.prefix)
     }
 
     /// Takes a request out again.
@@ -75,7 +77,7 @@ impl Parked {
         about: &(String, String),
     ) -> Result<Waiting, JsonRpcError> {
         self.expire();
-        let id = state.strip_prefix(PREFIX).and_then(|it| it.parse().ok());
+        let id = state.strip_prefix(self.prefix.as_str()).and_then(|it| it.parse().ok());
         let mut all = lock(&self.waiting);
         let found = id.filter(|id| all.get(id).is_some_and(|(_, it)| it.about == *about));
         let found = found.and_then(|id| all.remove(&id));

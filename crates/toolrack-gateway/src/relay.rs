@@ -133,9 +133,10 @@ impl Exchange {
     async fn relay_parking(&self, method: Method, params: &Params<'_>) -> Outcome {
         let subject = params.name.as_ref().or(params.uri.as_ref()).cloned().unwrap_or_default();
         let about = (method.as_str().to_owned(), subject);
-        let ours = params.request_state.as_deref().filter(|it| Parked::is_ours(it));
+        let parked = &self.shared.parked;
+        let ours = params.request_state.as_deref().filter(|it| parked.is_ours(it));
         let mut waiting = match ours {
-            Some(state) => self.resume(self.shared.parked.take(state, &about)?, params)?,
+            Some(state) => self.resume(parked.take(state, &about)?, params)?,
             None => {
                 let target = Arc::new(self.target(method, params).await?);
                 if params.request_state.is_some() && target.is_legacy(&self.shared) {

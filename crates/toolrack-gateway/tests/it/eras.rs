@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 use toolrack_client::{CallError, CallOptions, EraChoice, Event, McpClient};
+use toolrack_config::McpServerConfig;
 use toolrack_gateway::Scope;
 use toolrack_mcp::{CompletionArgument, CompletionRef, LogLevel, ResourceBody};
 
@@ -155,4 +156,24 @@ async fn a_legacy_client_before_a_modern_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_legacy_client_before_a_legacy_server() {
     check(EraChoice::Legacy, "2025-11-25").await;
+}
+
+/// As with `toolrack serve` before a daemon: what the inner one has parked is none of the outer one's business.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_behind_a_gateway_gets_its_own_states_back() {
+    let inner = Stage::open(vec![scripted("s", &["--revision", "2025-11-25"])], Scope::All).await;
+    let inner_web = Web::open(&inner.gateway).await;
+    let outer = Stage::open(vec![McpServerConfig::http("in", inner_web.url())], Scope::All).await;
+    let outer_web = Web::open(&outer.gateway).await;
+    for era in [EraChoice::Modern, EraChoice::Legacy] {
+        let person = Arc::new(Person::default());
+        let client = outer_web.client(era, &person).await;
+        let asking = json!({"kind": "elicitation", "rounds": 2});
+        let said = text(&client, "in_s_ask", asking).await;
+        assert!(said.contains(r#""name":"Ada""#), "{said}");
+        assert!(person.has("asked Who are you?"));
+        client.shutdown().await;
+    }
+    outer.close().await;
+    inner.close().await;
 }
