@@ -193,7 +193,7 @@ mod tests {
     use crate::outbox::Replay;
 
     async fn told(granted: SubscriptionFilter) -> Vec<String> {
-        let out = Arc::new(Outbox::new(Replay::No));
+        let out = Arc::new(Outbox::new(Replay::No, &toolrack_link::Mask::default()));
         let listener =
             Arc::new(Listener::subscription(Arc::clone(&out), RequestId::from(7), granted));
         let audience = Audience::default();

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** putting something in never waits. Answers and questions are kept, because their number is
 //! bounded by the requests that are open; when a client reads too slowly, it loses notifications and is told.
+//! Nothing leaves without having been cleaned of what must not be seen.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use toolrack_link::Mask;
 
 /// Messages that wait for a slow client. When so many do, notifications are lost.
 const MAX_UNREAD: usize = 256;
@@ -35,6 +37,7 @@ pub(crate) struct Outbox {
     /// Counts changes, for whoever waits for one.
     version: watch::Sender<u64>,
     replay: Replay,
+    mask: Mask,
 }
 
 #[derive(Default)]
@@ -60,8 +63,10 @@ struct State {
 pub(crate) struct Reader(u64);
 
 impl Outbox {
-    pub(crate) fn new(replay: Replay) -> Self {
-        Self { state: Mutex::default(), version: watch::Sender::new(0), replay }
+    /// A stream without what `mask` knows.
+    pub(crate) fn new(replay: Replay, mask: &Mask) -> Self {
+        let mask = mask.clone();
+        Self { state: Mutex::default(), version: watch::Sender::new(0), replay, mask }
     }
 
     /// Says what is put in after notifications were lost, until that is forgotten.
@@ -79,12 +84,14 @@ impl Outbox {
 
     /// Puts in what must arrive.
     pub(crate) fn put(&self, message: Bytes) {
+        let message = self.mask.clean_json(message);
         self.state().push(message);
         self.changed();
     }
 
     /// Puts in what may be lost.
     pub(crate) fn tell(&self, message: Bytes) {
+        let message = self.mask.clean_json(message);
         let mut state = self.state();
         if state.n_unread() >= MAX_UNREAD || state.unread_bytes >= MAX_UNREAD_BYTES {
             state.n_lost += 1;
@@ -97,6 +104,7 @@ impl Outbox {
 
     /// Puts in what nothing comes after.
     pub(crate) fn put_last(&self, message: Bytes) {
+        let message = self.mask.clean_json(message);
         let mut state = self.state();
         state.push(message);
         state.is_over = true;
@@ -178,7 +186,7 @@ impl Outbox {
             let n_lost = std::mem::take(&mut state.n_lost);
             let notices: Vec<Bytes> = state.notices.iter().flat_map(|(_, it)| it(n_lost)).collect();
             for notice in notices {
-                state.push(notice);
+                state.push(self.mask.clean_json(notice));
             }
             if matches!(step, Step::Wait) {
                 return state.take(self.replay);

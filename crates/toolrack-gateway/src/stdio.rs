@@ -37,7 +37,7 @@ impl Gateway {
         reader: impl AsyncRead + Unpin,
         writer: impl AsyncWrite + Unpin,
     ) -> io::Result<()> {
-        let out = Arc::new(Outbox::new(Replay::No));
+        let out = Arc::new(Outbox::new(Replay::No, self.shared.manager.mask()));
         let client = Client(Conversation::new(Arc::clone(&self.shared), Arc::clone(&out)));
         let writing = write(&out, writer, self.shared.options.write_patience);
         let reading = async {

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_of};
 use toolrack_config::{Lookup, McpServerConfig, McpTransport, Names, Plan, diff};
 use toolrack_http::HttpOptions;
-use toolrack_link::Credentials;
+use toolrack_link::{Credentials, Mask};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
 
@@ -225,6 +225,12 @@ impl McpManager {
     /// among several servers that have it, the first.
     pub fn find_tool(&self, name: &str) -> Option<ToolWithServer> {
         self.shared.snapshot.load().find(name)
+    }
+
+    /// What must not be seen of what servers write. Calls give what a server wrote; whoever passes that on to others
+    /// cleans it with this.
+    pub fn mask(&self) -> &Mask {
+        &self.shared.equipment.stdio.mask
     }
 
     /// Everything that happens from now on.

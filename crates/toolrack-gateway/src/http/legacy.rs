@@ -33,9 +33,10 @@ enum Load {
 impl HttpGateway {
     /// Opens a session, if the greeting is sound and there is room.
     pub(crate) async fn open(&self, message: &Bytes) -> Answer {
-        let standing = Arc::new(Outbox::new(Replay::Yes));
-        let conversation = Conversation::new(Arc::clone(&self.gateway.shared), standing);
-        let out = Arc::new(Outbox::new(Replay::No));
+        let shared = &self.gateway.shared;
+        let standing = Arc::new(Outbox::new(Replay::Yes, shared.manager.mask()));
+        let conversation = Conversation::new(Arc::clone(shared), standing);
+        let out = Arc::new(Outbox::new(Replay::No, shared.manager.mask()));
         let reader = out.read(None);
         conversation.receive(message, &Reply::single(&out));
         // The greeting is answered on the spot.
@@ -101,7 +102,8 @@ impl HttpGateway {
                 answer
             }
             Load::Unreadable => {
-                let out = Arc::new(Outbox::new(Replay::No));
+                let mask = self.gateway.shared.manager.mask();
+                let out = Arc::new(Outbox::new(Replay::No, mask));
                 let reader = out.read(None);
                 conversation.receive(&message, &Reply::single(&out));
                 let said = out.next(&reader).await.map(|(_, message)| message);

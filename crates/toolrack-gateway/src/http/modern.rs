@@ -39,7 +39,7 @@ impl HttpGateway {
             Ok(admitted) => admitted,
             Err(error) => return refusal_to(StatusCode::BAD_REQUEST, &id, error),
         };
-        let out = Arc::new(Outbox::new(Replay::No));
+        let out = Arc::new(Outbox::new(Replay::No, shared.manager.mask()));
         if wants_log {
             out.on_loss(answer_notice());
         }

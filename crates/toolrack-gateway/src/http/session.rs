@@ -73,7 +73,8 @@ impl Session {
     /// A stream for the answers to one message.
     pub(crate) fn open_stream(&self) -> (u64, Arc<Outbox>) {
         let number = self.n_streams.fetch_add(1, Ordering::Relaxed) + 1;
-        let out = Arc::new(Outbox::new(Replay::Yes));
+        let mask = self.conversation.shared.manager.mask();
+        let out = Arc::new(Outbox::new(Replay::Yes, mask));
         out.on_loss(answer_notice());
         let mut streams = lock(&self.streams);
         if streams.len() >= MAX_STREAMS

@@ -3,7 +3,7 @@
 use super::*;
 
 fn outbox(replay: Replay) -> Outbox {
-    let outbox = Outbox::new(replay);
+    let outbox = Outbox::new(replay, &Mask::default());
     outbox.on_loss(Box::new(|n_lost| vec![Bytes::from(format!("lost {n_lost}"))]));
     outbox
 }
@@ -69,4 +69,24 @@ async fn what_is_kept_has_a_bound() {
     let again = outbox.read(Some(0));
     outbox.finish();
     assert_eq!(rest(&outbox, &again).await.len(), MAX_KEPT);
+}
+
+#[tokio::test]
+async fn what_must_not_be_seen_does_not_leave() {
+    let mask = Mask::default();
+    mask.learn("key", "s3cr3t");
+    let outbox = Outbox::new(Replay::No, &mask);
+    outbox.on_loss(Box::new(|_n_lost| vec![Bytes::from_static(b"\"s3cr3t\"")]));
+    let reader = outbox.read(None);
+    outbox.put(Bytes::from_static(b"\"s3cr3t\""));
+    for _ in 0..MAX_UNREAD {
+        outbox.tell(Bytes::from_static(b"[\"s3cr3t\"]"));
+    }
+    outbox.put_last(Bytes::from_static(b"\"s3cr3t\""));
+    let seen = rest(&outbox, &reader).await;
+    assert_eq!(seen.len(), MAX_UNREAD + 2);
+    assert!(
+        seen.iter().all(|it| it.contains("[secret key]") && !it.contains("s3cr3t")),
+        "{seen:?}"
+    );
 }

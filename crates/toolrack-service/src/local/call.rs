@@ -59,10 +59,6 @@ impl LocalService {
 impl super::Inner {
     /// The same answer without what must not be seen. One without it is not copied.
     fn unseen(&self, raw: RawJson) -> RawJson {
-        let cleaned = std::str::from_utf8(raw.as_bytes()).map(|text| self.mask.clean(text));
-        match cleaned {
-            Ok(std::borrow::Cow::Owned(text)) => RawJson::new(text),
-            _ => raw,
-        }
+        RawJson::new(self.mask.clean_json(raw.into_bytes()))
     }
 }
