@@ -139,6 +139,7 @@ impl Gateway {
     /// Ends every conversation and waits until nothing is left of them. The manager stays.
     pub async fn close(&self) {
         self.shared.stop.cancel();
+        self.shared.parked.clear();
         self.shared.tracker.close();
         if timeout(END_LIMIT, self.shared.tracker.wait()).await.is_err() {
             tracing::warn!("some tasks of the gateway do not end");

@@ -26,7 +26,13 @@ struct Changed {
 }
 
 /// Runs until the gateway or the manager is gone.
-pub(crate) async fn spread(shared: Arc<Shared>, mut events: RackEvents) {
+pub(crate) async fn spread(shared: Arc<Shared>, events: RackEvents) {
+    follow(&shared, events).await;
+    // A gateway that is dropped and not closed lets go of them here.
+    shared.parked.clear();
+}
+
+async fn follow(shared: &Arc<Shared>, mut events: RackEvents) {
     let mut changed = Changed::default();
     let mut tell_at: Option<Instant> = None;
     let mut sweep_at = Instant::now() + SWEEP;
@@ -39,12 +45,12 @@ pub(crate) async fn spread(shared: Arc<Shared>, mut events: RackEvents) {
                 shared.parked.expire();
                 sweep_at = Instant::now() + SWEEP;
                 if tell_at.take().is_some() {
-                    tell(&shared, std::mem::take(&mut changed));
+                    tell(shared, std::mem::take(&mut changed));
                 }
             }
             event = events.next() => {
                 let Some(event) = event else { return };
-                if let Some(more) = hear(&shared, event) {
+                if let Some(more) = hear(shared, event) {
                     changed.tools |= more.tools;
                     changed.contents |= more.contents;
                     tell_at.get_or_insert_with(|| Instant::now() + GATHER);

@@ -3,8 +3,8 @@
 //! The client got the question as a result; the request waits here until the client repeats it with the answer.
 //! What leads back to it is a state that nobody can guess.
 //!
-//! **Invariant:** there are never more than the bound, and each is dropped when its client takes too long, which
-//! cancels it at the server.
+//! **Invariant:** there are never more than the bound, and each is dropped when its client takes too long or the
+//! gateway ends, which cancels it at the server.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -42,7 +42,9 @@ pub(crate) struct Parked {
     /// What the states given here begin with, and no others: a server may be a gateway too, and its states are its
     /// own.
     prefix: String,
-    waiting: Mutex<HashMap<Uuid, (Instant, Waiting)>>,
+    /// Nothing once the gateway has ended. What waits holds on to what this is a part of, so that it would keep
+    /// itself alive.
+    waiting: Mutex<Option<HashMap<Uuid, (Instant, Waiting)>>>,
     most: usize,
     patience: Duration,
 }
@@ -50,13 +52,14 @@ pub(crate) struct Parked {
 impl Parked {
     pub(crate) fn new(most: usize, patience: Duration) -> Self {
         let prefix = format!("toolrack-parked:{}:", Uuid::new_v4().simple());
-        Self { prefix, waiting: Mutex::default(), most, patience }
+        Self { prefix, waiting: Mutex::new(Some(HashMap::new())), most, patience }
     }
 
     /// Keeps a request, and gives the state that leads back to it.
     pub(crate) fn keep(&self, waiting: Waiting) -> Result<String, JsonRpcError> {
         self.expire();
         let mut all = lock(&self.waiting);
+        let Some(all) = all.as_mut() else { return Err(internal("the gateway is closed")) };
         if all.len() >= self.most {
             return Err(internal("too many requests wait for an answer of their client"));
         }
@@ -79,6 +82,7 @@ impl Parked {
         self.expire();
         let id = state.strip_prefix(self.prefix.as_str()).and_then(|it| it.parse().ok());
         let mut all = lock(&self.waiting);
+        let all = all.as_mut().ok_or_else(Self::lost)?;
         let found = id.filter(|id| all.get(id).is_some_and(|(_, it)| it.about == *about));
         let found = found.and_then(|id| all.remove(&id));
         found.map(|(_, waiting)| waiting).ok_or_else(Self::lost)
@@ -92,11 +96,18 @@ impl Parked {
     /// Drops what has waited too long.
     pub(crate) fn expire(&self) {
         let now = Instant::now();
-        let mut all = lock(&self.waiting);
+        let mut waiting = lock(&self.waiting);
+        let Some(all) = waiting.as_mut() else { return };
         let late: Vec<Uuid> = all.iter().filter(|(_, it)| it.0 <= now).map(|(id, _)| *id).collect();
         let dropped: Vec<_> = late.iter().filter_map(|id| all.remove(id)).collect();
-        drop(all);
+        drop(waiting);
         // Dropping a request tells its server, which is not done under the lock.
+        drop(dropped);
+    }
+
+    /// Drops everything, for good: nothing is kept any more.
+    pub(crate) fn clear(&self) {
+        let dropped = lock(&self.waiting).take();
         drop(dropped);
     }
 }
@@ -104,7 +115,7 @@ impl Parked {
 impl fmt::Debug for Parked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parked")
-            .field("waiting", &lock(&self.waiting).len())
+            .field("waiting", &lock(&self.waiting).as_ref().map(HashMap::len))
             .finish_non_exhaustive()
     }
 }

@@ -345,3 +345,41 @@ async fn a_question_that_nobody_answers_ends_its_call() {
     gateway.close().await;
     stage.close().await;
 }
+
+/// Without a word, and by closing it: the client was asked, and nobody waits for its answer any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_waits_for_its_client_ends_with_the_gateway() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let args = ["--revision", "2025-11-25", "--journal", &journal.display().to_string()];
+    let stage = Stage::open(vec![scripted("s", &args)], Scope::All).await;
+    let mut ask =
+        modern("tools/call", json!({"name": "s_ask", "arguments": {"kind": "elicitation"}}));
+    ask["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
+        json!({"elicitation": {}});
+    let send = async |endpoint: &HttpGateway| {
+        let ask = Ask::post(&ask).with("mcp-protocol-version", MODERN);
+        let ask = ask.with("mcp-method", "tools/call").with("mcp-name", "s_ask");
+        json_of(ask.send(endpoint).await).await
+    };
+    let mut n_asked = 0;
+    for is_closed in [true, false] {
+        let (manager, board) = (Arc::clone(&stage.manager), Arc::clone(&stage.switchboard));
+        let gateway = Gateway::new(manager, board, Scope::All);
+        let endpoint = HttpGateway::new(gateway.clone());
+        let asked = send(&endpoint).await;
+        assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+        assert_eq!(n_cancelled(&journal), n_asked);
+        n_asked += 1;
+        if is_closed {
+            gateway.close().await;
+            let late = send(&endpoint).await;
+            assert!(late["error"]["code"].is_i64(), "nothing is parked any more: {late}");
+            n_asked += 1;
+        }
+        drop((gateway, endpoint));
+        let what = format!("the server hears of it, closed: {is_closed}");
+        eventually(&what, || n_cancelled(&journal) == n_asked).await;
+    }
+    stage.close().await;
+}
