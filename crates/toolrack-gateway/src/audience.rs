@@ -1,6 +1,6 @@
 //! Who is told of changes: legacy sessions, and subscriptions of modern clients.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
@@ -26,8 +26,44 @@ pub(crate) struct Listener {
     /// The request that opened the subscription; none in the legacy era.
     subscription: Option<RequestId>,
     lists: SubscriptionFilter,
-    uris: Mutex<BTreeSet<String>>,
+    /// The resources that are told of. Nothing once the session has ended, so that none is added any more.
+    uris: Mutex<Option<BTreeMap<String, Hold>>>,
     notice: u64,
+}
+
+/// How far a client has come with the subscription to a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// It has asked, and nobody has counted it yet.
+    Asked,
+    /// It counts among those who want to hear of the resource, and whoever ends this counts it out.
+    Counted,
+}
+
+/// A client that has asked for a resource. When this is dropped before it was counted, it has not asked.
+#[derive(Debug)]
+pub(crate) struct Asking<'a> {
+    listener: &'a Listener,
+    uri: &'a str,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(uris) = lock(&self.listener.uris).as_mut()
+            && uris.get(self.uri) == Some(&Hold::Asked)
+        {
+            uris.remove(self.uri);
+        }
+    }
+}
+
+impl Asking<'_> {
+    /// Takes note that the client is counted. `false` if it no longer wants that, and has to be counted out again.
+    pub(crate) fn counted(&self) -> bool {
+        let mut uris = lock(&self.listener.uris);
+        let hold = uris.as_mut().and_then(|it| it.get_mut(self.uri));
+        hold.is_some_and(|it| std::mem::replace(it, Hold::Counted) == Hold::Asked)
+    }
 }
 
 impl Drop for Listener {
@@ -40,7 +76,8 @@ impl Listener {
     /// A legacy session, which is told of all lists.
     pub(crate) fn session(out: Arc<Outbox>) -> Self {
         let (lists, notice) = (every_list(), out.on_loss(session_notice()));
-        Self { out, subscription: None, lists, uris: Mutex::default(), notice }
+        let uris = Mutex::new(Some(BTreeMap::new()));
+        Self { out, subscription: None, lists, uris, notice }
     }
 
     /// A subscription of a modern client.
@@ -49,23 +86,30 @@ impl Listener {
         id: RequestId,
         granted: SubscriptionFilter,
     ) -> Self {
-        let uris = Mutex::new(granted.resource_subscriptions.iter().cloned().collect());
+        let uris = granted.resource_subscriptions.iter().map(|it| (it.clone(), Hold::Counted));
+        let uris = Mutex::new(Some(uris.collect()));
         let notice = out.on_loss(subscription_notice(id.clone(), granted.clone()));
         Self { out, subscription: Some(id), lists: granted, uris, notice }
     }
 
-    /// Begins to tell of a resource. `false` if it is told of already.
-    pub(crate) fn add(&self, uri: &str) -> bool {
-        lock(&self.uris).insert(uri.to_owned())
+    /// Begins to tell of a resource, unless it is told of already or the session has ended.
+    pub(crate) fn add<'a>(&'a self, uri: &'a str) -> Option<Asking<'a>> {
+        let mut uris = lock(&self.uris);
+        let uris = uris.as_mut().filter(|it| !it.contains_key(uri))?;
+        uris.insert(uri.to_owned(), Hold::Asked);
+        Some(Asking { listener: self, uri })
     }
 
-    /// Stops to tell of a resource. `false` if it was not told of.
+    /// Stops to tell of a resource. `true` if that was counted, and has to be counted out.
     pub(crate) fn remove(&self, uri: &str) -> bool {
-        lock(&self.uris).remove(uri)
+        let removed = lock(&self.uris).as_mut().and_then(|it| it.remove(uri));
+        removed == Some(Hold::Counted)
     }
 
-    pub(crate) fn uris(&self) -> Vec<String> {
-        lock(&self.uris).iter().cloned().collect()
+    /// Stops to tell of resources, for good, and gives those that have to be counted out.
+    pub(crate) fn end(&self) -> Vec<String> {
+        let uris = lock(&self.uris).take().unwrap_or_default();
+        uris.into_iter().filter(|(_, it)| *it == Hold::Counted).map(|(uri, _)| uri).collect()
     }
 
     fn list_changed(&self, kind: ListKind) {
@@ -76,7 +120,8 @@ impl Listener {
 
     /// What changed may be a part of what is subscribed to.
     fn updated(&self, uri: &str) {
-        if lock(&self.uris).iter().any(|it| uri.starts_with(it.as_str())) {
+        let is_part = |it: &String| uri.starts_with(it.as_str());
+        if lock(&self.uris).iter().flat_map(BTreeMap::keys).any(is_part) {
             self.out.tell(updated(uri, self.subscription.as_ref()));
         }
     }
@@ -189,11 +234,13 @@ fn loss(n_lost: u64) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use toolrack_link::Mask;
+
     use super::*;
     use crate::outbox::Replay;
 
     async fn told(granted: SubscriptionFilter) -> Vec<String> {
-        let out = Arc::new(Outbox::new(Replay::No, &toolrack_link::Mask::default()));
+        let out = Arc::new(Outbox::new(Replay::No, &Mask::default()));
         let listener =
             Arc::new(Listener::subscription(Arc::clone(&out), RequestId::from(7), granted));
         let audience = Audience::default();
@@ -209,6 +256,32 @@ mod tests {
             seen.push(String::from_utf8_lossy(&message).trim_end().to_owned());
         }
         seen
+    }
+
+    #[test]
+    fn only_what_was_counted_is_counted_out() {
+        let listener = || Listener::session(Arc::new(Outbox::new(Replay::No, &Mask::default())));
+        let it = listener();
+        drop(it.add("u:"));
+        assert!(!it.remove("u:"), "given up before it was counted");
+        let asking = it.add("u:").unwrap();
+        assert!(it.add("u:").is_none(), "asked for already");
+        assert!(asking.counted() && !asking.counted());
+        drop(asking);
+        assert!(it.remove("u:") && !it.remove("u:"));
+
+        let it = listener();
+        let (counted, asked) = (it.add("a:").unwrap(), it.add("b:").unwrap());
+        assert!(counted.counted());
+        assert_eq!(it.end(), ["a:"]);
+        assert_eq!(it.end(), Vec::<String>::new());
+        assert!(!asked.counted(), "the session ended first, and whoever counts counts out again");
+        assert!(it.add("c:").is_none());
+
+        let it = listener();
+        let asking = it.add("u:").unwrap();
+        assert!(!it.remove("u:"), "unsubscribed while it was asked for");
+        assert!(!asking.counted());
     }
 
     #[tokio::test]

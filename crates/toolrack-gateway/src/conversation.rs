@@ -302,8 +302,7 @@ impl Conversation {
     pub(crate) fn end(&self) {
         self.stop.cancel();
         if let Some(listener) = self.listener() {
-            let ended = listener.uris().into_iter().filter(|uri| listener.remove(uri));
-            ended.for_each(|uri| self.shared.unsubscribe(&uri));
+            listener.end().iter().for_each(|uri| self.shared.unsubscribe(uri));
         }
         self.out().finish();
     }

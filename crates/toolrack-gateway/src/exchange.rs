@@ -134,12 +134,13 @@ impl Exchange {
 
     async fn subscribe(&self, params: &Params<'_>) -> Outcome {
         let uri = params.required_uri()?;
-        if let Some(listener) = self.home.as_ref().and_then(|it| it.listener())
-            && listener.add(uri)
-            && let Err(error) = self.shared.subscribe(uri, self.era()).await
-        {
-            listener.remove(uri);
-            return Err(error);
+        let listener = self.home.as_ref().and_then(|it| it.listener());
+        if let Some(asking) = listener.and_then(|it| it.add(uri)) {
+            self.shared.subscribe(uri, self.era()).await?;
+            // The client may have changed its mind or gone meanwhile.
+            if !asking.counted() {
+                self.shared.unsubscribe(uri);
+            }
         }
         result(&json!({}))
     }

@@ -9,9 +9,10 @@ use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use toolrack_gateway::{Gateway, Scope};
+use toolrack_manager::ConnectionState;
 use toolrack_testkit::program;
 
-use crate::stage::{LONG, Stage, scripted};
+use crate::stage::{LONG, Stage, eventually, scripted};
 
 /// Our end of a pipe to a gateway.
 pub(crate) struct Pipe {
@@ -280,5 +281,53 @@ async fn what_was_asked_is_answered_after_the_input_has_ended() {
     tokio::io::AsyncReadExt::read_to_string(&mut reader, &mut said).await.unwrap();
     assert!(said.contains("slept 50 ms"), "{said}");
     assert!(program("scripted-server").exists());
+    stage.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_that_was_cancelled_takes_nobody_elses_away() {
+    // A server that takes its time to start, so that there is time to cancel.
+    let slow = scripted("s", &["--plan", "initialize=late(2s)"]);
+    let stage = Stage::set(vec![slow], Scope::Server("s".to_owned()));
+    let (manager, mut starting) = (Arc::clone(&stage.manager), JoinSet::new());
+    starting.spawn(async move { manager.connect_all().await.map(|_| ()) });
+    let is_starting = || *stage.manager.server("s").unwrap().state() == ConnectionState::Connecting;
+    eventually("the server starts", is_starting).await;
+    let subscribe = r#"{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"test://counter"}}"#;
+    let mut first = Pipe::open(&stage.gateway, 1 << 16);
+    first.greet("2025-11-25").await;
+    first.say(subscribe).await;
+    // What came before is at work when this is answered.
+    first.say(r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#).await;
+    while first.hear_json().await["id"] != 3 {}
+    first
+        .say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#)
+        .await;
+
+    let mut second = Pipe::open(&stage.gateway, 1 << 16);
+    second.greet("2025-11-25").await;
+    second.say(subscribe).await;
+    // That a server has come may be told in between.
+    let answer = loop {
+        let message = second.hear_json().await;
+        if message["id"] == 2 {
+            break message;
+        }
+    };
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    first.end().await;
+    let touch = json!({"jsonrpc": "2.0", "id": 4, "method": "tools/call",
+        "params": {"name": "touch", "arguments": {"uri": "test://counter"}}});
+    // What the end of the first one might have brought about takes its time.
+    for _ in 0..20 {
+        second.say(&touch.to_string()).await;
+        let (mut is_told, mut is_answered) = (false, false);
+        while !(is_told && is_answered) {
+            let message = second.hear_json().await;
+            is_answered |= message["id"] == 4;
+            is_told |= message["method"] == "notifications/resources/updated";
+        }
+    }
+    second.end().await;
     stage.close().await;
 }

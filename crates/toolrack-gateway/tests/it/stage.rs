@@ -47,6 +47,15 @@ pub(crate) fn scripted(name: &str, args: &[&str]) -> McpServerConfig {
 impl Stage {
     /// Starts the servers and puts a gateway before them.
     pub(crate) async fn open(configs: Vec<McpServerConfig>, scope: Scope) -> Self {
+        let stage = Self::set(configs, scope);
+        for server in stage.manager.connect_all().await.unwrap() {
+            assert!(server.is_connected(), "{}: {}", server.name(), server.state());
+        }
+        stage
+    }
+
+    /// The same, with servers that are not started yet.
+    pub(crate) fn set(configs: Vec<McpServerConfig>, scope: Scope) -> Self {
         let switchboard = Switchboard::new();
         let guardian = Guardian::Program(program("toolrack-guard"));
         let builder = McpManager::builder()
@@ -55,9 +64,6 @@ impl Stage {
             .limits(Switchboard::limits())
             .handler(Arc::clone(&switchboard) as Arc<dyn ClientHandler>);
         let manager = Arc::new(builder.build(configs));
-        for server in manager.connect_all().await.unwrap() {
-            assert!(server.is_connected(), "{}: {}", server.name(), server.state());
-        }
         let gateway = Gateway::new(Arc::clone(&manager), Arc::clone(&switchboard), scope);
         Self { manager, switchboard, gateway }
     }
