@@ -20,7 +20,7 @@ use crate::caller::Caller;
 use crate::exchange::Exchange;
 use crate::gateway::Shared;
 use crate::lock::lock;
-use crate::outbox::Outbox;
+use crate::outbox::{Carries, Outbox};
 use crate::params::Params;
 use crate::seat::{Wanted, log_notification};
 use crate::wire::{
@@ -282,6 +282,9 @@ impl Conversation {
         method: &str,
         params: Option<&RawJson>,
     ) -> Outcome {
+        if out.carries() == Carries::Answers {
+            return Err(internal("the client takes no stream, so it cannot be asked"));
+        }
         let id = self.n_questions.fetch_add(1, Ordering::Relaxed);
         let (sender, answered) = oneshot::channel();
         lock(&self.questions).insert(id, sender);

@@ -11,8 +11,9 @@ use toolrack_mcp::{Method, SubscriptionFilter};
 use crate::audience::{Listener, tag};
 use crate::exchange::Exchange;
 use crate::gateway::Shared;
+use crate::outbox::Carries;
 use crate::params::Params;
-use crate::wire::{Outcome, invalid_params, notification, result};
+use crate::wire::{Outcome, invalid_params, invalid_request, notification, result};
 
 /// Resources of one subscription. More are not granted.
 const MAX_URIS: usize = 256;
@@ -33,6 +34,9 @@ impl Exchange {
     /// Goes on until the client cancels it, which drops it, or the gateway is
     /// about to be closed.
     pub(crate) async fn listen(&self, params: &Params<'_>) -> Outcome {
+        if self.out.carries() == Carries::Answers {
+            return Err(invalid_request("a subscription is told as text/event-stream"));
+        }
         let asked =
             params.notifications.ok_or_else(|| invalid_params("`notifications` is missing"))?;
         let asked: SubscriptionFilter = serde_json::from_str(asked.get())

@@ -31,12 +31,21 @@ pub(crate) enum Replay {
     No,
 }
 
+/// What a client can be given on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carries {
+    Everything,
+    /// It is read when it is over, as one body, so that questions would come too late and nothing else is wanted.
+    Answers,
+}
+
 /// One stream to a client.
 pub(crate) struct Outbox {
     state: Mutex<State>,
     /// Counts changes, for whoever waits for one.
     version: watch::Sender<u64>,
     replay: Replay,
+    carries: Carries,
     mask: Mask,
 }
 
@@ -65,8 +74,22 @@ pub(crate) struct Reader(u64);
 impl Outbox {
     /// A stream without what `mask` knows.
     pub(crate) fn new(replay: Replay, mask: &Mask) -> Self {
-        let mask = mask.clone();
-        Self { state: Mutex::default(), version: watch::Sender::new(0), replay, mask }
+        Self {
+            state: Mutex::default(),
+            version: watch::Sender::new(0),
+            replay,
+            carries: Carries::Everything,
+            mask: mask.clone(),
+        }
+    }
+
+    /// The same for a client that can be given this.
+    pub(crate) fn carrying(self, carries: Carries) -> Self {
+        Self { carries, ..self }
+    }
+
+    pub(crate) fn carries(&self) -> Carries {
+        self.carries
     }
 
     /// Says what is put in after notifications were lost, until that is forgotten.
@@ -91,6 +114,9 @@ impl Outbox {
 
     /// Puts in what may be lost.
     pub(crate) fn tell(&self, message: Bytes) {
+        if self.carries == Carries::Answers {
+            return;
+        }
         let message = self.mask.clean_json(message);
         let mut state = self.state();
         if state.n_unread() >= MAX_UNREAD || state.unread_bytes >= MAX_UNREAD_BYTES {

@@ -10,6 +10,7 @@ use toolrack_mcp::ErrorCode;
 use toolrack_rpc::{JsonRpcError, RequestId};
 
 use super::body::{self, Events, GatewayBody, event};
+use crate::outbox::Carries;
 use crate::wire::{answer, refusal_without_id};
 
 pub(crate) type Answer = Response<GatewayBody>;
@@ -49,6 +50,36 @@ impl Takes {
             (true, false) => Some(Takes::Json),
             (false, true) => Some(Takes::Events),
             (false, false) => None,
+        }
+    }
+}
+
+impl Takes {
+    /// What can be given on a stream to such a client.
+    pub(crate) fn carries(self) -> Carries {
+        match self {
+            Takes::Json => Carries::Answers,
+            Takes::Both | Takes::Events => Carries::Everything,
+        }
+    }
+}
+
+/// How a client has asked, and so how it is answered in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Single,
+    /// Spec 2025-03-26 has batches: several messages in an array.
+    Batch,
+}
+
+impl Shape {
+    fn of(self, answers: &[Bytes]) -> Bytes {
+        match (self, answers) {
+            (Shape::Single, [answer]) => answer.clone(),
+            _ => {
+                let answers: Vec<&[u8]> = answers.iter().map(|it| it.trim_ascii_end()).collect();
+                [b"[", answers.join(&b',').as_slice(), b"]\n"].concat().into()
+            }
         }
     }
 }
@@ -108,35 +139,77 @@ fn bare(status: StatusCode, body: GatewayBody) -> Answer {
 /// for a while, the rest comes as a stream that begins with `opening`.
 pub(crate) async fn first_of(
     mut events: Events,
-    takes: Takes,
+    (takes, shape): (Takes, Shape),
     opening: Option<Bytes>,
     status: impl Fn() -> StatusCode,
 ) -> Answer {
-    loop {
-        let first = timeout(SILENCE, events.out.next(&events.reader)).await;
-        match first {
-            Ok(None) => return empty(StatusCode::ACCEPTED),
-            Ok(Some((number, message))) if events.out.is_last(number) && takes != Takes::Events => {
-                return json(status(), message);
-            }
-            // Whoever takes no stream gets the answer and nothing else.
-            _ if takes == Takes::Json => {}
-            Ok(Some((number, message))) => {
-                let first = event(events.stream.as_deref(), number, &message);
-                events.first = Some([opening.unwrap_or_default(), first].concat().into());
-                return stream(events);
-            }
-            Err(_elapsed) => {
-                events.first = Some(opening.unwrap_or(Bytes::from_static(b": alive\n\n")));
-                return stream(events);
-            }
+    if takes == Takes::Json {
+        return all_of(events, shape, status).await;
+    }
+    let first = timeout(SILENCE, events.out.next(&events.reader)).await;
+    match first {
+        Ok(None) => empty(StatusCode::ACCEPTED),
+        Ok(Some((number, message))) if events.out.is_last(number) && takes != Takes::Events => {
+            json(status(), shape.of(&[message]))
+        }
+        Ok(Some((number, message))) => {
+            let first = event(events.stream.as_deref(), number, &message);
+            events.first = Some([opening.unwrap_or_default(), first].concat().into());
+            stream(events)
+        }
+        Err(_elapsed) => {
+            events.first = Some(opening.unwrap_or(Bytes::from_static(b": alive\n\n")));
+            stream(events)
         }
     }
 }
 
+/// Waits for all answers. Whoever takes no stream gets them in one piece, and nothing else was put in.
+async fn all_of(events: Events, shape: Shape, status: impl Fn() -> StatusCode) -> Answer {
+    let mut answers = Vec::new();
+    while let Some((_, message)) = events.out.next(&events.reader).await {
+        answers.push(message);
+    }
+    if answers.is_empty() {
+        return empty(StatusCode::ACCEPTED);
+    }
+    json(status(), shape.of(&answers))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use http_body_util::BodyExt as _;
+    use toolrack_link::Mask;
+
     use super::*;
+    use crate::outbox::{Outbox, Replay};
+
+    /// What a client that takes JSON only is given of these answers, each of which came before the end did.
+    async fn given(answers: &[&'static str], shape: Shape) -> String {
+        let out = Outbox::new(Replay::No, &Mask::default()).carrying(Takes::Json.carries());
+        let out = Arc::new(out);
+        let reader = out.read(None);
+        for answer in answers {
+            out.tell(Bytes::from_static(b"a notification\n"));
+            out.put(Bytes::from_static(answer.as_bytes()));
+        }
+        out.finish();
+        let (stream, first) = (None, None);
+        let events = Events { out, reader, stream, first, _request: None, _presence: None };
+        let answer = first_of(events, (Takes::Json, shape), None, || StatusCode::OK).await;
+        let whole = answer.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8_lossy(&whole).into_owned()
+    }
+
+    #[tokio::test]
+    async fn whoever_takes_json_only_gets_every_answer_and_nothing_else() {
+        assert_eq!(given(&[], Shape::Single).await, "");
+        assert_eq!(given(&["1\n"], Shape::Single).await, "1\n");
+        assert_eq!(given(&["1\n"], Shape::Batch).await, "[1]\n");
+        assert_eq!(given(&["1\n", "2\n"], Shape::Batch).await, "[1,2]\n");
+    }
 
     #[test]
     fn a_client_says_what_it_takes() {

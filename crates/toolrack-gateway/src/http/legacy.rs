@@ -11,7 +11,7 @@ use toolrack_mcp::{Era, Revision};
 use toolrack_rpc::{Frame, JsonRpcError, elements};
 
 use super::HttpGateway;
-use super::answer::{Answer, Takes, empty, first_of, json, not_allowed, refusal, stream};
+use super::answer::{Answer, Shape, Takes, empty, first_of, json, not_allowed, refusal, stream};
 use super::body::Events;
 use super::header::{HTTP_SESSION_ID, LAST_EVENT_ID, PROTOCOL_VERSION, single};
 use super::session::Session;
@@ -79,7 +79,7 @@ impl HttpGateway {
                 empty(StatusCode::ACCEPTED)
             }
             Load::Requests => {
-                let (number, out) = session.open_stream();
+                let (number, out) = session.open_stream(takes.carries());
                 let reader = out.read(None);
                 let presence = Some(session.enter());
                 conversation.receive(&message, &Reply::single(&out));
@@ -95,7 +95,8 @@ impl HttpGateway {
                     _request: None,
                     _presence: presence,
                 };
-                let answer = first_of(events, takes, opening, || StatusCode::OK).await;
+                let shape = if elements(&message).is_some() { Shape::Batch } else { Shape::Single };
+                let answer = first_of(events, (takes, shape), opening, || StatusCode::OK).await;
                 if out.is_over() {
                     session.close_stream_if_whole(number, &answer);
                 }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use toolrack_mcp::{ErrorCode, MetaKey, Method, Mirror};
 use toolrack_rpc::{Frame, FrameError, JsonRpcError, RequestId};
 
-use super::answer::{Answer, Takes, empty, first_of, refusal, refusal_to, status_of};
+use super::answer::{Answer, Shape, Takes, empty, first_of, refusal, refusal_to, status_of};
 use super::body::Events;
 use super::{HttpGateway, header};
 use crate::audience::answer_notice;
@@ -39,7 +39,8 @@ impl HttpGateway {
             Ok(admitted) => admitted,
             Err(error) => return refusal_to(StatusCode::BAD_REQUEST, &id, error),
         };
-        let out = Arc::new(Outbox::new(Replay::No, shared.manager.mask()));
+        let out = Outbox::new(Replay::No, shared.manager.mask()).carrying(takes.carries());
+        let out = Arc::new(out);
         if wants_log {
             out.on_loss(answer_notice());
         }
@@ -63,7 +64,8 @@ impl HttpGateway {
             _request: Some(guard),
             _presence: None,
         };
-        first_of(events, takes, None, || status.get().copied().unwrap_or(StatusCode::OK)).await
+        let status = || status.get().copied().unwrap_or(StatusCode::OK);
+        first_of(events, (takes, Shape::Single), None, status).await
     }
 }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::audience::answer_notice;
 use crate::conversation::Conversation;
 use crate::lock::lock;
-use crate::outbox::{Outbox, Replay};
+use crate::outbox::{Carries, Outbox, Replay};
 
 /// Streams of a session that can be read again. The oldest that is over goes when there are more.
 const MAX_STREAMS: usize = 64;
@@ -71,10 +71,10 @@ impl Session {
     }
 
     /// A stream for the answers to one message.
-    pub(crate) fn open_stream(&self) -> (u64, Arc<Outbox>) {
+    pub(crate) fn open_stream(&self, carries: Carries) -> (u64, Arc<Outbox>) {
         let number = self.n_streams.fetch_add(1, Ordering::Relaxed) + 1;
         let mask = self.conversation.shared.manager.mask();
-        let out = Arc::new(Outbox::new(Replay::Yes, mask));
+        let out = Arc::new(Outbox::new(Replay::Yes, mask).carrying(carries));
         out.on_loss(answer_notice());
         let mut streams = lock(&self.streams);
         if streams.len() >= MAX_STREAMS

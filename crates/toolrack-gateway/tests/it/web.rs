@@ -383,3 +383,46 @@ async fn a_request_that_waits_for_its_client_ends_with_the_gateway() {
     }
     stage.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_takes_json_only_gets_every_answer() {
+    let stage = Stage::open(vec![scripted("s", &[])], Scope::All).await;
+    let web = Web::open(&stage.gateway).await;
+    let mut greeting = initialize();
+    greeting["params"]["protocolVersion"] = json!("2025-03-26");
+    greeting["params"]["capabilities"] = json!({"roots": {}, "sampling": {}});
+    let opened = Ask::post(&greeting).send(&web.endpoint).await;
+    let id = opened.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    let send = async |body: Value| {
+        let ask = Ask::post(&body).with("mcp-session-id", &id).with("accept", "application/json");
+        let answer = ask.send(&web.endpoint).await;
+        assert_eq!(answer.headers()["content-type"], "application/json", "{body}");
+        json_of(answer).await
+    };
+    // Progress is not for it, and neither are questions: the server is told so at once.
+    let slow = send(call(2, "s_progress", json!({"steps": 3, "ms": 10}))).await;
+    assert_eq!(slow["result"]["content"][0]["text"], "took 3 steps");
+    let asked = send(call(3, "s_ask", json!({"kind": "sampling"}))).await;
+    assert_eq!(asked["id"], 3, "{asked}");
+    let echo = |id: u64, text: &str| call(id, "s_echo", json!({"text": text}));
+    let both = send(json!([echo(4, "a"), echo(5, "b")])).await;
+    let mut texts: Vec<(u64, &str)> = both
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| {
+            let text = it["result"]["content"][0]["text"].as_str().unwrap();
+            (it["id"].as_u64().unwrap(), text)
+        })
+        .collect();
+    texts.sort_unstable();
+    assert_eq!(texts, [(4, "a"), (5, "b")]);
+    assert_eq!(send(json!([echo(6, "c")])).await[0]["id"], 6);
+
+    let listen =
+        modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
+    let ask = Ask::post(&listen).with("accept", "application/json");
+    let ask = ask.with("mcp-protocol-version", MODERN).with("mcp-method", "subscriptions/listen");
+    assert_eq!(json_of(ask.send(&web.endpoint).await).await["error"]["code"], -32600);
+    stage.close().await;
+}
