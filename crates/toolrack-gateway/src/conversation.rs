@@ -20,6 +20,7 @@ use crate::caller::Caller;
 use crate::exchange::Exchange;
 use crate::gateway::Shared;
 use crate::lock::lock;
+use crate::open::OpenRequests;
 use crate::outbox::{Carries, Outbox};
 use crate::params::Params;
 use crate::seat::{Wanted, log_notification};
@@ -36,7 +37,7 @@ pub(crate) struct Conversation {
     session: OnceLock<(Arc<Caller>, Arc<Listener>)>,
     level: Arc<Mutex<Option<LogLevel>>>,
     is_ready: AtomicBool,
-    open: Mutex<HashMap<RequestId, CancellationToken>>,
+    open: OpenRequests,
     questions: Mutex<HashMap<u64, oneshot::Sender<Outcome>>>,
     n_questions: AtomicU64,
     stop: CancellationToken,
@@ -82,12 +83,12 @@ impl Conversation {
     /// A client that has not said anything yet. What it did not ask for goes to `out`.
     pub(crate) fn new(shared: Arc<Shared>, out: Arc<Outbox>) -> Arc<Self> {
         Arc::new(Self {
+            open: OpenRequests::new(shared.options.max_open),
             shared,
             out,
             session: OnceLock::new(),
             level: Arc::default(),
             is_ready: AtomicBool::new(false),
-            open: Mutex::default(),
             questions: Mutex::default(),
             n_questions: AtomicU64::new(1),
             stop: CancellationToken::new(),
@@ -111,7 +112,7 @@ impl Conversation {
     }
 
     pub(crate) fn n_open(&self) -> usize {
-        lock(&self.open).len()
+        self.open.len()
     }
 
     /// Whether the client may know of a server.
@@ -167,20 +168,13 @@ impl Conversation {
         params: Option<Bytes>,
         reply: &Reply,
     ) {
-        let token = self.stop.child_token();
-        let refusal = if method == Method::Initialize.as_str() {
+        if method == Method::Initialize.as_str() {
             return reply.out.put(answer(&id, &self.initialize(params.as_deref())));
-        } else if self.n_open() >= self.shared.options.max_open {
-            Some(internal("too many requests are open"))
-        } else if lock(&self.open).contains_key(&id) {
-            Some(invalid_request("the id belongs to a request that is still open"))
-        } else {
-            None
-        };
-        if let Some(error) = refusal {
+        }
+        let token = self.stop.child_token();
+        if let Err(error) = self.open.claim(&id, &token) {
             return reply.out.put(answer(&id, &Err(error)));
         }
-        lock(&self.open).insert(id.clone(), token.clone());
         let (this, reply) = (Arc::clone(self), reply.clone());
         self.shared.tracker.spawn(async move {
             let outcome = tokio::select! {
@@ -189,7 +183,7 @@ impl Conversation {
                 outcome = this.serve(&id, &method, params, &reply.out) => Some(outcome),
             };
             // The id is free before the client can know the answer.
-            lock(&this.open).remove(&id);
+            this.open.release(&id);
             if let Some(outcome) = outcome {
                 reply.answer(answer(&id, &outcome));
             }
@@ -252,8 +246,7 @@ impl Conversation {
             Some(Method::Initialized) => self.ready(),
             Some(Method::Cancelled) => {
                 let id = Params::read(params).ok().and_then(|it| it.request_id);
-                let token = id.and_then(|id| lock(&self.open).get(&id).cloned());
-                token.inspect(CancellationToken::cancel);
+                id.inspect(|id| self.open.cancel(id));
             }
             Some(Method::RootsListChanged) => {
                 let this = Arc::clone(self);

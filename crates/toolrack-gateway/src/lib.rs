@@ -38,6 +38,7 @@ mod list;
 mod listen;
 mod lock;
 mod news;
+mod open;
 mod outbox;
 mod pages;
 mod params;
