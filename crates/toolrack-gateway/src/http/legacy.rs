@@ -26,7 +26,7 @@ enum Load {
     Requests,
     /// Something that is not.
     Others,
-    /// Nothing that could be read.
+    /// Nothing that could be read, or that the revision has.
     Unreadable,
 }
 
@@ -73,7 +73,8 @@ impl HttpGateway {
             Err(answer) => return *answer,
         };
         let conversation = &session.conversation;
-        match load(&message) {
+        let revision = conversation.caller().map(|it| it.revision);
+        match load(&message, revision) {
             Load::Others => {
                 conversation.receive(&message, &Reply::standing(conversation.out()));
                 empty(StatusCode::ACCEPTED)
@@ -83,7 +84,6 @@ impl HttpGateway {
                 let reader = out.read(None);
                 let presence = Some(session.enter());
                 conversation.receive(&message, &Reply::single(&out));
-                let revision = conversation.caller().map(|it| it.revision);
                 let opening =
                     revision.filter(|it| *it >= Revision::R2025_11_25).map(|_| opening(number));
                 let stream = Some(number.to_string());
@@ -182,15 +182,19 @@ fn opening(number: u64) -> Bytes {
     Bytes::from(format!("id: {number}-begin\ndata: \n\n"))
 }
 
-fn load(message: &[u8]) -> Load {
-    let batch = elements(message);
-    let messages = batch.unwrap_or_else(|| vec![message]);
+/// What cannot be read is refused beside the answers, if there are any to come.
+fn load(message: &[u8], revision: Option<Revision>) -> Load {
+    let messages = match elements(message) {
+        Some(_) if revision.is_none_or(|it| !it.has_batches()) => return Load::Unreadable,
+        Some(batch) => batch,
+        None => vec![message],
+    };
     let mut load = if messages.is_empty() { Load::Unreadable } else { Load::Others };
     for message in messages {
         match Frame::parse(message) {
-            Ok(Frame::Request { .. }) => load = Load::Requests,
+            Ok(Frame::Request { .. }) => return Load::Requests,
             Ok(_) => {}
-            Err(_) => return Load::Unreadable,
+            Err(_) => load = Load::Unreadable,
         }
     }
     load
@@ -203,7 +207,11 @@ mod tests {
     #[test]
     fn messages_are_answered_if_one_of_them_asks() {
         let check = |message: &str, expected| {
-            assert_eq!(load(message.as_bytes()), expected, "{message}");
+            let revision = Some(Revision::R2025_03_26);
+            assert_eq!(load(message.as_bytes(), revision), expected, "{message}");
+            let revision = Some(Revision::R2025_11_25);
+            let without = if message.starts_with('[') { Load::Unreadable } else { expected };
+            assert_eq!(load(message.as_bytes(), revision), without, "{message}");
         };
         check(r#"{"id":1,"method":"m"}"#, Load::Requests);
         check(r#"{"method":"m"}"#, Load::Others);
@@ -212,6 +220,8 @@ mod tests {
         check(r#"[{"method":"m"}]"#, Load::Others);
         check("[]", Load::Unreadable);
         check("[7]", Load::Unreadable);
+        check(r#"[7,{"method":"m"}]"#, Load::Unreadable);
+        check(r#"[7,{"id":1,"method":"m"}]"#, Load::Requests);
         check("{oops", Load::Unreadable);
     }
 }

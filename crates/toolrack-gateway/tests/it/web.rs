@@ -119,9 +119,14 @@ async fn a_session_lives_until_it_is_deleted() {
     let answer = ask(call(2, "s_echo", json!({"text": "hi"}))).send(&web.endpoint).await;
     assert_eq!(json_of(answer).await["result"]["content"][0]["text"], "hi");
 
-    let bad = ask(json!([])).send(&web.endpoint).await;
-    assert_eq!(bad.status(), StatusCode::BAD_REQUEST);
     let ping = json!({"jsonrpc": "2.0", "id": 3, "method": "ping"});
+    let told = json!({"jsonrpc": "2.0", "method": "notifications/made_up"});
+    // This revision has no batches, and a refusal is an answer, not something to be listened to.
+    for batch in [json!([]), json!([told]), json!([ping])] {
+        let bad = ask(batch).send(&web.endpoint).await;
+        assert_eq!(bad.status(), StatusCode::BAD_REQUEST);
+        assert_eq!(json_of(bad).await["error"]["code"], -32600);
+    }
     let odd =
         ask(ping.clone()).with("mcp-protocol-version", "1999-01-01").send(&web.endpoint).await;
     assert_eq!(odd.status(), StatusCode::BAD_REQUEST);
