@@ -20,6 +20,7 @@ use crate::caller::Caller;
 use crate::exchange::Exchange;
 use crate::gateway::Shared;
 use crate::lock::lock;
+use crate::news::Telling;
 use crate::open::OpenRequests;
 use crate::outbox::{Carries, Outbox};
 use crate::params::Params;
@@ -38,6 +39,7 @@ pub(crate) struct Conversation {
     level: Arc<Mutex<Option<LogLevel>>>,
     is_ready: AtomicBool,
     open: OpenRequests,
+    roots: Telling,
     questions: Mutex<HashMap<u64, oneshot::Sender<Outcome>>>,
     n_questions: AtomicU64,
     stop: CancellationToken,
@@ -89,6 +91,7 @@ impl Conversation {
             session: OnceLock::new(),
             level: Arc::default(),
             is_ready: AtomicBool::new(false),
+            roots: Telling::default(),
             questions: Mutex::default(),
             n_questions: AtomicU64::new(1),
             stop: CancellationToken::new(),
@@ -248,13 +251,19 @@ impl Conversation {
                 let id = Params::read(params).ok().and_then(|it| it.request_id);
                 id.inspect(|id| self.open.cancel(id));
             }
-            Some(Method::RootsListChanged) => {
+            Some(Method::RootsListChanged) if self.roots.begin() => {
                 let this = Arc::clone(self);
                 self.shared.tracker.spawn(async move {
+                    let telling = async {
+                        this.shared.roots_changed().await;
+                        while this.roots.goes_on() {
+                            this.shared.roots_changed().await;
+                        }
+                    };
                     tokio::select! {
                         biased;
                         () = this.stop.cancelled() => {}
-                        () = this.shared.roots_changed() => {}
+                        () = telling => {}
                     }
                 });
             }

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** nothing is told twice for one change, and many changes in a short time are told as one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -136,6 +136,37 @@ fn welcome(shared: &Arc<Shared>, server: &Arc<str>) {
     });
 }
 
+/// Something that is told by one task at a time, however often it changes: what changes meanwhile is told once more.
+#[derive(Debug, Default)]
+pub(crate) struct Telling(Mutex<Stage>);
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Idle,
+    Telling,
+    /// It has changed since the task began to tell.
+    Again,
+}
+
+impl Telling {
+    /// It has changed. `true` if a task has to begin to tell it.
+    pub(crate) fn begin(&self) -> bool {
+        let mut stage = lock(&self.0);
+        let before = *stage;
+        *stage = if before == Stage::Idle { Stage::Telling } else { Stage::Again };
+        before == Stage::Idle
+    }
+
+    /// It was told. `true` if the task has to tell it once more, or else it ends.
+    pub(crate) fn goes_on(&self) -> bool {
+        let mut stage = lock(&self.0);
+        let before = *stage;
+        *stage = if before == Stage::Again { Stage::Telling } else { Stage::Idle };
+        before == Stage::Again
+    }
+}
+
 impl Shared {
     /// Legacy servers are told when the directories of a client changed; they may ask for them then.
     pub(crate) async fn roots_changed(&self) {
@@ -146,5 +177,23 @@ impl Shared {
                 tracing::debug!(server = server.name(), %error, "changed roots were not told");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_task_tells_however_often_it_changes() {
+        let telling = Telling::default();
+        assert!(telling.begin());
+        for _ in 0..1_000 {
+            assert!(!telling.begin(), "one is at it");
+        }
+        assert!(telling.goes_on(), "once more for all of them");
+        assert!(!telling.goes_on());
+        assert!(telling.begin(), "the task has ended");
+        assert!(!telling.goes_on());
     }
 }
