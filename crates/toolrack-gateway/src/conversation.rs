@@ -21,7 +21,7 @@ use crate::exchange::Exchange;
 use crate::gateway::Shared;
 use crate::lock::lock;
 use crate::news::Telling;
-use crate::open::OpenRequests;
+use crate::open::{OpenRequests, Until};
 use crate::outbox::{Carries, Outbox};
 use crate::params::Params;
 use crate::seat::{Wanted, log_notification};
@@ -118,6 +118,11 @@ impl Conversation {
         self.open.len()
     }
 
+    /// How many requests will be answered by themselves.
+    pub(crate) fn n_unanswered(&self) -> usize {
+        self.open.n_unanswered()
+    }
+
     /// Whether the client may know of a server.
     pub(crate) fn sees(&self, server: &str) -> bool {
         self.shared.scope.has(server)
@@ -175,7 +180,7 @@ impl Conversation {
             return reply.out.put(answer(&id, &self.initialize(params.as_deref())));
         }
         let token = self.stop.child_token();
-        if let Err(error) = self.open.claim(&id, &token) {
+        if let Err(error) = self.open.claim(&id, &token, Until::of(&method)) {
             return reply.out.put(answer(&id, &Err(error)));
         }
         let (this, reply) = (Arc::clone(self), reply.clone());

@@ -8,6 +8,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Mutex;
 
 use tokio_util::sync::CancellationToken;
+use toolrack_mcp::Method;
 use toolrack_rpc::{JsonRpcError, RequestId};
 
 use crate::lock::lock;
@@ -16,8 +17,23 @@ use crate::wire::{internal, invalid_request};
 /// What is open.
 #[derive(Debug)]
 pub(crate) struct OpenRequests {
-    all: Mutex<HashMap<RequestId, CancellationToken>>,
+    all: Mutex<HashMap<RequestId, (CancellationToken, Until)>>,
     most: usize,
+}
+
+/// How long a request is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Until it is answered.
+    Answered,
+    /// Until its client has enough.
+    Ended,
+}
+
+impl Until {
+    pub(crate) fn of(method: &str) -> Self {
+        if method == Method::Listen.as_str() { Until::Ended } else { Until::Answered }
+    }
 }
 
 impl OpenRequests {
@@ -30,6 +46,7 @@ impl OpenRequests {
         &self,
         id: &RequestId,
         token: &CancellationToken,
+        until: Until,
     ) -> Result<(), JsonRpcError> {
         let mut all = lock(&self.all);
         let is_full = all.len() >= self.most;
@@ -39,7 +56,7 @@ impl OpenRequests {
                 Err(invalid_request("the id belongs to a request that is still open"))
             }
             Entry::Vacant(place) => {
-                place.insert(token.clone());
+                place.insert((token.clone(), until));
                 Ok(())
             }
         }
@@ -52,12 +69,17 @@ impl OpenRequests {
 
     /// Cancels a request, if it is open.
     pub(crate) fn cancel(&self, id: &RequestId) {
-        let token = lock(&self.all).get(id).cloned();
-        token.inspect(CancellationToken::cancel);
+        let found = lock(&self.all).get(id).cloned();
+        found.inspect(|(token, _)| token.cancel());
     }
 
     pub(crate) fn len(&self) -> usize {
         lock(&self.all).len()
+    }
+
+    /// How many will be answered by themselves.
+    pub(crate) fn n_unanswered(&self) -> usize {
+        lock(&self.all).values().filter(|(_, it)| *it == Until::Answered).count()
     }
 }
 
@@ -73,13 +95,17 @@ mod tests {
     fn an_id_is_free_again_when_its_request_is_answered() {
         let open = OpenRequests::new(2);
         let token = CancellationToken::new();
-        let claim = |id: u64| open.claim(&RequestId::from(id), &token).map_err(|it| it.code);
-        assert_eq!(claim(1), Ok(()));
-        assert_eq!(claim(1), Err(-32600));
-        assert_eq!(claim(2), Ok(()));
-        assert_eq!(claim(3), Err(-32603), "there are too many");
+        let claim = |id: u64, method: &str| {
+            open.claim(&RequestId::from(id), &token, Until::of(method)).map_err(|it| it.code)
+        };
+        let (listen, call) = ("subscriptions/listen", "tools/call");
+        assert_eq!(claim(1, listen), Ok(()));
+        assert_eq!(claim(1, call), Err(-32600));
+        assert_eq!(claim(2, call), Ok(()));
+        assert_eq!((open.len(), open.n_unanswered()), (2, 1));
+        assert_eq!(claim(3, call), Err(-32603), "there are too many");
         open.release(&RequestId::from(1));
-        assert_eq!((claim(1), open.len()), (Ok(()), 2));
+        assert_eq!((claim(1, call), open.n_unanswered()), (Ok(()), 2));
         open.cancel(&RequestId::from(7));
         assert!(!token.is_cancelled());
         open.cancel(&RequestId::from(2));
@@ -100,7 +126,7 @@ mod tests {
                 while n_ready.load(Ordering::Acquire) < (round + 1) * N_THREADS {
                     spin_loop();
                 }
-                n_taken += usize::from(open.claim(&id, &token).is_ok());
+                n_taken += usize::from(open.claim(&id, &token, Until::Answered).is_ok());
             }
             n_taken
         };

@@ -1,7 +1,7 @@
 //! A client at the other end of a pipe: one message a line, in either era.
 //!
 //! **Invariant:** a client that does not read slows down nobody but itself, and is given up in the end. What was
-//! asked before the input ended is still answered, if that does not take long.
+//! asked before the input ended is still answered, if that does not take long. A closed gateway waits for nobody.
 
 use std::io;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ use crate::wire::refusal_without_id;
 const MAX_UNREAD_BYTES: usize = 64 << 20;
 /// How long open requests may go on after the input has ended.
 const DRAIN: Duration = Duration::from_secs(5);
+/// How long the last answers may take to be read after the gateway was closed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 << 10;
 /// So much is written at once, if there is so much.
@@ -55,10 +57,19 @@ impl Gateway {
         tokio::select! {
             written = &mut writing => written,
             read = reading => {
-                let written = writing.await;
+                let written = tokio::select! {
+                    written = &mut writing => written,
+                    () = self.last_words() => Err(does_not_read()),
+                };
                 read.and(written)
             }
         }
+    }
+
+    /// Waits until nobody has to be waited for any more.
+    async fn last_words(&self) {
+        self.shared.stop.cancelled().await;
+        sleep(LAST_WORDS).await;
     }
 }
 
@@ -68,12 +79,16 @@ struct Client(Arc<Conversation>);
 impl Client {
     async fn drain(&self) {
         let drained = async {
-            while self.0.n_open() > 0 {
+            // A subscription goes on until its client ends it, which it can no longer.
+            while self.0.n_unanswered() > 0 {
                 sleep(DRAIN_LOOK).await;
             }
         };
         if timeout(DRAIN, drained).await.is_err() {
-            tracing::debug!(n_open = self.0.n_open(), "requests are given up with their client");
+            tracing::debug!(
+                n_open = self.0.n_unanswered(),
+                "requests are given up with their client"
+            );
         }
     }
 }
@@ -129,11 +144,13 @@ async fn write(
             writer.write_all(&batch).await?;
             writer.flush().await
         });
-        let late =
-            |_elapsed| Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read"));
-        written.await.unwrap_or_else(late)?;
+        written.await.unwrap_or_else(|_elapsed| Err(does_not_read()))?;
     }
     Ok(())
+}
+
+fn does_not_read() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the client does not read")
 }
 
 /// Cuts what comes in into lines.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines, duplex};
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use toolrack_gateway::{Gateway, Scope};
 use toolrack_manager::ConnectionState;
 use toolrack_testkit::program;
@@ -330,4 +330,37 @@ async fn a_subscription_that_was_cancelled_takes_nobody_elses_away() {
     }
     second.end().await;
     stage.close().await;
+}
+
+/// On a clock of its own: nothing here takes time but what we wait for.
+#[tokio::test(start_paused = true)]
+async fn who_listens_does_not_hold_up_the_end_of_its_pipe() {
+    let stage = Stage::set(Vec::new(), Scope::All);
+    let mut pipe = Pipe::open(&stage.gateway, 1 << 16);
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let listen = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen",
+        "params": {"_meta": meta, "notifications": {"toolsListChanged": true}}});
+    pipe.say(&listen.to_string()).await;
+    let begun = pipe.hear().await;
+    assert!(begun.contains("notifications/subscriptions/acknowledged"), "{begun}");
+    let begun = Instant::now();
+    pipe.end().await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    stage.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_read_does_not_hold_up_the_end_of_the_gateway() {
+    let stage = Stage::set(Vec::new(), Scope::All);
+    let mut pipe = Pipe::open(&stage.gateway, 16);
+    for _ in 0..10 {
+        pipe.say(r#"{"jsonrpc":"2.0","id":"a long id","method":"ping"}"#).await;
+    }
+    stage.close().await;
+    let ended = timeout(LONG, pipe.serving.join_next()).await.expect("it ends");
+    let fault = ended.unwrap().unwrap().unwrap_err();
+    assert_eq!(fault.kind(), std::io::ErrorKind::TimedOut);
 }
