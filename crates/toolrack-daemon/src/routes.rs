@@ -112,17 +112,18 @@ pub(crate) fn description() -> OpenApi {
 
 /// Everything that is served at a door.
 pub(crate) fn router(app: &App, door: Door) -> Router {
-    let (router, _) = api();
-    let mut router = router.merge(mcp::routes());
+    let (mut router, _) = api();
     for path in page::paths() {
         router = router.route(path, get(page::serve));
     }
     router
+        .layer(RequestBodyLimitLayer::new(LARGEST_BYTES))
+        .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
+        // The gateway sees to its bodies itself: messages may be larger.
+        .merge(mcp::routes())
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(app))
-        .layer(RequestBodyLimitLayer::new(LARGEST_BYTES))
-        .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
         .layer(CatchPanicLayer::custom(crashed))
         .layer(from_fn_with_state(Arc::clone(app), admit))
         .layer(Extension(door))

@@ -179,13 +179,17 @@ impl HttpGateway {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let limit = self.gateway.shared.options.max_message_bytes;
+        let too_large = || {
+            let error = invalid_request(&format!("the message has more than {limit} bytes"));
+            refusal(StatusCode::PAYLOAD_TOO_LARGE, &error)
+        };
+        if usize::try_from(body.size_hint().lower()).map_or(true, |it| it > limit) {
+            return Err(too_large());
+        }
         let reading = Limited::new(body, limit).collect();
         match timeout(self.options.body_patience, Box::pin(reading)).await {
             Ok(Ok(whole)) => Ok(whole.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                let error = invalid_request(&format!("the message has more than {limit} bytes"));
-                Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, &error))
-            }
+            Ok(Err(error)) if is_too_large(&*error) => Err(too_large()),
             Ok(Err(_broken)) => {
                 Err(refusal(StatusCode::BAD_REQUEST, &invalid_request("the body broke off")))
             }
@@ -195,6 +199,12 @@ impl HttpGateway {
             )),
         }
     }
+}
+
+/// Whether a body ended at a limit: ours, or a lower one of whoever brings us requests.
+fn is_too_large(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |&it| it.source());
+    causes.any(<dyn Error>::is::<LengthLimitError>)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

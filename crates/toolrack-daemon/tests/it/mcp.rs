@@ -9,6 +9,7 @@ use toolrack_client::{EraChoice, McpClient};
 use toolrack_daemon::Daemon;
 use toolrack_http::{HttpOptions, HttpServerDef};
 
+use crate::http::send;
 use crate::stage::{Client, LONG, Stage, ask_unix, check_problem, eventually};
 
 /// Comes in over the Unix socket.
@@ -165,5 +166,37 @@ async fn without_a_key_there_is_nothing() {
         check_problem(&answer, 401, "UNAUTHORIZED", None);
     }
     assert_eq!(ask_unix(&daemon, "GET", "/mcp").await.status, 405);
+    stage.end(daemon).await;
+}
+
+/// docs/limits.md: 32 MiB for a message, which is more than the API takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_may_be_larger_than_a_body_of_the_api() {
+    let stage = Stage::new();
+    let (daemon, client) = stage.start().await;
+    let greeting = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "padding": "x".repeat(20 << 20),
+    }});
+    let answer = client.ask("POST", "/mcp", Some(greeting.clone())).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let head = |length: &str| {
+        let (host, token) = (client.addr, &client.token);
+        format!(
+            "POST /mcp HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\n{length}\r\nconnection: close\r\n\r\n"
+        )
+    };
+    let send = async |bytes: String| {
+        let addr = client.addr;
+        let sent = tokio::task::spawn_blocking(move || send(addr, bytes.as_bytes())).await;
+        sent.unwrap().unwrap()
+    };
+    let greeting = greeting.to_string();
+    let chunked = format!("{:x}\r\n{greeting}\r\n0\r\n\r\n", greeting.len());
+    let answer = send(head("transfer-encoding: chunked") + &chunked).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    // Announced as too large: refused before it is sent.
+    let answer = send(head("content-length: 99999999999")).await;
+    assert_eq!(answer.status, 413, "{answer:?}");
     stage.end(daemon).await;
 }

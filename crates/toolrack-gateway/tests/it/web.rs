@@ -1,11 +1,16 @@
 //! The endpoint over HTTP, request by request: sessions, streams, statuses, and who is turned away.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use toolrack_client::EraChoice;
@@ -429,5 +434,53 @@ async fn a_client_that_takes_json_only_gets_every_answer() {
     let ask = Ask::post(&listen).with("accept", "application/json");
     let ask = ask.with("mcp-protocol-version", MODERN).with("mcp-method", "subscriptions/listen");
     assert_eq!(json_of(ask.send(&web.endpoint).await).await["error"]["code"], -32600);
+    stage.close().await;
+}
+
+/// An error of whoever brings requests, with its cause.
+#[derive(Debug)]
+struct Unread(Box<dyn Error + Send + Sync>);
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the body could not be read")
+    }
+}
+
+impl Error for Unread {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_does_not_come_is_told_apart_by_its_status() {
+    type Piece = Result<Frame<Bytes>, Unread>;
+    let stage = Stage::set(Vec::new(), Scope::All);
+    let options = HttpGatewayOptions {
+        body_patience: Duration::from_millis(50),
+        ..HttpGatewayOptions::default()
+    };
+    let endpoint = HttpGateway::with_options(stage.gateway.clone(), options);
+    let send = async |body: UnsyncBoxBody<Bytes, Unread>| {
+        let request = Request::post("/mcp").header("host", "localhost");
+        let request = request.header("content-type", "application/json").body(body).unwrap();
+        timeout(LONG, endpoint.handle(request)).await.expect("an answer").status().as_u16()
+    };
+    let piece = || Ok(Frame::data(Bytes::from_static(b"{")));
+    let broken = stream::iter([piece(), Piece::Err(Unread("gone".into()))]);
+    assert_eq!(send(StreamBody::new(broken).boxed_unsync()).await, 400);
+    let pausing = stream::iter([piece()]).chain(stream::pending::<Piece>());
+    assert_eq!(send(StreamBody::new(pausing).boxed_unsync()).await, 408);
+    // A lower limit of whoever listens, as an error within an error.
+    let cut = Limited::new(Full::new(Bytes::from_static(b"{ }")), 1).map_err(Unread);
+    assert_eq!(send(cut.boxed_unsync()).await, 413);
+    let endless = stream::repeat_with(|| Piece::Ok(Frame::data(Bytes::from(vec![b' '; 1 << 20]))));
+    let patient = HttpGateway::new(stage.gateway.clone());
+    let request = Request::post("/mcp").header("host", "localhost");
+    let request = request.header("content-type", "application/json");
+    let request = request.body(StreamBody::new(endless).boxed_unsync()).unwrap();
+    let answer = timeout(LONG, patient.handle(request)).await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
     stage.close().await;
 }
