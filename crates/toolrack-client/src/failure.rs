@@ -1,5 +1,6 @@
 //! Why a server could not be connected to, and what a person can do about it.
 
+use std::io;
 use std::time::Duration;
 
 use toolrack_link::{AuthError, Diagnosis, ServerExit, SpawnFault, TransportError};
@@ -122,9 +123,10 @@ impl ConnectError {
                 missing_capabilities(source).or((!is_modern).then(|| legacy.to_owned()))
             }
             ConnectError::Refused { .. } => None,
-            ConnectError::Undecodable { .. } => {
-                Some("the server is faulty; look for another release of it".to_owned())
-            }
+            ConnectError::Undecodable { .. } => Some(
+                "check the URL or the command: what answers there, such as a web page, may be no MCP server"
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -139,10 +141,21 @@ fn spawn_hint(fault: &SpawnFault) -> Option<String> {
             _ => format!("install `{program}`, or give its full path"),
         },
         SpawnFault::NoSuchFile(_) => "check the path of the command".to_owned(),
+        SpawnFault::NotExecutable(path) if path.is_dir() => {
+            "it is a folder; give the path of the program in it".to_owned()
+        }
         SpawnFault::NotExecutable(path) => {
             format!("make it executable with `chmod +x {}`", path.display())
         }
         SpawnFault::BadDirectory(_) => "check the working directory".to_owned(),
+        // The file itself was found before, so it is what the file asks for that is not there.
+        SpawnFault::Refused { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+            "what runs it is not there: look at its first line, which begins with `#!`".to_owned()
+        }
+        SpawnFault::Refused { program, .. } => format!(
+            "run `{}` in a terminal to see whether it is a program for this machine that you may run",
+            program.display()
+        ),
         _ => return None,
     };
     Some(text)
@@ -215,6 +228,19 @@ mod tests {
             "there is no line to the server",
             Some("install Node.js, which brings it"),
         );
+        let spawn = |fault| ConnectError::Transport(TransportError::Spawn(fault));
+        let nothing = "there is no line to the server";
+        let folder = "it is a folder; give the path of the program in it";
+        check(spawn(SpawnFault::NotExecutable("/".into())), nothing, Some(folder));
+        let chmod = "make it executable with `chmod +x /no/x`";
+        check(spawn(SpawnFault::NotExecutable("/no/x".into())), nothing, Some(chmod));
+        let refused = |kind: io::ErrorKind| {
+            spawn(SpawnFault::Refused { program: "/x".into(), error: kind.into() })
+        };
+        let script = "what runs it is not there: look at its first line, which begins with `#!`";
+        check(refused(io::ErrorKind::NotFound), nothing, Some(script));
+        let strange = "run `/x` in a terminal to see whether it is a program for this machine that you may run";
+        check(refused(io::ErrorKind::PermissionDenied), nothing, Some(strange));
         check(
             ConnectError::NotMcp(NotMcp::Echo),
             "the program echoes its input and is no MCP server",

@@ -15,7 +15,7 @@ use crate::ending::ServerExit;
 #[non_exhaustive]
 pub enum TransportError {
     /// The server's process could not be started.
-    #[error("{0}")]
+    #[error(transparent)]
     Spawn(SpawnFault),
     /// The server does not take input any more.
     #[error("the server closed its input")]

@@ -79,7 +79,9 @@ impl FailureKind {
     fn of_spawn(fault: &SpawnFault) -> Self {
         match fault {
             SpawnFault::NotFound { .. } | SpawnFault::NoSuchFile(_) => Self::PackageNotFound,
-            SpawnFault::Refused { .. } | SpawnFault::Guardian(_) => Self::CannotStart,
+            SpawnFault::NotExecutable(_) | SpawnFault::Refused { .. } | SpawnFault::Guardian(_) => {
+                Self::CannotStart
+            }
             _ => Self::BadConfig,
         }
     }
@@ -117,6 +119,8 @@ mod tests {
         check(over(TransportError::Spawn(missing)), FailureKind::PackageNotFound);
         let nothing = SpawnFault::NoSuchFile("/x".into());
         check(over(TransportError::Spawn(nothing)), FailureKind::PackageNotFound);
+        let folder = SpawnFault::NotExecutable("/".into());
+        check(over(TransportError::Spawn(folder)), FailureKind::CannotStart);
         let astray = SpawnFault::BadDirectory("/x".into());
         check(over(TransportError::Spawn(astray)), FailureKind::BadConfig);
         let guardian = SpawnFault::Guardian(io::ErrorKind::TimedOut.into());

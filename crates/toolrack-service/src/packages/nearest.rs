@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use toolrack_link::SpawnFault;
+use toolrack_client::ConnectError;
+use toolrack_link::{SpawnFault, TransportError};
 use toolrack_manager::{Failure, FailureKind};
 use toolrack_stdio::find_program;
 
@@ -26,8 +27,9 @@ pub(super) fn check(
         _ => FailureKind::CannotStart,
     };
     let failure = Failure::new(kind, fault.to_string());
-    if let SpawnFault::NotExecutable(file) = &fault {
-        return Err(failure.hinting(format!("make it executable: `chmod +x {}`", file.display())));
+    if let SpawnFault::NotExecutable(_) = &fault {
+        let hint = ConnectError::Transport(TransportError::Spawn(fault)).hint();
+        return Err(failure.hinting(hint.unwrap_or_default()));
     }
     let dirs = match (is_path, &fault) {
         (true, _) => file.parent().map(Path::to_owned).into_iter().collect(),
@@ -96,7 +98,7 @@ mod tests {
         check_fault("/nowhere/at/all", dir.path(), nothing);
         let plain = dir.path().join("data");
         File::create(&plain).unwrap();
-        let hint = format!("make it executable: `chmod +x {}`", plain.display());
+        let hint = format!("make it executable with `chmod +x {}`", plain.display());
         check_fault("data", dir.path(), (FailureKind::CannotStart, &hint));
     }
 
