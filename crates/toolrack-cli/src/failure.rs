@@ -138,6 +138,7 @@ impl Failure {
             message: messages.join("; "),
             field: first.and_then(|it| it.field.clone()),
             hint: self.hint().map(str::to_owned),
+            reason: None,
         }
     }
 }

@@ -40,6 +40,9 @@ struct Complaint {
     /// What to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    /// What happened in detail, where `message` is in words that other programs rely on; `hint` begins with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 /// The status of a code. A server that wants a login is not a client that has none, hence 424.
@@ -93,8 +96,8 @@ impl Problem {
 
 impl From<ServiceFault> for Complaint {
     fn from(fault: ServiceFault) -> Self {
-        let ServiceFault { code, message, field, hint } = fault;
-        Self { code: code.word(), message, field, hint }
+        let ServiceFault { code, message, field, hint, reason } = fault;
+        Self { code: code.word(), message, field, hint, reason }
     }
 }
 

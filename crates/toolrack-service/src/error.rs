@@ -26,6 +26,9 @@ pub struct ServiceFault {
     /// What to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// What happened in detail, where the contract gives `message` its words. `hint` begins with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// The kinds of fault. Each asks for its own reaction.
@@ -76,7 +79,7 @@ impl fmt::Display for ErrorCode {
 impl ServiceFault {
     /// A fault of no particular field.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), field: None, hint: None }
+        Self { code, message: message.into(), field: None, hint: None, reason: None }
     }
 
     /// Says which field it is about.
@@ -89,6 +92,22 @@ impl ServiceFault {
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// In words of the contract, with what happened in detail and what to do next.
+    pub(crate) fn in_words(code: ErrorCode, words: &str, reason: &str, hint: Option<&str>) -> Self {
+        // Whoever knows the contract alone finds the reason in the hint.
+        let whole = hint.map_or_else(|| reason.to_owned(), |hint| format!("{reason}; {hint}"));
+        Self { reason: Some(reason.to_owned()), ..Self::new(code, words).hint(whole) }
+    }
+
+    /// The same in its own words: the reason is the message, and the hint says what to do and nothing else.
+    #[must_use]
+    pub fn in_detail(self) -> Self {
+        let Some(reason) = self.reason else { return self };
+        let rest = self.hint.as_deref().and_then(|it| it.strip_prefix(reason.as_str()));
+        let hint = rest.and_then(|it| it.strip_prefix("; ")).map(str::to_owned);
+        Self { message: reason, hint, reason: None, ..self }
     }
 }
 
@@ -166,5 +185,22 @@ mod tests {
             r#"{"code":"VALIDATION_ERROR","message":"Name is required","field":"name"}"#
         );
         assert_eq!(ServiceError::unless_empty(Vec::new()), Ok(()));
+    }
+
+    #[track_caller]
+    fn check_detail(fault: ServiceFault, expected: (&str, Option<&str>)) {
+        let told = fault.in_detail();
+        assert_eq!((told.message.as_str(), told.hint.as_deref()), expected);
+        assert_eq!(told.reason, None);
+    }
+
+    #[test]
+    fn what_the_contract_words_can_be_told_in_detail() {
+        let fault = |hint| ServiceFault::in_words(ErrorCode::NotFound, "Gone", "no `x`", hint);
+        assert_eq!(fault(Some("look")).hint.as_deref(), Some("no `x`; look"));
+        check_detail(fault(Some("look")), ("no `x`", Some("look")));
+        check_detail(fault(None), ("no `x`", None));
+        let plain = ServiceFault::new(ErrorCode::NotFound, "gone").hint("look");
+        check_detail(plain, ("gone", Some("look")));
     }
 }

@@ -197,8 +197,12 @@ impl Inner {
     /// The same error without what must not be seen.
     fn masked(&self, fault: ServiceFault) -> ServiceError {
         let clean = |text: String| self.mask.clean(&text).into_owned();
-        let fault =
-            ServiceFault { message: clean(fault.message), hint: fault.hint.map(clean), ..fault };
+        let fault = ServiceFault {
+            message: clean(fault.message),
+            hint: fault.hint.map(clean),
+            reason: fault.reason.map(clean),
+            ..fault
+        };
         fault.into()
     }
 }

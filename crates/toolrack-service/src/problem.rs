@@ -22,12 +22,7 @@ pub(crate) fn of_failure(failure: &Failure) -> ServiceFault {
             None => fault,
         };
     };
-    // The contract gives the words, so what happened in detail goes to the hint.
-    let detail = match failure.hint() {
-        Some(hint) => format!("{}; {hint}", failure.reason()),
-        None => failure.reason().to_owned(),
-    };
-    ServiceFault::new(code, words).hint(detail)
+    ServiceFault::in_words(code, words, failure.reason(), failure.hint())
 }
 
 /// The code of a failure, and its message where the contract gives one.
