@@ -74,12 +74,16 @@ fn late() -> Problem {
     Problem::malformed(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")
 }
 
+/// A body of the API that is refused for its size, by whoever noticed it first.
+pub(crate) fn too_large() -> Problem {
+    Problem::malformed(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 MiB")
+}
+
 fn unread(error: &axum::Error) -> Problem {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
         if error.is::<LengthLimitError>() {
-            let message = "the body is larger than 16 MiB";
-            return Problem::malformed(StatusCode::PAYLOAD_TOO_LARGE, message);
+            return too_large();
         }
         if error.is::<TimeoutError>() {
             return late();

@@ -59,7 +59,11 @@ impl DaemonError {
                 Some("set `TOOLRACK_HOME` to a folder with a shorter path".to_owned())
             }
             Self::Address { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
-                Some("another program listens there; choose another port, or 0 for any".to_owned())
+                Some(
+                    "another program listens there; choose another port with `toolrack daemon start --listen \
+                     127.0.0.1:0`, where 0 is any, or with `TOOLRACK_LISTEN`"
+                        .to_owned(),
+                )
             }
             Self::NotLoopback(_) => Some("listen on `127.0.0.1` or `[::1]`".to_owned()),
             Self::File { .. } | Self::Address { .. } | Self::NoRandomness => None,

@@ -33,7 +33,7 @@ use utoipa_axum::routes;
 
 use crate::answer::name_failures;
 use crate::app::App;
-use crate::body::LARGEST_BYTES;
+use crate::body::{LARGEST_BYTES, too_large};
 use crate::gate::{self, Door};
 use crate::page;
 use crate::problem::Problem;
@@ -137,6 +137,7 @@ async fn admit(
     next: Next,
 ) -> Response {
     let (head, body) = request.into_parts();
+    let is_api = head.uri.path().starts_with("/api/");
     let mut response = match gate::admit(door, &head, &app.keys) {
         Ok(()) => {
             let request = Request::from_parts(head, body);
@@ -149,6 +150,10 @@ async fn admit(
         }
         Err(refusal) => Problem::from(refusal).into_response(),
     };
+    if is_api && response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        // The layer that counts bytes says it in words of its own.
+        response = too_large().into_response();
+    }
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
