@@ -34,3 +34,4 @@ pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod tools;
+pub(crate) mod unit;

@@ -9,16 +9,16 @@ use toolrack_link::clean_text;
 use toolrack_mcp::{Content, ResourceBody, ResourceContents, ToolCallResult};
 
 use crate::failure::Failure;
-use crate::save::save;
+use crate::save::Files;
 
 /// The text of a result. If it has none, what it has for programs.
 pub(crate) fn of_result(
     result: &ToolCallResult<'_>,
-    dir: Option<&Path>,
+    files: &mut Files<'_>,
 ) -> Result<String, Failure> {
     let mut blocks = Vec::new();
     for block in &result.content {
-        blocks.push(of_block(block, dir)?);
+        blocks.push(of_block(block, files)?);
     }
     Ok(match (blocks.is_empty(), &result.structured_content) {
         (true, Some(structured)) => crate::json_text::pretty(RawValue::get(structured)),
@@ -27,29 +27,25 @@ pub(crate) fn of_result(
 }
 
 /// One block.
-pub(crate) fn of_block(block: &Content<'_>, dir: Option<&Path>) -> Result<String, Failure> {
+pub(crate) fn of_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<String, Failure> {
     if let Some(text) = block.as_text() {
         return Ok(clean_text(text).into_owned());
     }
-    let saved = match (block, dir) {
-        (
-            Content::Image { data, mime_type, .. } | Content::Audio { data, mime_type, .. },
-            Some(dir),
-        ) => Some(save(dir, data, mime_type)?),
-        (Content::Resource { resource, .. }, dir) => return of_resource(resource, dir),
+    let saved = match block {
+        Content::Image { data, mime_type, .. } | Content::Audio { data, mime_type, .. } => {
+            files.take(data, mime_type)?
+        }
+        Content::Resource { resource, .. } => return of_resource(resource, files),
         _ => None,
     };
     let placeholder = clean_text(&block.placeholder().unwrap_or_default()).into_owned();
-    Ok(match saved {
-        Some(path) => format!("{placeholder} saved as {}", path.display()),
-        None => placeholder,
-    })
+    Ok(with_place(placeholder, saved))
 }
 
 /// What a resource holds.
 pub(crate) fn of_resource(
     resource: &ResourceContents<'_>,
-    dir: Option<&Path>,
+    files: &mut Files<'_>,
 ) -> Result<String, Failure> {
     let media_type = resource.mime_type.as_deref().unwrap_or("application/octet-stream");
     match &resource.body {
@@ -58,13 +54,15 @@ pub(crate) fn of_resource(
             let n_bytes = base64.trim_end_matches('=').len() * 3 / 4;
             let shown = format!("[resource: {}, {media_type}, {n_bytes} bytes]", resource.uri);
             let placeholder = clean_text(&shown).into_owned();
-            Ok(match dir {
-                Some(dir) => {
-                    format!("{placeholder} saved as {}", save(dir, base64, media_type)?.display())
-                }
-                None => placeholder,
-            })
+            Ok(with_place(placeholder, files.take(base64, media_type)?))
         }
+    }
+}
+
+fn with_place(placeholder: String, saved: Option<&Path>) -> String {
+    match saved {
+        Some(path) => format!("{placeholder} saved as {}", path.display()),
+        None => placeholder,
     }
 }
 
@@ -75,7 +73,7 @@ mod tests {
     #[track_caller]
     fn check(json: &str, dir: Option<&Path>, expected: &str) {
         let result = ToolCallResult::parse(json.as_bytes()).unwrap();
-        assert_eq!(of_result(&result, dir).unwrap(), expected, "{json}");
+        assert_eq!(of_result(&result, &mut Files::into(dir)).unwrap(), expected, "{json}");
     }
 
     const PICTURE: &str = r#"{"type":"image","data":"aGk=","mimeType":"image/png"}"#;

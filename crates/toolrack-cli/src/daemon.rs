@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http::{Method, StatusCode};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use toolrack_config::{McpServerConfig, McpTransport};
@@ -16,6 +17,7 @@ use toolrack_daemon::{DaemonError, Running};
 use toolrack_http::SocketClient;
 use toolrack_service::{ErrorCode, Home, McpStatus, ServiceFault};
 use url::Url;
+use uuid::Uuid;
 
 use crate::arguments::daemon::DaemonStartOptions;
 use crate::detach;
@@ -35,6 +37,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How a server of the daemon is.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Status {
+    pub(crate) id: Uuid,
     pub(crate) name: String,
     #[serde(rename = "status")]
     pub(crate) state: McpStatus,
@@ -51,6 +54,25 @@ pub(crate) struct Status {
 #[derive(Debug, Deserialize)]
 struct Statuses {
     servers: Vec<Status>,
+}
+
+/// Why the daemon did not do something, and the status of its answer if there was one.
+#[derive(Debug)]
+struct Refusal {
+    status: Option<StatusCode>,
+    failure: Failure,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { status: None, failure }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        refusal.failure
+    }
 }
 
 /// A daemon that runs, and the way to it.
@@ -71,12 +93,28 @@ pub(crate) fn find(settings: &Settings) -> Result<Option<Daemon>, Failure> {
     if settings.daemon == DaemonUse::Never {
         return Ok(None);
     }
-    let is_for_us = |it: &Daemon| {
-        let config = settings.home().ok().map(Home::config_file);
-        let config = config.and_then(|it| std::path::absolute(it).ok());
-        it.running.agent == settings.agent && config.as_deref() == Some(it.running.config.as_path())
-    };
-    Ok(of_home(settings)?.filter(is_for_us))
+    Ok(of_home(settings)?.filter(|it| it.running_for(settings)))
+}
+
+/// The daemon of this home, if one runs. One for other servers is refused.
+pub(crate) fn of_servers(settings: &Settings) -> Result<Option<Daemon>, Failure> {
+    match of_home(settings)? {
+        Some(other) if !other.running_for(settings) => Err(for_others(&other.running)),
+        found => Ok(found),
+    }
+}
+
+fn for_others(running: &Running) -> Failure {
+    let agent = running.agent.as_ref().map(|it| format!(" and the agent `{it}`"));
+    let message = format!(
+        "the daemon of this home (process {}) is for other servers: for {}{}",
+        running.pid,
+        running.config.display(),
+        agent.unwrap_or_default(),
+    );
+    let hint =
+        "end it with `toolrack daemon stop`, or use it with the same `--config` and `--agent`";
+    Failure::new(Verdict::Config, ErrorCode::Conflict, message, hint)
 }
 
 /// The same, started if none runs.
@@ -85,13 +123,8 @@ pub(crate) async fn require(surroundings: &Surroundings) -> Result<Daemon, Failu
     if let Some(daemon) = find(settings)? {
         return Ok(daemon);
     }
-    if let Some(other) = of_home(settings)?
-        && settings.daemon != DaemonUse::Never
-    {
-        return Err(Failure::config(
-            format!("the daemon of this home (process {}) is for other servers", other.running.pid),
-            "it has another config file or agent; end it with `toolrack daemon stop`",
-        ));
+    if settings.daemon != DaemonUse::Never {
+        of_servers(settings)?;
     }
     if settings.daemon != DaemonUse::Usual {
         return Err(missing("this needs a daemon, and none may be started"));
@@ -106,20 +139,28 @@ fn missing(message: &str) -> Failure {
 }
 
 impl Daemon {
+    /// Whether it has the config file and the agent that are meant.
+    fn running_for(&self, settings: &Settings) -> bool {
+        let config = settings.home().ok().map(Home::config_file);
+        let config = config.and_then(|it| std::path::absolute(it).ok());
+        let Running { config: theirs, agent, .. } = &self.running;
+        *agent == settings.agent && config.as_ref() == Some(theirs)
+    }
+
     pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, Failure> {
-        self.ask(http::Method::GET, target, None).await
+        Ok(self.ask(Method::GET, target, None).await?)
     }
 
     pub(crate) async fn post<T: DeserializeOwned>(&self, target: &str) -> Result<T, Failure> {
-        self.ask(http::Method::POST, target, None).await
+        Ok(self.ask(Method::POST, target, None).await?)
     }
 
     async fn ask<T: DeserializeOwned>(
         &self,
-        method: http::Method,
+        method: Method,
         target: &str,
         body: Option<Value>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Refusal> {
         let body = body.map(|it| it.to_string().into());
         let asked = self.client.ask(method, target, body, PATIENCE).await;
         let answer = asked.map_err(|error| {
@@ -128,20 +169,24 @@ impl Daemon {
                 .advising("look at it with `toolrack daemon status`; `--no-daemon` does it without")
         })?;
         if !answer.status.is_success() {
-            return Err(refused(&answer.body));
+            return Err(refused(answer.status, &answer.body));
         }
         let body: &[u8] = if answer.body.is_empty() { b"null" } else { &answer.body };
         serde_json::from_slice(body).map_err(|error| {
             let message = format!("the daemon answers in a way that is not understood: {error}");
-            missing(&message).advising(
-                "it may be of another version: `toolrack daemon stop`, then start it again",
-            )
+            let hint = "it may be of another version: `toolrack daemon stop`, then start it again";
+            missing(&message).advising(hint).into()
         })
     }
 
     /// Does something with a server, and waits for its outcome.
     pub(crate) async fn act(&self, server: &str, verb: &str) -> Result<Status, Failure> {
-        self.post(&format!("{}/{verb}", path(&["api", "servers", server]))).await
+        Ok(self.order(server, verb).await?)
+    }
+
+    async fn order(&self, server: &str, verb: &str) -> Result<Status, Refusal> {
+        let target = path(&["api", "servers", server, verb]);
+        self.ask(Method::POST, &target, None).await
     }
 
     /// How all its servers are.
@@ -160,24 +205,31 @@ impl Daemon {
         let deadline = Instant::now() + NOTICE;
         let mut verb = verb;
         loop {
-            match self.act(name, verb).await {
+            match self.order(name, verb).await {
                 // It takes longer than one answer does.
                 Ok(status) if status.state == McpStatus::Starting => verb = "start",
                 Ok(status) => return Ok(status),
-                Err(failure)
-                    if failure.summary().code == ErrorCode::NotFound
-                        && Instant::now() < deadline =>
-                {
-                    sleep(LOOK).await;
-                }
-                Err(failure) => {
-                    let message = failure.summary().message;
-                    let is_named = message.contains(&format!("`{name}`"));
-                    let told = format!("`{name}` is not connected: {message}");
-                    return Err(if is_named { failure } else { failure.saying(told) });
-                }
+                Err(refusal) if refusal.is_unheard() => self.hear_of(name, deadline).await?,
+                Err(refusal) => return Err(not_connected(name, refusal.failure)),
             }
         }
+    }
+
+    /// Waits until the daemon has read a server from the file. Nothing is started by looking.
+    async fn hear_of(&self, name: &str, deadline: Instant) -> Result<(), Failure> {
+        let target = path(&["api", "servers", name]);
+        while Instant::now() < deadline {
+            sleep(LOOK).await;
+            match self.ask::<IgnoredAny>(Method::GET, &target, None).await {
+                Ok(_) => return Ok(()),
+                Err(refusal) if refusal.is_unheard() => {}
+                Err(refusal) => return Err(refusal.into()),
+            }
+        }
+        let pid = self.running.pid;
+        let message = format!("the daemon (process {pid}) has not read `{name}` from the config");
+        let hint = "its log says why; `toolrack daemon status` shows where that is";
+        Err(missing(&message).advising(hint))
     }
 
     /// The same servers, reached by way of the daemon. What the daemon looks after is left to it.
@@ -217,14 +269,38 @@ pub(crate) fn path(parts: &[&str]) -> String {
     url.path().to_owned()
 }
 
+impl Refusal {
+    /// Whether the daemon does not know the server that it was asked about.
+    fn is_unheard(&self) -> bool {
+        self.status == Some(StatusCode::NOT_FOUND)
+    }
+}
+
 /// What the daemon says went wrong.
-fn refused(body: &[u8]) -> Failure {
+fn refused(status: StatusCode, body: &[u8]) -> Refusal {
     let Ok(fault) = serde_json::from_slice::<ServiceFault>(body) else {
-        return missing("the daemon refuses it, and does not say why");
+        return missing("the daemon refuses it, and does not say why").into();
+    };
+    let fault = fault.in_detail();
+    let verdict = match (status, fault.code) {
+        // It is the program of a server that is not there, and nothing that was typed.
+        (StatusCode::FAILED_DEPENDENCY, ErrorCode::NotFound) => Verdict::Unreachable,
+        (_, code) => Verdict::of(code),
     };
     let is_helpful = fault.hint.is_some();
-    let failure = Failure::all(Verdict::of(fault.code), vec![fault]);
-    if is_helpful { failure } else { failure.advising("`toolrack status` shows how servers are") }
+    let failure = Failure::all(verdict, vec![fault]);
+    let general = "`toolrack status` shows how servers are";
+    let failure = if is_helpful { failure } else { failure.advising(general) };
+    Refusal { status: Some(status), failure }
+}
+
+/// Why a server does not run, in the words that are used without a daemon.
+fn not_connected(name: &str, failure: Failure) -> Failure {
+    let message = failure.summary().message;
+    // What is said of the server itself names it first.
+    let is_named = message.starts_with(&format!("`{name}`"));
+    let told = format!("`{name}` is not connected: {message}");
+    if is_named { failure } else { failure.saying(told) }
 }
 
 impl From<DaemonError> for Failure {
@@ -232,7 +308,10 @@ impl From<DaemonError> for Failure {
         let hint = error.hint();
         let message = toolrack_manager::with_causes(&error);
         let failure = match error {
-            DaemonError::Service(error) => Failure::from(error),
+            // What is wrong with the config has a hint of its own.
+            DaemonError::Service(error) => {
+                return Failure::of(error, "mend the config file with `toolrack edit`");
+            }
             DaemonError::Running { .. } => {
                 Failure::new(Verdict::Config, ErrorCode::Conflict, message, String::new())
             }
@@ -266,8 +345,27 @@ mod tests {
     #[test]
     fn what_the_daemon_says_becomes_a_failure_with_its_own_code() {
         let said = br#"{"code":"DENIED","message":"no","hint":"ask"}"#;
-        let failure = refused(said);
+        let refusal = refused(StatusCode::FORBIDDEN, said);
+        let Refusal { failure, .. } = &refusal;
         assert_eq!((failure.verdict(), failure.hint()), (Verdict::Denied, Some("ask")));
-        assert_eq!(refused(b"oops").verdict(), Verdict::Unreachable);
+        assert!(!refusal.is_unheard());
+        let odd = refused(StatusCode::BAD_GATEWAY, b"oops");
+        assert_eq!(odd.failure.verdict(), Verdict::Unreachable);
+    }
+
+    #[test]
+    fn a_missing_program_is_no_missing_server() {
+        let said = br#"{"code":"NOT_FOUND","message":"Package not found","hint":"no `git`; get it","reason":"no `git`"}"#;
+        let refusal = refused(StatusCode::FAILED_DEPENDENCY, said);
+        assert!(!refusal.is_unheard());
+        let failure = not_connected("git", refusal.into());
+        assert_eq!(failure.verdict(), Verdict::Unreachable);
+        let ServiceFault { message, hint, .. } = failure.summary();
+        assert_eq!(message, "`git` is not connected: no `git`");
+        assert_eq!(hint.as_deref(), Some("get it"));
+        let said = br#"{"code":"NOT_FOUND","message":"no server has this id or name"}"#;
+        let refusal = refused(StatusCode::NOT_FOUND, said);
+        assert!(refusal.is_unheard());
+        assert_eq!(Failure::from(refusal).verdict(), Verdict::Usage);
     }
 }

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use toolrack_daemon::Running;
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ErrorCode, Home, ServiceFault};
 
 use crate::arguments::daemon::DaemonStartOptions;
 use crate::daemon::log_file;
 use crate::failure::Failure;
-use crate::settings::{Listen, Settings, Variable, of_process};
+use crate::settings::{Settings, Variable, of_process};
 use crate::surroundings::Surroundings;
+use crate::target::Servers;
 use crate::verdict::Verdict;
 
 /// How long it may take until the daemon can be used. It does not wait for its servers.
@@ -36,8 +37,10 @@ pub(crate) async fn start(
 ) -> Result<Running, Failure> {
     let settings = &surroundings.settings;
     let home = settings.home()?;
+    // What cannot work is said before anything is made.
+    Servers::must_be_sound(settings)?;
     let log = log_file(home);
-    std::fs::create_dir_all(home.dir())?;
+    make_home(home)?;
     let mut file = open_log(&log).map_err(|error| unusable(&log, &error))?;
     let begin = file.seek(SeekFrom::End(0))?;
     let mut child = spawn(arguments(options, settings)?, file)?;
@@ -110,10 +113,8 @@ fn arguments(options: &DaemonStartOptions, settings: &Settings) -> io::Result<Ve
     if let Some(agent) = &settings.agent {
         words.extend(["--agent".to_owned(), agent.clone()]);
     }
-    match options.listen.or(settings.listen) {
-        Some(Listen::At(addr)) => words.extend(["--listen".to_owned(), addr.to_string()]),
-        Some(Listen::Nowhere) => words.extend(["--listen", "none"].map(str::to_owned)),
-        None => {}
+    if let Some(listen) = options.listen.or(settings.listen) {
+        words.extend(["--listen".to_owned(), listen.to_string()]);
     }
     Ok(words)
 }
@@ -135,8 +136,18 @@ pub(crate) fn open_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(no_links).open(path)
 }
 
-fn unusable(log: &Path, error: &io::Error) -> Failure {
-    Failure::from(io::Error::new(error.kind(), format!("{}: {error}", log.display())))
+/// Makes the folder of a home, unless it is there.
+pub(crate) fn make_home(home: &Home) -> Result<(), Failure> {
+    let dir = home.dir();
+    std::fs::create_dir_all(dir).map_err(|error| {
+        let hint = "check its rights and those of the folders above it, or set `TOOLRACK_HOME` to another folder";
+        unusable(dir, &error).advising(hint)
+    })
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Failure {
+    let message = format!("{} cannot be made or opened: {error}", path.display());
+    Failure::from(io::Error::new(error.kind(), message))
 }
 
 fn last_words(log: &Path, begin: u64) -> io::Result<String> {

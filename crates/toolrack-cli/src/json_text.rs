@@ -19,6 +19,14 @@ pub(crate) fn line(json: &str) -> String {
     restyle(json, Layout::OneLine)
 }
 
+/// An object with one more member, which is written as JSON. What is no object stays as it is.
+pub(crate) fn with_member(json: &str, key: &str, value: &str) -> String {
+    let Some(start) = json.trim_end().strip_suffix('}') else { return json.to_owned() };
+    let start = start.trim_end();
+    let comma = if start.ends_with('{') { "" } else { "," };
+    format!("{start}{comma}\"{key}\":{value}}}")
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Lines,
@@ -110,6 +118,14 @@ mod tests {
     #[track_caller]
     fn check(json: &str, lines: &str, one: &str) {
         assert_eq!((pretty(json).as_str(), line(json).as_str()), (lines, one), "{json}");
+    }
+
+    #[test]
+    fn a_member_is_added_behind_the_others() {
+        let check = |json: &str, expected: &str| assert_eq!(with_member(json, "b", "[]"), expected);
+        check("{}", r#"{"b":[]}"#);
+        check("{\"a\": 1.0 }\n", r#"{"a": 1.0,"b":[]}"#);
+        check("[1]", "[1]");
     }
 
     #[test]

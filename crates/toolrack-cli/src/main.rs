@@ -1,5 +1,6 @@
 //! The program `toolrack`: arguments in, a command run, an exit code out.
 
+mod absence;
 mod arguments;
 mod call;
 mod clock;

@@ -20,11 +20,13 @@ use toolrack_manager::{
 };
 use toolrack_mcp::Tool;
 use toolrack_rpc::RawJson;
-use toolrack_service::{Home, LocalService, ServiceOptions};
+use toolrack_service::{Home, LocalService, LogKind, McpStatus, ServiceOptions};
 use toolrack_stdio::{Ladder, StdioOptions};
+use uuid::Uuid;
 
+use crate::absence::{Absence, Absent, last_outcome};
 use crate::arguments::tool::ConductOptions;
-use crate::daemon::{self, Daemon};
+use crate::daemon::{self, Daemon, Status};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::progress::Live;
@@ -101,8 +103,8 @@ impl Rack {
         &self.configs
     }
 
-    /// Lists the tools that are remembered. Nothing is started for that.
-    pub(crate) async fn recall(&self) -> Result<(), Failure> {
+    /// Lists the tools that are remembered, and says whose are not. Nothing is started for that.
+    pub(crate) async fn recall(&self) -> Result<Vec<Absent>, Failure> {
         if let Some(daemon) = &self.daemon {
             return self.recall_from(daemon).await;
         }
@@ -110,11 +112,23 @@ impl Rack {
         // A lazy server whose tools are remembered is listed without being started.
         let lazy = known.map(|it| McpServerConfig { start: StartMode::Lazy, ..it.clone() });
         self.rack().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
-        Ok(())
+        let enabled = self.configs.iter().filter(|it| it.enabled).map(|it| it.name.as_str());
+        let absent = enabled.filter(|it| !self.is_known(it));
+        let why = |name: &str| self.absence(self.service.id_of(name));
+        Ok(absent.map(|it| Absent { server: it.to_owned(), why: why(it) }).collect())
+    }
+
+    /// Why nobody knows the tools of a server.
+    fn absence(&self, id: Option<Uuid>) -> Absence {
+        let happened = id.and_then(|id| self.service.logs().read(id).ok());
+        match happened.and_then(last_outcome) {
+            Some(last) if last.kind == LogKind::Failure => Absence::Failed,
+            _ => Absence::Unasked,
+        }
     }
 
     /// The same of a daemon: it knows the tools of whatever it has run.
-    async fn recall_from(&self, daemon: &Daemon) -> Result<(), Failure> {
+    async fn recall_from(&self, daemon: &Daemon) -> Result<Vec<Absent>, Failure> {
         let statuses = daemon.statuses().await?;
         let is_known =
             |name: &str| statuses.iter().any(|it| it.name == name && it.n_tools_total.is_some());
@@ -123,7 +137,26 @@ impl Rack {
         for outcome in join_all(asked).await {
             outcome?;
         }
-        Ok(())
+        let enabled = self.configs.iter().filter(|it| it.enabled);
+        let absent = enabled.filter_map(|it| {
+            let why =
+                self.absence_from(&it.name, statuses.iter().find(|one| one.name == it.name))?;
+            Some(Absent { server: it.name.clone(), why })
+        });
+        Ok(absent.collect())
+    }
+
+    /// Why the daemon does not offer the tools of a server, if it does not.
+    fn absence_from(&self, name: &str, status: Option<&Status>) -> Option<Absence> {
+        let has_tools = self.tools().iter().any(|it| **it.server() == *name);
+        match status.map(|it| (&it.state, it.n_tools)) {
+            _ if has_tools => None,
+            // One that was used and rests keeps its tools; one that was stopped does not.
+            Some((McpStatus::Stopped, 1..)) => Some(Absence::Stopped),
+            Some((McpStatus::Error { .. }, _)) => Some(Absence::Failed),
+            // It may be tried again at this very moment.
+            _ => (!self.is_known(name)).then(|| self.absence(status.map(|it| it.id))),
+        }
     }
 
     /// Starts or reaches a server and waits until it can be used.
@@ -139,6 +172,10 @@ impl Rack {
         let connecting = async {
             if let Some(daemon) = &self.daemon {
                 daemon.start_server(name).await?;
+                if self.is_empty(name) {
+                    // It was asked while it did not run, and has tools now.
+                    return Ok(self.rack().reconnect(name).await?);
+                }
             }
             Ok(self.rack().connect(name, config.clone()).await?)
         };
@@ -158,6 +195,11 @@ impl Rack {
         let Some(failure) = state.failure() else {
             return general.saying(format!("`{name}` is {state}"));
         };
+        if let (Kind::Typed, FailureKind::NeedsLogin) = (self.kind, failure.kind())
+            && let Some(hint) = self.how_to_log_in(name)
+        {
+            return general.saying(format!("`{name}` wants a login")).hinting(hint);
+        }
         let general = general.saying(format!("`{name}` is not connected: {failure}"));
         if !matches!(failure.kind(), FailureKind::BadConfig | FailureKind::MissingCredentials) {
             return general;
@@ -170,6 +212,21 @@ impl Rack {
                 general.hinting(hint("mend this in the config, or set what is missing"))
             }
         }
+    }
+
+    /// What to do about a server that was typed and wants a login: those are kept for servers of the config. A
+    /// token that was typed was refused, which is another matter.
+    fn how_to_log_in(&self, name: &str) -> Option<String> {
+        let config = self.configs.iter().find(|it| it.name == name)?;
+        let McpTransport::Http { url, headers } = &config.transport else { return None };
+        if headers.keys().any(|it| it.eq_ignore_ascii_case("authorization")) {
+            return None;
+        }
+        let url = toolrack_config::without_secrets(url);
+        Some(format!(
+            "add it, `toolrack add NAME {url}`, then run `toolrack login NAME`; or give a token: \
+             `--header 'Authorization: Bearer ${{TOKEN}}'`"
+        ))
     }
 
     /// Calls a tool and gives its result as the server wrote it.
@@ -215,6 +272,12 @@ impl Rack {
     /// Whether the tools of a server are known, running or not.
     pub(crate) fn is_known(&self, server: &str) -> bool {
         self.rack().server(server).is_ok_and(|it| it.listing().is_some())
+    }
+
+    /// Whether a server has been asked, and had no tools.
+    fn is_empty(&self, server: &str) -> bool {
+        let asked = self.rack().server(server).ok();
+        asked.is_some_and(|it| it.listing().is_some_and(|listing| listing.items.is_empty()))
     }
 
     /// Waits for something of a server unless the user wants to stop, and passes on what that server says meanwhile.

@@ -2,6 +2,8 @@
 //!
 //! **Invariant:** nothing else prints. A reader that has gone away (`toolrack … | head`) is no failure: what is said
 //! to it is lost, and the command goes on to its end. Any other fault of the output is remembered and told at last.
+//! **Invariant:** with `-o json` a failure is alone on the standard error: what else there was to say is held back
+//! until it is known that all went well.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -16,6 +18,9 @@ use crate::settings::{Paint, Settings, Talk};
 use crate::terminal::End;
 use crate::verdict::Verdict;
 
+/// So many notes are held back at most; nobody reads more.
+const MOST_NOTES: usize = 1000;
+
 /// How often live lines move.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
@@ -29,6 +34,8 @@ pub(crate) struct Printer {
     /// Where live lines can be drawn.
     stage: End,
     fault: Mutex<Option<ErrorKind>>,
+    /// Notes that are held back.
+    notes: Mutex<Vec<String>>,
     /// The live lines, which make room for whatever else is said.
     live: MultiProgress,
 }
@@ -68,6 +75,7 @@ impl Printer {
             columns: None,
             stage: End::Program,
             fault: Mutex::default(),
+            notes: Mutex::default(),
             live: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
         }
     }
@@ -147,9 +155,26 @@ impl Printer {
 
     /// Something worth knowing that nobody asked for.
     pub(crate) fn note(&self, text: impl fmt::Display) {
-        if self.talk != Talk::Quiet {
+        if self.holds_back() {
+            let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            if notes.len() < MOST_NOTES {
+                notes.push(text.to_string());
+            }
+        } else {
+            self.passing(text);
+        }
+    }
+
+    /// Something worth knowing at this moment and not later.
+    pub(crate) fn passing(&self, text: impl fmt::Display) {
+        if self.talk != Talk::Quiet && !self.holds_back() {
             self.say(text);
         }
+    }
+
+    /// Whether a program reads the standard error, and looks for nothing but a failure there.
+    fn holds_back(&self) -> bool {
+        self.output == Output::Json && self.talk == Talk::Usual
     }
 
     /// Something that somebody has to see in order to answer.
@@ -234,7 +259,13 @@ impl Printer {
     pub(crate) fn close(&self, verdict: Verdict) -> Verdict {
         let fault = *self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         match fault {
-            None => verdict,
+            None => {
+                if verdict == Verdict::Success {
+                    let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+                    notes.drain(..).for_each(|it| self.say(it));
+                }
+                verdict
+            }
             Some(kind) => {
                 let error = io::Error::new(kind, format!("the output cannot be written: {kind}"));
                 self.failure(&Failure::from(error))

@@ -53,7 +53,7 @@ impl Live {
                 let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
                 if told.is_none_or(|it| it.elapsed() >= PLAIN_PAUSE) {
                     *told = Some(Instant::now());
-                    self.printer.note(text);
+                    self.printer.passing(text);
                 }
             }
         }
@@ -80,7 +80,7 @@ impl Live {
                 self.printer.live().add(self.bar.clone());
                 self.bar.enable_steady_tick(TICK);
             }
-            End::Program => self.printer.note(self.bar.message()),
+            End::Program => self.printer.passing(self.bar.message()),
         }
     }
 }

@@ -13,7 +13,8 @@ const HEAD: &str = "\
 
 Data goes to the standard output and talk to the standard error, so the output of every command can be piped.
 A failure is one or more lines `error: …` and one line `hint: …` with what to do next.
-With `-o json` it is one line of JSON, `{\"code\", \"message\", \"field\", \"hint\"}`, on the standard error.
+With `-o json` it is one line of JSON, `{\"code\", \"message\", \"field\", \"hint\"}`, and nothing else is on the standard error unless \
+`--verbose` asks for it.
 Whatever a server says is shown without control characters and hidden characters; `-o raw` alone leaves it untouched.
 Ctrl-C cancels what is being done, and the server is told; a second Ctrl-C leaves at once.
 

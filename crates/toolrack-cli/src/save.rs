@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use serde_json::json;
 
 use crate::failure::Failure;
+use crate::json_text;
+use crate::printer::Printer;
 
 /// So many numbers are tried for a name.
 const MOST: usize = 10_000;
@@ -33,8 +36,60 @@ const ENDINGS: &[(&str, &str)] = &[
     ("text/markdown", "md"),
 ];
 
+/// Where the files of a result go, and what became of them.
+#[derive(Debug)]
+pub(crate) struct Files<'d> {
+    dir: Option<&'d Path>,
+    saved: Vec<PathBuf>,
+    n_left: usize,
+}
+
+impl<'d> Files<'d> {
+    /// Files go into this directory, or nowhere.
+    pub(crate) fn into(dir: Option<&'d Path>) -> Self {
+        Self { dir, saved: Vec::new(), n_left: 0 }
+    }
+
+    /// Writes a file, if that is wanted. Gives the path.
+    pub(crate) fn take(
+        &mut self,
+        base64: &str,
+        media_type: &str,
+    ) -> Result<Option<&Path>, Failure> {
+        let Some(dir) = self.dir else {
+            self.n_left += 1;
+            return Ok(None);
+        };
+        self.saved.push(save(dir, base64, media_type)?);
+        Ok(self.saved.last().map(PathBuf::as_path))
+    }
+
+    /// A document for programs, with where its files are if they were wanted.
+    pub(crate) fn beside(&self, json: &str) -> String {
+        if self.dir.is_none() {
+            return json.to_owned();
+        }
+        let paths: Vec<_> = self.saved.iter().map(|it| it.to_string_lossy()).collect();
+        json_text::with_member(json, "saved", &json!(paths).to_string())
+    }
+
+    /// Says where files are, for whoever gets the result untouched.
+    pub(crate) fn tell(&self, printer: &Printer) {
+        for path in &self.saved {
+            printer.note(format_args!("note: saved as {}", path.display()));
+        }
+    }
+
+    /// Says how to get what is no text.
+    pub(crate) fn tell_left(&self, printer: &Printer) {
+        if self.n_left > 0 {
+            printer.note("note: what is no text is only named; `--save DIR` writes it into files");
+        }
+    }
+}
+
 /// Decodes base64 and writes it into a new file. Gives the path.
-pub(crate) fn save(dir: &Path, base64: &str, media_type: &str) -> Result<PathBuf, Failure> {
+fn save(dir: &Path, base64: &str, media_type: &str) -> Result<PathBuf, Failure> {
     let text: String = base64.chars().filter(|it| !it.is_ascii_whitespace()).collect();
     let decoded = STANDARD.decode(&text).or_else(|_padding| STANDARD_NO_PAD.decode(&text));
     let bytes = decoded.map_err(|error| {
@@ -86,6 +141,11 @@ mod tests {
             assert_eq!(path, dir.join(name));
             assert_eq!(fs::read(path).unwrap(), b"hi");
         }
+        let mut files = Files::into(Some(&dir));
+        files.take("aGk=", "image/gif").unwrap();
+        let told = files.beside(r#"{"a":1}"#);
+        let expected = format!(r#"{{"a":1,"saved":["{}"]}}"#, dir.join("result-1.gif").display());
+        assert_eq!(told, expected);
         assert!(save(&dir, "%%", "image/png").is_err());
         assert!(save(Path::new("/proc/nowhere"), "aGk=", "image/png").is_err());
     }

@@ -5,6 +5,7 @@
 //! **Invariant:** the environment is read through [`Variable`] only, so the documented table is complete.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,6 +60,15 @@ pub(crate) enum Listen {
     At(SocketAddr),
     /// On its Unix socket alone.
     Nowhere,
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(addr) => addr.fmt(f),
+            Self::Nowhere => f.write_str("none"),
+        }
+    }
 }
 
 impl std::str::FromStr for Listen {
@@ -330,7 +340,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check<T: PartialEq + std::fmt::Debug>(
+    fn check<T: PartialEq + fmt::Debug>(
         (options, variables, terminal): (GlobalOptions, &[(Variable, &str)], Terminal),
         part: impl Fn(Settings) -> T,
         expected: T,

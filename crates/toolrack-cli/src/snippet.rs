@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 use toolrack_config::{
-    ConfigFile, Dialect, Fault, Reading, ServerEntry, Severity, detect, read_as,
+    ConfigFile, Dialect, Fault, Reading, ServerEntry, Severity, detect, join, read_as,
 };
 use toolrack_service::{McpConfig, ServiceFault};
 
@@ -55,7 +55,15 @@ fn ours(name: &str, mut entry: Map<String, Value>) -> Result<Snippet, Failure> {
 fn wrapped(name: &str, entry: &Map<String, Value>) -> Reading<ConfigFile> {
     let (dialect, list) = dialect_of(entry);
     let text = json!({ list: { name: entry } }).to_string();
-    read_as(dialect, "", &text)
+    let mut reading = read_as(dialect, "", &text);
+    let around = join(list, name);
+    for fault in &mut reading.faults {
+        // Nobody has seen what stands round the entry.
+        fault.at = None;
+        let field = fault.field.strip_prefix(&around).map(|it| it.trim_start_matches('.'));
+        fault.field = field.unwrap_or(&fault.field).to_owned();
+    }
+    reading
 }
 
 /// Whose entry it is, and below which key that tool keeps it.
@@ -154,6 +162,11 @@ mod tests {
         check(
             r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}}}"#,
             "error: there are several servers in this JSON: a, b",
+        );
+        check(r#"{"command": 5}"#, "error: command: must be text; write `\"5\"`, not an integer");
+        check(
+            r#"{"mcpServers": {"a": {"command": 5}}}"#,
+            "error: 1:34: mcpServers.a.command: must be text; write `\"5\"`, not an integer",
         );
         let failure = read("it", r#"{"comand": "s3cret", "url": 7}"#).unwrap_err();
         assert!(!format!("{failure:?}").contains("s3cret"), "{failure:?}");

@@ -3,13 +3,16 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use toolrack_config::{ConfigFile, EnvValue, Fault, McpServerConfig, McpTransport, Names, read};
+use toolrack_config::{
+    ConfigFile, Dialect, EnvValue, Fault, McpServerConfig, McpTransport, Names, Severity, read,
+};
 use toolrack_manager::read_at_most;
 use toolrack_service::{ErrorCode, ServiceFault};
 
 use crate::arguments::target::TargetOptions;
 use crate::failure::Failure;
 use crate::near::{meant, near};
+use crate::other_tool::dialect_name;
 use crate::printer::Printer;
 use crate::settings::Settings;
 use crate::verdict::Verdict;
@@ -59,16 +62,32 @@ impl Servers {
         Ok(servers)
     }
 
-    /// The servers of the config file.
+    /// The servers of the config file, and what is odd about it is said.
     pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, Failure> {
         if Path::new(PROJECT_FILE).exists() {
             printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: nobody has approved it"));
         }
-        let path = settings.home()?.config_file();
-        let (file, warnings) = load(path, settings)?;
+        let (servers, warnings) = Self::of_file(settings);
         for warning in warnings {
             printer.note(format_args!("warning: {warning}"));
         }
+        servers
+    }
+
+    /// Sees that the config file can be used, and says nothing of what is odd about it.
+    pub(crate) fn must_be_sound(settings: &Settings) -> Result<(), Failure> {
+        Self::of_file(settings).0.map(drop)
+    }
+
+    fn of_file(settings: &Settings) -> (Result<Self, Failure>, Vec<Fault>) {
+        match load(settings) {
+            Ok(Loaded { file, warnings }) => (Self::of_agent(&file, settings), warnings),
+            Err((failure, warnings)) => (Err(failure), warnings),
+        }
+    }
+
+    fn of_agent(file: &ConfigFile, settings: &Settings) -> Result<Self, Failure> {
+        let path = settings.home()?.config_file();
         let dir = path.parent().unwrap_or(Path::new("")).to_owned();
         let configs = match &settings.agent {
             None => file.resolve_defaults(),
@@ -89,7 +108,7 @@ impl Servers {
     /// One of them by its name.
     pub(crate) fn server(&self, name: &str) -> Result<&McpServerConfig, Failure> {
         if self.configs.is_empty() {
-            return Err(Self::nobody());
+            return Err(Self::none());
         }
         self.configs.iter().find(|it| it.name == name).ok_or_else(|| {
             let meant = meant(&near(name, self.names()));
@@ -106,9 +125,16 @@ impl Servers {
     }
 
     /// Why nothing can be done without a server.
+    pub(crate) fn none() -> Failure {
+        let hint =
+            "add one with `toolrack add`, or take over those of other tools with `toolrack import`";
+        Failure::config("there is no server in the config", hint)
+    }
+
+    /// The same, where a server can also be typed.
     pub(crate) fn nobody() -> Failure {
         let hint = "add one with `toolrack add`, or name one: `-- COMMAND…` or `--url URL`";
-        Failure::config("there is no server in the config", hint)
+        Self::none().advising(hint)
     }
 
     /// Keeps only the servers with these names, so that nothing else is touched.
@@ -119,28 +145,57 @@ impl Servers {
     }
 }
 
+/// A config file that can be used, and what is odd about it.
+#[derive(Default)]
+struct Loaded {
+    file: ConfigFile,
+    warnings: Vec<Fault>,
+}
+
 /// Reads the config file. One that is not there is empty, unless somebody asked for it.
-fn load(path: &Path, settings: &Settings) -> Result<(ConfigFile, Vec<Fault>), Failure> {
+fn load(settings: &Settings) -> Result<Loaded, (Failure, Vec<Fault>)> {
+    let alone = |failure: Failure| (failure, Vec::new());
+    let path = settings.home().map_err(alone)?.config_file();
     let text = match read_at_most(path, FILE_LIMIT_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !settings.is_config_given => {
-            return Ok((ConfigFile::default(), Vec::new()));
+            return Ok(Loaded::default());
         }
-        Err(error) => {
-            let message = format!("the config file {} cannot be read: {error}", path.display());
-            return Err(Failure::config(message, "check the path and its rights"));
-        }
+        Err(error) => return Err(alone(unreadable(path, &error))),
     };
-    read(&path.display().to_string(), &text).accept().map_err(|faults| {
-        let hint = "mend these lines; nothing was started";
-        faults_of(&faults, hint)
-    })
+    let shown = path.display().to_string();
+    let reading = read(&shown, &text);
+    if reading.value.dialect != Dialect::Toolrack {
+        return Err(alone(of_other_tool(&shown, reading.value.dialect)));
+    }
+    let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
+        reading.faults.into_iter().partition(|it| it.severity == Severity::Error);
+    if errors.is_empty() {
+        return Ok(Loaded { file: reading.value, warnings });
+    }
+    Err((faults_of(&errors), warnings))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    let message = format!("the config file {} cannot be read: {error}", path.display());
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "check the path; `toolrack add` makes the file",
+        _ => "check the path and its rights",
+    };
+    Failure::config(message, hint)
+}
+
+/// Files of other tools are copied and not used, because they are not ours to write to.
+fn of_other_tool(shown: &str, dialect: Dialect) -> Failure {
+    let message = format!("{shown} is a config file of {}, and not ours", dialect_name(dialect));
+    Failure::config(message, format!("take its servers over with `toolrack import {shown}`"))
 }
 
 /// Everything that is wrong with a config, at once.
-fn faults_of(faults: &[Fault], hint: &str) -> Failure {
+fn faults_of(faults: &[Fault]) -> Failure {
     let fault = |it: &Fault| {
-        let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(hint);
+        let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string())
+            .hint("mend these lines with `toolrack edit`; nothing was started");
         if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
     };
     Failure::all(Verdict::Config, faults.iter().map(fault).collect())

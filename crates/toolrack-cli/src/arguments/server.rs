@@ -151,7 +151,7 @@ pub(crate) struct StatusOptions {
 pub(crate) struct LogsOptions {
     /// The server
     pub(crate) server: String,
-    /// Go on with what is written from now on, until Ctrl-C
+    /// Go on with what is written from now on, until Ctrl-C; with `-o json`, each line is a document
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Everything that is remembered, not only the last start

@@ -7,7 +7,9 @@ use serde_json::Value;
 use toolrack_config::{
     EnvValue, McpTransport, Package, PackageKind, ServerEntry, Settings as Said,
 };
-use toolrack_service::{LocalService, McpConfig, McpService as _};
+use toolrack_service::{
+    ErrorCode, LocalService, McpConfig, McpService as _, ServiceError, ServiceFault,
+};
 
 use crate::arguments::server::{AddOptions, Way};
 use crate::discreet::{is_reference, is_secret_name};
@@ -17,6 +19,10 @@ use crate::secret_input;
 use crate::surroundings::Surroundings;
 use crate::target::header_of;
 use crate::trial::trial;
+use crate::verdict::Verdict;
+
+/// What helps whoever typed something wrongly.
+const EXAMPLES: &str = "change what was typed; `toolrack add --help` has examples";
 
 /// Whether a new server is started once, to see whether it works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +55,7 @@ pub(crate) async fn create(
     let name = config.name.clone();
     let (file, mut said) = with_service(surroundings, None, async |service: &LocalService| {
         fill_in_secrets(service, &config, surroundings).await?;
-        let id = service.create(config.clone()).map_err(|error| {
-            Failure::of(error, "change what was typed; `toolrack add --help` has examples")
-        })?;
+        let id = service.create(config.clone()).map_err(|error| refused(&config.name, error))?;
         let config = McpConfig { id, ..config };
         Ok((place(service, surroundings), changed(service, &config)))
     })
@@ -69,6 +73,14 @@ pub(crate) async fn create(
         }
         Err(failure) => {
             put(&mut said, "check", Value::Null);
+            if failure.verdict() == Verdict::Interrupted {
+                printer
+                    .done(format_args!("`{name}` is added to {file}, and was not checked"), &said);
+                let hint = format!(
+                    "`toolrack status --check {name}` checks it, `toolrack remove {name}` removes it"
+                );
+                return Err(failure.advising(hint));
+            }
             printer.done(
                 format_args!(
                     "`{name}` is added to {file}, but does not work yet; `toolrack edit {name}` \
@@ -78,6 +90,27 @@ pub(crate) async fn create(
             );
             Err(failure)
         }
+    }
+}
+
+/// Why a new server is not taken, in the words of whoever typed its name.
+fn refused(name: &str, error: ServiceError) -> Failure {
+    let is_about_name = error.faults().iter().any(|it| it.field.as_deref() == Some("name"));
+    match error.code() {
+        ErrorCode::Conflict if is_about_name => Failure::from(error).advising(format!(
+            "`toolrack edit {name}` changes that server, `toolrack remove {name}` removes it; or choose another name"
+        )),
+        ErrorCode::ValidationError if is_about_name && !name.trim().is_empty() => {
+            let with_subject = |it: &ServiceFault| match it.field.as_deref() {
+                Some("name") => {
+                    ServiceFault { message: format!("the name `{name}` {}", it.message), ..it.clone() }
+                }
+                _ => it.clone(),
+            };
+            let faults = error.faults().iter().map(with_subject).collect();
+            Failure::all(Verdict::Config, faults).advising(EXAMPLES)
+        }
+        _ => Failure::of(error, EXAMPLES),
     }
 }
 

@@ -13,6 +13,7 @@ use toolrack_mcp::{Tool, ToolCallResult};
 use toolrack_rpc::RawJson;
 use toolrack_service::{ErrorCode, ServiceFault};
 
+use crate::absence::{self, Absent};
 use crate::arguments::tool::{CallOptions, ConductOptions};
 use crate::call::function::{self, Members};
 use crate::call::schema::Schema;
@@ -25,6 +26,7 @@ use crate::near::{meant, near};
 use crate::opening::{Rack, with_rack};
 use crate::output::Output;
 use crate::progress::Live;
+use crate::save::Files;
 use crate::surroundings::Surroundings;
 use crate::target::Servers;
 use crate::terminal::End;
@@ -58,10 +60,10 @@ pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> R
         .or_else(|| naming::alone(name, &servers));
     let nobody = naming::unknown("tool", name, &servers, std::iter::empty());
     with_rack(servers, &options.conduct, surroundings, async |rack: &Rack| {
-        rack.recall().await?;
+        let absent = rack.recall().await?;
         // What is remembered of all tools knows more than the look of a name.
         let Some(target) = known(rack, name).or(meant) else {
-            return Err(not_known(rack, name, nobody));
+            return Err(not_known(rack, name, suspecting(nobody, &absent)));
         };
         let is_enough = options.dry_run && rack.has_tool(&target.server, &target.item);
         if !is_enough {
@@ -78,6 +80,17 @@ pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> R
 fn known(rack: &Rack, name: &str) -> Option<Meant> {
     let tool = rack.find(name)?;
     Some(Meant { server: tool.server().as_ref().to_owned(), item: tool.tool().name.clone() })
+}
+
+/// The same failure, with servers that do not run and may have what was meant.
+fn suspecting(nobody: Failure, absent: &[Absent]) -> Failure {
+    match absence::suspicion(absent) {
+        Some(suspicion) => {
+            let hint = format!("{}; {suspicion}", nobody.hint().unwrap_or_default());
+            nobody.advising(hint)
+        }
+        None => nobody,
+    }
 }
 
 /// Names that are remembered may tell what was meant.
@@ -218,15 +231,24 @@ impl Errand<'_> {
         if printer.output() == Output::Raw {
             printer.data(raw.as_bytes());
             printer.data(b"\n");
+            let mut files = Files::into(self.options.save.as_deref());
+            if let Ok(result) = &result {
+                content::of_result(result, &mut files)?;
+                files.tell(printer);
+            }
             let is_error = result.is_ok_and(|it| it.is_error);
             return if is_error { Err(Failure::tool(&self.target.item)) } else { Ok(()) };
         }
         let result = result?;
-        let text = content::of_result(&result, self.options.save.as_deref())?;
+        let mut files = Files::into(self.options.save.as_deref());
+        let text = content::of_result(&result, &mut files)?;
         match printer.output() {
             Output::Table if text.is_empty() => printer.note("note: the answer is empty"),
-            Output::Table => printer.line(text),
-            _ => printer.document(&String::from_utf8_lossy(raw.as_bytes())),
+            Output::Table => {
+                printer.line(text);
+                files.tell_left(printer);
+            }
+            _ => printer.document(&files.beside(&String::from_utf8_lossy(raw.as_bytes()))),
         }
         if result.is_error { Err(Failure::tool(&self.target.item)) } else { Ok(()) }
     }

@@ -11,14 +11,15 @@ use toolrack_daemon::{
 use toolrack_service::{ErrorCode, McpStatus};
 
 use crate::arguments::daemon::{DaemonAction, DaemonStartOptions};
-use crate::daemon::{Daemon, log_file, of_home};
+use crate::daemon::{Daemon, log_file, of_home, of_servers};
 use crate::failure::Failure;
 use crate::keeper::service_options;
 use crate::output::Output;
 use crate::settings::{Listen, Settings};
 use crate::surroundings::Surroundings;
+use crate::target::Servers;
 use crate::verdict::Verdict;
-use crate::{clock, daemon_log, detach};
+use crate::{clock, commands::unit, daemon_log, detach};
 
 /// How long a daemon may take to end: it gives calls five seconds, and its servers some more.
 const END_PATIENCE: Duration = Duration::from_secs(45);
@@ -40,13 +41,16 @@ pub(crate) async fn daemon(
         DaemonAction::Start(options) => start(&options, surroundings).await,
         DaemonAction::Stop => stop(surroundings).await,
         DaemonAction::Status => status(surroundings).await,
-        DaemonAction::Unit => unit(surroundings),
+        DaemonAction::Unit => unit::unit(surroundings),
     }
 }
 
 async fn start(options: &DaemonStartOptions, surroundings: &Surroundings) -> Result<(), Failure> {
     let (settings, printer) = (&surroundings.settings, &surroundings.printer);
-    if let Some(Daemon { running, .. }) = of_home(settings)? {
+    if let Some(Daemon { running, .. }) = of_servers(settings)? {
+        if let Some(listen) = wanted(options, settings).filter(|it| !listens(&running, *it)) {
+            return Err(elsewhere(&running, listen));
+        }
         let text = format!("a daemon runs already: {}", place(&running));
         printer.done(text, &said(&running, "runs already"));
         return Ok(());
@@ -58,17 +62,43 @@ async fn start(options: &DaemonStartOptions, surroundings: &Surroundings) -> Res
     Ok(())
 }
 
+/// Where it is to listen, if somebody said so.
+fn wanted(options: &DaemonStartOptions, settings: &Settings) -> Option<Listen> {
+    options.listen.or(settings.listen)
+}
+
+/// Whether a daemon listens where it is wanted. Port 0 is any port.
+fn listens(running: &Running, listen: Listen) -> bool {
+    match (listen, running.addr) {
+        (Listen::Nowhere, addr) => addr.is_none(),
+        (Listen::At(_), None) => false,
+        (Listen::At(wanted), Some(addr)) => {
+            wanted.ip() == addr.ip() && (wanted.port() == 0 || wanted.port() == addr.port())
+        }
+    }
+}
+
+fn elsewhere(running: &Running, listen: Listen) -> Failure {
+    let here = place(running);
+    let message = format!("a daemon runs already, and not as `--listen {listen}` asks for: {here}");
+    let hint = format!(
+        "end it with `toolrack daemon stop`, then run `toolrack daemon start --listen {listen}`"
+    );
+    Failure::new(Verdict::Config, ErrorCode::Conflict, message, hint).at("--listen")
+}
+
 /// Runs the daemon in this very process, until a signal comes or somebody asks it to end.
 pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(), Failure> {
     let home = settings.home()?;
+    Servers::must_be_sound(settings)?;
     if options.detached {
         // Nothing of the terminal that started us shall reach us any more.
         rustix::process::setsid().map_err(std::io::Error::from)?;
     }
-    std::fs::create_dir_all(home.dir())?;
+    detach::make_home(home)?;
     daemon_log::install(options.detached.then(|| log_file(home)))?;
     raise_limits();
-    let listen = match options.listen.or(settings.listen) {
+    let listen = match wanted(options, settings) {
         Some(Listen::At(addr)) => Some(addr),
         Some(Listen::Nowhere) => None,
         None => Some(DEFAULT_ADDR),
@@ -127,7 +157,7 @@ async fn stop(surroundings: &Surroundings) -> Result<(), Failure> {
 
 async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
     let (settings, printer) = (&surroundings.settings, &surroundings.printer);
-    let Some(daemon) = of_home(settings)? else {
+    let Some(daemon) = of_servers(settings)? else {
         let hint = "start one with `toolrack daemon start`";
         let (verdict, code) = (Verdict::Unreachable, ErrorCode::ServiceUnavailable);
         return Err(Failure::new(verdict, code, "no daemon runs for this home", hint));
@@ -181,45 +211,29 @@ fn said(running: &Running, state: &str) -> Value {
     json!({ "state": state, "pid": running.pid, "url": url, "socket": running.socket })
 }
 
-fn unit(surroundings: &Surroundings) -> Result<(), Failure> {
-    let settings = &surroundings.settings;
-    let program = std::env::current_exe()?;
-    let home = settings.is_home_given.then(|| settings.home()).transpose()?;
-    let home = home.map(|it| it.dir().display().to_string());
-    surroundings.printer.line(unit_text(&program.display().to_string(), home.as_deref()));
-    surroundings.printer.note(
-        "save it as `~/.config/systemd/user/toolrack.service`, then: systemctl --user enable --now toolrack",
-    );
-    Ok(())
-}
-
-/// The unit. What is left after the daemon has ended in order is nothing; what is left after it was killed is ended
-/// by guardians, and by systemd at last.
-fn unit_text(program: &str, home: Option<&str>) -> String {
-    let quoted = |text: &str| {
-        let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
-        format!("\"{text}\"")
-    };
-    let home = home.map(|it| format!("\nEnvironment={}", quoted(&format!("TOOLRACK_HOME={it}"))));
-    format!(
-        "[Unit]\nDescription=Toolrack: MCP servers behind one endpoint\n\n\
-         [Service]\nExecStart={} daemon start --foreground{}\nRestart=on-failure\nKillMode=mixed\n\
-         TimeoutStopSec=45\n\n[Install]\nWantedBy=default.target",
-        // The first word must not be taken for one of systemd's own variables.
-        quoted(program).replace('$', "$$"),
-        home.unwrap_or_default(),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_names_the_program_and_the_home() {
-        let unit = unit_text("/opt/my tools/100%", Some("/h"));
-        assert!(unit.contains("ExecStart=\"/opt/my tools/100%%\" daemon start --foreground\n"));
-        assert!(unit.contains("\nEnvironment=\"TOOLRACK_HOME=/h\"\n"), "{unit}");
-        assert!(!unit_text("/x", None).contains("Environment"));
+    fn any_port_will_do_for_port_0() {
+        let check = |addr: Option<&str>, listen: &str, expected: bool| {
+            let running = Running {
+                pid: 7,
+                socket: "/s".into(),
+                addr: addr.map(|it| it.parse().unwrap()),
+                version: String::new(),
+                config: "/c".into(),
+                agent: None,
+            };
+            assert_eq!(listens(&running, listen.parse().unwrap()), expected, "{addr:?} {listen}");
+        };
+        check(Some("127.0.0.1:7733"), "127.0.0.1:7733", true);
+        check(Some("127.0.0.1:7733"), "127.0.0.1:0", true);
+        check(Some("127.0.0.1:7733"), "127.0.0.1:7734", false);
+        check(Some("127.0.0.1:7733"), "[::1]:7733", false);
+        check(Some("127.0.0.1:7733"), "none", false);
+        check(None, "127.0.0.1:0", false);
+        check(None, "none", true);
     }
 }

@@ -7,6 +7,7 @@ use crate::arguments::daemon::DashboardOptions;
 use crate::daemon;
 use crate::editor::open_page;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::surroundings::Surroundings;
 
 /// A link that opens the page.
@@ -28,8 +29,12 @@ pub(crate) async fn dashboard(
             .advising("start it with an address: `toolrack daemon start --listen 127.0.0.1:7733`")
     })?;
     if options.no_browser {
-        printer.line(&url);
-        printer.note(format_args!("note: it opens the page once, within {seconds} s"));
+        if printer.output() == Output::Table {
+            printer.line(&url);
+            printer.note(format_args!("note: it opens the page once, within {seconds} s"));
+        } else {
+            printer.document(&json!({ "url": url, "seconds": seconds }).to_string());
+        }
         return Ok(());
     }
     let page = daemon.running.addr.map(|it| format!("http://{it}")).unwrap_or_default();

@@ -3,6 +3,7 @@
 //! The server is this very program, started as a real child process and spoken to over its standard
 //! input and output, like any other server.
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -13,7 +14,9 @@ use toolrack_stdio::{McpServerDef, StdioOptions};
 use crate::arguments::DemoOptions;
 use crate::commands::demo_server;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::printer::Printer;
+use crate::settings::Talk;
 
 /// What is called, one after the other.
 const QUICK: &[(&str, &str)] = &[
@@ -35,38 +38,84 @@ pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(),
         ..McpServerDef::default()
     };
     let era = if options.legacy { EraChoice::Legacy } else { EraChoice::Auto };
-    printer.line("Starting the built-in demo server as a child process …");
+    let mut show = Show { printer, calls: Vec::new() };
+    show.tell("Starting the built-in demo server as a child process …");
     let client =
         McpClient::builder("demo").era(era).connect_stdio(server, StdioOptions::default()).await?;
-    printer.line(format_args!("Connected, protocol revision {}", client.revision().as_str()));
-    let outcome = show(&client, printer).await;
+    let revision = client.revision().as_str();
+    show.tell(format_args!("Connected, protocol revision {revision}"));
+    let tools: Vec<String> = client.tools().items.iter().map(|it| it.name.clone()).collect();
+    let outcome = show.all_of(&client).await;
     client.shutdown().await;
     outcome?;
-    printer.line("Server ended, nothing left running");
-    what_next(printer);
+    show.tell("Server ended, nothing left running");
+    show.what_next();
+    if printer.output() != Output::Table {
+        let said = json!({ "revision": revision, "tools": tools, "calls": show.calls });
+        printer.document(&said.to_string());
+    }
     Ok(())
 }
 
-async fn show(client: &McpClient, printer: &Printer) -> Result<(), Failure> {
-    let tools = client.tools();
-    printer.heading(format_args!("Its {} tools", tools.items.len()));
-    for tool in &tools.items {
-        let description = tool.description.as_deref().unwrap_or_default();
-        printer.line(format_args!("  {:<12} {description}", tool.name));
+/// What is shown: to people as it happens, to programs at last.
+struct Show<'p> {
+    printer: &'p Printer,
+    calls: Vec<Value>,
+}
+
+impl Show<'_> {
+    async fn all_of(&mut self, client: &McpClient) -> Result<(), Failure> {
+        let tools = client.tools();
+        self.heading(format_args!("Its {} tools", tools.items.len()));
+        for tool in &tools.items {
+            let description = tool.description.as_deref().unwrap_or_default();
+            self.tell(format_args!("  {:<12} {description}", tool.name));
+        }
+        self.heading("Calls");
+        for (tool, arguments) in QUICK {
+            let result = call(client, tool, arguments).await?;
+            self.called(tool, &format!("{tool} {arguments}"), &result);
+        }
+        self.heading("Three slow calls at once, and a fast one among them");
+        let slow = COUNTDOWNS.iter().map(|row| count_down(client, self.printer, *row));
+        let (slow, fast) = tokio::join!(try_join_all(slow), call(client, "dice", r#"{"seed": 7}"#));
+        self.called("dice", "dice", &fast?);
+        for (name, text) in slow? {
+            self.called("countdown", &format!("countdown ({name})"), &text);
+        }
+        Ok(())
     }
-    printer.heading("Calls");
-    for (tool, arguments) in QUICK {
-        let result = call(client, tool, arguments).await?;
-        printer.line(format_args!("  {tool} {arguments} → {result}"));
+
+    /// A call and its result, which is what was asked for.
+    fn called(&mut self, tool: &str, what: &str, result: &str) {
+        self.calls.push(json!({ "tool": tool, "call": what, "result": result }));
+        if self.printer.output() == Output::Table {
+            self.printer.line(format_args!("  {what} → {result}"));
+        }
     }
-    printer.heading("Three slow calls at once, and a fast one among them");
-    let slow = COUNTDOWNS.iter().map(|row| count_down(client, printer, *row));
-    let (slow, fast) = tokio::join!(try_join_all(slow), call(client, "dice", r#"{"seed": 7}"#));
-    printer.line(format_args!("  dice → {}", fast?));
-    for (name, text) in slow? {
-        printer.line(format_args!("  countdown ({name}) → {text}"));
+
+    fn tell(&self, text: impl fmt::Display) {
+        if self.is_for_people() {
+            self.printer.line(text);
+        }
     }
-    Ok(())
+
+    fn heading(&self, text: impl fmt::Display) {
+        if self.is_for_people() {
+            self.printer.heading(text);
+        }
+    }
+
+    fn is_for_people(&self) -> bool {
+        self.printer.output() == Output::Table && self.printer.talk() != Talk::Quiet
+    }
+
+    fn what_next(&self) {
+        self.heading("What next");
+        self.tell("  toolrack --help           what the program can do");
+        self.tell("  cargo xtask test          every test, against real servers");
+        self.tell("  README.md                 how to use the library in your own program");
+    }
 }
 
 async fn call(client: &McpClient, tool: &str, arguments: &str) -> Result<String, Failure> {
@@ -100,11 +149,4 @@ async fn count_down<'a>(
     let result = client.call_tool_full("countdown", &arguments, &options).await?;
     bar.finish_and_clear();
     Ok((name, result.text().into_owned()))
-}
-
-fn what_next(printer: &Printer) {
-    printer.heading("What next");
-    printer.line("  toolrack --help           what the program can do");
-    printer.line("  cargo xtask test          every test, against real servers");
-    printer.line("  README.md                 how to use the library in your own program");
 }

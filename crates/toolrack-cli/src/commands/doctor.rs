@@ -102,7 +102,7 @@ pub(crate) async fn doctor(
         Ok(servers) => servers,
         Err(failure) => {
             findings.extend(failure.faults().iter().map(|it| {
-                let fix = "mend it with `toolrack edit`".to_owned();
+                let fix = it.hint.clone().unwrap_or_default();
                 Finding::bad("config", failure.verdict(), it.message.clone(), fix)
             }));
             return report(&findings, surroundings);
@@ -111,9 +111,7 @@ pub(crate) async fn doctor(
     if let Some(name) = &options.server {
         servers.server(name)?;
     }
-    let n_servers = count(servers.configs.len());
-    let file = home.config_file().display();
-    findings.push(Finding::good("config", format!("{file} is sound, with {n_servers}")));
+    findings.push(config_file(home.config_file(), servers.configs.len()));
     let wanted = servers
         .configs
         .iter()
@@ -174,18 +172,54 @@ fn folder(dir: &Path) -> Finding {
             let fix = format!("run `sudo chown -R \"$USER\" {shown}`");
             Finding::bad("home", Verdict::Config, format!("{shown} belongs to somebody else"), fix)
         }
-        Ok(about) if about.permissions().mode() & 0o300 != 0o300 => {
-            let fix = format!("run `chmod u+rwx {shown}`");
-            Finding::bad("home", Verdict::Config, format!("{shown} cannot be written to"), fix)
-        }
-        Ok(_) => Finding::good("home", format!("{shown} is there")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Finding::good("home", format!("{shown} is made when it is needed"))
-        }
+        Ok(_) => match writable(dir) {
+            Ok(()) => Finding::good("home", format!("{shown} is there")),
+            Err(error) => {
+                let fix = format!(
+                    "run `chmod u+rwx {shown}`, or set `TOOLRACK_HOME` to a folder elsewhere"
+                );
+                let detail = format!("{shown} cannot be written to: {error}");
+                Finding::bad("home", Verdict::Config, detail, fix)
+            }
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => unmade(dir),
         Err(error) => {
             let fix = format!("check the rights of {shown} and of the folders above it");
             Finding::bad("home", Verdict::Config, format!("{shown}: {error}"), fix)
         }
+    }
+}
+
+/// A folder that is not there, and whether it can be made.
+fn unmade(dir: &Path) -> Finding {
+    let shown = dir.display();
+    let above = dir.ancestors().skip(1).find(|it| it.exists()).unwrap_or(Path::new("/"));
+    match writable(above) {
+        Ok(()) => Finding::good("home", format!("{shown} is made when it is needed")),
+        Err(error) => {
+            let above = above.display();
+            let fix = format!(
+                "check the rights of {above}, or set `TOOLRACK_HOME` to a folder elsewhere"
+            );
+            let detail = format!("{shown} cannot be made: {above}: {error}");
+            Finding::bad("home", Verdict::Config, detail, fix)
+        }
+    }
+}
+
+/// Whether files can be made in a folder. Nothing is made to find out.
+fn writable(dir: &Path) -> std::io::Result<()> {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    Ok(accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
+}
+
+/// The config file, which was read.
+fn config_file(file: &Path, n_servers: usize) -> Finding {
+    let shown = file.display();
+    if file.exists() {
+        Finding::good("config", format!("{shown} is sound, with {}", count(n_servers)))
+    } else {
+        Finding::good("config", format!("{shown} is not there yet; `toolrack add` makes it"))
     }
 }
 
@@ -383,5 +417,23 @@ mod tests {
             Finding::bad("start", Verdict::Unreachable, "exit\u{7} 3".into(), "mend it".into());
         assert_eq!(bad.of("it").line(), "bad      it: start: exit 3\n         fix: mend it");
         assert_eq!(Finding::good("home", "there").line(), "ok       home: there");
+    }
+
+    #[test]
+    fn a_home_that_cannot_be_made_is_found_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("above/home");
+        assert_eq!(folder(&home).health, Health::Good);
+        if rustix::process::geteuid().is_root() {
+            let reason = "root may write everywhere";
+            return toolrack_testkit::skipped("a_home_that_cannot_be_made_is_found_out", reason);
+        }
+        let mode = |it| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(it));
+        mode(0o500).unwrap();
+        for it in [&home, dir.path()] {
+            let finding = folder(it);
+            assert_eq!(finding.health, Health::Bad(Verdict::Config), "{finding:?}");
+        }
+        mode(0o700).unwrap();
     }
 }

@@ -16,6 +16,8 @@ use toolrack_service::{ConfigStore, ServiceError, Stored};
 use crate::arguments::server::EditOptions;
 use crate::editor;
 use crate::failure::Failure;
+use crate::output::Output;
+use crate::printer::Printer;
 use crate::question::read_line;
 use crate::surroundings::Surroundings;
 use crate::target::Servers;
@@ -54,7 +56,7 @@ pub(crate) async fn edit(
         }
         if let Err(failure) = edited {
             draft.tell(surroundings);
-            return Err(failure);
+            return Err(draft.named_in(failure, &surroundings.printer));
         }
         match store.replace_text(Some(generation), &written) {
             Ok(stored) => break stored,
@@ -62,7 +64,8 @@ pub(crate) async fn edit(
             Err(error) => {
                 draft.tell(surroundings);
                 let hint = "mend that text and save it yourself, or run `toolrack edit` again";
-                return Err(Failure::from(error).advising(hint));
+                let failure = Failure::from(error).advising(hint);
+                return Err(draft.named_in(failure, &surroundings.printer));
             }
         }
     };
@@ -105,7 +108,11 @@ struct Draft {
 
 impl Draft {
     fn new(dir: &Path, text: &str) -> Result<Self, Failure> {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|error| {
+            let message = format!("{} cannot be made: {error}", dir.display());
+            Failure::from(std::io::Error::new(error.kind(), message))
+        })?;
         for number in 1..=MOST {
             let path = dir.join(format!("toolrack-{number}.toml"));
             match File::options().write(true).create_new(true).mode(0o600).open(&path) {
@@ -127,6 +134,16 @@ impl Draft {
             "nothing is lost: the config file is as it was, and your text is in {}",
             self.path.display()
         ));
+    }
+
+    /// The same failure, from which a program learns where the text is.
+    fn named_in(&self, failure: Failure, printer: &Printer) -> Failure {
+        if printer.output() != Output::Json {
+            return failure;
+        }
+        let hint = failure.hint().unwrap_or_default();
+        let hint = format!("{hint}; your text is in {}", self.path.display());
+        failure.advising(hint)
     }
 
     fn text(&self) -> Result<String, Failure> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 use toolrack_link::plain_text;
 use toolrack_service::{LocalService, LogKind, LogLine, LogStore};
@@ -11,7 +11,7 @@ use crate::arguments::server::LogsOptions;
 use crate::clock;
 use crate::failure::Failure;
 use crate::keeper::{find, must_exist, with_service};
-use crate::output::Output;
+use crate::output::{List, Output};
 use crate::printer::Printer;
 use crate::surroundings::Surroundings;
 
@@ -32,7 +32,15 @@ pub(crate) async fn logs(
     .await?;
     let read = |store: &LogStore| store.read(id).map_err(Failure::from);
     let mut seen = read(&store)?;
-    show(if options.all { &seen } else { last_run(&seen) }, printer);
+    let wanted = if options.all { &seen } else { last_run(&seen) };
+    match printer.output() {
+        // Nobody knows where a list ends that is followed.
+        output if options.follow || output == Output::Table => show(wanted, printer),
+        _ => {
+            let items = wanted.iter().map(|it| document(it).to_string()).collect();
+            printer.list(&List { columns: &[], rows: Vec::new(), items });
+        }
+    }
     if seen.is_empty() {
         printer.note(format_args!(
             "note: nothing is remembered of `{name}`; `toolrack start {name}` starts it once"
@@ -55,12 +63,22 @@ pub(crate) async fn logs(
 
 fn show(lines: &[LogLine], printer: &Printer) {
     for line in lines {
-        let (at, text) = (clock::utc(line.at), plain_text(&line.text, MOST_CHARS));
         match printer.output() {
-            Output::Table => printer.line(format_args!("{at} {} {text}", mark(line.kind))),
-            _ => printer.line(json!({ "at": at, "kind": line.kind, "text": text })),
+            Output::Table => {
+                let (at, text) = (clock::utc(line.at), shown(line));
+                printer.line(format_args!("{at} {} {text}", mark(line.kind)));
+            }
+            _ => printer.line(document(line)),
         }
     }
+}
+
+fn document(line: &LogLine) -> Value {
+    json!({ "at": clock::utc(line.at), "kind": line.kind, "text": shown(line) })
+}
+
+fn shown(line: &LogLine) -> String {
+    plain_text(&line.text, MOST_CHARS)
 }
 
 /// What sort of line it is, in as many letters as any other.

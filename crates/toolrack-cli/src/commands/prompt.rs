@@ -20,6 +20,7 @@ use crate::opening::{Rack, with_rack};
 use crate::output::Output;
 use crate::printer::Printer;
 use crate::progress::Live;
+use crate::save::Files;
 use crate::surroundings::Surroundings;
 use crate::target::Servers;
 use crate::verdict::Verdict;
@@ -122,7 +123,10 @@ fn show(result: &GetPromptResult, printer: &Printer) -> Result<(), Failure> {
             toolrack_mcp::Role::User => "user",
             toolrack_mcp::Role::Assistant => "assistant",
         };
-        printer.line(format_args!("{role}: {}", content::of_block(&message.content, None)?));
+        printer.line(format_args!(
+            "{role}: {}",
+            content::of_block(&message.content, &mut Files::into(None))?
+        ));
     }
     Ok(())
 }

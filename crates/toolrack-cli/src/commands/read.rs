@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::opening::{Rack, with_rack};
 use crate::output::Output;
 use crate::progress::Live;
+use crate::save::Files;
 use crate::surroundings::Surroundings;
 use crate::target::{Kind, Servers};
 
@@ -29,16 +30,20 @@ pub(crate) async fn read(options: ReadOptions, surroundings: &Surroundings) -> R
             let n = result.skipped.len();
             printer.note(format_args!("note: {n} parts cannot be read and are left out"));
         }
+        let mut files = Files::into(options.save.as_deref());
         let mut texts = Vec::new();
         for part in &result.contents {
-            texts.push(content::of_resource(part, options.save.as_deref())?);
+            texts.push(content::of_resource(part, &mut files)?);
         }
         match printer.output() {
-            Output::Table => printer.line(texts.join("\n")),
+            Output::Table => {
+                printer.line(texts.join("\n"));
+                files.tell_left(printer);
+            }
             _ => {
                 // It was read from JSON, so it can be written as JSON.
                 let contents = serde_json::to_string(&result.contents).unwrap_or_default();
-                printer.document(&format!(r#"{{"contents":{contents}}}"#));
+                printer.document(&files.beside(&format!(r#"{{"contents":{contents}}}"#)));
             }
         }
         Ok(())

@@ -3,12 +3,11 @@
 use toolrack_manager::{McpConnection, ToolWithServer};
 
 use crate::arguments::tool::{ConductOptions, SearchOptions};
-use crate::commands::tools::note_unknown;
 use crate::failure::Failure;
 use crate::opening::{Rack, with_rack};
 use crate::surroundings::Surroundings;
 use crate::target::{Kind, Servers};
-use crate::{roll, tool_list};
+use crate::{absence, roll, tool_list};
 
 /// Finds tools whose name or description has all the words.
 pub(crate) async fn search(
@@ -18,14 +17,13 @@ pub(crate) async fn search(
     let printer = &surroundings.printer;
     let servers = Servers::configured(&surroundings.settings, printer)?;
     if servers.configs.is_empty() {
-        return Err(Servers::nobody());
+        return Err(Servers::none());
     }
     with_rack(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
-        let roll = if options.live {
-            Some(roll::call(rack, async |_: &McpConnection| Ok(())).await)
+        let (roll, absent) = if options.live {
+            (Some(roll::call(rack, async |_: &McpConnection| Ok(())).await), Vec::new())
         } else {
-            rack.recall().await?;
-            None
+            (None, rack.recall().await?)
         };
         let found = found(&rack.tools(), &options.words);
         if found.is_empty() {
@@ -35,7 +33,7 @@ pub(crate) async fn search(
         match roll {
             Some(roll) => roll.close(printer),
             None => {
-                note_unknown(rack, printer);
+                absence::note(&absent, printer);
                 Ok(())
             }
         }

@@ -18,6 +18,7 @@ use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
 use crate::keeper::{must_exist, service_options};
 use crate::surroundings::Surroundings;
+use crate::target::Servers;
 
 /// What the bridge calls the daemon. Nobody sees it, because names pass as they are.
 const DAEMON: &str = "daemon";
@@ -39,10 +40,14 @@ pub(crate) async fn serve(
         )
         .at("--http"));
     }
-    if let Some(name) = &options.server {
-        must_exist(name, surroundings)?;
+    let found = daemon::find(&surroundings.settings)?;
+    match &options.server {
+        Some(name) => must_exist(name, surroundings)?,
+        // A daemon goes on with what it has, whatever becomes of the file.
+        None if found.is_some() => {}
+        None => drop(Servers::configured(&surroundings.settings, &surroundings.printer)?),
     }
-    match daemon::find(&surroundings.settings)? {
+    match found {
         Some(daemon) => bridge(&daemon, options.server.as_deref(), surroundings).await,
         None => alone(options.server, surroundings).await,
     }

@@ -5,6 +5,7 @@ use toolrack_service::{
     ErrorCode, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus, StatusDetail,
 };
 
+use crate::absence::last_outcome;
 use crate::arguments::server::StatusOptions;
 use crate::daemon::{self, Daemon, Status};
 use crate::failure::Failure;
@@ -101,12 +102,10 @@ async fn ask(daemon: &Daemon, known: &mut [Known]) -> Result<(), Failure> {
 fn look(service: &LocalService, config: McpConfig) -> Known {
     let detail: Option<StatusDetail> = service.status_detail(config.id);
     let happened = service.logs().read(config.id).unwrap_or_default();
-    let is_outcome =
-        |it: &LogLine| matches!(it.kind, LogKind::Ready | LogKind::Failure | LogKind::NeedsLogin);
     Known {
         n_tools: detail.as_ref().map_or(0, |it| it.n_tools),
         n_tools_total: detail.and_then(|it| it.n_tools_total),
-        last: happened.into_iter().rev().find(is_outcome),
+        last: last_outcome(happened),
         trial: None,
         live: None,
         config,
@@ -258,6 +257,7 @@ mod tests {
     #[track_caller]
     fn check_live(state: McpStatus, problem: Option<ServiceFault>, expected: [&str; 3]) {
         let status = Status {
+            id: uuid::Uuid::nil(),
             name: "it".to_owned(),
             state,
             phase: "handshake".to_owned(),

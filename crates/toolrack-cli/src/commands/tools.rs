@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::printer::Printer;
 use crate::surroundings::Surroundings;
 use crate::target::{Kind, Servers};
-use crate::{roll, tool_list};
+use crate::{absence, roll, tool_list};
 
 /// Lists the tools of one server or of all.
 pub(crate) async fn tools(
@@ -22,9 +22,9 @@ pub(crate) async fn tools(
     let kind = servers.kind;
     with_rack(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
         if options.cached {
-            rack.recall().await?;
+            let absent = rack.recall().await?;
             show(&rack.tools(), kind, &options, printer);
-            note_unknown(rack, printer);
+            absence::note(&absent, printer);
             return Ok(());
         }
         let roll = roll::call(rack, async |_: &McpConnection| Ok(())).await;
@@ -78,18 +78,4 @@ fn show(tools: &[ToolWithServer], kind: Kind, options: &ToolsOptions, printer: &
         return printer.line(tool_list::with_schemas(tools, kind));
     }
     printer.list(&tool_list::list(tools, kind));
-}
-
-/// Says whose tools are not known without asking.
-pub(crate) fn note_unknown(rack: &Rack, printer: &Printer) {
-    let unknown: Vec<&str> = rack
-        .configs()
-        .iter()
-        .filter(|it| it.enabled && !rack.is_known(&it.name))
-        .map(|it| it.name.as_str())
-        .collect();
-    if !unknown.is_empty() {
-        let names = unknown.join(", ");
-        printer.note(format_args!("note: not asked yet, so not in this list: {names}"));
-    }
 }

@@ -88,6 +88,36 @@ fn a_warm_call_starts_nothing() {
     stage.marker.assert_nobody_left(Duration::ZERO);
 }
 
+/// What the daemon counts, from its socket.
+fn counted(stage: &Stage, name: &str) -> u64 {
+    use std::io::{Read as _, Write as _};
+    let socket = stage.path().join("home/run/daemon.sock");
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let lines = text.lines().filter(|it| it.starts_with(name));
+    lines.map(|it| it.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn a_server_without_its_program_is_started_once_and_not_stormed() {
+    let stage = Stage::new();
+    run(&stage, &["daemon", "start"]);
+    run(&stage, &["add", "missing", "--no-check", "--", "no-such-program"]);
+    let begun = now();
+    let outcome = stage.run(&["start", "missing"]);
+    println!("a failed start: {:?}", begun.elapsed());
+    assert_eq!(outcome.status.code(), Some(4), "{outcome:?}");
+    let n_restarts = counted(&stage, "toolrack_server_restarts_total");
+    assert!(n_restarts < 10, "{n_restarts} restarts for one order");
+    run(&stage, &["daemon", "stop"]);
+    stage.marker.assert_nobody_left(Duration::ZERO);
+}
+
 #[test]
 fn the_page_is_opened_by_a_link_that_is_good_once() {
     let stage = Stage::new();

@@ -98,13 +98,7 @@ fn settled(line: &str) -> String {
     // Ports that the system chooses are long.
     let settled = without_number(settled, "127.0.0.1:", 5);
     let settled = without_number(settled, "process ", 1);
-    match settled.split_once("ready in ") {
-        Some((before, after)) => {
-            let unit = after.trim_start_matches(|it: char| it.is_ascii_digit());
-            format!("{before}ready in $N{unit}")
-        }
-        None => settled,
-    }
+    without_number(settled, " ready in ", 1)
 }
 
 /// A port or a process, which is another one each time.
