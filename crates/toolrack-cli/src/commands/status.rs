@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use toolrack_service::{
-    ErrorCode, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus, StatusDetail,
+    ErrorCode, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus, ServiceFault,
+    StatusDetail,
 };
 
 use crate::absence::last_outcome;
@@ -151,11 +152,12 @@ fn live_standing(status: &Status) -> (&'static str, String, &'static str) {
         McpStatus::Starting => ("starting", status.phase.clone(), "logs -f"),
         McpStatus::Disabled => ("disabled", String::new(), "enable"),
         McpStatus::Stopped => ("stopped", String::new(), "start"),
-        McpStatus::Error { message } => match &status.problem {
+        McpStatus::Error { message } => match status.problem.clone().map(ServiceFault::in_detail) {
             Some(problem) if problem.code == ErrorCode::Unauthorized => {
-                ("needs login", message.clone(), "login")
+                ("needs login", problem.message, "login")
             }
-            _ => {
+            problem => {
+                let message = problem.map_or_else(|| message.clone(), |it| it.message);
                 let again =
                     status.retry_in_ms.map(|it| format!("; again in {} s", it.div_ceil(1000)));
                 ("failed", format!("{message}{}", again.unwrap_or_default()), "doctor")
@@ -216,8 +218,6 @@ fn item(known: &Known, now: u64) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_service::ServiceFault;
-
     use super::*;
 
     fn known(last: Option<LogKind>) -> Known {
@@ -279,6 +279,15 @@ mod tests {
         check_live(McpStatus::Stopped, None, ["stopped", "", "toolrack start it"]);
         let error = || McpStatus::Error { message: "exit 3".to_owned() };
         check_live(error(), None, ["failed", "exit 3; again in 2 s", "toolrack doctor it"]);
+        let worded = ServiceFault {
+            reason: Some("no `npx`".to_owned()),
+            ..ServiceFault::new(ErrorCode::NotFound, "exit 3")
+        };
+        check_live(
+            error(),
+            Some(worded),
+            ["failed", "no `npx`; again in 2 s", "toolrack doctor it"],
+        );
         let login = ServiceFault::new(ErrorCode::Unauthorized, "exit 3");
         check_live(error(), Some(login), ["needs login", "exit 3", "toolrack login it"]);
     }
