@@ -3,9 +3,12 @@
 //! Spec 2026-07-28, basic §Result Types: every result has a `resultType`; absent means complete, and one
 //! that we do not know makes the answer invalid.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use toolrack_mcp::ResultType;
 
-const KEY: &[u8] = br#""resultType""#;
+static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""resultType""#));
 /// The two places where servers put it. No quote in them can be part of a longer string, because a
 /// quote inside a string has a backslash before it.
 const IN_FRONT: &[u8] = br#"{"resultType":"complete""#;
@@ -13,9 +16,7 @@ const AT_END: &[u8] = br#","resultType":"complete"}"#;
 
 /// Finds out what kind of result `raw` is, most often from its ends alone.
 pub(crate) fn kind_of(raw: &[u8]) -> ResultType {
-    let decided = raw.starts_with(IN_FRONT)
-        || raw.ends_with(AT_END)
-        || memchr::memmem::find(raw, KEY).is_none();
+    let decided = raw.starts_with(IN_FRONT) || raw.ends_with(AT_END) || KEY.find(raw).is_none();
     if decided { ResultType::Complete } else { ResultType::read(raw) }
 }
 

@@ -44,6 +44,9 @@ impl From<&Tool> for McpToolDef {
     }
 }
 
+/// A text up to this is copied, which is cheaper than cutting it out of its buffer.
+const COPY_BYTES: usize = 4 << 10;
+
 impl McpToolResult {
     /// Reads the answer to a call. The common answer, one block of plain text, keeps the buffer in which
     /// it came, so that a large one is in memory once and not twice.
@@ -51,11 +54,16 @@ impl McpToolResult {
         let Some(only) = OnlyText::find(raw.as_bytes()) else {
             return Ok(Self::from(&parse(&raw)?));
         };
-        // Cut in place: a second handle on the buffer would force a copy of it.
-        let mut text = raw.into_bytes();
-        text.truncate(only.text.end);
-        text.advance(only.text.start);
-        match String::from_utf8(Vec::from(text)) {
+        let text = if only.text.len() <= COPY_BYTES {
+            raw.as_bytes().get(only.text).unwrap_or_default().to_vec()
+        } else {
+            // Cut in place: a second handle on the buffer would force a copy of it.
+            let mut text = raw.into_bytes();
+            text.truncate(only.text.end);
+            text.advance(only.text.start);
+            Vec::from(text)
+        };
+        match String::from_utf8(text) {
             Ok(content) => Ok(Self { content, is_error: only.is_error }),
             Err(fault) => Err(CallError::unexpected(Method::CallTool, fault.to_string())),
         }

@@ -8,7 +8,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use http::HeaderValue;
 use http::uri::{Authority, PathAndQuery};
 use url::{Host, Url};
 
@@ -17,9 +16,9 @@ use url::{Host, Url};
 pub(crate) struct Address {
     pub(crate) origin: Origin,
     pub(crate) path: PathAndQuery,
-    /// The value of `Host`.
-    pub(crate) host: HeaderValue,
     pub(crate) authority: Authority,
+    /// How the head of a request goes on after its verb: the path, the version and `Host`.
+    pub(crate) head: Box<[u8]>,
     /// What references are resolved against. For sockets it is made up.
     url: Url,
 }
@@ -118,13 +117,10 @@ impl Address {
             Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
             None => url.host_str().unwrap_or_default().to_owned(),
         };
-        Ok(Self {
-            origin,
-            path: PathAndQuery::try_from(path).map_err(unreadable)?,
-            host: HeaderValue::from_str(&host).map_err(unreadable)?,
-            authority: Authority::try_from(host).map_err(unreadable)?,
-            url,
-        })
+        let path = PathAndQuery::try_from(path).map_err(unreadable)?;
+        let authority = Authority::try_from(host).map_err(unreadable)?;
+        let head = format!("{path} HTTP/1.1\r\nhost: {authority}\r\n").into_bytes();
+        Ok(Self { origin, path, authority, head: head.into_boxed_slice(), url })
     }
 }
 
@@ -205,7 +201,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, shown: &str, host: &str, path: &str) {
         let address = Address::parse(text).unwrap();
-        let found = (address.to_string(), address.host.to_str().unwrap(), address.path.as_str());
+        let found = (address.to_string(), address.authority.as_str(), address.path.as_str());
         assert_eq!(found, (shown.to_owned(), host, path), "{text}");
     }
 

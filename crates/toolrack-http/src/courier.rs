@@ -6,16 +6,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, LOCATION, USER_AGENT, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::time::{Instant, sleep};
 use toolrack_link::{
     AtHand, AuthError, Authorization, Credentials, LineError, Rebuff, TransportError, plain_text,
 };
 
 use crate::address::Address;
-use crate::dispatch::Dispatch;
+use crate::beside::Beside;
+use crate::dispatch::{Dispatch, Usual};
 use crate::lane::Sent;
 use crate::pool::{Broken, Pool, Repeat};
 use crate::reply::Reply;
@@ -35,16 +37,16 @@ pub(crate) struct Courier {
     pub(crate) address: Address,
     pub(crate) staff: Staff,
     credentials: Option<Arc<dyn Credentials>>,
-    post: HeaderMap,
-    get: HeaderMap,
+    post: Usual,
+    get: Usual,
 }
 
 /// One message on its way.
 pub(crate) struct Letter<'a> {
     pub(crate) verb: Method,
     pub(crate) address: &'a Address,
-    pub(crate) headers: &'a [(HeaderName, HeaderValue)],
-    pub(crate) body: Bytes,
+    pub(crate) beside: &'a Beside<'a>,
+    pub(crate) body: &'a [u8],
     pub(crate) repeat: Repeat,
     /// Until when it makes sense to wait for a server that asks for time.
     pub(crate) until: Option<Instant>,
@@ -63,39 +65,45 @@ impl Courier {
     ) -> Self {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let get = headers.clone();
+        let get = Usual::new(headers.clone());
         let both = "application/json, text/event-stream";
         headers.insert(ACCEPT, HeaderValue::from_static(both));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Self { pool, address, staff, credentials, post: headers, get }
+        Self { pool, address, staff, credentials, post: Usual::new(headers), get }
     }
 
     /// Sends a message until there is an answer that is about the message.
     pub(crate) async fn deliver(&self, letter: &Letter<'_>) -> Result<Reply, LineError> {
-        let mut moved: Option<Address> = None;
+        let mut moved: Option<Box<Address>> = None;
         let (mut n_sends, mut n_redirects, mut has_waited) = (0, 0, false);
         loop {
-            let address = moved.as_ref().unwrap_or(letter.address);
-            let authorization = self.authorization().await?;
+            let address = moved.as_deref().unwrap_or(letter.address);
+            let authorization = match &self.credentials {
+                Some(credentials) => authorization(&**credentials).await?,
+                None => None,
+            };
             let dispatch = self.dispatch(letter, address, authorization.as_ref());
             n_sends += 1;
             let exchange = self.pool.exchange(&dispatch, letter.repeat, letter.sent);
-            let reply = exchange.await.map_err(|broken| lost(broken, address, letter.sent))?;
+            let mut reply = exchange.await.map_err(|broken| lost(broken, address, letter.sent))?;
             let status = reply.status;
             if matches!(status.as_u16(), 401 | 403) {
-                self.rebuffed(reply, letter, authorization.as_ref(), n_sends).await?;
+                // Behind a pointer, as everything that happens rarely, so that every call is small.
+                let rebuffed = self.rebuffed(&mut reply, letter, authorization.as_ref(), n_sends);
+                Box::pin(rebuffed).await?;
                 continue;
             }
             if status.is_redirection() {
                 n_redirects += 1;
-                moved = Some(self.redirected(reply, letter, address, n_redirects)?);
+                moved =
+                    Some(Box::new(self.redirected(&mut reply, letter, address, n_redirects)?));
                 n_sends -= 1;
                 continue;
             }
             match pause(&reply, letter).filter(|_| !has_waited && n_sends < MAX_SENDS) {
                 Some(wait) => {
                     reply.leave(&self.staff);
-                    sleep(wait).await;
+                    Box::pin(sleep(wait)).await;
                     has_waited = true;
                 }
                 None => return Ok(reply),
@@ -107,28 +115,19 @@ impl Courier {
     pub(crate) fn quiet<'a>(
         &'a self,
         verb: Method,
-        headers: &'a [(HeaderName, HeaderValue)],
+        beside: &'a Beside<'a>,
         operation: &'a str,
         sent: &'a Sent,
     ) -> Letter<'a> {
         Letter {
             verb,
             address: &self.address,
-            headers,
-            body: Bytes::new(),
+            beside,
+            body: &[],
             repeat: Repeat::Harmless,
             until: None,
             operation: (operation, None),
             sent,
-        }
-    }
-
-    async fn authorization(&self) -> Result<Option<Authorization>, LineError> {
-        let Some(credentials) = &self.credentials else { return Ok(None) };
-        match credentials.at_hand() {
-            AtHand::Nothing => Ok(None),
-            AtHand::Ready(authorization) => Ok(Some(authorization)),
-            AtHand::Ask => credentials.obtain().await.map_err(LineError::not_sent),
         }
     }
 
@@ -147,25 +146,24 @@ impl Courier {
             verb: &letter.verb,
             address,
             usual: if letter.verb == Method::POST { &self.post } else { &self.get },
-            own: letter.headers,
+            beside: letter.beside,
             authorization,
-            body: letter.body.clone(),
+            body: letter.body,
         }
     }
 
     /// `Ok` if the message is worth sending again.
     async fn rebuffed(
         &self,
-        mut reply: Reply,
+        reply: &mut Reply,
         letter: &Letter<'_>,
         sent: Option<&Authorization>,
         n_sends: u32,
     ) -> Result<(), LineError> {
         let status = reply.status;
         let challenges: Vec<String> = reply
-            .headers
-            .get_all(WWW_AUTHENTICATE)
-            .iter()
+            .remarks
+            .all(&WWW_AUTHENTICATE)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
             .collect();
         let body = reply.beginning(REBUFF_BYTES).await;
@@ -185,7 +183,7 @@ impl Courier {
     /// Spec-silent; what the official clients do: same origin only, and the method must stay.
     fn redirected(
         &self,
-        reply: Reply,
+        reply: &mut Reply,
         letter: &Letter<'_>,
         from: &Address,
         n_redirects: u32,
@@ -195,7 +193,7 @@ impl Courier {
             let error = TransportError::Status { code: status.as_u16(), text };
             LineError::answered(error)
         };
-        let location = reply.headers.get(LOCATION).and_then(|it| it.to_str().ok());
+        let location = reply.remarks.get(&LOCATION).and_then(|it| it.to_str().ok());
         let location = location.unwrap_or_default().to_owned();
         reply.leave(&self.staff);
         let keeps_method = matches!(status.as_u16(), 307 | 308);
@@ -211,9 +209,17 @@ impl Courier {
     }
 }
 
+async fn authorization(credentials: &dyn Credentials) -> Result<Option<Authorization>, LineError> {
+    match credentials.at_hand() {
+        AtHand::Nothing => Ok(None),
+        AtHand::Ready(authorization) => Ok(Some(authorization)),
+        AtHand::Ask => credentials.obtain().await.map_err(LineError::not_sent),
+    }
+}
+
 /// How long to wait before the one repetition that a busy server asked for.
 fn pause(reply: &Reply, letter: &Letter<'_>) -> Option<Duration> {
-    let wait = retry_after(reply.status, &reply.headers)?;
+    let wait = retry_after(reply.status, reply.remarks.get(&RETRY_AFTER))?;
     let until = letter.until.filter(|_| letter.repeat == Repeat::Harmless)?;
     // Those who were sent away together do not come back together.
     let wait = wait + Duration::from_millis(fastrand::u64(0..250));

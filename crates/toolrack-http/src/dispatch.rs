@@ -1,12 +1,16 @@
 //! A request as it is to be sent, borrowed from whoever has its parts: sent again without being made again.
 
+use std::io::Write as _;
+
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION};
+use http::header::{AUTHORIZATION, PROXY_AUTHORIZATION};
 use http::uri::{Parts, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 
 use crate::address::Address;
+use crate::beside::Beside;
+use crate::header::HTTP_SESSION_ID;
 use crate::proxy::Proxy;
 
 /// Everything about a request that does not depend on its connection.
@@ -14,37 +18,50 @@ pub(crate) struct Dispatch<'a> {
     pub(crate) verb: &'a Method,
     pub(crate) address: &'a Address,
     /// What is the same for all messages.
-    pub(crate) usual: &'a HeaderMap,
-    /// What this message has; it wins over what is usual.
-    pub(crate) own: &'a [(HeaderName, HeaderValue)],
+    pub(crate) usual: &'a Usual,
+    /// What this message has. No name in it is usual too: a config cannot have them.
+    pub(crate) beside: &'a Beside<'a>,
     pub(crate) authorization: Option<HeaderValue>,
-    pub(crate) body: Bytes,
+    pub(crate) body: &'a [u8],
+}
+
+/// Headers that are the same for all messages, and their text, written once.
+pub(crate) struct Usual {
+    headers: HeaderMap,
+    text: Box<[u8]>,
+}
+
+impl Usual {
+    pub(crate) fn new(headers: HeaderMap) -> Self {
+        let mut text = Vec::new();
+        for (name, value) in &headers {
+            write_field(&mut text, name, value.as_bytes());
+        }
+        Self { headers, text: text.into_boxed_slice() }
+    }
 }
 
 impl Dispatch<'_> {
     /// The head for a connection of its own, to the server or to a proxy that reads it.
     pub(crate) fn write_head(&self, out: &mut Vec<u8>, proxy: Option<&Proxy>) {
-        let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
-        put(self.verb.as_str().as_bytes());
-        put(b" ");
+        out.extend_from_slice(self.verb.as_str().as_bytes());
+        out.push(b' ');
         if proxy.is_some() {
-            put(b"http://");
-            put(self.address.authority.as_str().as_bytes());
+            out.extend_from_slice(b"http://");
+            out.extend_from_slice(self.address.authority.as_str().as_bytes());
         }
-        put(self.address.path.as_str().as_bytes());
-        put(b" HTTP/1.1\r\n");
-        let mut field = |name: &HeaderName, value: &[u8]| {
-            for part in [name.as_str().as_bytes(), b": ", value, b"\r\n"] {
-                out.extend_from_slice(part);
-            }
-        };
-        field(&HOST, self.address.host.as_bytes());
-        self.each_header(|name, value| field(name, value.as_bytes()));
+        out.extend_from_slice(&self.address.head);
+        out.extend_from_slice(&self.usual.text);
+        self.beside.each(|name, value| write_field(out, name, value));
+        if let Some(value) = &self.authorization {
+            write_field(out, &AUTHORIZATION, value.as_bytes());
+        }
         if let Some(value) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
-            field(&PROXY_AUTHORIZATION, value.as_bytes());
+            write_field(out, &PROXY_AUTHORIZATION, value.as_bytes());
         }
         if *self.verb == Method::POST || !self.body.is_empty() {
-            field(&CONTENT_LENGTH, self.body.len().to_string().as_bytes());
+            // Writing to memory does not fail.
+            let _written = write!(out, "content-length: {}\r\n", self.body.len());
         }
         out.extend_from_slice(b"\r\n");
     }
@@ -56,43 +73,40 @@ impl Dispatch<'_> {
         parts.authority = Some(self.address.authority.clone());
         parts.path_and_query = Some(self.address.path.clone());
         let same_path = |_impossible| Uri::from(self.address.path.clone());
-        let mut request = Request::new(Full::new(self.body.clone()));
+        let mut request = Request::new(Full::new(Bytes::copy_from_slice(self.body)));
         *request.method_mut() = self.verb.clone();
         *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(same_path);
         let headers = request.headers_mut();
-        self.each_header(|name, value| {
-            headers.append(name, value.clone());
+        headers.clone_from(&self.usual.headers);
+        self.beside.each(|name, value| {
+            if let Ok(mut value) = HeaderValue::from_bytes(value) {
+                value.set_sensitive(*name == HTTP_SESSION_ID);
+                headers.append(name, value);
+            }
         });
+        headers.extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
         request
     }
+}
 
-    fn each_header(&self, mut each: impl FnMut(&HeaderName, &HeaderValue)) {
-        for (name, value) in self.usual {
-            let is_replaced = *name == HOST
-                || self.authorization.is_some() && *name == AUTHORIZATION
-                || self.own.iter().any(|(own, _)| own == name);
-            if !is_replaced {
-                each(name, value);
-            }
-        }
-        for (name, value) in self.own {
-            each(name, value);
-        }
-        if let Some(value) = &self.authorization {
-            each(&AUTHORIZATION, value);
-        }
-    }
+fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+    let name = name.as_str().as_bytes();
+    out.reserve(name.len() + value.len() + 4);
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    fn usual(pairs: &[(&'static str, &'static str)]) -> Usual {
         let pairs = pairs
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-        pairs.collect()
+        Usual::new(pairs.collect())
     }
 
     #[track_caller]
@@ -103,27 +117,26 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_what_is_usual_unless_the_message_says_otherwise() {
+    fn a_head_has_what_is_usual_and_what_is_its_own() {
         let address = Address::parse("http://127.0.0.1:8080/mcp?x=1").unwrap();
-        let usual = headers(&[("accept", "text/event-stream"), ("authorization", "Basic eA==")]);
-        let own = [(HeaderName::from_static("accept"), HeaderValue::from_static("*/*"))];
         let mut dispatch = Dispatch {
             verb: &Method::POST,
             address: &address,
-            usual: &usual,
-            own: &own,
+            usual: &usual(&[("accept", "text/event-stream"), ("x-key", "k")]),
+            beside: &Beside::stateless("2026-07-28", "ping", None),
             authorization: None,
-            body: Bytes::from_static(b"{}"),
+            body: b"{}",
         };
-        let head = "POST /mcp?x=1 HTTP/1.1\nhost: 127.0.0.1:8080\n";
-        let rest = "authorization: Basic eA==\naccept: */*\ncontent-length: 2\n\n";
-        check(&dispatch, None, &format!("{head}{rest}"));
+        let head = "POST /mcp?x=1 HTTP/1.1\nhost: 127.0.0.1:8080\naccept: text/event-stream\n\
+                    x-key: k\nmcp-protocol-version: 2026-07-28\nmcp-method: ping\n";
+        check(&dispatch, None, &format!("{head}content-length: 2\n\n"));
         dispatch.authorization = Some(HeaderValue::from_static("Bearer t"));
-        let rest = "accept: */*\nauthorization: Bearer t\ncontent-length: 2\n\n";
+        let rest = "authorization: Bearer t\ncontent-length: 2\n\n";
         check(&dispatch, None, &format!("{head}{rest}"));
         let request = dispatch.to_request();
         assert_eq!(request.uri(), "https://127.0.0.1:8080/mcp?x=1");
-        assert_eq!(request.headers().len(), 2);
+        assert_eq!(request.headers().len(), 5);
+        assert_eq!(request.headers()["mcp-method"], "ping");
         assert_eq!(request.headers()["authorization"], "Bearer t");
     }
 
@@ -133,10 +146,10 @@ mod tests {
         let mut dispatch = Dispatch {
             verb: &Method::GET,
             address: &address,
-            usual: &HeaderMap::new(),
-            own: &[],
+            usual: &usual(&[]),
+            beside: &Beside::default(),
             authorization: None,
-            body: Bytes::new(),
+            body: b"",
         };
         check(&dispatch, None, "GET /mcp HTTP/1.1\nhost: localhost\n\n");
         dispatch.verb = &Method::POST;

@@ -6,17 +6,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolrack_link::{Inbox as _, LineError, TransportError, plain_text};
 use toolrack_rpc::RawJson;
 
 use crate::address::Address;
+use crate::beside::Beside;
+use crate::content::Kind;
 use crate::event::{Event, EventReader};
-use crate::exchange::{Fit, no_headers};
+use crate::exchange::Fit;
 use crate::follow::broke_off;
-use crate::reply::{Kind, Reply};
+use crate::reply::Reply;
 use crate::session::{Loss, Route, loss_of};
 use crate::shared::{Errand, REFUSAL_BYTES, Shared};
 use crate::verdict::{no_answer, refusal};
@@ -35,7 +36,7 @@ impl Shared {
     /// Begins a session by this route.
     pub(crate) async fn greet_double(
         self: &Arc<Self>,
-        body: &Bytes,
+        body: &[u8],
         id: u64,
         errand: &Errand<'_>,
     ) -> Result<RawJson, LineError> {
@@ -43,8 +44,8 @@ impl Shared {
         let Route::Double { endpoint, broken } = route.clone() else { return Err(broke_off()) };
         // From here on the answer comes on the stream, to whoever waits for its id.
         self.session.begin(route);
-        let reply = self.post(errand, &endpoint, &[], body.clone()).await?;
-        self.answer_on_stream(reply, id, &broken).await
+        let mut reply = self.post(errand, &endpoint, &Beside::default(), body).await?;
+        self.answer_on_stream(&mut reply, id, &broken).await
     }
 
     /// Opens the stream and waits for the address that messages go to.
@@ -54,7 +55,7 @@ impl Shared {
     }
 
     async fn open_double_now(self: &Arc<Self>) -> Result<Route, LineError> {
-        let mut reply = self.get(&no_headers()).await?;
+        let mut reply = self.get(&Beside::default()).await?;
         if !reply.status.is_success() {
             let body = reply.beginning(REFUSAL_BYTES).await;
             return Err(LineError::not_sent(refusal(reply.status, &body).error));
@@ -105,7 +106,7 @@ impl Shared {
     /// Waits until the stream ends. The answer itself is handed over by the table of open requests.
     pub(crate) async fn answer_on_stream(
         &self,
-        mut reply: Reply,
+        reply: &mut Reply,
         id: u64,
         broken: &CancellationToken,
     ) -> Result<RawJson, LineError> {

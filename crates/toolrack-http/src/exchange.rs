@@ -5,15 +5,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{StatusCode, header::CONTENT_TYPE};
+use http::StatusCode;
 use toolrack_link::{Dialect, LineError, Outgoing, Patience, TransportError};
 use toolrack_rpc::{Frame, FrameError, RawJson, elements, write_request};
 
+use crate::beside::Beside;
+use crate::content::Kind;
+use crate::draft::Draft;
 use crate::follow::Resume;
 use crate::header;
-use crate::reply::{BodyFault, Kind, Reply};
+use crate::reply::{BodyFault, Reply};
 use crate::session::Route;
-use crate::shared::{Errand, Headers, REFUSAL_BYTES, Shared, mirror, stateless_headers};
+use crate::shared::{Errand, REFUSAL_BYTES, Shared};
 use crate::verdict::{no_answer, refusal, speaks_of_session};
 
 pub(crate) const INITIALIZE: &str = "initialize";
@@ -52,16 +55,16 @@ impl Shared {
         version: &'static str,
         errand: &Errand<'_>,
     ) -> Result<RawJson, LineError> {
-        let mut headers = stateless_headers(version, request.method)?;
-        mirror(&mut headers, request.params);
+        let mut beside = Beside::stateless(version, request.method, errand.subject);
+        beside.mirror(request.params);
         let body = body_of(request, id)?;
-        let mut reply = self.post(errand, &self.courier.address, &headers, body).await?;
+        let mut reply = self.post(errand, &self.courier.address, &beside, &body).await?;
         if request.patience == Patience::endless() {
             // Nothing else would end the wait for a server that is gone without a word.
             reply.idle = Some(self.stream_idle);
         }
-        let stray = reply.headers.get(header::HTTP_SESSION_ID).and_then(header::http_session_id);
-        let outcome = self.answer_of(reply, id, None).await;
+        let stray = reply.remarks.get(&header::HTTP_SESSION_ID).and_then(header::http_session_id);
+        let outcome = self.answer_of(&mut reply, id, None).await;
         // A server of the era before may have begun a session before it said no.
         if let (Err(_), Some(stray)) = (&outcome, stray) {
             let shared = Arc::clone(self);
@@ -80,54 +83,35 @@ impl Shared {
         let mut has_renewed = false;
         loop {
             let standing = self.usable().await?;
-            let headers = self.session_headers(&standing);
+            let beside = self.session_headers(&standing);
             if let Route::Double { endpoint, broken } = &standing.route {
-                let reply = self.post(errand, endpoint, &headers, body).await?;
-                return self.answer_on_stream(reply, id, broken).await;
+                let mut reply = self.post(errand, endpoint, &beside, &body).await?;
+                return self.answer_on_stream(&mut reply, id, broken).await;
             }
-            let reply = self.post(errand, &self.courier.address, &headers, body.clone()).await?;
-            let has_id = headers.iter().any(|(name, _)| *name == header::HTTP_SESSION_ID);
-            let reply = match self.knows_session(reply, has_id.then_some(id)).await {
-                Ok(reply) => return self.answer_of(reply, id, Some(&Resume(headers))).await,
-                Err(refused) => refused,
+            let mut reply = self.post(errand, &self.courier.address, &beside, &body).await?;
+            let is_suspicious =
+                beside.names_session() && matches!(reply.status.as_u16(), 400 | 404);
+            let refused = if is_suspicious { forgot_session(&mut reply).await } else { None };
+            let Some(refused) = refused else {
+                return self.answer_of(&mut reply, id, Some(&Resume(&beside))).await;
             };
             // The server did not know whom it was for, so it did nothing.
             errand.sent.clear();
             self.renew(standing.epoch);
             if has_renewed {
-                tracing::debug!(error = %reply, "a new session is unknown too");
+                tracing::debug!(error = %refused, "a new session is unknown too");
                 return Err(LineError::not_sent(TransportError::SessionLost));
             }
             has_renewed = true;
         }
     }
 
-    /// Gives the reply back unless it says that the session is gone. `asked` is the request if it named a
-    /// session.
-    async fn knows_session(
-        &self,
-        mut reply: Reply,
-        asked: Option<u64>,
-    ) -> Result<Reply, LineError> {
-        let is_suspicious = matches!(reply.status, StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST);
-        if asked.is_none() || !is_suspicious {
-            return Ok(reply);
-        }
-        let body = reply.beginning(REFUSAL_BYTES).await;
-        let refused = refusal(reply.status, &body);
-        if reply.status == StatusCode::NOT_FOUND || speaks_of_session(&body) {
-            return Err(refused);
-        }
-        reply.said = Some(body);
-        Ok(reply)
-    }
-
     /// The answer that a reply holds.
     pub(crate) async fn answer_of(
         self: &Arc<Self>,
-        mut reply: Reply,
+        reply: &mut Reply,
         id: u64,
-        resume: Option<&Resume>,
+        resume: Option<&Resume<'_>>,
     ) -> Result<RawJson, LineError> {
         if !reply.status.is_success() {
             let body = match reply.said.take() {
@@ -139,15 +123,32 @@ impl Shared {
         match reply.kind() {
             Kind::Events => self.follow(reply, id, resume).await,
             Kind::Json => {
+                if let Some(answer) = reply.at_hand().and_then(|body| self.answer_at_hand(body, id))
+                {
+                    reply.skip();
+                    return Ok(answer);
+                }
                 let body = reply.whole(self.max_message_bytes).await;
                 let body = body.map_err(|fault| self.body_failure(fault))?;
-                self.answer_in(&body, id).unwrap_or_else(|| Err(empty(&reply, &body)))
+                self.answer_in(&body, id).unwrap_or_else(|| Err(empty(reply, &body)))
             }
             Kind::Other => {
                 let body = reply.beginning(REFUSAL_BYTES).await;
-                Err(empty(&reply, &body))
+                Err(empty(reply, &body))
             }
         }
+    }
+
+    /// The answer in a body that has come with its head. Whatever is not the plain case is left to others.
+    fn answer_at_hand(&self, body: &[u8], id: u64) -> Option<RawJson> {
+        let Ok(Frame::Success { id: its, result }) = Frame::parse(body.trim_ascii()) else {
+            return None;
+        };
+        if its.as_ours() != Some(id) {
+            return None;
+        }
+        self.inbound.tally().message();
+        Some(RawJson::new(Bytes::copy_from_slice(result)))
     }
 
     /// The answer in a body that is one message, or several.
@@ -205,19 +206,24 @@ impl Shared {
     }
 }
 
+/// The refusal, if it says that the session is gone.
+async fn forgot_session(reply: &mut Reply) -> Option<LineError> {
+    let body = reply.beginning(REFUSAL_BYTES).await;
+    if reply.status == StatusCode::NOT_FOUND || speaks_of_session(&body) {
+        return Some(refusal(reply.status, &body));
+    }
+    reply.said = Some(body);
+    None
+}
+
 /// The message as it goes out.
-pub(crate) fn body_of(request: &Outgoing<'_>, id: u64) -> Result<Bytes, LineError> {
-    let mut body = Vec::with_capacity(512);
+pub(crate) fn body_of(request: &Outgoing<'_>, id: u64) -> Result<Draft, LineError> {
+    let mut body = Draft::new();
     write_request(&mut body, id, request.method, request.params)
         .map_err(|fault| LineError::not_sent(TransportError::Serialize(fault)))?;
-    Ok(Bytes::from(body))
+    Ok(body)
 }
 
 fn empty(reply: &Reply, body: &[u8]) -> LineError {
-    let content_type = reply.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
-    LineError::answered(no_answer(reply.status, content_type.unwrap_or_default(), body))
-}
-
-pub(crate) fn no_headers() -> Headers {
-    Headers::new()
+    LineError::answered(no_answer(reply.status, reply.content_type(), body))
 }

@@ -11,40 +11,41 @@ use tokio::time::{Instant, sleep};
 use toolrack_link::{Backoff, LineError, TransportError};
 use toolrack_rpc::{Lost, RawJson};
 
+use crate::beside::Beside;
+use crate::content::Kind;
 use crate::event::{Event, EventReader};
 use crate::exchange::Fit;
-use crate::header;
-use crate::reply::{BodyFault, Kind, Reply};
-use crate::shared::{Headers, Shared};
+use crate::reply::{BodyFault, Reply};
+use crate::shared::Shared;
 use crate::verdict::refusal;
 
 /// What a stream of a session needs to be taken up again: the headers of the session.
-pub(crate) struct Resume(pub(crate) Headers);
+pub(crate) struct Resume<'a>(pub(crate) &'a Beside<'static>);
 
 impl Shared {
     /// Reads a stream until the answer comes.
     pub(crate) async fn follow(
         self: &Arc<Self>,
-        mut reply: Reply,
+        reply: &mut Reply,
         id: u64,
-        resume: Option<&Resume>,
+        resume: Option<&Resume<'_>>,
     ) -> Result<RawJson, LineError> {
         let mut reader = EventReader::new(self.max_message_bytes);
         let mut backoff = Backoff::default();
         loop {
-            let ended = match self.read_stream(&mut reply, &mut reader, id).await {
+            let ended = match self.read_stream(reply, &mut reader, id).await {
                 Ok(answer) => {
                     reply.leave(&self.staff);
                     return answer;
                 }
                 Err(ended) => ended,
             };
-            drop(reply);
+            reply.cut();
             let (Some(resume), true) = (resume, reader.last_id().is_some()) else {
                 return Err(ended);
             };
             tracing::debug!(error = %ended, "a stream broke and is taken up again");
-            reply = self.resume(&mut reader, resume, &mut backoff).await?;
+            *reply = Box::pin(self.resume(&mut reader, resume, &mut backoff)).await?;
         }
     }
 
@@ -95,23 +96,21 @@ impl Shared {
     async fn resume(
         &self,
         reader: &mut EventReader,
-        resume: &Resume,
+        resume: &Resume<'_>,
         backoff: &mut Backoff,
     ) -> Result<Reply, LineError> {
         loop {
             let wait = backoff.failed(Instant::now(), fastrand::f64());
             sleep(wait.max(reader.retry().unwrap_or_default())).await;
-            let mut headers = resume.0.clone();
-            let last_id = reader.last_id().and_then(|id| HeaderValue::from_bytes(id).ok());
+            let last_id = reader.last_id().filter(|id| HeaderValue::from_bytes(id).is_ok());
             let Some(last_id) = last_id else { return Err(broke_off()) };
-            headers.push((header::LAST_EVENT_ID, last_id));
-            match self.get(&headers).await {
+            match self.get(&resume.0.clone().resumed(Some(last_id))).await {
                 Ok(reply) if reply.status.is_success() && reply.kind() == Kind::Events => {
                     reader.restart();
                     return Ok(reply);
                 }
-                Ok(reply) if may_recover(reply.status) => reply.leave(&self.staff),
-                Ok(reply) => {
+                Ok(mut reply) if may_recover(reply.status) => reply.leave(&self.staff),
+                Ok(mut reply) => {
                     let refused = refusal(reply.status, b"");
                     reply.leave(&self.staff);
                     return Err(LineError::unknown(refused.error));

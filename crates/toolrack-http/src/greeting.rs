@@ -12,6 +12,7 @@ use toolrack_link::{
 };
 use toolrack_rpc::{Params, RawJson};
 
+use crate::beside::Beside;
 use crate::exchange::{INITIALIZE, body_of};
 use crate::header;
 use crate::lane::Sent;
@@ -68,17 +69,16 @@ impl Shared {
                 outcome => return outcome,
             }
         }
-        let reply = self.post(errand, &self.courier.address, &[], body.clone()).await?;
+        let mut reply = self.post(errand, &self.courier.address, &Beside::default(), &body).await?;
         let http_session_id =
-            reply.headers.get(header::HTTP_SESSION_ID).and_then(header::http_session_id);
+            reply.remarks.get(&header::HTTP_SESSION_ID).and_then(header::http_session_id);
         if is_named_so || !may_be_double(reply.status) {
-            let answer = self.answer_of(reply, id, None).await;
+            let answer = self.answer_of(&mut reply, id, None).await;
             if answer.is_ok() {
                 self.session.begin(Route::Single { http_session_id });
             }
             return answer;
         }
-        let mut reply = reply;
         let refused = refusal(reply.status, &reply.beginning(REFUSAL_BYTES).await);
         reply.leave(&self.staff);
         if is_modern(&refused.error) {
@@ -122,10 +122,11 @@ impl Shared {
         let body = body_of(&request, id)?;
         let (route, answer) = match self.session.standing().route {
             Route::Single { .. } => {
-                let reply = self.post(&errand, &self.courier.address, &[], body).await?;
+                let mut reply =
+                    self.post(&errand, &self.courier.address, &Beside::default(), &body).await?;
                 let id_of = |it| header::http_session_id(it);
-                let http_session_id = reply.headers.get(header::HTTP_SESSION_ID).and_then(id_of);
-                let answer = self.answer_of(reply, id, None).await?;
+                let http_session_id = reply.remarks.get(&header::HTTP_SESSION_ID).and_then(id_of);
+                let answer = self.answer_of(&mut reply, id, None).await?;
                 (Route::Single { http_session_id }, answer)
             }
             Route::Double { .. } => {
@@ -133,11 +134,11 @@ impl Shared {
                 let Route::Double { endpoint, broken } = &route else {
                     return Err(LineError::not_sent(TransportError::SessionLost));
                 };
-                let reply = self.post(&errand, endpoint, &[], body).await?;
+                let mut reply = self.post(&errand, endpoint, &Beside::default(), &body).await?;
                 let answer = tokio::select! {
                     biased;
                     waited = answer_within(&mut ticket, due) => settled(waited)?,
-                    outcome = self.answer_on_stream(reply, id, broken) => outcome?,
+                    outcome = self.answer_on_stream(&mut reply, id, broken) => outcome?,
                 };
                 (route, answer)
             }
@@ -162,9 +163,8 @@ impl Shared {
         let standing = Standing { route, ..self.session.standing() };
         let sent = Sent::default();
         let errand = Errand { method: INITIALIZED, subject: None, until: None, sent: &sent };
-        let headers = self.session_headers(&standing);
-        let address = self.destination(&standing);
-        let reply = self.post(&errand, address, &headers, self.session.initialized()).await?;
+        let (beside, body) = (self.session_headers(&standing), self.session.initialized());
+        let mut reply = self.post(&errand, self.destination(&standing), &beside, &body).await?;
         if !reply.status.is_success() {
             return Err(refusal(reply.status, b""));
         }

@@ -49,14 +49,12 @@ pub(crate) fn param_name(name: &str) -> Option<HeaderName> {
 }
 
 /// Spec 2026-07-28, transports §Value Encoding: what is not plain ASCII goes as Base64 between markers.
-pub(crate) fn encoded(value: &str) -> Option<HeaderValue> {
-    let text = if is_plain(value) {
-        Cow::Borrowed(value)
-    } else {
-        let base64 = BASE64_STANDARD.encode(value);
-        Cow::Owned(format!("{SENTINEL_START}{base64}{SENTINEL_END}"))
-    };
-    HeaderValue::from_str(&text).ok()
+pub(crate) fn encoded(value: &str) -> Cow<'_, str> {
+    if is_plain(value) {
+        return Cow::Borrowed(value);
+    }
+    let base64 = BASE64_STANDARD.encode(value);
+    Cow::Owned(format!("{SENTINEL_START}{base64}{SENTINEL_END}"))
 }
 
 /// Spec 2025-11-25, transports §Session Management: visible ASCII only. Never shown to anybody.
@@ -74,7 +72,9 @@ pub(crate) fn http_session_id(value: &HeaderValue) -> Option<HeaderValue> {
 fn is_plain(value: &str) -> bool {
     let looks_encoded = value.starts_with(SENTINEL_START) && value.ends_with(SENTINEL_END);
     let has_edge = value.starts_with(' ') || value.ends_with(' ');
-    let is_printable = value.bytes().all(|byte| matches!(byte, 0x20..=0x7e));
+    // Without a branch inside, so that the compiler looks at many bytes at once.
+    let odd = |byte: u8| u8::from(byte < 0x20) | u8::from(byte > 0x7e);
+    let is_printable = value.bytes().fold(0, |seen, byte| seen | odd(byte)) == 0;
     !value.is_empty() && is_printable && !has_edge && !looks_encoded
 }
 
@@ -84,7 +84,7 @@ mod tests {
 
     #[track_caller]
     fn check(value: &str, expected: &str) {
-        assert_eq!(encoded(value).unwrap(), expected, "{value:?}");
+        assert_eq!(encoded(value), expected, "{value:?}");
     }
 
     #[test]

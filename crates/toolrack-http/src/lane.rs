@@ -3,9 +3,10 @@
 //! **Invariant:** no task of ours stands between a caller and its HTTP/1.1 connection.
 //! **Invariant:** a connection at rest holds no buffer.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::mem;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
 use crate::dispatch::Dispatch;
+use crate::draft::Draft;
 use crate::http1::{Decoded, Framing, Head, Malformed, Parsed, parse};
 use crate::proxy::Proxy;
 use crate::wire::Wire;
@@ -27,12 +29,14 @@ const BUSY_READ_BYTES: usize = 64 << 10;
 const LEAST_READ_BYTES: usize = 1 << 10;
 /// What is believed of a body's own word on its size before it comes.
 const MAX_FORESIGHT_BYTES: u64 = 4 << 20;
-/// Memory beyond this is not kept for the next head.
-const DRAFT_BYTES: usize = 16 << 10;
+/// A body up to this goes out in one piece with its head.
+const JOINED_BYTES: usize = 4 << 10;
+/// Memory beyond this is not kept for the next answer.
+const SPARE_BYTES: usize = 16 << 10;
 
 thread_local! {
-    /// Where a head becomes text.
-    static DRAFT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// What the next answer is read into.
+    static SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
 }
 
 /// A connection, and what has come on it.
@@ -93,9 +97,14 @@ impl Lane {
         }
     }
 
+    /// Whether the exchange has ended in a way that allows another one.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_reusable && self.framing == Framing::Empty && self.input.is_empty()
+    }
+
     /// Whether the connection can take a request, as far as can be known without waiting.
     pub(crate) fn is_fit(&mut self) -> bool {
-        if !self.is_reusable || self.framing != Framing::Empty || !self.input.is_empty() {
+        if !self.is_done() {
             return false;
         }
         // Whatever can be read now is the end, or something that nobody asked for.
@@ -106,7 +115,7 @@ impl Lane {
 
     /// Lets go of memory until the next exchange.
     pub(crate) fn rest(&mut self) {
-        self.input = BytesMut::new();
+        keep(mem::take(&mut self.input));
         self.appetite_bytes = READ_BYTES;
         self.idle_since = Instant::now();
     }
@@ -117,16 +126,15 @@ impl Lane {
         dispatch: &Dispatch<'_>,
         proxy: Option<&Proxy>,
     ) -> Result<Head, Silence> {
-        let mut draft = DRAFT.take();
-        draft.clear();
+        let mut draft = Draft::new();
         dispatch.write_head(&mut draft, proxy);
-        let mut outgoing =
-            Outgoing { head: &draft, body: &dispatch.body, n_sent: 0, is_flushed: false };
+        let mut body = dispatch.body;
+        if body.len() <= JOINED_BYTES {
+            draft.extend_from_slice(mem::take(&mut body));
+        }
+        let mut outgoing = Outgoing { head: &draft, body, n_sent: 0, is_flushed: false };
         let answered = poll_fn(|context| self.poll_exchange(&mut outgoing, context)).await;
         let (n_sent, is_whole) = (outgoing.n_sent, outgoing.is_flushed);
-        if draft.capacity() <= DRAFT_BYTES {
-            DRAFT.set(draft);
-        }
         match answered {
             Ok(head) => {
                 self.framing = head.framing.clone();
@@ -185,6 +193,25 @@ impl Lane {
         }
     }
 
+    /// The whole body, if it is small and has come already.
+    pub(crate) fn at_hand(&self) -> Option<&[u8]> {
+        match self.framing {
+            Framing::Length { n_bytes } if n_bytes <= JOINED_BYTES as u64 => {
+                self.input.get(..usize::try_from(n_bytes).ok()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// The body at hand has been used.
+    pub(crate) fn skip(&mut self) {
+        let n_bytes = self.at_hand().map_or(0, <[u8]>::len);
+        if n_bytes > 0 {
+            self.input.advance(n_bytes);
+            self.framing = Framing::Empty;
+        }
+    }
+
     /// How many bytes of the body are to come, if the server has said so.
     pub(crate) fn told_bytes(&self) -> Option<u64> {
         self.framing.told_bytes()
@@ -227,6 +254,9 @@ impl Lane {
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let told = self.told_bytes().unwrap_or_default().min(MAX_FORESIGHT_BYTES);
         let missing = usize::try_from(told).unwrap_or_default().saturating_sub(self.input.len());
+        if self.input.capacity() == 0 {
+            self.input = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        }
         if self.input.capacity() - self.input.len() < missing.max(LEAST_READ_BYTES) {
             self.input.reserve(missing.max(self.appetite_bytes));
         }
@@ -245,8 +275,13 @@ impl Outgoing<'_> {
             let head = self.head.get(self.n_sent..).unwrap_or_default();
             let n_body_sent = self.n_sent.saturating_sub(self.head.len());
             let body = self.body.get(n_body_sent..).unwrap_or_default();
-            let slices = [IoSlice::new(head), IoSlice::new(body)];
-            let n_bytes = ready!(Pin::new(&mut *wire).poll_write_vectored(context, &slices))?;
+            let wire = Pin::new(&mut *wire);
+            let n_bytes = ready!(if self.body.is_empty() {
+                wire.poll_write(context, head)
+            } else {
+                let slices = [IoSlice::new(head), IoSlice::new(body)];
+                wire.poll_write_vectored(context, &slices)
+            })?;
             if n_bytes == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -257,6 +292,15 @@ impl Outgoing<'_> {
             self.is_flushed = true;
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+/// Keeps a buffer for the next exchange in this thread, if nobody else has a part of it and it is not large.
+fn keep(mut buffer: BytesMut) {
+    buffer.clear();
+    if buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= SPARE_BYTES {
+        // A thread that is ending keeps nothing.
+        let _is_kept = SPARE.try_with(|spare| spare.set(Some(buffer)));
     }
 }
 

@@ -9,11 +9,14 @@
 #![warn(missing_docs)]
 
 mod address;
+mod beside;
+mod content;
 mod courier;
 mod definition;
 mod dial;
 mod dispatch;
 mod double;
+mod draft;
 mod event;
 mod exchange;
 mod follow;

@@ -5,13 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use toolrack_link::{Backoff, Inbox as _, TransportError};
 
+use crate::content::Kind;
 use crate::event::EventReader;
-use crate::header;
-use crate::reply::Kind;
 use crate::session::{Phase, Route, SESSION_WEIGHT, Standing, weigh};
 use crate::shared::Shared;
 
@@ -101,10 +100,8 @@ async fn listen_once(
     reader: &mut EventReader,
     backoff: &mut Backoff,
 ) -> Offer {
-    let mut headers = shared.session_headers(standing);
-    let last_id = reader.last_id().and_then(|id| HeaderValue::from_bytes(id).ok());
-    headers.extend(last_id.map(|id| (header::LAST_EVENT_ID, id)));
-    let asked = shared.get(&headers).await;
+    let beside = shared.session_headers(standing).resumed(reader.last_id());
+    let asked = shared.get(&beside).await;
     shared.has_heard.cancel();
     let mut reply = match asked {
         Ok(reply) => reply,

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::dial::{Dialer, Version};
 use crate::dispatch::Dispatch;
 use crate::lane::{Lane, Sent, Silence};
-use crate::reply::{Carrier, Reply};
+use crate::reply::Reply;
 use crate::staff::Staff;
 use crate::wire::Wire;
 
@@ -105,7 +105,8 @@ impl Pool {
             let was_used = used.is_some();
             let way = match used {
                 Some(way) => way,
-                None => self.fresh().await.map_err(Broken::Unreachable)?,
+                // Behind a pointer: it is rare, and every call would be as large as it.
+                None => Box::pin(self.fresh()).await.map_err(Broken::Unreachable)?,
             };
             sent.mark();
             let silence = match self.send(way, dispatch).await {
@@ -126,24 +127,15 @@ impl Pool {
         match way {
             Way::Own(mut lane) => {
                 let head = lane.send(dispatch, self.dialer.forwarding()).await?;
-                let carrier = Carrier::Own(lane, Arc::clone(self));
-                Ok(Reply::new(head.status, head.headers, carrier))
+                Ok(Reply::own(head, lane, Arc::clone(self)))
             }
-            Way::Shared(mut sender) => {
-                let answered = sender.try_send_request(dispatch.to_request()).await;
-                let response = answered.map_err(|mut failure| {
-                    let is_unsent = failure.take_message().is_some();
-                    Silence { error: as_io(failure.into_error()), is_unsent }
-                })?;
-                let (head, body) = response.into_parts();
-                Ok(Reply::new(head.status, head.headers, Carrier::Shared(body)))
-            }
+            Way::Shared(sender) => Box::pin(send_shared(sender, dispatch)).await,
         }
     }
 
     /// Takes a connection back after its exchange.
     pub(crate) fn give_back(self: &Arc<Self>, mut lane: Box<Lane>) {
-        if !lane.is_fit() || self.staff.stop.is_cancelled() {
+        if !lane.is_done() || self.staff.stop.is_cancelled() {
             return;
         }
         lane.rest();
@@ -210,6 +202,17 @@ impl Pool {
     fn stock(&self) -> MutexGuard<'_, Stock> {
         self.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+async fn send_shared(
+    mut sender: http2::SendRequest<Payload>,
+    dispatch: &Dispatch<'_>,
+) -> Result<Reply, Silence> {
+    let answered = sender.try_send_request(dispatch.to_request()).await;
+    answered.map(Reply::shared).map_err(|mut failure| {
+        let is_unsent = failure.take_message().is_some();
+        Silence { error: as_io(failure.into_error()), is_unsent }
+    })
 }
 
 /// Closes connections that nobody has used for a while, and goes home when there are none.

@@ -11,12 +11,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 
+use crate::content::{Content, Kind, Packing, Remarks};
 use crate::gzip::Unpacker;
+use crate::http1::Head;
 use crate::lane::Lane;
 use crate::pool::{Pool, as_io};
 use crate::staff::Staff;
@@ -37,29 +39,15 @@ pub(crate) enum Carrier {
 /// An answer of which the head has come.
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
+    pub(crate) remarks: Remarks,
     /// `None` after the end of the body.
     carrier: Option<Carrier>,
-    packing: Packing,
+    content: Content,
+    unpacker: Option<Box<Unpacker>>,
     /// After how long without a byte the body counts as dead.
     pub(crate) idle: Option<Duration>,
     /// What has been read of the body by somebody who had to look.
     pub(crate) said: Option<Bytes>,
-}
-
-enum Packing {
-    None,
-    Gzip(Box<Unpacker>),
-    /// Something we did not ask for.
-    Unknown,
-}
-
-/// What kind of answer the head promises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Json,
-    Events,
-    Other,
 }
 
 /// Why a body could not be taken.
@@ -70,29 +58,53 @@ pub(crate) enum BodyFault {
 }
 
 impl Reply {
-    pub(crate) fn new(status: StatusCode, headers: HeaderMap, carrier: Carrier) -> Self {
-        let packing = match headers.get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
-            None => Packing::None,
-            Some(it) if it.eq_ignore_ascii_case(b"identity") => Packing::None,
-            Some(it) if it.eq_ignore_ascii_case(b"gzip") => Packing::Gzip(Box::default()),
-            Some(_) => Packing::Unknown,
-        };
-        Self { status, headers, carrier: Some(carrier), packing, idle: None, said: None }
+    pub(crate) fn own(head: Head, lane: Box<Lane>, pool: Arc<Pool>) -> Self {
+        Self::new(head.status, head.remarks, head.content, Carrier::Own(lane, pool))
+    }
+
+    pub(crate) fn shared(response: Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
+        let content = Content::of(&head.headers);
+        Self::new(head.status, head.headers.into(), content, Carrier::Shared(body))
+    }
+
+    fn new(status: StatusCode, remarks: Remarks, content: Content, carrier: Carrier) -> Self {
+        let unpacker = (content.packing == Packing::Gzip).then(Box::default);
+        Self { status, remarks, carrier: Some(carrier), content, unpacker, idle: None, said: None }
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        let value = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        kind_of(value.unwrap_or_default())
+        self.content.kind
+    }
+
+    /// What the server calls the body, for people.
+    pub(crate) fn content_type(&self) -> &str {
+        match self.content.kind {
+            Kind::Json => "application/json",
+            Kind::Events => "text/event-stream",
+            Kind::Other => {
+                let value = self.remarks.get(&CONTENT_TYPE).and_then(|value| value.to_str().ok());
+                value.unwrap_or_default()
+            }
+        }
+    }
+
+    /// The whole body, if it is small and has come already. Whoever has used it says so by [`Reply::skip`].
+    pub(crate) fn at_hand(&self) -> Option<&[u8]> {
+        match &self.carrier {
+            Some(Carrier::Own(lane, _)) if self.content.packing == Packing::None => lane.at_hand(),
+            _ => None,
+        }
     }
 
     /// The next piece, unpacked; `None` at the end.
     pub(crate) async fn piece(&mut self, limit_bytes: usize) -> Result<Option<Bytes>, BodyFault> {
         loop {
             let Some(packed) = self.packed_piece().await? else { return Ok(None) };
-            let piece = match &mut self.packing {
-                Packing::None => packed,
-                Packing::Gzip(unpacker) => unpacker.unpack(&packed, limit_bytes)?,
-                Packing::Unknown => {
+            let piece = match (&mut self.unpacker, self.content.packing) {
+                (Some(unpacker), _) => unpacker.unpack(&packed, limit_bytes)?,
+                (None, Packing::None) => packed,
+                (None, _) => {
                     let reason = io::Error::other("a content encoding that nobody asked for");
                     return Err(BodyFault::Broken(reason));
                 }
@@ -116,7 +128,7 @@ impl Reply {
 
     /// The whole body in one buffer. A body that comes in one piece is not copied, unless it is small.
     pub(crate) async fn whole(&mut self, limit_bytes: usize) -> Result<Bytes, BodyFault> {
-        let told = self.told_bytes().filter(|_| matches!(self.packing, Packing::None));
+        let told = self.told_bytes().filter(|_| self.content.packing == Packing::None);
         if told.is_some_and(|told| told > limit_bytes as u64) {
             return Err(BodyFault::Oversize);
         }
@@ -125,12 +137,11 @@ impl Reply {
             return Err(BodyFault::Oversize);
         }
         if told == Some(first.len() as u64) {
+            // What a shared connection brings is cut out of a large buffer.
+            let is_cut = matches!(self.carrier, Some(Carrier::Shared(_)));
+            let is_copied = is_cut && first.len() <= COPY_BYTES;
             self.finish();
-            return Ok(if first.len() > COPY_BYTES {
-                first
-            } else {
-                Bytes::copy_from_slice(&first)
-            });
+            return Ok(if is_copied { Bytes::copy_from_slice(&first) } else { first });
         }
         let foresight = told.unwrap_or_default().min(MAX_FORESIGHT_BYTES);
         let mut buffer = BytesMut::with_capacity(usize::try_from(foresight).unwrap_or_default());
@@ -167,6 +178,19 @@ impl Reply {
         }
     }
 
+    /// The body at hand has been used: gives the connection back.
+    pub(crate) fn skip(&mut self) {
+        if let Some(Carrier::Own(mut lane, pool)) = self.carrier.take() {
+            lane.skip();
+            pool.give_back(lane);
+        }
+    }
+
+    /// Lets go of the connection wherever the body is.
+    pub(crate) fn cut(&mut self) {
+        self.carrier = None;
+    }
+
     /// Gives the connection back if the body has ended, which does not wait.
     pub(crate) fn finish(&mut self) {
         let mut context = Context::from_waker(std::task::Waker::noop());
@@ -179,14 +203,15 @@ impl Reply {
     }
 
     /// Sees to it that the connection can be used again soon, without letting the caller wait for it.
-    pub(crate) fn leave(mut self, staff: &Staff) {
+    pub(crate) fn leave(&mut self, staff: &Staff) {
         self.finish();
-        if !matches!(self.carrier, Some(Carrier::Own(..))) || staff.stop.is_cancelled() {
-            return;
-        }
+        let carrier = self.carrier.take().filter(|carrier| matches!(carrier, Carrier::Own(..)));
+        let Some(carrier) = carrier.filter(|_| !staff.stop.is_cancelled()) else { return };
+        // What the rest says does not matter, so it is not unpacked.
+        let mut rest = Self::new(self.status, Remarks::default(), Content::default(), carrier);
         let stop = staff.stop.clone();
         staff.employ(async move {
-            let rest = async { while let Ok(Some(_)) = self.piece(COPY_BYTES).await {} };
+            let rest = async { while let Ok(Some(_)) = rest.piece(COPY_BYTES).await {} };
             tokio::select! {
                 _done = timeout(FINISH_LIMIT, rest) => {}
                 () = stop.cancelled() => {}
@@ -226,34 +251,5 @@ fn poll_shared(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Resul
             Some(Err(error)) => return Poll::Ready(Err(as_io(error))),
             None => return Poll::Ready(Ok(None)),
         }
-    }
-}
-
-fn kind_of(content_type: &str) -> Kind {
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case("text/event-stream") {
-        return Kind::Events;
-    }
-    if essence.eq_ignore_ascii_case("application/json") { Kind::Json } else { Kind::Other }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(content_type: &str, expected: Kind) {
-        assert_eq!(kind_of(content_type), expected, "{content_type}");
-    }
-
-    #[test]
-    fn kinds_are_told_without_their_parameters() {
-        check("application/json", Kind::Json);
-        check("Application/JSON; charset=utf-8", Kind::Json);
-        check(" application/json ;x", Kind::Json);
-        check("text/event-stream;charset=utf-8", Kind::Events);
-        check("application/json-seq", Kind::Other);
-        check("text/html", Kind::Other);
-        check("", Kind::Other);
     }
 }

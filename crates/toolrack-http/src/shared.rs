@@ -5,17 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderValue, Method};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_link::{Dialect, Inbound, LineError, TransportError};
-use toolrack_rpc::Params;
 
 use crate::address::Address;
+use crate::beside::Beside;
 use crate::courier::{Courier, Letter};
 use crate::gate::Gate;
-use crate::header;
 use crate::lane::Sent;
 use crate::pool::Repeat;
 use crate::reply::Reply;
@@ -27,9 +26,6 @@ use crate::verdict::{refusal, repeat_of};
 const QUIET_LIMIT: Duration = Duration::from_secs(5);
 /// How much of a refusal is looked at.
 pub(crate) const REFUSAL_BYTES: usize = 64 << 10;
-
-/// The header `MCP-Protocol-Version` came with this version of the protocol.
-const FIRST_WITH_VERSION_HEADER: &str = "2025-06-18";
 
 /// The inside of a line.
 pub(crate) struct Shared {
@@ -52,8 +48,6 @@ pub(crate) struct Shared {
     pub(crate) replies: Arc<Semaphore>,
 }
 
-pub(crate) type Headers = Vec<(HeaderName, HeaderValue)>;
-
 /// What a message is about, and how long it is waited for.
 pub(crate) struct Errand<'a> {
     pub(crate) method: &'a str,
@@ -71,13 +65,13 @@ impl Shared {
         &self,
         errand: &Errand<'_>,
         address: &Address,
-        headers: &[(HeaderName, HeaderValue)],
-        body: Bytes,
+        beside: &Beside<'_>,
+        body: &[u8],
     ) -> Result<Reply, LineError> {
         let letter = Letter {
             verb: Method::POST,
             address,
-            headers,
+            beside,
             body,
             repeat: repeat_of(errand.method),
             until: errand.until,
@@ -88,12 +82,9 @@ impl Shared {
     }
 
     /// Opens a stream on which the server speaks.
-    pub(crate) async fn get(
-        &self,
-        headers: &[(HeaderName, HeaderValue)],
-    ) -> Result<Reply, LineError> {
+    pub(crate) async fn get(&self, beside: &Beside<'_>) -> Result<Reply, LineError> {
         let sent = Sent::default();
-        self.courier.deliver(&self.courier.quiet(Method::GET, headers, "GET", &sent)).await
+        self.courier.deliver(&self.courier.quiet(Method::GET, beside, "GET", &sent)).await
     }
 
     /// Sends a message that is not answered, and waits for a moment until it was taken.
@@ -128,15 +119,13 @@ impl Shared {
     ) -> Result<Reply, LineError> {
         match self.dialect() {
             Dialect::Stateless(version) => {
-                let mut headers = stateless_headers(version, errand.method)?;
-                headers
-                    .extend(errand.subject.and_then(header::encoded).map(|it| (header::NAME, it)));
-                self.post(errand, &self.courier.address, &headers, body).await
+                let beside = Beside::stateless(version, errand.method, errand.subject);
+                self.post(errand, &self.courier.address, &beside, &body).await
             }
             Dialect::Greeting | Dialect::Session(_) => {
                 let standing = self.usable().await?;
-                let headers = self.session_headers(&standing);
-                self.post(errand, self.destination(&standing), &headers, body).await
+                let beside = self.session_headers(&standing);
+                self.post(errand, self.destination(&standing), &beside, &body).await
             }
         }
     }
@@ -149,102 +138,24 @@ impl Shared {
         }
     }
 
-    pub(crate) fn session_headers(&self, standing: &Standing) -> Headers {
-        let mut headers = version_headers(self.dialect());
-        if let Route::Single { http_session_id: Some(id) } = &standing.route {
-            headers.push((header::HTTP_SESSION_ID, id.clone()));
-        }
-        headers
+    pub(crate) fn session_headers(&self, standing: &Standing) -> Beside<'static> {
+        let http_session_id = match &standing.route {
+            Route::Single { http_session_id } => http_session_id.clone(),
+            Route::Double { .. } => None,
+        };
+        Beside::session(self.dialect(), http_session_id)
     }
 
     /// Ends a session on the server, as far as it lets us.
     pub(crate) async fn forget(&self, http_session_id: HeaderValue, dialect: Dialect) {
-        let mut headers = version_headers(dialect);
-        headers.push((header::HTTP_SESSION_ID, http_session_id));
+        let beside = Beside::session(dialect, Some(http_session_id));
         let sent = Sent::default();
-        let mut letter = self.courier.quiet(Method::DELETE, &headers, "DELETE", &sent);
+        let mut letter = self.courier.quiet(Method::DELETE, &beside, "DELETE", &sent);
         letter.repeat = Repeat::Never;
         match timeout(QUIET_LIMIT / 2, self.courier.deliver(&letter)).await {
-            Ok(Ok(reply)) => reply.leave(&self.porters),
+            Ok(Ok(mut reply)) => reply.leave(&self.porters),
             Ok(Err(error)) => tracing::debug!(%error, "a session was not ended on the server"),
             Err(_elapsed) => tracing::debug!("a session was not ended on the server in time"),
         }
-    }
-}
-
-/// Spec 2026-07-28, transports §Request Headers.
-pub(crate) fn stateless_headers(version: &'static str, method: &str) -> Result<Headers, LineError> {
-    let method = header::encoded(method).ok_or_else(|| {
-        LineError::not_sent(TransportError::Parse("a method that no header can hold".to_owned()))
-    })?;
-    let version = HeaderValue::from_static(version);
-    Ok(vec![(header::PROTOCOL_VERSION, version), (header::METHOD, method)])
-}
-
-/// Adds what is said beside the message about its parameters.
-pub(crate) fn mirror(headers: &mut Headers, params: &dyn Params) {
-    headers.extend(params.subject().and_then(header::encoded).map(|it| (header::NAME, it)));
-    params.mirror(&mut |name, value| match (header::param_name(name), header::encoded(value)) {
-        (Some(name), Some(value)) => headers.push((name, value)),
-        _ => tracing::debug!(name, "an argument cannot be said in a header"),
-    });
-}
-
-fn version_headers(dialect: Dialect) -> Headers {
-    match dialect {
-        Dialect::Session(version) if version >= FIRST_WITH_VERSION_HEADER => {
-            vec![(header::PROTOCOL_VERSION, HeaderValue::from_static(version))]
-        }
-        _ => Headers::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(dialect: Dialect, expected: Option<&str>) {
-        let headers = version_headers(dialect);
-        assert_eq!(headers.first().map(|(_, value)| value.to_str().unwrap()), expected);
-    }
-
-    #[test]
-    fn the_version_is_said_where_servers_know_it() {
-        check(Dialect::Greeting, None);
-        check(Dialect::Session("2024-11-05"), None);
-        check(Dialect::Session("2025-03-26"), None);
-        check(Dialect::Session("2025-06-18"), Some("2025-06-18"));
-        check(Dialect::Session("2025-11-25"), Some("2025-11-25"));
-    }
-
-    #[test]
-    fn parameters_are_mirrored_in_headers() {
-        struct Call;
-        impl Params for Call {
-            fn write(&self, _id: u64, _out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-                Ok(())
-            }
-            fn subject(&self) -> Option<&str> {
-                Some("käse")
-            }
-            fn mirror(&self, tell: &mut dyn FnMut(&str, &str)) {
-                tell("Region", "us west");
-                tell("no name", "lost");
-            }
-        }
-        let mut headers = stateless_headers("2026-07-28", "tools/call").unwrap();
-        mirror(&mut headers, &Call);
-        let shown: Vec<String> = headers
-            .iter()
-            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
-            .collect();
-        let expected = [
-            "mcp-protocol-version: 2026-07-28",
-            "mcp-method: tools/call",
-            "mcp-name: =?base64?a8Okc2U=?=",
-            "mcp-param-region: us west",
-        ];
-        assert_eq!(shown, expected);
     }
 }

@@ -12,8 +12,9 @@ use http::{Method, StatusCode};
 use tokio::time::timeout;
 
 use crate::address::{Address, AddressFault};
+use crate::beside::Beside;
 use crate::dial::socket;
-use crate::dispatch::Dispatch;
+use crate::dispatch::{Dispatch, Usual};
 use crate::lane::Lane;
 
 /// The most that an answer may have.
@@ -87,10 +88,10 @@ impl SocketClient {
         let dispatch = Dispatch {
             verb: &method,
             address: &address,
-            usual: &usual,
-            own: &[],
+            usual: &Usual::new(usual),
+            beside: &Beside::default(),
             authorization: None,
-            body: body.unwrap_or_default(),
+            body: body.as_deref().unwrap_or_default(),
         };
         let mut lane = Lane::new(socket(&self.path).await?);
         let head = lane.send(&dispatch, None).await.map_err(|silence| silence.error)?;

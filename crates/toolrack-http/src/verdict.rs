@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::RETRY_AFTER;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderValue, StatusCode};
 use toolrack_link::{LineError, TransportError, plain_text};
 use toolrack_rpc::{Frame, JsonRpcError};
 
@@ -81,17 +80,16 @@ pub(crate) fn speaks_of_session(body: &[u8]) -> bool {
 }
 
 /// How long the server wants to be left alone.
-pub(crate) fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn retry_after(status: StatusCode, said: Option<&HeaderValue>) -> Option<Duration> {
     if !matches!(status.as_u16(), 429 | 503) {
         return None;
     }
-    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    let seconds: u64 = said?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds)).filter(|wait| *wait <= MAX_RETRY_AFTER)
 }
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
     use toolrack_link::Delivery;
 
     use super::*;
@@ -172,8 +170,8 @@ mod tests {
 
     #[track_caller]
     fn wait(status: u16, value: &'static str, expected: Option<u64>) {
-        let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))]);
-        let found = retry_after(StatusCode::from_u16(status).unwrap(), &headers);
+        let said = HeaderValue::from_static(value);
+        let found = retry_after(StatusCode::from_u16(status).unwrap(), Some(&said));
         assert_eq!(found, expected.map(Duration::from_secs), "{status} {value}");
     }
 

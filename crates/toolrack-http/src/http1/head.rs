@@ -1,26 +1,47 @@
 //! The head of an answer.
 
-use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER,
-    TRANSFER_ENCODING, WWW_AUTHENTICATE,
-};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use std::mem::MaybeUninit;
+
+use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::{Framing, Malformed};
+use crate::content::{Content, Kind, Packing, Remarks};
 use crate::header::HTTP_SESSION_ID;
 
 const MAX_HEADERS: usize = 100;
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// The headers that anybody here looks at. Others are not kept.
-const KEPT: [HeaderName; 6] =
-    [CONTENT_TYPE, CONTENT_ENCODING, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE, HTTP_SESSION_ID];
+/// The headers that anybody here looks at.
+static KNOWN: [(&str, Known); 9] = [
+    ("content-type", Known::Type),
+    ("content-length", Known::Length),
+    ("connection", Known::Connection),
+    ("transfer-encoding", Known::Coding),
+    ("content-encoding", Known::Packing),
+    ("mcp-session-id", Known::Kept(HTTP_SESSION_ID)),
+    ("www-authenticate", Known::Kept(WWW_AUTHENTICATE)),
+    ("location", Known::Kept(LOCATION)),
+    ("retry-after", Known::Kept(RETRY_AFTER)),
+];
+
+/// What a header is good for.
+enum Known {
+    Type,
+    Length,
+    Connection,
+    Coding,
+    Packing,
+    /// For whoever asks for it.
+    Kept(HeaderName),
+}
 
 /// What is known of an answer before its body.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
+    pub(crate) content: Content,
+    pub(crate) remarks: Remarks,
     pub(crate) framing: Framing,
     /// Whether the connection can take another request after the body.
     pub(crate) is_reusable: bool,
@@ -37,9 +58,11 @@ pub(crate) enum Parsed {
     Part,
 }
 
-/// What the headers say about the connection and the body.
+/// What the headers say.
 #[derive(Default)]
 struct Terms {
+    content: Content,
+    remarks: Remarks,
     length: Option<u64>,
     coding: Option<Coding>,
     after: Option<After>,
@@ -67,9 +90,11 @@ enum Version {
 
 /// Reads the head of an answer from the beginning of `bytes`.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
-    let mut fields = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut response = httparse::Response::new(&mut fields);
-    let n_bytes = match response.parse(bytes) {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    let parsed = parser.parse_response_with_uninit_headers(&mut response, bytes, &mut fields);
+    let n_bytes = match parsed {
         Ok(httparse::Status::Complete(n_bytes)) => n_bytes,
         Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD_BYTES => return Ok(Parsed::Part),
         Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
@@ -85,14 +110,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
     if status.is_informational() {
         return Ok(Parsed::Interim { n_bytes });
     }
-    let (mut terms, mut headers) = (Terms::default(), HeaderMap::new());
+    let mut terms = Terms::default();
     for field in &*response.headers {
         terms.read(field)?;
-        if let Some(name) = KEPT.iter().find(|kept| is(field, kept))
-            && let Ok(value) = HeaderValue::from_bytes(field.value)
-        {
-            headers.append(name, value);
-        }
     }
     let version = if response.version == Some(1) { Version::Http11 } else { Version::Http10 };
     let framing = terms.framing(status, version);
@@ -103,29 +123,51 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
     // Two contradicting lengths: what follows the body cannot be trusted to be an answer.
     let is_doubtful = terms.coding.is_some() && terms.length.is_some();
     let is_reusable = is_kept && !is_doubtful && framing != Framing::UntilClose;
-    Ok(Parsed::Whole { head: Head { status, headers, framing, is_reusable }, n_bytes })
+    let Terms { content, remarks, .. } = terms;
+    Ok(Parsed::Whole { head: Head { status, content, remarks, framing, is_reusable }, n_bytes })
 }
 
 impl Terms {
     fn read(&mut self, field: &httparse::Header<'_>) -> Result<(), Malformed> {
-        if is(field, &CONTENT_LENGTH) {
-            let length = length(field.value).ok_or(Malformed("an unreadable content length"))?;
-            if self.length.replace(length).is_some_and(|before| before != length) {
-                return Err(Malformed("two different content lengths"));
+        let is = |(name, _): &&(&str, Known)| field.name.eq_ignore_ascii_case(name);
+        let Some((_, known)) = KNOWN.iter().find(is) else { return Ok(()) };
+        match known {
+            Known::Type => {
+                self.content.kind = Kind::read(field.value);
+                if self.content.kind == Kind::Other {
+                    self.keep(&CONTENT_TYPE, field.value);
+                }
             }
-        } else if is(field, &TRANSFER_ENCODING) {
-            let is_chunked = words(field.value).last().is_some_and(|it| is_word(it, "chunked"));
-            self.coding = Some(if is_chunked { Coding::Chunked } else { Coding::Other });
-        } else if is(field, &CONNECTION) {
-            for word in words(field.value) {
-                if is_word(word, "close") {
-                    self.after = Some(After::Close);
-                } else if is_word(word, "keep-alive") {
-                    self.after.get_or_insert(After::Keep);
+            Known::Packing => self.content.packing = Packing::read(field.value),
+            Known::Kept(name) => self.keep(name, field.value),
+            Known::Length => {
+                let length =
+                    length(field.value).ok_or(Malformed("an unreadable content length"))?;
+                if self.length.replace(length).is_some_and(|before| before != length) {
+                    return Err(Malformed("two different content lengths"));
+                }
+            }
+            Known::Coding => {
+                let is_chunked = words(field.value).last().is_some_and(|it| is_word(it, "chunked"));
+                self.coding = Some(if is_chunked { Coding::Chunked } else { Coding::Other });
+            }
+            Known::Connection => {
+                for word in words(field.value) {
+                    if is_word(word, "close") {
+                        self.after = Some(After::Close);
+                    } else if is_word(word, "keep-alive") {
+                        self.after.get_or_insert(After::Keep);
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    fn keep(&mut self, name: &HeaderName, value: &[u8]) {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            self.remarks.add(name, value);
+        }
     }
 
     fn framing(&self, status: StatusCode, version: Version) -> Framing {
@@ -139,10 +181,6 @@ impl Terms {
             (None, Some(n_bytes)) => Framing::Length { n_bytes },
         }
     }
-}
-
-fn is(field: &httparse::Header<'_>, name: &HeaderName) -> bool {
-    field.name.eq_ignore_ascii_case(name.as_str())
 }
 
 fn is_word(word: &[u8], expected: &str) -> bool {
@@ -239,9 +277,11 @@ mod tests {
         let text = "HTTP/1.1 401 No\r\nDate: x\r\nWWW-Authenticate: a\r\nwww-authenticate: b\r\n\
                     Mcp-Session-Id: s\r\nContent-Type: text/event-stream\r\n\r\n";
         let Ok(Parsed::Whole { head, .. }) = parse(text.as_bytes()) else { panic!() };
-        let challenges: Vec<_> = head.headers.get_all(WWW_AUTHENTICATE).iter().collect();
+        let challenges: Vec<_> = head.remarks.all(&WWW_AUTHENTICATE).collect();
         assert_eq!(challenges, ["a", "b"]);
-        assert_eq!(head.headers.len(), 4);
+        assert_eq!(head.remarks.get(&HTTP_SESSION_ID).unwrap(), "s");
+        assert_eq!(head.remarks.get(&CONTENT_TYPE), None, "it is in the content");
+        assert_eq!(head.content, Content { kind: Kind::Events, packing: Packing::None });
     }
 
     proptest! {
