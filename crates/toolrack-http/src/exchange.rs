@@ -123,8 +123,8 @@ impl Shared {
         match reply.kind() {
             Kind::Events => self.follow(reply, id, resume).await,
             Kind::Json => {
-                if let Some(answer) = reply.at_hand().and_then(|body| self.answer_at_hand(body, id))
-                {
+                let at_hand = reply.at_hand().filter(|body| body.len() <= self.max_message_bytes);
+                if let Some(answer) = at_hand.and_then(|body| self.answer_at_hand(body, id)) {
                     reply.skip();
                     return Ok(answer);
                 }

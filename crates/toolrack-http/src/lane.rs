@@ -29,8 +29,8 @@ const BUSY_READ_BYTES: usize = 64 << 10;
 const LEAST_READ_BYTES: usize = 1 << 10;
 /// What is believed of a body's own word on its size before it comes.
 const MAX_FORESIGHT_BYTES: u64 = 4 << 20;
-/// A body up to this goes out in one piece with its head.
-const JOINED_BYTES: usize = 4 << 10;
+/// A body up to this goes out in one piece with its head, and is read where it is if it came so.
+const SMALL_BYTES: usize = 4 << 10;
 /// Memory beyond this is not kept for the next answer.
 const SPARE_BYTES: usize = 16 << 10;
 
@@ -129,7 +129,7 @@ impl Lane {
         let mut draft = Draft::new();
         dispatch.write_head(&mut draft, proxy);
         let mut body = dispatch.body;
-        if body.len() <= JOINED_BYTES {
+        if body.len() <= SMALL_BYTES {
             draft.extend_from_slice(mem::take(&mut body));
         }
         let mut outgoing = Outgoing { head: &draft, body, n_sent: 0, is_flushed: false };
@@ -196,7 +196,7 @@ impl Lane {
     /// The whole body, if it is small and has come already.
     pub(crate) fn at_hand(&self) -> Option<&[u8]> {
         match self.framing {
-            Framing::Length { n_bytes } if n_bytes <= JOINED_BYTES as u64 => {
+            Framing::Length { n_bytes } if n_bytes <= SMALL_BYTES as u64 => {
                 self.input.get(..usize::try_from(n_bytes).ok()?)
             }
             _ => None,

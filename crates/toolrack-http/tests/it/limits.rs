@@ -67,6 +67,17 @@ async fn what_is_too_large_fails_alone() {
 }
 
 #[tokio::test]
+async fn a_small_answer_has_to_keep_to_the_limit_too() {
+    let server = Server::start(|seen| Said::result(seen, json!({"text": "x".repeat(100)}))).await;
+    for (max_message_bytes, is_taken) in [(100, false), (1_000, true)] {
+        let options = HttpOptions { max_message_bytes, ..HttpOptions::default() };
+        let stage = Stage::open(&server.url, options).await;
+        stage.line.speak(MODERN);
+        assert_eq!(stage.ask("tools/call").await.is_ok(), is_taken, "{max_message_bytes}");
+    }
+}
+
+#[tokio::test]
 async fn a_large_note_does_not_harm_the_answer() {
     let script = |seen: &Seen| {
         let note = json!({"jsonrpc": "2.0", "method": "note", "params": {"x": "y".repeat(LIMIT)}});
