@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use toolrack_link::{Ending, Inbox};
+use toolrack_link::{Ending, Inbox, TransportError};
 use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
 
 /// Stands before the inbox of a line.
@@ -73,6 +73,10 @@ impl Inbox for Gate {
 
     fn renewed(&self) {
         self.pass(|inbox| inbox.renewed());
+    }
+
+    fn unreachable(&self, reason: &TransportError) {
+        self.pass(|inbox| inbox.unreachable(reason));
     }
 
     fn ended(&self, ending: &Ending) {

@@ -9,7 +9,7 @@ use http::{HeaderValue, Method};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use toolrack_link::{Dialect, Inbound, LineError, TransportError};
+use toolrack_link::{Dialect, Inbound, Inbox as _, LineError, TransportError};
 
 use crate::address::Address;
 use crate::beside::Beside;
@@ -20,7 +20,7 @@ use crate::pool::Repeat;
 use crate::reply::Reply;
 use crate::session::{Route, Session, Standing};
 use crate::staff::Staff;
-use crate::verdict::{refusal, repeat_of};
+use crate::verdict::{is_absence, refusal, repeat_of};
 
 /// How long a server may think about something that nobody waits for.
 const QUIET_LIMIT: Duration = Duration::from_secs(5);
@@ -78,13 +78,21 @@ impl Shared {
             operation: (errand.method, errand.subject),
             sent: errand.sent,
         };
-        self.courier.deliver(&letter).await
+        self.courier.deliver(&letter).await.inspect_err(|failure| self.notice(failure))
     }
 
     /// Opens a stream on which the server speaks.
     pub(crate) async fn get(&self, beside: &Beside<'_>) -> Result<Reply, LineError> {
         let sent = Sent::default();
-        self.courier.deliver(&self.courier.quiet(Method::GET, beside, "GET", &sent)).await
+        let letter = self.courier.quiet(Method::GET, beside, "GET", &sent);
+        self.courier.deliver(&letter).await.inspect_err(|failure| self.notice(failure))
+    }
+
+    /// Tells the owner of the line if a message found nobody.
+    fn notice(&self, failure: &LineError) {
+        if is_absence(&failure.error) {
+            self.gate.unreachable(&failure.error);
+        }
     }
 
     /// Sends a message that is not answered, and waits for a moment until it was taken.

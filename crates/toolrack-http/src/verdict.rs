@@ -1,5 +1,6 @@
-//! What an answer that is no success means. Pure functions over what the server said.
+//! What an answer that is no success means. Pure functions over what the server, or the system, said.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
@@ -26,6 +27,9 @@ const HARMLESS: [&str; 10] = [
     "completion/complete",
     "tasks/get",
 ];
+
+/// The process, or the whole system, has no file descriptor left. The same numbers on every Unix.
+const NO_DESCRIPTOR: [i32; 2] = [24, 23];
 
 pub(crate) fn repeat_of(method: &str) -> Repeat {
     if HARMLESS.contains(&method) { Repeat::Harmless } else { Repeat::Never }
@@ -79,6 +83,17 @@ pub(crate) fn speaks_of_session(body: &[u8]) -> bool {
     memchr::memmem::find(&text, b"session").is_some()
 }
 
+/// Whether no connection could be made because nobody is at the other end. What this machine lacks, and a server
+/// that is only behind with its visitors, say nothing of the kind.
+pub(crate) fn is_absence(error: &TransportError) -> bool {
+    let TransportError::Unreachable { error, .. } = error else { return false };
+    let is_ours = matches!(
+        error.kind(),
+        ErrorKind::AddrNotAvailable | ErrorKind::OutOfMemory | ErrorKind::WouldBlock
+    );
+    !is_ours && !error.raw_os_error().is_some_and(|code| NO_DESCRIPTOR.contains(&code))
+}
+
 /// How long the server wants to be left alone.
 pub(crate) fn retry_after(status: StatusCode, said: Option<&HeaderValue>) -> Option<Duration> {
     if !matches!(status.as_u16(), 429 | 503) {
@@ -90,6 +105,8 @@ pub(crate) fn retry_after(status: StatusCode, said: Option<&HeaderValue>) -> Opt
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use toolrack_link::Delivery;
 
     use super::*;
@@ -166,6 +183,31 @@ mod tests {
         assert_eq!(repeat_of("tools/list"), Repeat::Harmless);
         assert_eq!(repeat_of("tools/call"), Repeat::Never);
         assert_eq!(repeat_of("initialize"), Repeat::Never);
+    }
+
+    #[test]
+    fn nobody_is_there_only_if_the_other_end_is_missing() {
+        let check = |error: io::Error, expected: &str| {
+            let shown = error.to_string();
+            let error = TransportError::Unreachable { address: String::new(), error };
+            let word = if is_absence(&error) { "absent" } else { "unknown" };
+            assert_eq!(word, expected, "{shown}");
+        };
+        check(ErrorKind::ConnectionRefused.into(), "absent");
+        check(ErrorKind::HostUnreachable.into(), "absent");
+        check(ErrorKind::TimedOut.into(), "absent");
+        // A name that is unknown, a proxy that cannot reach it, a socket that was taken away.
+        check(io::Error::other("failed to lookup address information"), "absent");
+        check(ErrorKind::NotFound.into(), "absent");
+        // Too many open files, no port left, and a socket that many want at once.
+        check(io::Error::from_raw_os_error(24), "unknown");
+        check(io::Error::from_raw_os_error(23), "unknown");
+        check(ErrorKind::AddrNotAvailable.into(), "unknown");
+        check(ErrorKind::WouldBlock.into(), "unknown");
+        let cut = io::Error::from(ErrorKind::ConnectionRefused);
+        for other in [TransportError::Io(cut), TransportError::Timeout(1)] {
+            assert!(!is_absence(&other), "{other}");
+        }
     }
 
     #[track_caller]

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use toolrack_rpc::{JsonRpcError, Params, RawJson, RequestId};
 
 use crate::ending::Ending;
-use crate::error::LineError;
+use crate::error::{LineError, TransportError};
 use crate::patience::Patience;
 use crate::tally::Diagnosis;
 
@@ -157,6 +157,13 @@ pub trait Inbox: Send + Sync {
     /// knew is gone, such as subscriptions. Lines that end with their session never say this.
     fn renewed(&self) {
         tracing::debug!("a new session was begun");
+    }
+
+    /// Nobody is there: a new connection to the server could not be made. The line goes on, and whoever sent the
+    /// message gets the same reason; the owner of the line may think otherwise. Comes each time, so often at
+    /// once. Lines that end with their connection never say this.
+    fn unreachable(&self, reason: &TransportError) {
+        tracing::debug!(%reason, "nobody is there");
     }
 
     /// The line has ended. Comes exactly once, and nothing but error output comes after it, except a message

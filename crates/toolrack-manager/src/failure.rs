@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use toolrack_client::ConnectError;
-use toolrack_link::{Ending, Mask, plain_text};
+use toolrack_link::{Ending, Mask, TransportError, plain_text};
 
 pub use kind::FailureKind;
 
@@ -73,6 +73,11 @@ impl Failure {
         }
     }
 
+    /// A connection that worked is of no use, because nobody is at its other end any more.
+    pub(crate) fn of_absence(error: &TransportError) -> Self {
+        Self::new(FailureKind::Lost, format!("the connection was lost: {}", with_causes(error)))
+    }
+
     /// The same without what must not be seen.
     pub(crate) fn masked(&self, mask: &Mask) -> Self {
         let Text { reason, hint } = &*self.text;
@@ -128,7 +133,9 @@ pub fn with_causes(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_link::{AuthError, Exit, ServerExit, SpawnFault, TransportError};
+    use std::io;
+
+    use toolrack_link::{AuthError, Exit, ServerExit, SpawnFault};
 
     use super::*;
 
@@ -157,6 +164,13 @@ mod tests {
             &Failure::of_ending(&ending),
             &format!("the connection was lost: {}", plain_text(&ending.to_string(), 900)),
             Some("it said last: panic: no"),
+            Remedy::Retry,
+        );
+        let (address, error) = ("http://[::1]/".to_owned(), io::Error::other("refused"));
+        check(
+            &Failure::of_absence(&TransportError::Unreachable { address, error }),
+            "the connection was lost: no connection to http://[::1]/: refused",
+            None,
             Remedy::Retry,
         );
     }

@@ -28,6 +28,10 @@ use crate::usage::{Clock, Usage};
 /// How long one start may keep others waiting. A server that hangs holds up nobody for longer.
 const TURN: Duration = Duration::from_millis(500);
 
+/// How long calls may take that were on their way when a new one found nobody. A server that is being replaced
+/// may still finish them. Nobody waits longer for them than for a process that is told to end.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+
 /// How long an installer may take to end. Its processes are killed before that.
 const END_LIMIT: Duration = Duration::from_secs(8);
 
@@ -90,8 +94,11 @@ impl Launch {
             Err(failure) => self.report(News::OpenFailed(failure)).await,
             Ok(prepared) => {
                 let inner = connector(prepared, &self.config, &self.equipment);
-                let custody = Arc::new(Custody::new(inner, &self.server, &self.bulletin));
-                self.hold(&custody).await;
+                // One word that nobody is there is enough; when it is full, that is known already.
+                let (finder, absence) = mpsc::channel(1);
+                let custody = Custody::new(inner, &self.server, &self.bulletin, finder);
+                let custody = Arc::new(custody);
+                self.hold(&custody, absence).await;
                 custody.release().await;
             }
         }
@@ -153,7 +160,7 @@ impl Launch {
     }
 
     /// Connects, and stays until the connection ends or is to be ended.
-    async fn hold(&self, custody: &Arc<Custody>) {
+    async fn hold(&self, custody: &Arc<Custody>, mut absence: mpsc::Receiver<Failure>) {
         let outcome = tokio::select! {
             biased;
             () = self.stop.cancelled() => return,
@@ -165,12 +172,22 @@ impl Launch {
                 return self.report(News::OpenFailed(Failure::of_connecting(&error))).await;
             }
         };
+        if let Ok(failure) = absence.try_recv() {
+            tracing::debug!(server = &*self.server, %failure, "it was found in the end");
+        }
         // Listening begins before anybody knows of the connection, so that no change is missed.
         let events = client.subscribe();
         let clock = if self.config.idle.is_some() { Clock::Needed } else { Clock::Unneeded };
         let link = Arc::new(Link { client, usage: Usage::new(clock), epoch: self.epoch });
         self.report(News::Opened(Arc::clone(&link))).await;
-        self.attend(events).await;
+        tokio::select! {
+            biased;
+            Some(failure) = absence.recv() => {
+                self.report(News::Lost(failure)).await;
+                self.see_out(&link).await;
+            }
+            () = self.attend(events) => {}
+        }
         let ending = link.client.close().await;
         tracing::debug!(server = &*self.server, %ending, "connection ended");
     }
@@ -235,6 +252,16 @@ impl Launch {
                     self.bulletin.tell(|| RackEvent::Said { server, event });
                 }
                 None => return,
+            }
+        }
+    }
+
+    /// Waits for the calls that are on their way, lets no other in, and cuts what takes too long.
+    async fn see_out(&self, link: &Link) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            vacated = timeout(LAST_CALLS, link.usage.vacate()) => {
+                vacated.unwrap_or_else(|_elapsed| tracing::debug!("the last calls are cut"));
             }
         }
     }

@@ -33,6 +33,9 @@ struct Launch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Course {
     Open,
+    /// It ends by itself. It may take its time over that, as long as nobody wants it gone.
+    Fading,
+    /// We have ended it.
     Ending,
 }
 
@@ -209,7 +212,7 @@ impl Life {
     }
 
     fn end(&mut self) -> Option<Effect> {
-        let launch = self.launch.as_mut().filter(|launch| launch.course == Course::Open)?;
+        let launch = self.launch.as_mut().filter(|launch| launch.course != Course::Ending)?;
         launch.course = Course::Ending;
         Some(Effect::End(launch.epoch))
     }
@@ -328,11 +331,12 @@ impl Life {
         if self.phase == Phase::Connecting { self.launch_if_free(now) } else { None }
     }
 
-    /// Marks a launch as ending that we did not end. `false` if we did, or if it is not the present one.
+    /// Marks a launch that ends and that we did not end. `false` if we did, if that is known, or if it is not the
+    /// present one.
     fn closed_by_itself(&mut self, epoch: Epoch) -> bool {
         match &mut self.launch {
             Some(launch) if launch.epoch == epoch && launch.course == Course::Open => {
-                launch.course = Course::Ending;
+                launch.course = Course::Fading;
                 true
             }
             _ => false,

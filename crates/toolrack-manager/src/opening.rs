@@ -15,7 +15,7 @@ use toolrack_link::{BoxFuture, Ending, Inbox, Line, TransportError};
 use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
 use toolrack_stdio::{Inheritance, McpServerDef, StdioOptions};
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -128,6 +128,8 @@ fn inheritance(config: &McpServerConfig) -> Inheritance {
 
 /// A connector whose lines are ended for certain, and whose servers' error output is told.
 pub(crate) struct Custody {
+    /// Takes one word that nobody is there. Further ones say the same, and are dropped when it is full.
+    absence: mpsc::Sender<Failure>,
     inner: Arc<dyn Connector>,
     lines: Arc<Mutex<Vec<Arc<dyn Line>>>>,
     openings: TaskTracker,
@@ -140,8 +142,10 @@ impl Custody {
         inner: Arc<dyn Connector>,
         server: &Arc<str>,
         bulletin: &Arc<Bulletin>,
+        absence: mpsc::Sender<Failure>,
     ) -> Self {
         Self {
+            absence,
             inner,
             lines: Arc::default(),
             openings: TaskTracker::new(),
@@ -164,6 +168,7 @@ impl Connector for Custody {
             inbox,
             server: Arc::clone(&self.server),
             bulletin: Arc::clone(&self.bulletin),
+            absence: self.absence.clone(),
             pace: Pace::new(Instant::now()),
         });
         let (inner, lines) = (Arc::clone(&self.inner), Arc::clone(&self.lines));
@@ -202,11 +207,12 @@ fn lock(lines: &Mutex<Vec<Arc<dyn Line>>>) -> MutexGuard<'_, Vec<Arc<dyn Line>>>
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An inbox that also tells what the server writes to its error output.
+/// An inbox that also tells what the server writes to its error output, and when nobody is there any more.
 struct Tap {
     inbox: Arc<dyn Inbox>,
     server: Arc<str>,
     bulletin: Arc<Bulletin>,
+    absence: mpsc::Sender<Failure>,
     pace: Pace,
 }
 
@@ -250,6 +256,12 @@ impl Inbox for Tap {
 
     fn renewed(&self) {
         self.inbox.renewed();
+    }
+
+    fn unreachable(&self, reason: &TransportError) {
+        let told = self.absence.try_send(Failure::of_absence(reason));
+        told.unwrap_or_else(|_known| tracing::trace!(server = &*self.server, "known to be gone"));
+        self.inbox.unreachable(reason);
     }
 
     fn ended(&self, ending: &Ending) {

@@ -1,10 +1,11 @@
 //! How much one connection is in use, so that an idle one can be ended and a busy one never is.
 //!
-//! **Invariant:** once sealed, nobody enters, and it is sealed only while nobody is inside.
+//! **Invariant:** once sealed, nobody enters. For being idle it is sealed only while nobody is inside.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 const SEALED: u64 = 1 << 63;
@@ -18,6 +19,8 @@ pub(crate) struct Usage {
     /// Milliseconds since `began`.
     last_left: AtomicU64,
     clock: Clock,
+    /// Rung by the last one to leave what is sealed.
+    empty: Notify,
 }
 
 /// Whether anybody asks how long a connection has been unused. If not, nobody looks at the clock.
@@ -34,14 +37,14 @@ pub(crate) struct Visit<'a>(&'a Usage);
 impl Usage {
     pub(crate) fn new(clock: Clock) -> Self {
         let (inside, last_left) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { inside, began: Instant::now(), last_left, clock }
+        Self { inside, began: Instant::now(), last_left, clock, empty: Notify::new() }
     }
 
     /// Begins to use the connection, unless it is about to be ended.
     pub(crate) fn enter(&self) -> Option<Visit<'_>> {
         let before = self.inside.fetch_add(1, Ordering::AcqRel);
         if before & SEALED != 0 {
-            self.inside.fetch_sub(1, Ordering::AcqRel);
+            self.step_out();
             return None;
         }
         Some(Visit(self))
@@ -55,6 +58,20 @@ impl Usage {
     /// Keeps everybody out, if nobody is inside. `true` if it is so.
     pub(crate) fn seal(&self) -> bool {
         self.inside.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Keeps everybody out, and waits until those who are inside have left.
+    pub(crate) async fn vacate(&self) {
+        self.inside.fetch_or(SEALED, Ordering::AcqRel);
+        while self.inside.load(Ordering::Acquire) != SEALED {
+            self.empty.notified().await;
+        }
+    }
+
+    fn step_out(&self) {
+        if self.inside.fetch_sub(1, Ordering::AcqRel) == SEALED + 1 {
+            self.empty.notify_one();
+        }
     }
 
     /// Since when nobody has used it. `None` while somebody does.
@@ -71,13 +88,13 @@ impl Drop for Visit<'_> {
             let since = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX);
             self.0.last_left.fetch_max(since, Ordering::Relaxed);
         }
-        self.0.inside.fetch_sub(1, Ordering::AcqRel);
+        self.0.step_out();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::advance;
+    use tokio::time::{advance, timeout};
 
     use super::*;
 
@@ -103,5 +120,21 @@ mod tests {
         assert!(usage.enter().is_none());
         assert!(usage.enter().is_none());
         assert!(!usage.seal());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_are_inside_are_waited_for_and_nobody_else_comes() {
+        let usage = Usage::new(Clock::Unneeded);
+        let (first, second) = (usage.enter().unwrap(), usage.enter().unwrap());
+        let mut vacated = std::pin::pin!(usage.vacate());
+        let soon = Duration::from_secs(1);
+        assert!(timeout(soon, &mut vacated).await.is_err());
+        assert!(usage.enter().is_none());
+        drop(first);
+        assert!(timeout(soon, &mut vacated).await.is_err());
+        drop(second);
+        timeout(soon, vacated).await.unwrap();
+        assert!(usage.enter().is_none());
+        timeout(soon, usage.vacate()).await.unwrap();
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use toolrack_http::{HttpLine, HttpOptions, HttpServerDef};
 use toolrack_link::{
-    Abandon, Delivery, Dialect, Ending, Inbox, Line, LineError, Outgoing, Patience,
+    Abandon, Delivery, Dialect, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError,
 };
 use toolrack_rpc::{NoParams, Params, RawJson, RequestId};
 use toolrack_testkit::eventually_async;
@@ -45,6 +45,10 @@ impl Inbox for Diary {
 
     fn renewed(&self) {
         self.write("renewed".to_owned());
+    }
+
+    fn unreachable(&self, reason: &TransportError) {
+        self.write(reason.to_string());
     }
 
     fn ended(&self, ending: &Ending) {

@@ -48,6 +48,31 @@ async fn modern(url: &str, options: HttpOptions) -> Stage {
     stage
 }
 
+/// The line goes on, and the next message may find the server again.
+#[tokio::test]
+async fn the_owner_of_a_line_is_told_when_nobody_is_there() {
+    let server = Server::start(echo).await;
+    let address = server.url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap();
+    let stage = modern(&server.url, HttpOptions::default()).await;
+    stage.ask("tools/list").await.unwrap();
+    server.stop().await;
+    let nobody = format!("no connection to {}", server.url);
+    for _ in 0..2 {
+        let failure = Stage::failure(stage.ask("tools/list").await);
+        assert_eq!(failure, (nobody.clone(), Delivery::NotSent));
+    }
+    let listener = TcpListener::bind(address).await.unwrap();
+    let _renewed = Server::on(listener, |seen| match seen.method() {
+        "tools/list" => echo(seen),
+        _ => Said::status(502),
+    });
+    stage.ask("tools/list").await.unwrap();
+    // A server that answers is there, whatever it says.
+    stage.ask("tools/call").await.unwrap_err();
+    stage.line.close().await;
+    assert_eq!(stage.diary.read(), [&*nobody, &*nobody, "ended: closed by us"]);
+}
+
 #[tokio::test]
 async fn a_certificate_of_our_own_is_trusted_when_we_say_so() {
     for (protocols, version) in

@@ -189,6 +189,59 @@ fn a_lost_connection_comes_back_after_its_wait_and_not_before_its_remains_are_go
     );
 }
 
+/// Many requests at once find nobody, and one of them says so late.
+#[test]
+fn a_loss_that_is_told_often_is_one_loss() {
+    check(
+        EAGER,
+        &[
+            (0, Event::Start),
+            (10, opened(1)),
+            (100, lost(1)),
+            (101, lost(1)),
+            (300, lost(1)),
+            (340, gone(1)),
+            (350, Event::Tick),
+            (360, lost(1)),
+            (400, opened(2)),
+            (410, lost(1)),
+        ],
+        &[
+            "launch 1 connecting",
+            "- connected@10",
+            "- backing-off@350",
+            "- backing-off@350",
+            "- backing-off@350",
+            "- backing-off@350",
+            "launch 2 connecting",
+            "- connecting",
+            "- connected@400",
+            "- connected@400",
+        ],
+    );
+}
+
+/// The remains of a lost connection may take their time, and a user need not wait for that.
+#[test]
+fn what_is_left_of_a_lost_connection_is_ended_at_the_users_wish() {
+    let events = |wish: &Event| {
+        let begun = [(0, Event::Start), (10, opened(1)), (100, lost(1))];
+        let ended = [(110, wish.clone()), (120, wish.clone()), (130, gone(1))];
+        [begun, ended].concat()
+    };
+    for (wish, expected) in [
+        (Event::Stop, ["end 1 idle", "- idle", "- idle"]),
+        (Event::Adjust(OFF), ["end 1 idle", "- idle", "- idle"]),
+        (Event::Restart, ["end 1 connecting", "- connecting", "launch 2 connecting"]),
+        (Event::Replace(EAGER), ["end 1 connecting", "- connecting", "launch 2 connecting"]),
+        (Event::Demand, ["- backing-off@350"; 3]),
+        (Event::Begin(Tools::Known), ["- backing-off@350"; 3]),
+    ] {
+        let begun = ["launch 1 connecting", "- connected@10", "- backing-off@350"];
+        check(EAGER, &events(&wish), &[begun, expected].concat());
+    }
+}
+
 #[test]
 fn what_was_stopped_stays_stopped_whatever_arrives_late() {
     for late in [opened(1), open_failed(1), lost(1), Event::Tick, Event::Demand] {
@@ -207,7 +260,7 @@ fn what_was_stopped_stays_stopped_whatever_arrives_late() {
             (9, gone(1)),
             (999, Event::Tick),
         ],
-        &["launch 1 connecting", "- failed@255", "- idle", "- idle", "- idle"],
+        &["launch 1 connecting", "- failed@255", "end 1 idle", "- idle", "- idle"],
     );
 }
 

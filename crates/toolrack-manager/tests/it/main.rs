@@ -12,6 +12,7 @@ mod call;
 mod file;
 mod lazy;
 mod life;
+mod loss;
 mod many;
 mod otlp;
 mod real;

@@ -74,19 +74,6 @@ async fn a_server_over_http_is_one_among_the_others() {
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// A request that could not be sent fails at once with its own reason; the line is not given up for it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_to_a_remote_server_that_went_away_says_so() {
-    let remote = Remote::start(&["--shape", "stateless", "--revision", "modern"]);
-    let manager = builder().build(vec![McpServerConfig::http("remote", &remote.url)]);
-    manager.connect_all().await.unwrap();
-    manager.call("remote_echo", &json!({"text": "x"})).await.unwrap();
-    drop(remote);
-    let error = manager.call("remote_echo", &json!({"text": "x"})).await.unwrap_err();
-    assert!(error.to_string().starts_with("the call of `echo` on `remote`"), "{error}");
-    manager.close().await;
-}
-
 /// A closed door is not knocked on again and again.
 #[tokio::test]
 async fn a_server_that_wants_a_login_says_so() {

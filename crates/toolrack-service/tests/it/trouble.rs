@@ -110,17 +110,19 @@ async fn a_server_over_http_works_and_its_loss_is_told() {
     let service = stage.open().await;
     let id = started(&service, http("remote", &server.url())).await;
     assert!(!call(&service, id, "pid").await.is_empty());
+    let mut events = service.subscribe();
     server.kill();
     let error = service.call_tool(id, "pid", &json!({})).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::NetworkError, "{error}");
-    // Every request is an exchange of its own, so the next one may succeed: no connection was lost yet.
-    assert!(is_running(&service.status(id)));
-    let error = service.restart(id).await.unwrap_err();
-    assert_eq!(error.code(), ErrorCode::NetworkError, "{error}");
-    assert!(matches!(service.status(id), McpStatus::Error { .. }));
+    // A new connection could not be made, which is the loss of what there was.
+    let lost = next_failure(&mut events).await;
+    assert_eq!(lost.kind(), FailureKind::Lost, "{lost}");
+    assert!(!is_running(&service.status(id)), "whoever is told can see it");
+    until(&service, id, |it| matches!(it, McpStatus::Error { .. })).await;
     server.launch().unwrap();
-    service.start(id).await.unwrap();
+    // Nobody asks for it.
     until(&service, id, is_running).await;
+    assert!(!call(&service, id, "pid").await.is_empty());
     stage.end(&service).await;
 }
 

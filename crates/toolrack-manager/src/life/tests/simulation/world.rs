@@ -32,6 +32,8 @@ struct Child {
 enum Condition {
     Opening,
     Open,
+    /// Nobody is at the other end any more. What is on its way may still be answered.
+    Deserted,
     Dead,
 }
 
@@ -84,6 +86,7 @@ enum Pending {
     Opens(Epoch),
     FailsToOpen(Epoch),
     Dies(Epoch),
+    FindsNobody(Epoch),
     ToldDead(Epoch),
     ToldGone(Epoch),
     Answer(usize),
@@ -307,7 +310,7 @@ impl World {
             }
             Pending::FailsToOpen(epoch) if condition(epoch) == Some(Condition::Opening) => {
                 self.die(number, epoch);
-                self.report(number, Event::OpenFailed(epoch, failure()));
+                self.report(number, epoch, Event::OpenFailed(epoch, failure()));
                 let after = self.random.ms(100);
                 self.later(after, number, Pending::ToldGone(epoch));
             }
@@ -320,7 +323,10 @@ impl World {
                 }
                 self.later(told + gone, number, Pending::ToldGone(epoch));
             }
-            Pending::ToldDead(epoch) => self.report(number, Event::Lost(epoch, failure())),
+            Pending::FindsNobody(epoch) if condition(epoch) == Some(Condition::Open) => {
+                self.find_nobody(number, epoch);
+            }
+            Pending::ToldDead(epoch) => self.report(number, epoch, Event::Lost(epoch, failure())),
             Pending::ToldGone(epoch) => self.gone(number, epoch),
             Pending::Answer(call) if matches!(self.calls[call].progress, Progress::Sent(_)) => {
                 self.settle(call);
@@ -346,8 +352,28 @@ impl World {
             2 => self.random.ms(400_000),
             _ => Duration::from_hours(10),
         };
-        self.later(lives, number, Pending::Dies(epoch));
+        let end = match self.random.below(3) {
+            0 => Pending::FindsNobody(epoch),
+            _ => Pending::Dies(epoch),
+        };
+        self.later(lives, number, end);
         self.step(number, Event::Opened(epoch));
+    }
+
+    /// Several requests find nobody and say so, some of them when all that is long over. The launch ends soon.
+    fn find_nobody(&mut self, number: usize, epoch: Epoch) {
+        if let Some(child) = &mut self.servers[number].child {
+            child.condition = Condition::Deserted;
+        }
+        for _ in 0..=self.random.below(3) {
+            let told = match self.random.below(3) {
+                0 => self.random.ms(20_000),
+                _ => self.random.ms(50),
+            };
+            self.later(told, number, Pending::ToldDead(epoch));
+        }
+        let last_calls = self.random.ms(5_000);
+        self.later(last_calls, number, Pending::Dies(epoch));
     }
 
     fn gone(&mut self, number: usize, epoch: Epoch) {
@@ -362,9 +388,9 @@ impl World {
         self.step(number, Event::Gone(epoch));
     }
 
-    /// Tells a life how a launch ended by itself. If we had ended it, that counts for nothing.
-    fn report(&mut self, number: usize, event: Event) {
-        if let Some(child) = &mut self.servers[number].child {
+    /// Tells a life how a launch ended by itself. If we had ended it, or it is known, that counts for nothing.
+    fn report(&mut self, number: usize, epoch: Epoch, event: Event) {
+        if let Some(child) = self.servers[number].child.as_mut().filter(|it| it.epoch == epoch) {
             let counts = !child.is_told && !child.is_reported;
             child.is_reported = true;
             if counts {
@@ -436,7 +462,8 @@ impl World {
         let child = self.servers[number].child.as_mut().expect("there is something to end");
         assert_eq!((child.epoch, child.is_told), (epoch, false));
         child.is_told = true;
-        if child.open_since.is_some_and(|since| self.now - since >= HEALED) {
+        let has_healed = child.open_since.is_some_and(|since| self.now - since >= HEALED);
+        if has_healed && !child.is_reported {
             self.servers[number].n_failures = 0;
         }
         let child = self.servers[number].child.as_ref().expect("it was there a moment ago");
