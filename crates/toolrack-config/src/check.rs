@@ -78,9 +78,13 @@ pub(crate) fn text(text: &str, rule: Rule) -> Vec<Verdict> {
         }
         })
         .collect();
-    if !has_references(text) {
-        verdicts.extend(value(text, rule).map(|it| Verdict::Wrong(it.to_owned())));
-    }
+    let complaint = match rule {
+        // What stands around references can be judged before they are filled in.
+        Rule::Url if has_references(text) => user(&outline(text)),
+        _ if has_references(text) => None,
+        _ => value(text, rule),
+    };
+    verdicts.extend(complaint.map(|it| Verdict::Wrong(it.to_owned())));
     if rule != Rule::Any && text.trim() != text && !text.trim().is_empty() {
         verdicts.push(Verdict::Odd("has spaces around it; are they meant?".to_owned()));
     }
@@ -117,8 +121,26 @@ fn url(text: &str) -> Option<&'static str> {
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
             Some("must begin with `https://` or `http://`")
         }
-        Ok(_) => None,
+        Ok(_) => user(text),
     }
+}
+
+/// Addresses are shown and logged in many places, and nobody sends what stands before the host.
+fn user(text: &str) -> Option<&'static str> {
+    let url = Url::parse(text).ok()?;
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    has_user.then_some(
+        "must not hold a name or password; send them in a header, as in `Authorization: Basic …`",
+    )
+}
+
+/// A template with something in place of each reference.
+fn outline(text: &str) -> String {
+    let piece = |part| match part {
+        Part::Literal(text) | Part::LeftAlone(text) => text,
+        Part::Reference { .. } | Part::Broken(_) => "x",
+    };
+    parts(text).into_iter().map(piece).collect()
 }
 
 #[cfg(test)]
@@ -168,6 +190,12 @@ mod tests {
         check("ftp://example.com", Rule::Url, "w");
         check("https://", Rule::Url, "w");
         check("${BASE}/mcp", Rule::Url, "");
+        check("https://${HOST}:${PORT}/mcp", Rule::Url, "");
+        check("https://example.com/${PATH:-a@b}/c@d", Rule::Url, "");
+        check("unix:/run/a@b.sock:/mcp", Rule::Url, "");
+        for user in ["name:pass", "name", ":pass", "name:${PASS}", "${NAME}", "${NAME}:${PASS}"] {
+            check(&format!("https://{user}@example.com/mcp"), Rule::Url, "w");
+        }
         check("a\nb", Rule::Header, "w");
         check("Bearer ${TOKEN}", Rule::Header, "");
         check("${keyring:x}", Rule::Header, "w");

@@ -95,17 +95,22 @@ pub(crate) async fn create(
 
 /// Why a new server is not taken, in the words of whoever typed its name.
 fn refused(name: &str, error: ServiceError) -> Failure {
-    let is_about_name = error.faults().iter().any(|it| it.field.as_deref() == Some("name"));
+    let is_about = |field: &str| error.faults().iter().any(|it| it.field.as_deref() == Some(field));
     match error.code() {
-        ErrorCode::Conflict if is_about_name => Failure::from(error).advising(format!(
+        ErrorCode::Conflict if is_about("name") => Failure::from(error).advising(format!(
             "`toolrack edit {name}` changes that server, `toolrack remove {name}` removes it; or choose another name"
         )),
-        ErrorCode::ValidationError if is_about_name && !name.trim().is_empty() => {
-            let with_subject = |it: &ServiceFault| match it.field.as_deref() {
-                Some("name") => {
-                    ServiceFault { message: format!("the name `{name}` {}", it.message), ..it.clone() }
-                }
-                _ => it.clone(),
+        ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
+            let with_subject = |it: &ServiceFault| {
+                let message = match it.field.as_deref() {
+                    Some("name") if !name.trim().is_empty() => {
+                        format!("the name `{name}` {}", it.message)
+                    }
+                    // The address itself may hold a password.
+                    Some("transport.url") => format!("the address {}", it.message),
+                    _ => it.message.clone(),
+                };
+                ServiceFault { message, ..it.clone() }
             };
             let faults = error.faults().iter().map(with_subject).collect();
             Failure::all(Verdict::Config, faults).advising(EXAMPLES)

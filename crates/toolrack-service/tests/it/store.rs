@@ -181,11 +181,15 @@ fn what_a_killed_save_left_behind_is_swept() {
 fn a_file_is_shown_without_the_values_in_it() {
     let dir = folder();
     let store = store(&dir);
-    let text = "[[defaults.mcp]]\nname = 'a'\nurl = 'https://u:canary@a.dev?canary'\nheaders = { A = 'canary' }\nx = 'canary'\n\
+    let text = "[[defaults.mcp]]\nname = 'a'\nurl = 'https://a.dev?canary'\nheaders = { A = 'canary' }\nx = 'canary'\n\
         [[defaults.mcp]]\nname = 'b'\ncommand = 'x'\nargs = ['canary']\nenv = { A = 'canary' }\n";
     write(store.path(), text);
     let stored = store.read().unwrap();
     let document = stored.document().unwrap();
     let shown = format!("{store:?} {stored:?} {document:?}");
     assert!(!shown.contains("canary"), "{shown}");
+    // What is refused is not shown either.
+    write(store.path(), "[[defaults.mcp]]\nname = 'a'\nurl = 'https://u:canary@a.dev'\n");
+    let refused = format!("{:?}", store.read().unwrap_err());
+    assert!(refused.contains("password") && !refused.contains("canary"), "{refused}");
 }
