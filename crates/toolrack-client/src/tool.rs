@@ -54,15 +54,15 @@ impl McpToolResult {
         let Some(only) = OnlyText::find(raw.as_bytes()) else {
             return Ok(Self::from(&parse(&raw)?));
         };
-        let text = if only.text.len() <= COPY_BYTES {
-            raw.as_bytes().get(only.text).unwrap_or_default().to_vec()
-        } else {
+        let text = raw.as_bytes().get(only.text.clone());
+        let small = text.filter(|text| text.len() <= COPY_BYTES).map(<[u8]>::to_vec);
+        let text = small.unwrap_or_else(|| {
             // Cut in place: a second handle on the buffer would force a copy of it.
             let mut text = raw.into_bytes();
             text.truncate(only.text.end);
             text.advance(only.text.start);
             Vec::from(text)
-        };
+        });
         match String::from_utf8(text) {
             Ok(content) => Ok(Self { content, is_error: only.is_error }),
             Err(fault) => Err(CallError::unexpected(Method::CallTool, fault.to_string())),
@@ -139,6 +139,20 @@ mod tests {
             {"type": "text", "text": "second"},
         ]);
         check(json!({"content": blocks}), "first\nsecond", Ok(()));
+    }
+
+    #[test]
+    fn a_large_text_stays_in_its_buffer() {
+        for n_bytes in [0, 2, COPY_BYTES, COPY_BYTES + 2, 100_000] {
+            let expected = "ä".repeat(n_bytes / 2);
+            // As servers write it, which is not how our own JSON is sorted.
+            let text = format!(r#"{{"content":[{{"type":"text","text":"{expected}"}}]}}"#);
+            let raw = RawJson::new(text);
+            let place = raw.as_bytes().as_ptr();
+            let McpToolResult { content, is_error } = McpToolResult::read(raw).unwrap();
+            assert!(content == expected && !is_error, "{n_bytes}");
+            assert_eq!(content.as_ptr() == place, n_bytes > COPY_BYTES, "{n_bytes}");
+        }
     }
 
     #[test]

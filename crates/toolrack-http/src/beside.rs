@@ -61,6 +61,11 @@ impl<'a> Beside<'a> {
         });
     }
 
+    /// Whether it says where a stream broke off.
+    pub(crate) fn resumes(&self) -> bool {
+        self.last_event_id.is_some()
+    }
+
     pub(crate) fn names_session(&self) -> bool {
         self.http_session_id.is_some()
     }
@@ -116,6 +121,21 @@ mod tests {
         check(&beside.clone().resumed(None), &["mcp-session-id: s1"]);
         check(&beside.clone().resumed(Some(b"7")), &["mcp-session-id: s1", "last-event-id: 7"]);
         check(&beside.resumed(Some(b"a\nb")), &["mcp-session-id: s1"]);
+    }
+
+    /// What a config may set is sent beside these, so nothing may be both.
+    #[test]
+    fn no_config_can_set_what_is_said_here() {
+        let id = Some(HeaderValue::from_static("s1"));
+        let mut beside = Beside::stateless("2026-07-28", "tools/call", Some("x"));
+        beside.http_session_id = id;
+        beside.arguments = vec![(header::param_name("region").unwrap(), "x".to_owned())];
+        let mut n_headers = 0;
+        beside.resumed(Some(b"7")).each(|name, _| {
+            assert!(header::is_reserved(name), "{name}");
+            n_headers += 1;
+        });
+        assert_eq!(n_headers, 6);
     }
 
     #[test]

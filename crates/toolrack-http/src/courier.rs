@@ -79,7 +79,7 @@ impl Courier {
         loop {
             let address = moved.as_deref().unwrap_or(letter.address);
             let authorization = match &self.credentials {
-                Some(credentials) => authorization(&**credentials).await?,
+                Some(credentials) => obtained(&**credentials).await?,
                 None => None,
             };
             let dispatch = self.dispatch(letter, address, authorization.as_ref());
@@ -209,7 +209,7 @@ impl Courier {
     }
 }
 
-async fn authorization(credentials: &dyn Credentials) -> Result<Option<Authorization>, LineError> {
+async fn obtained(credentials: &dyn Credentials) -> Result<Option<Authorization>, LineError> {
     match credentials.at_hand() {
         AtHand::Nothing => Ok(None),
         AtHand::Ready(authorization) => Ok(Some(authorization)),

@@ -73,6 +73,7 @@ impl Dispatch<'_> {
         parts.authority = Some(self.address.authority.clone());
         parts.path_and_query = Some(self.address.path.clone());
         let same_path = |_impossible| Uri::from(self.address.path.clone());
+        // A copy, because such a connection keeps what it sends, and it may have to be sent again.
         let mut request = Request::new(Full::new(Bytes::copy_from_slice(self.body)));
         *request.method_mut() = self.verb.clone();
         *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(same_path);
@@ -100,6 +101,8 @@ fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use toolrack_link::Dialect;
+
     use super::*;
 
     fn usual(pairs: &[(&'static str, &'static str)]) -> Usual {
@@ -138,6 +141,12 @@ mod tests {
         assert_eq!(request.headers().len(), 5);
         assert_eq!(request.headers()["mcp-method"], "ping");
         assert_eq!(request.headers()["authorization"], "Bearer t");
+        let id = Some(HeaderValue::from_static("s1"));
+        let beside = Beside::session(Dialect::Session("2025-11-25"), id);
+        dispatch.beside = &beside;
+        let request = dispatch.to_request();
+        assert_eq!(request.headers()["mcp-session-id"], "s1");
+        assert!(request.headers()["mcp-session-id"].is_sensitive());
     }
 
     #[test]

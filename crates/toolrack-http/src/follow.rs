@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use toolrack_link::{Backoff, LineError, TransportError};
 use toolrack_rpc::{Lost, RawJson};
@@ -102,9 +102,11 @@ impl Shared {
         loop {
             let wait = backoff.failed(Instant::now(), fastrand::f64());
             sleep(wait.max(reader.retry().unwrap_or_default())).await;
-            let last_id = reader.last_id().filter(|id| HeaderValue::from_bytes(id).is_ok());
-            let Some(last_id) = last_id else { return Err(broke_off()) };
-            match self.get(&resume.0.clone().resumed(Some(last_id))).await {
+            let beside = resume.0.clone().resumed(reader.last_id());
+            if !beside.resumes() {
+                return Err(broke_off());
+            }
+            match self.get(&beside).await {
                 Ok(reply) if reply.status.is_success() && reply.kind() == Kind::Events => {
                     reader.restart();
                     return Ok(reply);

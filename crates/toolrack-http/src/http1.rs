@@ -3,7 +3,7 @@
 mod body;
 mod head;
 
-pub(crate) use body::{Decoded, Framing};
+pub(crate) use body::{COPY_BYTES, Decoded, Framing};
 pub(crate) use head::{Head, Parsed, parse};
 
 /// What the server sent is not HTTP, or not what HTTP allows.

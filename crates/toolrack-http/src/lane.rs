@@ -18,7 +18,7 @@ use tokio_util::io::poll_read_buf;
 
 use crate::dispatch::Dispatch;
 use crate::draft::Draft;
-use crate::http1::{Decoded, Framing, Head, Malformed, Parsed, parse};
+use crate::http1::{COPY_BYTES, Decoded, Framing, Head, Malformed, Parsed, parse};
 use crate::proxy::Proxy;
 use crate::wire::Wire;
 
@@ -45,6 +45,8 @@ pub(crate) struct Lane {
     input: BytesMut,
     framing: Framing,
     is_reusable: bool,
+    /// A part of the input was given away without being copied.
+    is_cut: bool,
     /// How much is read at once.
     appetite_bytes: usize,
     pub(crate) idle_since: Instant,
@@ -64,6 +66,7 @@ pub(crate) struct Silence {
 
 /// A request that is being written.
 struct Outgoing<'a> {
+    /// With the body, if that is small.
     head: &'a [u8],
     body: &'a [u8],
     n_sent: usize,
@@ -92,6 +95,7 @@ impl Lane {
             input: BytesMut::new(),
             framing: Framing::Empty,
             is_reusable: true,
+            is_cut: false,
             appetite_bytes: READ_BYTES,
             idle_since: Instant::now(),
         }
@@ -115,7 +119,10 @@ impl Lane {
 
     /// Lets go of memory until the next exchange.
     pub(crate) fn rest(&mut self) {
-        keep(mem::take(&mut self.input));
+        let input = mem::take(&mut self.input);
+        if !mem::take(&mut self.is_cut) {
+            keep(input);
+        }
         self.appetite_bytes = READ_BYTES;
         self.idle_since = Instant::now();
     }
@@ -225,7 +232,10 @@ impl Lane {
         loop {
             if !self.is_gathering() {
                 match self.framing.decode(&mut self.input).map_err(malformed)? {
-                    Decoded::Piece(piece) => return Poll::Ready(Ok(Some(piece))),
+                    Decoded::Piece(piece) => {
+                        self.is_cut |= piece.len() > COPY_BYTES;
+                        return Poll::Ready(Ok(Some(piece)));
+                    }
                     Decoded::End => return Poll::Ready(Ok(None)),
                     Decoded::Nothing => {}
                 }
@@ -295,7 +305,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Keeps a buffer for the next exchange in this thread, if nobody else has a part of it and it is not large.
+/// Keeps a buffer that nobody else has a part of for the next exchange in this thread, unless it is large.
 fn keep(mut buffer: BytesMut) {
     buffer.clear();
     if buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= SPARE_BYTES {

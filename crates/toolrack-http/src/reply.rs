@@ -31,7 +31,7 @@ const MAX_FORESIGHT_BYTES: u64 = 4 << 20;
 const FINISH_LIMIT: Duration = Duration::from_millis(500);
 
 /// What brings a body, and where it goes afterwards.
-pub(crate) enum Carrier {
+enum Carrier {
     Own(Box<Lane>, Arc<Pool>),
     Shared(Incoming),
 }

@@ -10,7 +10,7 @@ use super::Malformed;
 const MAX_LINE_BYTES: usize = 4 << 10;
 const MAX_TRAILER_BYTES: usize = 16 << 10;
 /// A small piece is copied, so that it does not keep a large buffer alive.
-const COPY_BYTES: usize = 4 << 10;
+pub(crate) const COPY_BYTES: usize = 4 << 10;
 
 /// How the end of a body is found, and how far it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -61,7 +61,8 @@ pub(crate) enum Parsed {
 /// What the headers say.
 #[derive(Default)]
 struct Terms {
-    content: Content,
+    kind: Option<Kind>,
+    packing: Option<Packing>,
     remarks: Remarks,
     length: Option<u64>,
     coding: Option<Coding>,
@@ -123,7 +124,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
     // Two contradicting lengths: what follows the body cannot be trusted to be an answer.
     let is_doubtful = terms.coding.is_some() && terms.length.is_some();
     let is_reusable = is_kept && !is_doubtful && framing != Framing::UntilClose;
-    let Terms { content, remarks, .. } = terms;
+    let Terms { kind, packing, remarks, .. } = terms;
+    let content = Content { kind: kind.unwrap_or_default(), packing: packing.unwrap_or_default() };
     Ok(Parsed::Whole { head: Head { status, content, remarks, framing, is_reusable }, n_bytes })
 }
 
@@ -133,12 +135,15 @@ impl Terms {
         let Some((_, known)) = KNOWN.iter().find(is) else { return Ok(()) };
         match known {
             Known::Type => {
-                self.content.kind = Kind::read(field.value);
-                if self.content.kind == Kind::Other {
+                // Of several the first one counts, as everywhere.
+                let kind = *self.kind.get_or_insert_with(|| Kind::read(field.value));
+                if kind == Kind::Other {
                     self.keep(&CONTENT_TYPE, field.value);
                 }
             }
-            Known::Packing => self.content.packing = Packing::read(field.value),
+            Known::Packing => {
+                self.packing.get_or_insert_with(|| Packing::read(field.value));
+            }
             Known::Kept(name) => self.keep(name, field.value),
             Known::Length => {
                 let length =
@@ -282,6 +287,20 @@ mod tests {
         assert_eq!(head.remarks.get(&HTTP_SESSION_ID).unwrap(), "s");
         assert_eq!(head.remarks.get(&CONTENT_TYPE), None, "it is in the content");
         assert_eq!(head.content, Content { kind: Kind::Events, packing: Packing::None });
+    }
+
+    #[test]
+    fn of_two_words_about_the_body_the_first_counts() {
+        let check = |text: &str, kind, packing| {
+            let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", text.replace('\n', "\r\n"));
+            let Ok(Parsed::Whole { head, .. }) = parse(text.as_bytes()) else { panic!("{text}") };
+            assert_eq!(head.content, Content { kind, packing }, "{text}");
+        };
+        let (json, html) = ("Content-Type: application/json\n", "Content-Type: text/html\n");
+        let (plain, gzip) = ("Content-Encoding: identity\n", "Content-Encoding: gzip\n");
+        check(&format!("{json}{html}{plain}{gzip}"), Kind::Json, Packing::None);
+        check(&format!("{html}{json}{gzip}{plain}"), Kind::Other, Packing::Gzip);
+        check("", Kind::Other, Packing::None);
     }
 
     proptest! {

@@ -7,10 +7,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 use toolrack_http::HttpOptions;
-use toolrack_link::{Delivery, Line};
+use toolrack_link::{Abandon, Delivery, Line, Outgoing, Patience};
 
 use crate::server::{Said, Seen, Server, Step};
-use crate::stage::{MODERN, Stage};
+use crate::stage::{MODERN, SOON, Stage};
 
 const LIMIT: usize = 64 << 10;
 
@@ -74,6 +74,27 @@ async fn a_small_answer_has_to_keep_to_the_limit_too() {
         let stage = Stage::open(&server.url, options).await;
         stage.line.speak(MODERN);
         assert_eq!(stage.ask("tools/call").await.is_ok(), is_taken, "{max_message_bytes}");
+    }
+}
+
+/// Whoever takes a large text out of its answer would have to copy it if anybody else held the buffer.
+#[tokio::test]
+async fn an_answer_shares_its_memory_with_nobody() {
+    let server = Server::start(|seen| {
+        let n_bytes = seen.body["params"]["n"].as_u64().unwrap_or_default();
+        Said::result(seen, json!({"text": "x".repeat(usize::try_from(n_bytes).unwrap())}))
+    })
+    .await;
+    let stage = Stage::modern(&server).await;
+    for n_bytes in [10, 3_000, 5_000, 20_000, 58_000, 60_000, 64_000, 100_000, 10, 62_000] {
+        let request = Outgoing {
+            method: "tools/call",
+            params: &Some(json!({"n": n_bytes})),
+            patience: Patience::exactly(SOON),
+            abandon: Abandon::Tell,
+        };
+        let answer = stage.line.request(request).await.unwrap();
+        assert!(answer.into_bytes().is_unique(), "{n_bytes}");
     }
 }
 
