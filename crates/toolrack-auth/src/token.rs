@@ -82,7 +82,11 @@ pub(crate) fn prove(form: Form, proof: &Proof) -> (Form, Option<Secret>) {
             let form = form.with("client_assertion_type", ASSERTION);
             (form.with("client_assertion", statement.clone()), None)
         }
-        Proof::Client(client, Method::Basic) => (form, Some(basic(client))),
+        // The name goes into the body too, which is allowed (RFC 6749 §4.1.3): servers on the Python SDK look for it
+        // nowhere else.
+        Proof::Client(client, Method::Basic) => {
+            (form.with("client_id", client.id.as_str()), Some(basic(client)))
+        }
         Proof::Client(client, Method::Post) => {
             let form = form.with("client_id", client.id.as_str());
             (form.with_option("client_secret", client.secret.clone()), None)

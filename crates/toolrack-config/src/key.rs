@@ -131,7 +131,12 @@ pub(crate) static DEFAULTS: Scope = Scope {
             "never",
             "How long a server may be unused before it is stopped. Its tools stay listed.",
         ),
-        key("max_output_bytes", Kind::Count, "50000", "A longer result is cut, and says so."),
+        key(
+            "max_output_bytes",
+            Kind::Count,
+            "50000",
+            "The text that an agent gets of a longer result is cut, and says so. `toolrack call`, the gateway and the HTTP API give all of it.",
+        ),
         key(
             "max_message_bytes",
             Kind::Count,

@@ -42,6 +42,8 @@ pub enum HttpServerKind {
     EverythingSse,
     /// PyPI fastmcp, both eras.
     FastMcp,
+    /// The same behind a login at an authorization server of its own.
+    FastMcpLogin,
     /// PyPI mcp 1.x with sessions and resumable streams.
     Mcp1,
     /// PyPI mcp 1.x without sessions.
@@ -87,7 +89,7 @@ impl HttpServerKind {
                 let script = root.join("node").join(script);
                 Some((script.clone(), script))
             }
-            Self::FastMcp => python("python/fastmcp", "server.py"),
+            Self::FastMcp | Self::FastMcpLogin => python("python/fastmcp", "server.py"),
             Self::Mcp1 | Self::Mcp1Stateless => python("python/mcp1", "server.py"),
             Self::Mcp2 => python("python", "mcp2_server.py"),
         }
@@ -112,12 +114,14 @@ impl HttpServerKind {
                 server.arg(script).arg(transport).env("PORT", port.to_string());
                 server
             }
-            Self::FastMcp | Self::Mcp1 | Self::Mcp1Stateless | Self::Mcp2 => {
+            Self::FastMcp | Self::FastMcpLogin | Self::Mcp1 | Self::Mcp1Stateless | Self::Mcp2 => {
                 let mut server = leashed(program_file.as_ref());
                 server.arg(script).arg(port.to_string());
-                if *self == Self::Mcp1Stateless {
-                    server.arg("stateless");
-                }
+                match self {
+                    Self::Mcp1Stateless => server.arg("stateless"),
+                    Self::FastMcpLogin => server.arg("login"),
+                    _ => &mut server,
+                };
                 server
             }
         }

@@ -112,7 +112,7 @@ fn a_client_proves_itself_in_the_agreed_way() {
     let basic = format!("Basic {}", STANDARD.encode("me%2F1:p%3Aw+d"));
     assert_eq!(
         show(&Proof::Client(client.clone(), Method::Basic)),
-        ("grant_type=g".to_owned(), Some(basic))
+        ("grant_type=g&client_id=me%2F1".to_owned(), Some(basic))
     );
     assert_eq!(
         show(&Proof::Client(client.clone(), Method::Post)),

@@ -9,6 +9,7 @@
 
 mod example;
 mod follow;
+mod login;
 mod open;
 mod real;
 mod stage;

@@ -1,13 +1,21 @@
-"""A server on fastmcp over HTTP, both eras: `server.py PORT`."""
+"""A server on fastmcp over HTTP, both eras: `server.py PORT`, or `server.py PORT login` behind a login."""
 
 import asyncio
 import sys
 
 from fastmcp import Context, FastMCP
+from fastmcp.server.auth.auth import ClientRegistrationOptions
+from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from mcp_types import ToolListChangedNotification
 
 port = int(sys.argv[1])
-server = FastMCP("fastmcp-server", version="1")
+login = None
+if sys.argv[2:] == ["login"]:
+    login = InMemoryOAuthProvider(
+        base_url=f"http://127.0.0.1:{port}",
+        client_registration_options=ClientRegistrationOptions(enabled=True),
+    )
+server = FastMCP("fastmcp-server", version="1", auth=login)
 
 
 @server.tool

@@ -1,0 +1,40 @@
+//! A login at an authorization server that others wrote.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use toolrack_auth::{AuthSettings, Authorizer, MemoryTokenStore, SystemBrowser};
+use toolrack_client::McpClient;
+use toolrack_http::{HttpOptions, HttpServerDef};
+use toolrack_testkit::oauth::visit;
+use toolrack_testkit::{HttpServer, HttpServerKind, skipped};
+use url::Url;
+
+/// Longer than anything here takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_at_a_server_on_the_python_sdk() {
+    let kind = HttpServerKind::FastMcpLogin;
+    if let Some(reason) = kind.missing() {
+        return skipped("a_login_at_a_server_on_the_python_sdk", &reason);
+    }
+    let server = HttpServer::start(kind).unwrap();
+    // Somebody who agrees to everything.
+    let opener = |url: &Url| {
+        let url = url.to_string();
+        thread::spawn(move || visit(&url));
+        Ok(())
+    };
+    let browser = Arc::new(SystemBrowser::new(Arc::new(opener)).patient_for(PATIENCE));
+    let (url, store) = (Url::parse(&server.url()).unwrap(), Arc::new(MemoryTokenStore::default()));
+    let login = Authorizer::new(&url, AuthSettings::default(), store, Some(browser)).unwrap();
+    let options = HttpOptions { credentials: Some(login), ..HttpOptions::default() };
+    let definition = HttpServerDef::new(server.url());
+    let client = McpClient::builder("remote").connect_http(definition, options).await.unwrap();
+    let sum = client.call_tool("add", &json!({"a": 19, "b": 23})).await.unwrap();
+    assert_eq!(sum.content, "42");
+    client.shutdown().await;
+}
