@@ -52,6 +52,29 @@ pub(crate) fn alone(typed: &str, servers: &Servers) -> Option<Meant> {
     servers.only().map(|it| Meant::new(&it.name, typed))
 }
 
+/// A tool that was typed without its server must be that of one server alone. What cannot be ruled out is said: the
+/// `silent` servers, whose tools nobody knows, may have a tool of that name too.
+pub(crate) fn bare(
+    typed: &str,
+    owners: &[&str],
+    silent: &[&str],
+) -> Result<Option<String>, Failure> {
+    match owners {
+        [owner] if !silent.is_empty() => Ok(Some(format!(
+            "note: `{typed}` is taken for `{owner}.{typed}`; the tools of {} are not known",
+            silent.join(", ")
+        ))),
+        [] | [_] => Ok(None),
+        [first, ..] => {
+            let spellings: Vec<String> = owners.iter().map(|it| format!("{it}.{typed}")).collect();
+            let message =
+                format!("several servers have a tool `{typed}`: `{}`", spellings.join("`, `"));
+            let hint = format!("say which one is meant, as in `toolrack call {first}.{typed}`");
+            Err(Failure::usage(message, hint))
+        }
+    }
+}
+
 /// Nothing of this name is known. `spellings` are names that would have worked.
 pub(crate) fn unknown<'a>(
     what: &str,
@@ -115,6 +138,22 @@ mod tests {
         check(plain("a.b/c", &typed), Some(("npx", "a.b/c")));
         check(alone("x", &typed), Some(("npx", "x")));
         check(alone("x", &servers(Kind::Configured, &["a", "b"])), None);
+    }
+
+    #[track_caller]
+    fn check_bare(owners: &[&str], silent: &[&str], expected: Result<Option<&str>, &str>) {
+        let found = bare("echo", owners, silent).map_err(|it| it.faults()[0].message.clone());
+        assert_eq!(found, expected.map(|it| it.map(str::to_owned)).map_err(str::to_owned));
+    }
+
+    #[test]
+    fn a_tool_without_its_server_is_that_of_one_server_alone() {
+        check_bare(&[], &["c"], Ok(None));
+        check_bare(&["a"], &[], Ok(None));
+        let note = "note: `echo` is taken for `a.echo`; the tools of b, c are not known";
+        check_bare(&["a"], &["b", "c"], Ok(Some(note)));
+        let several = "several servers have a tool `echo`: `a.echo`, `b.echo`";
+        check_bare(&["a", "b"], &["c"], Err(several));
     }
 
     #[track_caller]

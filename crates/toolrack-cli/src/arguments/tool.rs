@@ -46,7 +46,8 @@ Examples:
   toolrack call echo message=hello -- npx -y @modelcontextprotocol/server-everything
   toolrack call echo message=hello --url https://host/mcp")]
 pub(crate) struct CallOptions {
-    /// The tool as `server.tool`, `server/tool` or its public name; `tool(name: value)` gives arguments too
+    /// The tool as `server.tool`, `server/tool` or its public name, or by its own name if one server alone has it;
+    /// `tool(name: value)` gives arguments too
     pub(crate) tool: String,
     /// The arguments, as described below
     #[arg(value_name = "NAME=VALUE")]

@@ -8,7 +8,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolrack_client::CallOptions as Conduct;
 use toolrack_link::plain_text;
-use toolrack_manager::read_at_most;
+use toolrack_manager::{ToolWithServer, read_at_most};
 use toolrack_mcp::{Tool, ToolCallResult};
 use toolrack_rpc::RawJson;
 use toolrack_service::{ErrorCode, ServiceFault};
@@ -61,6 +61,9 @@ pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> R
     let nobody = naming::unknown("tool", name, &servers, std::iter::empty());
     with_rack(servers, &options.conduct, surroundings, async |rack: &Rack| {
         let absent = rack.recall().await?;
+        if let Some(note) = bare(rack, name, &absent)? {
+            surroundings.printer.note(note);
+        }
         // What is remembered of all tools knows more than the look of a name.
         let Some(target) = known(rack, name).or(meant) else {
             return Err(not_known(rack, name, suspecting(nobody, &absent)));
@@ -80,6 +83,19 @@ pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> R
 fn known(rack: &Rack, name: &str) -> Option<Meant> {
     let tool = rack.find(name)?;
     Some(Meant { server: tool.server().as_ref().to_owned(), item: tool.tool().name.clone() })
+}
+
+/// Sees that a name without a server means one tool only, and says what is not known about that.
+fn bare(rack: &Rack, name: &str, absent: &[Absent]) -> Result<Option<String>, Failure> {
+    let is_bare = |it: &ToolWithServer| it.tool().name == name && **it.name() != *name;
+    if !rack.find(name).is_some_and(|it| is_bare(&it)) {
+        return Ok(None);
+    }
+    let tools = rack.tools();
+    let namesakes = tools.iter().filter(|it| it.tool().name == name);
+    let owners: Vec<&str> = namesakes.map(|it| &**it.server()).collect();
+    let silent: Vec<&str> = absent.iter().map(|it| it.server.as_str()).collect();
+    naming::bare(name, &owners, &silent)
 }
 
 /// The same failure, with servers that do not run and may have what was meant.
