@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolrack::Environment;
 use toolrack_auth::Browser;
 use toolrack_http::HttpOptions;
-use toolrack_service::{LocalService, McpConfig, McpService as _, ServiceOptions};
+use toolrack_service::{LocalService, McpConfig, McpService as _, Place, ServiceOptions};
 
 use crate::failure::Failure;
 use crate::settings::{self, Settings};
@@ -55,6 +55,48 @@ pub(crate) fn find(service: &LocalService, name: &str) -> Result<McpConfig, Fail
         let hint = "run `toolrack list` to see which servers there are";
         Failure::unknown(format!("there is no server `{name}`"), hint)
     })
+}
+
+/// What is done to a server in the config file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Remove,
+    Disable,
+    Enable,
+}
+
+impl Change {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Remove => "remove",
+            Self::Disable => "disable",
+            Self::Enable => "enable",
+        }
+    }
+}
+
+/// Sees that a server may be changed for the agent that is meant. What every agent has is not changed in the name
+/// of one.
+pub(crate) fn must_be_own(
+    service: &LocalService,
+    config: &McpConfig,
+    change: Change,
+) -> Result<(), Failure> {
+    let Some(agent) = service.agent() else { return Ok(()) };
+    let entry = service.config_store().read()?.document()?.get(config.id);
+    match entry.map(|it| it.place) {
+        Some(Place::Defaults) => Err(shared(&config.name, agent, change)),
+        _ => Ok(()),
+    }
+}
+
+fn shared(name: &str, agent: &str, change: Change) -> Failure {
+    let (word, is_enabled) = (change.word(), change == Change::Enable);
+    let hint = format!(
+        "`toolrack {word} {name}` without an agent is for all of them; for `{agent}` alone, copy the entry into its \
+         `[[agents.mcp]]` with `toolrack edit`, and write `enabled = {is_enabled}` there"
+    );
+    Failure::usage(format!("every agent has `{name}`, not `{agent}` alone"), hint)
 }
 
 /// The config file, as people are told.

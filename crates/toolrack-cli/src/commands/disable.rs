@@ -5,7 +5,7 @@ use toolrack_service::{Enabled, LocalService, McpService as _};
 
 use crate::daemon;
 use crate::failure::Failure;
-use crate::keeper::{changed, find, must_exist, put, with_service};
+use crate::keeper::{Change, changed, find, must_be_own, must_exist, put, with_service};
 use crate::surroundings::Surroundings;
 
 /// Forbids a server to be started.
@@ -16,6 +16,7 @@ pub(crate) async fn disable(name: &str, surroundings: &Surroundings) -> Result<(
         let mut said = changed(service, &config);
         put(&mut said, "enabled", json!(false));
         if config.enabled {
+            must_be_own(service, &config, Change::Disable)?;
             match daemon::find(&surroundings.settings)? {
                 Some(daemon) => drop(daemon.act(name, "disable").await?),
                 None => service.set_enabled(config.id, Enabled::No).await?,

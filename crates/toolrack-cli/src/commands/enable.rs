@@ -6,7 +6,7 @@ use toolrack_service::{Enabled, LocalService, McpConfig, McpService as _};
 use crate::arguments::server::EnableOptions;
 use crate::daemon;
 use crate::failure::Failure;
-use crate::keeper::{changed, find, must_exist, put, with_service};
+use crate::keeper::{Change, changed, find, must_be_own, must_exist, put, with_service};
 use crate::progress::Live;
 use crate::surroundings::Surroundings;
 
@@ -26,6 +26,7 @@ pub(crate) async fn enable(
             printer.done(format_args!("`{name}` is enabled already"), &said);
             return Ok(());
         }
+        must_be_own(service, &config, Change::Enable)?;
         if options.no_check {
             service.update(McpConfig { enabled: true, ..config })?;
             printer.done(format_args!("`{name}` is enabled; it was not tried"), &said);

@@ -7,7 +7,7 @@ use toolrack_auth::Status;
 use toolrack_service::{LocalService, McpConfig, McpService as _};
 
 use crate::failure::Failure;
-use crate::keeper::{changed, file_of, find, must_exist, with_service};
+use crate::keeper::{Change, changed, file_of, find, must_be_own, must_exist, with_service};
 use crate::surroundings::Surroundings;
 
 /// How long the server may take to hear that nobody is logged in any more. It is forgotten here either way.
@@ -18,6 +18,7 @@ pub(crate) async fn remove(name: &str, surroundings: &Surroundings) -> Result<()
     must_exist(name, surroundings)?;
     with_service(surroundings, None, async |service: &LocalService| {
         let config = find(service, name)?;
+        must_be_own(service, &config, Change::Remove)?;
         let had_login = forget_login(service, &config).await;
         service.delete(config.id)?;
         let file = file_of(service);

@@ -48,7 +48,10 @@ impl Inner {
         let mut writing = self.lock();
         let (config, moved) = self.hide_values(config)?;
         let written = self.edit(&mut writing, |document| {
-            self.check_name(document, &config)?;
+            // One that has its name already may share it with the default in whose place it is.
+            if config.name != before.name {
+                self.check_name(document, &config)?;
+            }
             document.assign_ids();
             document.replace(&config)
         });
