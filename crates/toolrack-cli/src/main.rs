@@ -13,6 +13,7 @@ mod detach;
 mod discreet;
 mod editor;
 mod failure;
+mod folder;
 mod help;
 mod json_text;
 mod keeper;

@@ -22,6 +22,7 @@ If a daemon runs for the same config file and agent (`toolrack daemon start`), c
 `resources`, `read`, `prompts`, `prompt`, `serve`, `status`, `start`, `stop`, `restart`, `enable` and `disable`.
 A call through it also ends by the `timeout` that the config gives its server.
 Its servers have the environment and the folder (`~`) of the daemon, not those of the command.
+A server whose arguments name something in the folder in which it is added is always started in that folder (`cwd`).
 `start`, `restart` and `dashboard` start a daemon if none runs, unless `TOOLRACK_NO_AUTOSTART` is set; no other command does, `call` neither.
 `--no-daemon` and `TOOLRACK_NO_DAEMON` do without one; servers that are typed (`-- COMMAND…`, `--url`) never go through it, \
 and `add`, `status --check` and `doctor` try servers apart from it.

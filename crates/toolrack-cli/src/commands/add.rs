@@ -14,6 +14,7 @@ use toolrack_service::{
 use crate::arguments::server::{AddOptions, Way};
 use crate::discreet::{is_reference, is_secret_name};
 use crate::failure::Failure;
+use crate::folder;
 use crate::keeper::{changed, file_of, put, with_service};
 use crate::secret_input;
 use crate::surroundings::Surroundings;
@@ -47,12 +48,14 @@ pub(crate) async fn add(options: &AddOptions, surroundings: &Surroundings) -> Re
 
 /// Writes a new server down, and sees whether it works. One that does not stays in the config.
 pub(crate) async fn create(
-    config: McpConfig,
+    mut config: McpConfig,
     check: Check,
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let printer = &surroundings.printer;
     let name = config.name.clone();
+    let here = std::env::current_dir();
+    let settled = here.ok().and_then(|it| folder::settle(&mut config, &it));
     let (file, mut said) = with_service(surroundings, None, async |service: &LocalService| {
         fill_in_secrets(service, &config, surroundings).await?;
         let id = service.create(config.clone()).map_err(|error| refused(&config.name, error))?;
@@ -60,6 +63,9 @@ pub(crate) async fn create(
         Ok((place(service, surroundings), changed(service, &config)))
     })
     .await?;
+    if let Some(note) = settled {
+        printer.note(note);
+    }
     if check == Check::No {
         printer.done(format_args!("`{name}` is added to {file}"), &said);
         return Ok(());

@@ -10,6 +10,7 @@ use crate::arguments::keep::{ImportOptions, Tool};
 use crate::commands::config::text;
 use crate::discreet;
 use crate::failure::Failure;
+use crate::folder;
 use crate::keeper::{file_of, with_service};
 use crate::near::{meant, near};
 use crate::other_tool::{Places, dialect_name};
@@ -23,6 +24,8 @@ use crate::verdict::Verdict;
 #[derive(Debug)]
 struct Found {
     path: PathBuf,
+    /// Where paths in it begin, if that is known.
+    dir: Option<PathBuf>,
     dialect: Dialect,
     file: ConfigFile,
     warnings: Vec<Fault>,
@@ -42,6 +45,8 @@ struct Import {
     dialect: Dialect,
     config: McpConfig,
     fate: Fate,
+    /// What was added to what its tool says of it.
+    note: Option<String>,
 }
 
 /// Takes over the servers of other tools.
@@ -63,6 +68,9 @@ pub(crate) async fn import(
         let mut n_plain = 0;
         let mut unsaved = None;
         for import in imports.iter_mut().filter(|it| it.fate == Fate::Taken) {
+            if let Some(note) = &import.note {
+                printer.note(note);
+            }
             for secret in loosen(&mut import.config, &service.secrets().list()?) {
                 let name = &import.config.name;
                 printer.note(format_args!(
@@ -155,13 +163,13 @@ fn find(options: &ImportOptions) -> Result<Vec<Found>, Failure> {
         Some(word) => match Tool::meant(word) {
             Some(tool) => Some(tool),
             None if options.file.is_none() && looks_like_file(word) => {
-                return Ok(vec![read(Path::new(word), None)?]);
+                return Ok(vec![named(Path::new(word), None)?]);
             }
             None => return Err(unknown(word)),
         },
     };
     if let Some(file) = &options.file {
-        return Ok(vec![read(file, tool.map(Tool::dialect))?]);
+        return Ok(vec![named(file, tool.map(Tool::dialect))?]);
     }
     let places = places()?;
     let mut found = Vec::new();
@@ -222,6 +230,11 @@ fn places() -> Result<Places, Failure> {
     Ok(Places { home, config })
 }
 
+/// A file that somebody named, which may be that of a project.
+fn named(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
+    Ok(Found { dir: folder::of_project(path), ..read(path, dialect)? })
+}
+
 fn read(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
     let text = text(path)?;
     let shown = path.display().to_string();
@@ -234,22 +247,23 @@ fn read(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
         };
         Failure::all(Verdict::Config, faults.iter().map(fault).collect())
     })?;
-    Ok(Found { path: path.to_owned(), dialect, file, warnings })
+    Ok(Found { path: path.to_owned(), dir: None, dialect, file, warnings })
 }
 
 /// What is to become of each server, given those that are there.
 fn plan(found: &[Found], present: &[McpConfig]) -> Vec<Import> {
     let mut imports: Vec<Import> = Vec::new();
-    for Found { path, dialect, file, .. } in found {
+    for Found { path, dir, dialect, file, .. } in found {
         let of_all = file.defaults.iter().map(|it| (it, None));
         let of_projects =
             file.agents.iter().flat_map(|agent| agent.mcp.iter().map(|it| (it, Some(&agent.id))));
         for (entry, project) in of_all.chain(of_projects) {
-            let config = McpConfig::of_entry(entry);
+            let mut config = McpConfig::of_entry(entry);
+            let note = dir.as_ref().and_then(|it| folder::settle(&mut config, it));
             let taken = imports.iter().filter(|it| it.fate == Fate::Taken).map(|it| &it.config);
             let namesake = present.iter().chain(taken).find(|it| it.name == config.name);
             let fate = fate(&config, project.map(String::as_str), namesake);
-            imports.push(Import { path: path.clone(), dialect: *dialect, config, fate });
+            imports.push(Import { path: path.clone(), dialect: *dialect, config, fate, note });
         }
     }
     imports
@@ -257,7 +271,8 @@ fn plan(found: &[Found], present: &[McpConfig]) -> Vec<Import> {
 
 fn fate(config: &McpConfig, project: Option<&str>, namesake: Option<&McpConfig>) -> Fate {
     let is_same = |it: &McpConfig| {
-        it.package == config.package && it.config.get("args") == config.config.get("args")
+        let is_same = |key: &str| it.config.get(key) == config.config.get(key);
+        it.package == config.package && is_same("args") && is_same("cwd")
     };
     match (project, namesake) {
         (Some(project), _) => Fate::Skipped(format!("belongs to the project {project} alone")),
