@@ -62,6 +62,7 @@ pub(crate) struct SecretRemoveOptions {
 Examples:
   toolrack import --dry-run                       what every tool on this machine has
   toolrack import cursor --secrets                with values that look secret in the store
+  cd project && toolrack import claude            also the servers that Claude Code has for this project
   toolrack import .mcp.json                       a file of any tool")]
 pub(crate) struct ImportOptions {
     /// A tool, whose usual files are looked for, or a file; all tools, if neither is given

@@ -1,9 +1,11 @@
 //! `toolrack import`: the servers of other tools, copied into our config. Their files are read and never written.
 
+mod plan;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use toolrack_config::{ConfigFile, Dialect, Fault, detect, read_as};
+use toolrack_config::{Dialect, Fault, detect, read_as};
 use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret, ServiceFault};
 
 use crate::arguments::keep::{ImportOptions, Tool};
@@ -20,34 +22,7 @@ use crate::stowing::{self, Stowed};
 use crate::surroundings::Surroundings;
 use crate::verdict::Verdict;
 
-/// A file that is read.
-#[derive(Debug)]
-struct Found {
-    path: PathBuf,
-    /// Where paths in it begin, if that is known.
-    dir: Option<PathBuf>,
-    dialect: Dialect,
-    file: ConfigFile,
-    warnings: Vec<Fault>,
-}
-
-/// What became of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Fate {
-    Taken,
-    Skipped(String),
-}
-
-/// One server of another tool.
-#[derive(Debug)]
-struct Import {
-    path: PathBuf,
-    dialect: Dialect,
-    config: McpConfig,
-    fate: Fate,
-    /// What was added to what its tool says of it.
-    note: Option<String>,
-}
+use plan::{Fate, Found, Import, plan};
 
 /// Takes over the servers of other tools.
 pub(crate) async fn import(
@@ -55,6 +30,8 @@ pub(crate) async fn import(
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let found = find(&options)?;
+    // Whoever is nowhere is in no project.
+    let here = std::env::current_dir().unwrap_or_default();
     let printer = &surroundings.printer;
     for it in &found {
         let (path, name) = (it.path.display(), dialect_name(it.dialect));
@@ -64,7 +41,7 @@ pub(crate) async fn import(
         }
     }
     with_service(surroundings, None, async |service: &LocalService| {
-        let mut imports = plan(&found, &service.list());
+        let mut imports = plan(&found, &service.list(), &here);
         let mut n_plain = 0;
         let mut unsaved = None;
         for import in imports.iter_mut().filter(|it| it.fate == Fate::Taken) {
@@ -250,39 +227,6 @@ fn read(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
     Ok(Found { path: path.to_owned(), dir: None, dialect, file, warnings })
 }
 
-/// What is to become of each server, given those that are there.
-fn plan(found: &[Found], present: &[McpConfig]) -> Vec<Import> {
-    let mut imports: Vec<Import> = Vec::new();
-    for Found { path, dir, dialect, file, .. } in found {
-        let of_all = file.defaults.iter().map(|it| (it, None));
-        let of_projects =
-            file.agents.iter().flat_map(|agent| agent.mcp.iter().map(|it| (it, Some(&agent.id))));
-        for (entry, project) in of_all.chain(of_projects) {
-            let mut config = McpConfig::of_entry(entry);
-            let note = dir.as_ref().and_then(|it| folder::settle(&mut config, it));
-            let taken = imports.iter().filter(|it| it.fate == Fate::Taken).map(|it| &it.config);
-            let namesake = present.iter().chain(taken).find(|it| it.name == config.name);
-            let fate = fate(&config, project.map(String::as_str), namesake);
-            imports.push(Import { path: path.clone(), dialect: *dialect, config, fate, note });
-        }
-    }
-    imports
-}
-
-fn fate(config: &McpConfig, project: Option<&str>, namesake: Option<&McpConfig>) -> Fate {
-    let is_same = |it: &McpConfig| {
-        let is_same = |key: &str| it.config.get(key) == config.config.get(key);
-        it.package == config.package && is_same("args") && is_same("cwd")
-    };
-    match (project, namesake) {
-        (Some(project), _) => Fate::Skipped(format!("belongs to the project {project} alone")),
-        (None, Some(it)) if is_same(it) => Fate::Skipped("is there already".to_owned()),
-        (None, Some(_)) => Fate::Skipped("another server has this name".to_owned()),
-        (None, None) if !config.enabled => Fate::Skipped("is disabled there".to_owned()),
-        (None, None) => Fate::Taken,
-    }
-}
-
 fn report(imports: &[Import], options: &ImportOptions, file: &str, surroundings: &Surroundings) {
     let word = |fate: &Fate| match (fate, options.dry_run) {
         (Fate::Taken, true) => "would be taken".to_owned(),
@@ -320,31 +264,5 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, surroundings:
                 "{n} written to {file}; `toolrack status --check` sees whether they work"
             )),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config(program: &str) -> McpConfig {
-        let document = json!({
-            "name": "a", "transport": "stdio",
-            "package": { "package_type": "binary", "identifier": program },
-        });
-        McpConfig::from_json(&document).unwrap()
-    }
-
-    #[test]
-    fn what_is_there_stays_as_it_is() {
-        let (a, b) = (config("x"), config("y"));
-        let skipped = |why: &str| Fate::Skipped(why.to_owned());
-        assert_eq!(fate(&a, None, None), Fate::Taken);
-        assert_eq!(fate(&a, None, Some(&a)), skipped("is there already"));
-        assert_eq!(fate(&a, None, Some(&b)), skipped("another server has this name"));
-        let disabled = McpConfig { enabled: false, ..config("x") };
-        assert_eq!(fate(&disabled, None, None), skipped("is disabled there"));
-        let alone = skipped("belongs to the project /p alone");
-        assert_eq!(fate(&a, Some("/p"), None), alone);
     }
 }

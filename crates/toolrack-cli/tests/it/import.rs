@@ -79,12 +79,12 @@ fn claude_code_has_servers_of_its_own_and_of_projects() {
             (
                 "postgres",
                 "uvx postgres-mcp --access-mode=restricted",
-                "skipped: belongs to the project /home/me/shop alone",
+                "skipped: belongs to the project /home/me/shop; run `toolrack import` in that folder to take it",
             ),
             (
                 "github",
                 "https://example.com/shop/mcp",
-                "skipped: belongs to the project /home/me/shop alone",
+                "skipped: belongs to the project /home/me/shop; run `toolrack import` in that folder to take it",
             ),
         ],
     );
