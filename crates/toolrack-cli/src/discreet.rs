@@ -6,6 +6,8 @@ use toolrack_config::without_secrets;
 use toolrack_link::plain_text;
 use toolrack_service::{McpConfig, McpPackageType};
 
+use crate::secret_args::named;
+
 const MOST_CHARS: usize = 2000;
 /// What stands for a value that is not shown.
 const HIDDEN: &str = "…";
@@ -124,26 +126,13 @@ fn plain_url(text: &str) -> String {
 
 /// Arguments without what follows a name that says it is secret.
 fn args(args: &[String]) -> Vec<String> {
-    let mut is_next_secret = false;
-    let each = args.iter().map(|arg| {
-        let is_secret = std::mem::take(&mut is_next_secret) && !arg.starts_with('-');
-        if is_reference(arg) {
-            return arg.clone();
+    let each = args.iter().zip(named(args)).map(|(arg, secret)| match secret {
+        Some(secret) => {
+            let before = arg.get(..secret.range.start).unwrap_or_default();
+            format!("{before}{HIDDEN}")
         }
-        if is_secret {
-            return HIDDEN.to_owned();
-        }
-        is_next_secret = arg.starts_with('-') && !arg.contains('=') && is_secret_name(arg);
-        // `--token=x`, `NAME=x` of `docker -e`, and `Authorization: x` of `--header`.
-        for separator in ['=', ':'] {
-            match arg.split_once(separator) {
-                Some((name, _)) if is_secret_name(name) => {
-                    return format!("{name}{separator}{HIDDEN}");
-                }
-                _ => {}
-            }
-        }
-        plain_url(arg)
+        None if is_reference(arg) => arg.clone(),
+        None => plain_url(arg),
     });
     each.collect()
 }
@@ -182,6 +171,7 @@ mod tests {
         check_args(&["-e", "API_KEY=s3cret"], &["-e", "API_KEY=…"]);
         check_args(&["Authorization: Bearer s3cret"], &["Authorization:…"]);
         check_args(&["postgresql://u:s3cret@h/db?x=s3cret"], &["postgresql://…@h/db"]);
+        check_args(&["postgresql://u:s3cret@h/db?token=s3cret"], &["postgresql://…@h/db"]);
     }
 
     fn config(document: Value) -> McpConfig {

@@ -30,6 +30,7 @@ mod question;
 mod reference;
 mod roll;
 mod save;
+mod secret_args;
 mod secret_input;
 mod settings;
 mod snippet;

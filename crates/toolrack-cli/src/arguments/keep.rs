@@ -74,7 +74,7 @@ pub(crate) struct ImportOptions {
     /// Only say what would be done
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Move values of variables and headers that look secret into the secret store
+    /// Move values of variables, headers and arguments that look secret into the secret store
     #[arg(long)]
     pub(crate) secrets: bool,
 }

@@ -9,6 +9,7 @@ use toolrack_service::McpConfig;
 
 use crate::discreet::shown;
 use crate::folder;
+use crate::stowing;
 
 /// A file that is read.
 #[derive(Debug)]
@@ -100,9 +101,12 @@ fn elsewhere(owner: &str) -> String {
 }
 
 fn fate(config: &McpConfig, namesake: Option<&McpConfig>) -> Fate {
+    // The secrets in its arguments may have been moved.
+    let stowed = stowing::stow(config.clone()).config;
     let is_same = |it: &McpConfig| {
-        let is_same = |key: &str| it.config.get(key) == config.config.get(key);
-        it.package == config.package && is_same("args") && is_same("cwd")
+        let is_same = |as_is: &McpConfig, key: &str| it.config.get(key) == as_is.config.get(key);
+        let has_args = is_same(config, "args") || is_same(&stowed, "args");
+        it.package == config.package && has_args && is_same(config, "cwd")
     };
     match namesake {
         Some(it) if is_same(it) => Fate::Skipped("is there already".to_owned()),
