@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use toolrack_link::{AuthError, Diagnosis, ServerExit, SpawnFault, TransportError};
+use toolrack_link::{AuthError, Diagnosis, ServerExit, SpawnFault, TransportError, said};
 use toolrack_mcp::{DecodeError, ErrorCode, Method, Revision};
 use toolrack_rpc::JsonRpcError;
 
@@ -99,21 +99,18 @@ impl ConnectError {
                     .to_owned(),
             ),
             ConnectError::Exited { exit, sample } => {
-                let said = exit.stderr.iter().rev().find(|line| !line.trim().is_empty());
-                let said = said.or(sample.as_ref());
-                Some(match said {
-                    Some(line) => format!("it said last: {}", line.trim()),
-                    None => "it said nothing; run the command in a terminal to see why".to_owned(),
-                })
+                let said = said(&exit.stderr).or_else(|| said(sample.as_slice()));
+                let nothing = "it said nothing; run the command in a terminal to see why";
+                Some(said.unwrap_or_else(|| nothing.to_owned()))
             }
             ConnectError::TimedOut { still_installing: Some(launcher), .. } => Some(format!(
                 "`{launcher}` may still be installing the server; run it once in a terminal, or \
                  allow more time with `--startup-timeout` or `startup_timeout`"
             )),
-            ConnectError::TimedOut { diagnosis, .. } => match diagnosis.stderr.last() {
-                Some(line) => Some(format!("it said last: {}", line.trim())),
-                None => Some("check the command, or allow more time to start".to_owned()),
-            },
+            ConnectError::TimedOut { diagnosis, .. } => Some(
+                said(&diagnosis.stderr)
+                    .unwrap_or_else(|| "check the command, or allow more time to start".to_owned()),
+            ),
             ConnectError::UnsupportedVersion { .. } => {
                 Some("look for another release of the server".to_owned())
             }
@@ -251,6 +248,11 @@ mod tests {
             exited(&["a", "npm error", " "], Some("s")),
             exited_text,
             Some("it said last: npm error"),
+        );
+        check(
+            exited(&["npm error 404 no 'a@*' here", "npm error A complete log"], None),
+            exited_text,
+            Some("it said: npm error 404 no 'a@*' here"),
         );
         check(exited(&[], Some("usage: x")), exited_text, Some("it said last: usage: x"));
         check(

@@ -20,6 +20,7 @@ mod memory;
 mod patience;
 mod plain;
 mod tally;
+mod words;
 
 pub use backoff::Backoff;
 pub use clean::clean_text;
@@ -33,3 +34,4 @@ pub use memory::{MemoryLine, MemoryPeer, pair};
 pub use patience::{Patience, answer_within};
 pub use plain::plain_text;
 pub use tally::{Diagnosis, Tally};
+pub use words::said;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use toolrack_client::ConnectError;
-use toolrack_link::{Ending, Mask, TransportError, plain_text};
+use toolrack_link::{Ending, Mask, TransportError, plain_text, said};
 
 pub use kind::FailureKind;
 
@@ -62,13 +62,13 @@ impl Failure {
     /// A connection that worked has ended.
     pub(crate) fn of_ending(ending: &Ending) -> Self {
         let said = match ending {
-            Ending::Exited(exit) => exit.stderr.iter().rev().find(|line| !line.trim().is_empty()),
+            Ending::Exited(exit) => said(&exit.stderr),
             _ => None,
         };
         let reason = format!("the connection was lost: {ending}");
         let failure = Self::new(FailureKind::of_ending(ending), reason);
         match said {
-            Some(line) => failure.hinting(format!("it said last: {}", line.trim())),
+            Some(said) => failure.hinting(said),
             None => failure,
         }
     }
