@@ -1,6 +1,7 @@
 //! The program `toolrack`: arguments in, a command run, an exit code out.
 
 mod absence;
+mod aim;
 mod arguments;
 mod call;
 mod clock;

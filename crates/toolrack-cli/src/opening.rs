@@ -372,7 +372,7 @@ impl Listener<'_> {
 
     fn tell(&self, server: &str, said: impl fmt::Display) {
         if self.is_meant(server) && self.printer.talk() == Talk::Verbose {
-            self.printer.note(format_args!("{server}: {said}"));
+            self.printer.relay(format_args!("{server}: {said}"));
         }
     }
 }

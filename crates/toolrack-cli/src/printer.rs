@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::aim::Aim;
 use crate::failure::Failure;
 use crate::output::{List, Output};
 use crate::settings::{Paint, Settings, Talk};
@@ -31,6 +32,7 @@ pub(crate) struct Printer {
     talk: Talk,
     paint: Paint,
     columns: Option<usize>,
+    aim: Aim,
     /// Where live lines can be drawn.
     stage: End,
     fault: Mutex<Option<ErrorKind>>,
@@ -60,6 +62,7 @@ impl Printer {
             talk,
             paint: settings.paint,
             columns: settings.columns,
+            aim: settings.aim.clone(),
             stage,
             live: MultiProgress::with_draw_target(draw_target(stage)),
             ..Self::plain(settings.output)
@@ -73,6 +76,7 @@ impl Printer {
             talk: Talk::Usual,
             paint: Paint::Plain,
             columns: None,
+            aim: Aim::default(),
             stage: End::Program,
             fault: Mutex::default(),
             notes: Mutex::default(),
@@ -155,6 +159,11 @@ impl Printer {
 
     /// Something worth knowing that nobody asked for.
     pub(crate) fn note(&self, text: impl fmt::Display) {
+        self.relay(self.aim.told(&text.to_string()));
+    }
+
+    /// The same in the words of a server.
+    pub(crate) fn relay(&self, text: impl fmt::Display) {
         if self.holds_back() {
             let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
             if notes.len() < MOST_NOTES {
@@ -242,15 +251,17 @@ impl Printer {
     /// A failure for people: its faults one to a line, then what to do. For programs: one line of JSON.
     pub(crate) fn failure(&self, failure: &Failure) -> Verdict {
         if self.output == Output::Json {
-            let summary = serde_json::to_string(&failure.summary()).unwrap_or_default();
-            self.say(summary);
+            let mut summary = failure.summary();
+            summary.message = self.aim.told(&summary.message);
+            summary.hint = summary.hint.map(|it| self.aim.told(&it));
+            self.say(serde_json::to_string(&summary).unwrap_or_default());
             return failure.verdict();
         }
         for fault in failure.faults() {
-            self.say(format_args!("error: {}", fault.message));
+            self.say(format_args!("error: {}", self.aim.told(&fault.message)));
         }
         if let Some(hint) = failure.hint() {
-            self.say(format_args!("hint: {hint}"));
+            self.say(format_args!("hint: {}", self.aim.told(hint)));
         }
         failure.verdict()
     }

@@ -189,7 +189,7 @@ impl ClientHandler for Questions {
     fn log(&self, message: &LogMessage) {
         if self.printer.talk() == Talk::Verbose {
             let said = plain_text(message.data.get(), MOST_CHARS);
-            self.printer.note(format_args!("log: {said}"));
+            self.printer.relay(format_args!("log: {said}"));
         }
     }
 }

@@ -14,6 +14,7 @@ use clap::ValueEnum as _;
 use toolrack_http::ProxySettings;
 use toolrack_service::Home;
 
+use crate::aim::Aim;
 use crate::arguments::GlobalOptions;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -37,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) timeout: Option<Duration>,
     /// Whose servers are meant, beside those that every agent has.
     pub(crate) agent: Option<String>,
+    /// What has to be typed again for the next command to mean the same servers.
+    pub(crate) aim: Aim,
     pub(crate) terminal: Terminal,
     pub(crate) daemon: DaemonUse,
     /// Where a daemon that is started listens. Where daemons usually do, if not given.
@@ -282,6 +285,7 @@ pub(crate) fn settle(
         columns: terminal.columns.filter(|_| terminal.output == End::Person),
         timeout: text(Variable::Timeout).map(|it| timeout(&it)).transpose()?,
         agent: options.agent.clone().or_else(|| text(Variable::Agent)),
+        aim: Aim::of(options),
         terminal: Terminal { talk: talk_end, ..terminal },
         daemon: if options.no_daemon || set(Variable::NoDaemon).is_some() {
             DaemonUse::Never

@@ -9,6 +9,7 @@ use toolrack_config::{
 use toolrack_manager::read_at_most;
 use toolrack_service::{ErrorCode, ServiceFault};
 
+use crate::aim::word;
 use crate::arguments::target::TargetOptions;
 use crate::failure::Failure;
 use crate::near::{meant, near};
@@ -188,7 +189,8 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 /// Files of other tools are copied and not used, because they are not ours to write to.
 fn of_other_tool(shown: &str, dialect: Dialect) -> Failure {
     let message = format!("{shown} is a config file of {}, and not ours", dialect_name(dialect));
-    Failure::config(message, format!("take its servers over with `toolrack import {shown}`"))
+    let file = word(shown);
+    Failure::config(message, format!("take its servers over with `toolrack import {file}`"))
 }
 
 /// Everything that is wrong with a config, at once.

@@ -22,7 +22,13 @@ pub(crate) fn config(action: ConfigAction, surroundings: &Surroundings) -> Resul
     let home = surroundings.settings.home()?;
     match action {
         ConfigAction::Check(options) => {
-            check(options.file.as_deref().unwrap_or(home.config_file()), surroundings)
+            let mend = match &options.file {
+                // Whatever it is a file of, it is another one than `toolrack edit` opens.
+                Some(file) => format!("mend these lines of {} in your editor", file.display()),
+                None => "mend these lines with `toolrack edit`, or in your editor".to_owned(),
+            };
+            let file = options.file.as_deref().unwrap_or(home.config_file());
+            check(file, &mend, surroundings)
         }
         ConfigAction::Path => {
             let file = home.config_file();
@@ -39,7 +45,7 @@ pub(crate) fn config(action: ConfigAction, surroundings: &Surroundings) -> Resul
 }
 
 /// Says everything that is wrong with a file, of whatever tool.
-fn check(file: &Path, surroundings: &Surroundings) -> Result<(), Failure> {
+fn check(file: &Path, mend: &str, surroundings: &Surroundings) -> Result<(), Failure> {
     let shown = file.display().to_string();
     let text = text(file)?;
     let detection = detect(&shown, &text);
@@ -51,8 +57,7 @@ fn check(file: &Path, surroundings: &Surroundings) -> Result<(), Failure> {
     }
     if !errors.is_empty() {
         let fault = |it: &Fault| {
-            let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string())
-                .hint("mend these lines with `toolrack edit`, or in your editor");
+            let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(mend);
             if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
         };
         return Err(Failure::all(Verdict::Config, errors.iter().map(fault).collect()));

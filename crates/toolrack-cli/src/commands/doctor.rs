@@ -105,7 +105,7 @@ pub(crate) async fn doctor(
                 let fix = it.hint.clone().unwrap_or_default();
                 Finding::bad("config", failure.verdict(), it.message.clone(), fix)
             }));
-            return report(&findings, surroundings);
+            return report(findings, surroundings);
         }
     };
     if let Some(name) = &options.server {
@@ -123,11 +123,14 @@ pub(crate) async fn doctor(
     })
     .await?;
     findings.extend(looked.into_iter().flatten());
-    report(&findings, surroundings)
+    report(findings, surroundings)
 }
 
-fn report(findings: &[Finding], surroundings: &Surroundings) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
+fn report(mut findings: Vec<Finding>, surroundings: &Surroundings) -> Result<(), Failure> {
+    let (printer, aim) = (&surroundings.printer, &surroundings.settings.aim);
+    for it in &mut findings {
+        it.fix = it.fix.as_deref().map(|fix| aim.told(fix));
+    }
     match printer.output() {
         Output::Table => findings.iter().for_each(|it| printer.line(it.line())),
         _ => printer.list(&List {

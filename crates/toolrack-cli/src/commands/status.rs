@@ -7,6 +7,7 @@ use toolrack_service::{
 };
 
 use crate::absence::last_outcome;
+use crate::aim::Aim;
 use crate::arguments::server::StatusOptions;
 use crate::daemon::{self, Daemon, Status};
 use crate::failure::Failure;
@@ -70,11 +71,11 @@ pub(crate) async fn status(
             "note: without a daemon nothing runs between commands; `--check` starts servers to look at them",
         );
     }
-    let now = clock::now();
+    let (now, aim) = (clock::now(), &surroundings.settings.aim);
     surroundings.printer.list(&List {
         columns: &["NAME", "STATE", "WAY", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
-        rows: known.iter().map(|it| row(it, now)).collect(),
-        items: known.iter().map(|it| item(it, now).to_string()).collect(),
+        rows: known.iter().map(|it| row(it, now, aim)).collect(),
+        items: known.iter().map(|it| item(it, now, aim).to_string()).collect(),
     });
     match known.iter().find_map(|it| it.trial.as_ref()?.as_ref().err()) {
         None => Ok(()),
@@ -174,7 +175,7 @@ fn tools(known: &Known) -> String {
     total.map_or_else(|| "?".to_owned(), |total| format!("{shown}/{total}"))
 }
 
-fn row(known: &Known, now: u64) -> Vec<String> {
+fn row(known: &Known, now: u64, aim: &Aim) -> Vec<String> {
     let Standing { state, detail, next } = standing(known, now);
     let processes = match &known.trial {
         Some(Ok(trial)) => process::summary(&trial.processes),
@@ -185,10 +186,10 @@ fn row(known: &Known, now: u64) -> Vec<String> {
     };
     let way = discreet::way(&known.config).to_owned();
     let name = discreet::shown(&known.config.name);
-    vec![name, state.to_owned(), way, tools(known), processes, detail, next]
+    vec![name, state.to_owned(), way, tools(known), processes, detail, aim.command(&next)]
 }
 
-fn item(known: &Known, now: u64) -> Value {
+fn item(known: &Known, now: u64, aim: &Aim) -> Value {
     let Standing { state, detail, next } = standing(known, now);
     let (check, problem) = match &known.trial {
         None => {
@@ -208,7 +209,7 @@ fn item(known: &Known, now: u64) -> Value {
         "n_tools": known.n_tools,
         "n_tools_total": known.n_tools_total,
         "detail": detail,
-        "next": next,
+        "next": aim.command(&next),
         "last_at": known.last.as_ref().map(|it| clock::utc(it.at)),
         "check": check,
         "problem": problem,
