@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use toolrack_link::AuthError;
 
-use crate::fault::{login_needed, untrusted};
+use crate::fault::{unregistered, untrusted};
 use crate::metadata::ServerMetadata;
 use crate::record::exposed_option;
 use crate::secret::Secret;
@@ -92,10 +92,10 @@ pub(crate) fn introduce(
     }
     match &metadata.registration_endpoint {
         Some(endpoint) => Ok(Introduction::Register(endpoint.clone())),
-        None => Err(login_needed(format_args!(
-            "{} registers no clients by itself; configure a client id that it knows",
-            metadata.issuer
-        ))),
+        None => {
+            let issuer = &metadata.issuer;
+            Err(unregistered(format_args!("{issuer} registers no clients by itself")))
+        }
     }
 }
 

@@ -15,6 +15,10 @@ pub(crate) fn refused(reason: impl Display) -> AuthError {
     AuthError::Refused { reason: clean(reason) }
 }
 
+pub(crate) fn unregistered(reason: impl Display) -> AuthError {
+    AuthError::Unregistered { reason: clean(reason) }
+}
+
 pub(crate) fn unreachable(reason: impl Display) -> AuthError {
     AuthError::Unreachable { reason: clean(reason) }
 }

@@ -7,7 +7,7 @@ use url::Url;
 
 use crate::address::shown;
 use crate::client::{Client, method_to_register};
-use crate::fault::{refused, unreachable};
+use crate::fault::{unreachable, unregistered};
 use crate::http::{Http, Reply};
 use crate::scope;
 use crate::secret::Secret;
@@ -89,8 +89,8 @@ fn read(reply: &Reply, endpoint: &Url, redirect_uri: &str) -> Result<Client, Aut
         Ok(Refusal { error, error_description: None }) => error,
         Err(_) => format!("{place} answered {}", reply.status),
     };
-    Err(refused(format_args!(
-        "it does not register us with the redirect {redirect_uri} ({said}); configure a client id that it knows"
+    Err(unregistered(format_args!(
+        "it does not register us with the redirect {redirect_uri} ({said})"
     )))
 }
 
@@ -139,7 +139,9 @@ mod tests {
         assert_eq!(answer(201, body), Ok(Client { secret, auth_method, ..plain }));
         assert!(matches!(answer(503, ""), Err(AuthError::Unreachable { .. })));
         assert!(matches!(answer(200, "{}"), Err(AuthError::Unreachable { .. })));
-        let said = answer(400, r#"{"error":"invalid_redirect_uri"}"#).unwrap_err().to_string();
+        let refusal = answer(400, r#"{"error":"invalid_redirect_uri"}"#).unwrap_err();
+        assert!(matches!(refusal, AuthError::Unregistered { .. }), "{refusal:?}");
+        let said = refusal.to_string();
         assert!(said.contains("invalid_redirect_uri") && said.contains(REDIRECT), "{said}");
     }
 }

@@ -3,6 +3,7 @@
 mod absence;
 mod aim;
 mod arguments;
+mod barred;
 mod call;
 mod clock;
 mod commands;

@@ -26,6 +26,7 @@ use uuid::Uuid;
 
 use crate::absence::{Absence, Absent, last_outcome};
 use crate::arguments::tool::ConductOptions;
+use crate::barred::{change_token, how_to_log_in};
 use crate::daemon::{self, Daemon, Status};
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -195,12 +196,17 @@ impl Rack {
         let Some(failure) = state.failure() else {
             return general.saying(format!("`{name}` is {state}"));
         };
-        if let (Kind::Typed, FailureKind::NeedsLogin) = (self.kind, failure.kind())
-            && let Some(hint) = self.how_to_log_in(name)
-        {
+        let barred = self.configs.iter().find(|it| it.name == name);
+        let barred = barred.filter(|_| failure.kind() == FailureKind::NeedsLogin);
+        if let (Kind::Typed, Some(hint)) = (self.kind, barred.and_then(how_to_log_in)) {
             return general.saying(format!("`{name}` wants a login")).hinting(hint);
         }
         let general = general.saying(format!("`{name}` is not connected: {failure}"));
+        if let (Kind::Configured, Some(config)) =
+            (self.kind, barred.filter(|it| it.has_authorization()))
+        {
+            return general.hinting(change_token(config));
+        }
         if !matches!(failure.kind(), FailureKind::BadConfig | FailureKind::MissingCredentials) {
             return general;
         }
@@ -212,21 +218,6 @@ impl Rack {
                 general.hinting(hint("mend this in the config, or set what is missing"))
             }
         }
-    }
-
-    /// What to do about a server that was typed and wants a login: those are kept for servers of the config. A
-    /// token that was typed was refused, which is another matter.
-    fn how_to_log_in(&self, name: &str) -> Option<String> {
-        let config = self.configs.iter().find(|it| it.name == name)?;
-        let McpTransport::Http { url, headers } = &config.transport else { return None };
-        if headers.keys().any(|it| it.eq_ignore_ascii_case("authorization")) {
-            return None;
-        }
-        let url = toolrack_config::without_secrets(url);
-        Some(format!(
-            "add it, `toolrack add NAME {url}`, then run `toolrack login NAME`; or give a token: \
-             `--header 'Authorization: Bearer ${{TOKEN}}'`"
-        ))
     }
 
     /// Calls a tool and gives its result as the server wrote it.

@@ -88,6 +88,9 @@ impl ConnectError {
             ConnectError::NeedsAuth(AuthError::LoginNeeded { .. }) => {
                 Some("log in to the server, or give it a token".to_owned())
             }
+            ConnectError::NeedsAuth(AuthError::Unregistered { .. }) => {
+                Some("make a token at the server, and send it as `Authorization`".to_owned())
+            }
             ConnectError::NeedsAuth(_) => {
                 Some("check the account, the token and the address of the server".to_owned())
             }

@@ -185,6 +185,16 @@ impl McpServerConfig {
     pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self::new(name, McpTransport::Http { url: url.into(), headers: HashMap::new() })
     }
+
+    /// Whether its headers say who we are, so that nobody logs in.
+    pub fn has_authorization(&self) -> bool {
+        match &self.transport {
+            McpTransport::Stdio { .. } => false,
+            McpTransport::Http { headers, .. } | McpTransport::Package { headers, .. } => {
+                headers.keys().any(|it| it.eq_ignore_ascii_case("authorization"))
+            }
+        }
+    }
 }
 
 impl McpTransport {

@@ -76,6 +76,13 @@ pub enum AuthError {
         /// What it said, cleaned.
         reason: String,
     },
+    /// The authorization server does not know us, and does not take us in. A client id that it knows helps, or a
+    /// token that somebody makes there.
+    #[error("the authorization server does not know us: {reason}")]
+    Unregistered {
+        /// Why it stays so.
+        reason: String,
+    },
     /// The authorization server does not answer.
     #[error("the authorization server does not answer: {reason}")]
     Unreachable {

@@ -79,14 +79,12 @@ impl Logins {
 
     /// Where a server is reached, if a login can help there.
     fn endpoint(&self, server: &McpServerConfig) -> Result<Url, ServiceError> {
-        let headers = match &server.transport {
-            McpTransport::Http { headers, .. } => headers,
-            McpTransport::Package { package, headers, .. } if package.kind == PackageKind::Http => {
-                headers
-            }
+        match &server.transport {
+            McpTransport::Http { .. } => {}
+            McpTransport::Package { package, .. } if package.kind == PackageKind::Http => {}
             _ => return Err(no_login("it runs on this machine, so nobody logs in")),
-        };
-        if headers.keys().any(|it| it.eq_ignore_ascii_case("authorization")) {
+        }
+        if server.has_authorization() {
             return Err(no_login("its config says what to send as `Authorization`"));
         }
         let url = match interpolate(server, &*self.values) {

@@ -49,7 +49,7 @@ fn check(
         Ok(Introduction::Known(client)) => client.id,
         Ok(Introduction::Register(_)) => "register".to_owned(),
         Err(AuthError::Untrusted { .. }) => "untrusted".to_owned(),
-        Err(AuthError::LoginNeeded { .. }) => "ask".to_owned(),
+        Err(AuthError::Unregistered { .. }) => "ask".to_owned(),
         Err(other) => panic!("{other:?}"),
     };
     assert_eq!(found, expected);

@@ -54,8 +54,8 @@ async fn metadata_that_is_not_there() {
     check(&[Fault::NoMetadata], "unreachable", &nowhere).await;
     let (stage, _) = check(&[Fault::MetadataRedirect], "unreachable", &nowhere).await;
     assert_eq!(stage.asked_at(Role::Second), [], "a redirect was followed");
-    check(&[Fault::NoRegistration], "login needed", &nowhere).await;
-    let (_, said) = check(&[Fault::RegistrationRefused], "refused", &[PAGE, TOKEN]).await;
+    check(&[Fault::NoRegistration], "unregistered", &nowhere).await;
+    let (_, said) = check(&[Fault::RegistrationRefused], "unregistered", &[PAGE, TOKEN]).await;
     assert!(said.contains("invalid_redirect_uri"), "{said}");
 }
 

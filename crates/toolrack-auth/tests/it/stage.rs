@@ -147,6 +147,7 @@ pub(crate) fn kind(error: &AuthError) -> &'static str {
         AuthError::Forbidden { .. } => "forbidden",
         AuthError::Untrusted { .. } => "untrusted",
         AuthError::Refused { .. } => "refused",
+        AuthError::Unregistered { .. } => "unregistered",
         AuthError::Unreachable { .. } => "unreachable",
         other => panic!("{other:?}"),
     }

@@ -1,5 +1,7 @@
 //! `toolrack doctor`: what is wrong, layer by layer, and how to mend it.
 
+mod layer;
+
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -9,9 +11,9 @@ use toolrack::Environment;
 use toolrack_auth::Status;
 use toolrack_config::{Lookup as _, McpServerConfig, ResolvedTransport, Source, interpolate};
 use toolrack_link::plain_text;
-use toolrack_manager::FailureKind;
 use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _};
 use toolrack_stdio::find_program;
+use uuid::Uuid;
 
 use crate::arguments::keep::DoctorOptions;
 use crate::failure::Failure;
@@ -20,6 +22,7 @@ use crate::output::{List, Output};
 use crate::surroundings::Surroundings;
 use crate::target::Servers;
 use crate::verdict::Verdict;
+use layer::judge;
 
 const MOST_CHARS: usize = 500;
 
@@ -268,7 +271,7 @@ async fn examine(
     findings.extend(program);
     if can_start {
         findings.extend(login(service, &config).await);
-        findings.push(connection(service, &config).await);
+        findings.push(connection(service, config.id, server).await);
     }
     findings.into_iter().map(|it| it.of(name)).collect()
 }
@@ -333,9 +336,9 @@ async fn login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
 }
 
 /// Starts or reaches a server, and says at which layer that ended.
-async fn connection(service: &LocalService, config: &McpConfig) -> Finding {
-    let name = &config.name;
-    let started = service.start(config.id).await;
+async fn connection(service: &LocalService, id: Uuid, server: &McpServerConfig) -> Finding {
+    let name = &server.name;
+    let started = service.start(id).await;
     let connection = service.rack().server(name).ok();
     let Err(error) = started else {
         let (shown, total) = connection.map_or((0, 0), |it| {
@@ -345,7 +348,7 @@ async fn connection(service: &LocalService, config: &McpConfig) -> Finding {
     };
     let failure = connection.and_then(|it| it.state().failure().cloned());
     let (layer, verdict, usual) =
-        judge(failure.as_ref().map(toolrack_manager::Failure::kind), name);
+        judge(failure.as_ref().map(toolrack_manager::Failure::kind), server);
     let hint = failure.as_ref().and_then(|it| it.hint()).map(str::to_owned);
     let detail = failure.map_or_else(|| error.to_string(), |it| it.reason().to_owned());
     // What the server said last is no advice yet.
@@ -357,62 +360,9 @@ async fn connection(service: &LocalService, config: &McpConfig) -> Finding {
     Finding::bad(layer, verdict, detail, fix)
 }
 
-/// The layer at which a kind of failure happens, its exit code, and what usually helps.
-fn judge(kind: Option<FailureKind>, name: &str) -> (&'static str, Verdict, String) {
-    let logs = format!("`toolrack logs {name}` shows what it wrote");
-    match kind {
-        Some(
-            FailureKind::MissingTool
-            | FailureKind::PackageNotFound
-            | FailureKind::InstallFailed
-            | FailureKind::InstallTimedOut
-            | FailureKind::DockerNotRunning,
-        ) => {
-            ("package", Verdict::Unreachable, format!("`toolrack edit {name}` changes the package"))
-        }
-        Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
-            ("values", Verdict::Config, format!("`toolrack edit {name}` changes it"))
-        }
-        Some(FailureKind::NeedsLogin) => {
-            ("login", Verdict::Auth, format!("`toolrack login {name}`"))
-        }
-        Some(FailureKind::Unreachable) => (
-            "reach",
-            Verdict::Unreachable,
-            format!("check the address with `toolrack get {name}`, the network, and the proxy"),
-        ),
-        Some(FailureKind::HandshakeTimedOut) => (
-            "handshake",
-            Verdict::Unreachable,
-            format!("it may be no MCP server, or need a longer `startup_timeout`; {logs}"),
-        ),
-        Some(FailureKind::Refused) => {
-            ("handshake", Verdict::Unreachable, format!("it may be no MCP server; {logs}"))
-        }
-        _ => ("start", Verdict::Unreachable, logs),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(kind: FailureKind, layer: &str, verdict: Verdict) {
-        let (found, code, fix) = judge(Some(kind), "it");
-        assert_eq!((found, code), (layer, verdict), "{kind:?}");
-        assert!(fix.contains("it"), "{fix}");
-    }
-
-    #[test]
-    fn every_failure_has_a_layer_and_a_fix() {
-        check(FailureKind::MissingTool, "package", Verdict::Unreachable);
-        check(FailureKind::BadConfig, "values", Verdict::Config);
-        check(FailureKind::NeedsLogin, "login", Verdict::Auth);
-        check(FailureKind::Unreachable, "reach", Verdict::Unreachable);
-        check(FailureKind::HandshakeTimedOut, "handshake", Verdict::Unreachable);
-        check(FailureKind::Exited, "start", Verdict::Unreachable);
-    }
 
     #[test]
     fn a_finding_says_what_to_do() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use toolrack_auth::{Browser, Errand, PastedRedirect, Status, SystemBrowser};
-use toolrack_link::{BoxFuture, plain_text};
+use toolrack_link::{AuthError, BoxFuture, plain_text};
 use toolrack_manager::with_causes;
 use toolrack_service::{ErrorCode, LocalService};
 
@@ -41,9 +41,15 @@ pub(crate) async fn login(
     .await
 }
 
-fn refused(name: &str, error: &toolrack_link::AuthError) -> Failure {
+fn refused(name: &str, error: &AuthError) -> Failure {
     let message = format!("`{name}` did not let us in: {}", with_causes(error));
-    let hint = format!("run `toolrack login {name}` again; `--no-browser` needs no browser here");
+    let hint = match error {
+        AuthError::Unregistered { .. } => format!(
+            "make a token at the server, and send it: `toolrack edit {name}`, \
+             `headers = {{ Authorization = \"Bearer ${{TOKEN}}\" }}`"
+        ),
+        _ => format!("run `toolrack login {name}` again; `--no-browser` needs no browser here"),
+    };
     Failure::new(Verdict::Auth, ErrorCode::Unauthorized, message, hint)
 }
 
@@ -94,4 +100,27 @@ fn pasted(printer: Arc<Printer>) -> Arc<dyn Browser> {
         })
     };
     Arc::new(PastedRedirect::new(ask))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(error: &AuthError, hint: &str) {
+        let failure = refused("it", error);
+        assert_eq!((failure.verdict(), failure.hint()), (Verdict::Auth, Some(hint)));
+    }
+
+    #[test]
+    fn a_login_that_cannot_work_is_not_proposed_again() {
+        let reason = String::new;
+        let again = "run `toolrack login it` again; `--no-browser` needs no browser here";
+        check(&AuthError::Unreachable { reason: reason() }, again);
+        check(
+            &AuthError::Unregistered { reason: reason() },
+            "make a token at the server, and send it: `toolrack edit it`, \
+             `headers = { Authorization = \"Bearer ${TOKEN}\" }`",
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! `toolrack status`: how servers are, by word of the daemon, as far as it is known without one, or by starting them.
 
 use serde_json::{Value, json};
+use toolrack_config::McpServerConfig;
 use toolrack_service::{
     ErrorCode, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus, ServiceFault,
     StatusDetail,
@@ -24,6 +25,8 @@ use crate::{clock, discreet, process};
 #[derive(Debug)]
 struct Known {
     config: McpConfig,
+    /// Its headers say who we are, so that nobody logs in.
+    has_token: bool,
     n_tools: usize,
     n_tools_total: Option<usize>,
     /// How the last start went, if it is remembered.
@@ -56,6 +59,10 @@ pub(crate) async fn status(
         Ok(configs.map(|it| look(service, it)).collect::<Vec<_>>())
     })
     .await?;
+    for it in &mut known {
+        let server = servers.server(&it.config.name);
+        it.has_token = server.is_ok_and(McpServerConfig::has_authorization);
+    }
     if options.check {
         // One after the other, so that it is known whose processes there are.
         for it in known.iter_mut().filter(|it| it.config.enabled) {
@@ -105,6 +112,7 @@ fn look(service: &LocalService, config: McpConfig) -> Known {
     let detail: Option<StatusDetail> = service.status_detail(config.id);
     let happened = service.logs().read(config.id).unwrap_or_default();
     Known {
+        has_token: false,
         n_tools: detail.as_ref().map_or(0, |it| it.n_tools),
         n_tools_total: detail.and_then(|it| it.n_tools_total),
         last: last_outcome(happened),
@@ -118,11 +126,12 @@ fn standing(known: &Known, now: u64) -> Standing {
     let name = &known.config.name;
     let run = |verb: &str| format!("toolrack {verb} {name}");
     let tell = |state, detail: String, next| Standing { state, detail, next };
+    let barred = if known.has_token { ("needs token", "edit") } else { ("needs login", "login") };
     if !known.config.enabled {
         return tell("disabled", String::new(), run("enable"));
     }
     if let Some((status, _)) = &known.live {
-        let (state, detail, verb) = live_standing(status);
+        let (state, detail, verb) = live_standing(status, barred);
         return tell(state, detail, run(verb));
     }
     match (&known.trial, &known.last) {
@@ -130,7 +139,7 @@ fn standing(known: &Known, now: u64) -> Standing {
         (Some(Err(failure)), _) => {
             let message = failure.summary().message;
             match failure.verdict() {
-                Verdict::Auth => tell("needs login", message, run("login")),
+                Verdict::Auth => tell(barred.0, message, run(barred.1)),
                 _ => tell("failed", message, run("doctor")),
             }
         }
@@ -139,15 +148,19 @@ fn standing(known: &Known, now: u64) -> Standing {
             let when = clock::ago(last.at, now);
             match last.kind {
                 LogKind::Ready => tell("idle", format!("worked {when}"), run("tools")),
-                LogKind::NeedsLogin => tell("needs login", when, run("login")),
+                LogKind::NeedsLogin => tell(barred.0, when, run(barred.1)),
                 _ => tell("failed", format!("{when}: {}", last.text), run("doctor")),
             }
         }
     }
 }
 
-/// How a server of the daemon is: its state, the detail, and what to run next.
-fn live_standing(status: &Status) -> (&'static str, String, &'static str) {
+/// How a server of the daemon is: its state, the detail, and what to run next. `barred` is the first and the last
+/// of these for one that does not let us in.
+fn live_standing(
+    status: &Status,
+    barred: (&'static str, &'static str),
+) -> (&'static str, String, &'static str) {
     match &status.state {
         McpStatus::Running { .. } => ("running", String::new(), "tools"),
         McpStatus::Starting => ("starting", status.phase.clone(), "logs -f"),
@@ -155,7 +168,7 @@ fn live_standing(status: &Status) -> (&'static str, String, &'static str) {
         McpStatus::Stopped => ("stopped", String::new(), "start"),
         McpStatus::Error { message } => match status.problem.clone().map(ServiceFault::in_detail) {
             Some(problem) if problem.code == ErrorCode::Unauthorized => {
-                ("needs login", problem.message, "login")
+                (barred.0, problem.message, barred.1)
             }
             problem => {
                 let message = problem.map_or_else(|| message.clone(), |it| it.message);
@@ -229,7 +242,15 @@ mod tests {
         let line = |kind| LogLine { at: 0, kind, text: "exit 3".to_owned() };
         let config = McpConfig::from_json(&config).unwrap();
         let last = last.map(line);
-        Known { config, n_tools: 1, n_tools_total: Some(2), last, trial: None, live: None }
+        Known {
+            config,
+            has_token: false,
+            n_tools: 1,
+            n_tools_total: Some(2),
+            last,
+            trial: None,
+            live: None,
+        }
     }
 
     #[track_caller]
@@ -253,6 +274,10 @@ mod tests {
         tried.trial = Some(Err(failure));
         check(&tried, ["needs login", "no token", "toolrack login it"]);
         assert_eq!(tools(&tried), "1/2");
+        tried.has_token = true;
+        check(&tried, ["needs token", "no token", "toolrack edit it"]);
+        let barred = Known { has_token: true, ..last(LogKind::NeedsLogin) };
+        check(&barred, ["needs token", "2 min ago", "toolrack edit it"]);
     }
 
     #[track_caller]

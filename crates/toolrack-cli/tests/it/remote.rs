@@ -39,3 +39,24 @@ fn a_server_that_is_out_of_order_has_its_exit_code() {
     let server = server(&["--plan", "http=status(500)"]);
     check(&server, &["tools", "--startup-timeout", "3s"], 4, "", "hint: ");
 }
+
+#[test]
+fn a_token_that_is_refused_is_to_be_changed() {
+    let server = server(&["--plan", "http=status(401)"]);
+    let (stage, url) = (Stage::new(), server.url());
+    let header = "Authorization: Bearer wrong";
+    let edit = "`toolrack edit tk`";
+    let add = stage.run(&["add", "tk", &url, "--header", header]);
+    assert_eq!(add.status.code(), Some(3), "{add:?}");
+    assert!(
+        add.talk.contains(&format!("hint: change the token in its headers with {edit}")),
+        "{add:?}"
+    );
+    let status = stage.run(&["status", "--check"]);
+    assert!(status.output.contains("toolrack edit tk"), "{status:?}");
+    let doctor = stage.run(&["doctor", "tk"]);
+    assert!(doctor.output.contains(edit), "{doctor:?}");
+    for outcome in [add, status, doctor] {
+        assert!(!format!("{outcome:?}").contains("toolrack login"), "{outcome:?}");
+    }
+}
