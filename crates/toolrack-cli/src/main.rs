@@ -43,6 +43,7 @@ mod target;
 mod terminal;
 mod tool_list;
 mod trial;
+mod usage;
 mod verdict;
 mod yaml;
 
@@ -76,9 +77,9 @@ fn main() -> ExitCode {
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
     let early = || Printer::plain(asked_output(&words).unwrap_or_default());
-    let arguments = match parse() {
+    let arguments = match parse(&words) {
         Ok(arguments) => arguments,
-        Err(usage) => return early().usage(&usage).into(),
+        Err(usage) => return early().usage(&usage, &words).into(),
     };
     let settled = settings::settle(&arguments.global, &settings::of_process, Terminal::look());
     let settings = match settled {
@@ -95,9 +96,18 @@ fn main() -> ExitCode {
     printer.close(verdict).into()
 }
 
-fn parse() -> Result<Arguments, clap::Error> {
-    let matches = help::command().try_get_matches()?;
-    Arguments::from_arg_matches(&matches)
+fn parse(words: &[String]) -> Result<Arguments, clap::Error> {
+    let command = help::command();
+    let matches = match words {
+        // As people know it from other programs.
+        [first, rest @ ..] if first == "help" => {
+            let asked = [command.get_name()].into_iter().chain(rest.iter().map(String::as_str));
+            let asked: Vec<String> = asked.chain(["--help"]).map(str::to_owned).collect();
+            command.try_get_matches_from(asked)
+        }
+        _ => command.try_get_matches(),
+    };
+    Arguments::from_arg_matches(&matches?)
 }
 
 fn run(command: Command, surroundings: Surroundings) -> Result<(), Failure> {

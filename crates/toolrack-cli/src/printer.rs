@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::output::{List, Output};
 use crate::settings::{Paint, Settings, Talk};
 use crate::terminal::End;
+use crate::usage;
 use crate::verdict::Verdict;
 
 /// So many notes are held back at most; nobody reads more.
@@ -230,22 +231,22 @@ impl Printer {
     }
 
     /// What was typed wrongly, in the parser's own words.
-    pub(crate) fn usage(&self, error: &clap::Error) -> Verdict {
+    pub(crate) fn usage(&self, error: &clap::Error, typed: &[String]) -> Verdict {
         if !error.use_stderr() {
             let _heard = error.print();
             return Verdict::Success;
         }
-        if self.output != Output::Json {
-            let _heard = error.print();
-            return Verdict::Usage;
+        let hint = usage::hint(error, typed);
+        if self.output == Output::Json {
+            return self.failure(&Failure::usage(usage::message(error), hint));
         }
-        let text = error.render().to_string();
-        // Behind the first empty line is how to use it, which is a hint.
-        let lines: Vec<&str> =
-            text.lines().take_while(|it| !it.is_empty()).map(str::trim).collect();
-        let message = lines.join(" ");
-        let message = message.strip_prefix("error: ").unwrap_or(&message);
-        self.failure(&Failure::usage(message, "run it with `--help` to see what can be typed"))
+        if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            // All that can be typed is said by that.
+            let _heard = error.print();
+        } else {
+            self.say(format_args!("{}\nhint: {hint}", usage::words(error)));
+        }
+        Verdict::Usage
     }
 
     /// A failure for people: its faults one to a line, then what to do. For programs: one line of JSON.

@@ -71,7 +71,7 @@ fn a_wrong_word_is_a_usage_error_with_the_nearest_right_one() {
     let (output, _) = run(&["demoo"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("unrecognized subcommand 'demoo'") && said.contains("'demo'"), "{said}");
+    assert!(said.contains("unrecognized subcommand 'demoo'") && said.contains("`demo`"), "{said}");
     assert!(!said.contains("__"), "{said}");
 }
 
