@@ -44,6 +44,11 @@ struct Typed {
 /// Calls a tool and shows what it answered.
 pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> Result<(), Failure> {
     let (name, members) = function::split(&options.tool)?;
+    if let (false, None, Some(first)) =
+        (options.target.is_given(), &members, options.arguments.first())
+    {
+        together(name, first)?;
+    }
     let is_awaited = options.args.as_deref() == Some("-");
     if is_awaited && surroundings.settings.terminal.input == End::Person {
         surroundings.printer.note("type the arguments as JSON, then Ctrl-D");
@@ -78,6 +83,18 @@ pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> R
         errand.run(typed).await
     })
     .await
+}
+
+/// Refuses the tool as a word of its own behind its server.
+fn together(name: &str, first: &str) -> Result<(), Failure> {
+    if first.contains('=') || name.contains(['.', '/']) {
+        return Ok(());
+    }
+    let hint = format!(
+        "if it is a tool of the server `{name}`, write `{name}.{first}`; arguments are written `name=text` or \
+         `name:=json`"
+    );
+    Err(Failure::usage(format!("`{first}` is no argument"), hint))
 }
 
 fn known(rack: &Rack, name: &str) -> Option<Meant> {
