@@ -265,6 +265,10 @@ fn hint_of(error: &CallError) -> &'static str {
         {
             "the server wants something that the command line cannot give, such as a model"
         }
+        CallError::Line(failure) if matches!(failure.error, TransportError::Oversize { .. }) => {
+            "the server has answered; ask it for less, or allow more with `max_message_bytes` of the server, which \
+             `toolrack edit` changes"
+        }
         CallError::Line(failure) if failure.delivery == Delivery::Unknown => {
             "the server may have done it; look before you try again"
         }
@@ -282,6 +286,7 @@ fn hint_of(error: &CallError) -> &'static str {
 mod tests {
     use std::time::Duration;
 
+    use toolrack_link::LineError;
     use toolrack_manager::Rule;
 
     use super::*;
@@ -312,6 +317,9 @@ mod tests {
             Verdict::Unreachable,
             r#"{"code":"NETWORK_ERROR","message":"no answer within 3s","hint":"the server may have done it; look, then allow more time with `--timeout`"}"#,
         );
+        let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
+        let large = Failure::from(CallError::Line(large));
+        assert!(large.hint().unwrap().contains("`max_message_bytes`"), "{large:?}");
     }
 
     #[test]
