@@ -103,12 +103,15 @@ fn one_of(name: &str, reading: Reading<ConfigFile>) -> Result<Snippet, Failure> 
 }
 
 fn refused(faults: &[Fault]) -> Failure {
-    let errors = faults.iter().filter(|it| it.severity == Severity::Error);
+    let (errors, odd): (Vec<&Fault>, Vec<&Fault>) =
+        faults.iter().partition(|it| it.severity == Severity::Error);
+    // What may have been meant by a key that nobody knows is why something is missing.
+    let odd = odd.into_iter().filter(|it| it.nearest.is_some());
     let fault = |it: &Fault| {
         let fault = ServiceFault::new(toolrack_service::ErrorCode::ValidationError, it.to_string());
         fault.at(it.field.clone()).hint(HINT)
     };
-    Failure::all(Verdict::Usage, errors.map(fault).collect())
+    Failure::all(Verdict::Usage, errors.into_iter().chain(odd).map(fault).collect())
 }
 
 #[cfg(test)]

@@ -204,11 +204,12 @@ fn refused(faults: &[Fault]) -> ServiceError {
     let garbled: HashSet<_> =
         faults.iter().filter(|it| it.kind == FaultKind::Syntax).map(line).collect();
     // On a line that is no TOML a value may pass for a key, and keys are told.
-    let is_told = |it: &&Fault| {
-        let garbled = it.kind != FaultKind::Syntax && garbled.contains(&line(it));
-        it.severity == Severity::Error && !garbled
-    };
-    let told = faults.iter().filter(is_told).map(|fault| {
+    let is_sound = |it: &&Fault| it.kind == FaultKind::Syntax || !garbled.contains(&line(it));
+    let (errors, odd): (Vec<&Fault>, Vec<&Fault>) =
+        faults.iter().filter(is_sound).partition(|it| it.severity == Severity::Error);
+    // What may have been meant by a key that nobody knows is why something is missing.
+    let odd = odd.into_iter().filter(|it| it.nearest.is_some());
+    let told = errors.into_iter().chain(odd).map(|fault| {
         let told = ServiceFault::new(ErrorCode::ValidationError, fault.to_string());
         let told = if fault.field.is_empty() { told } else { told.at(fault.field.clone()) };
         match &fault.nearest {
