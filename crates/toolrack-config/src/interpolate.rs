@@ -13,6 +13,9 @@ use crate::package::PackageKind;
 use crate::server::{EnvValue, McpServerConfig, McpTransport, sorted_names};
 use crate::template::{Part, Source, has_references, parts};
 
+/// The variable with the user's home.
+const HOME: &str = "HOME";
+
 /// Whoever has the values that configs refer to.
 pub trait Lookup {
     /// The value of a name. `Ok(None)` if there is no such name; an error if it exists and cannot be read.
@@ -88,7 +91,7 @@ pub fn interpolate(
     let mut pen = Pen { config, lookup, faults: Vec::new() };
     let resolved = match &config.transport {
         McpTransport::Stdio { command, args, env, cwd } => ResolvedTransport::Stdio {
-            command: pen.fill("command", command, Rule::Command),
+            command: pen.path("command", command),
             args: pen.list("args", args),
             env: pen.env(env),
             cwd: pen.cwd(cwd.as_deref()),
@@ -101,6 +104,7 @@ pub fn interpolate(
             kind: package.kind,
             identifier: match package.kind {
                 PackageKind::Http => pen.fill("package.identifier", &package.identifier, Rule::Url),
+                PackageKind::Binary => pen.path("package.identifier", &package.identifier),
                 _ => pen.fill("package.identifier", &package.identifier, Rule::Command),
             },
             version: package.version.clone(),
@@ -148,7 +152,7 @@ impl Pen<'_> {
     }
 
     fn cwd(&mut self, cwd: Option<&str>) -> Option<Filled> {
-        cwd.map(|it| self.fill("cwd", it, Rule::Command))
+        cwd.map(|it| self.path("cwd", it))
     }
 
     fn headers(&mut self, headers: &HashMap<String, String>) -> HashMap<String, Filled> {
@@ -179,6 +183,14 @@ impl Pen<'_> {
             filled.extend(value.map(|it| (name.to_owned(), it)));
         }
         filled
+    }
+
+    /// A path. As in a shell, it may begin at the user's home.
+    fn path(&mut self, field: &str, template: &str) -> Filled {
+        match below_home(template) {
+            Some(rest) => self.fill(field, &format!("${{{HOME}}}{rest}"), Rule::Command),
+            None => self.fill(field, template, Rule::Command),
+        }
     }
 
     fn fill(&mut self, field: &str, template: &str, rule: Rule) -> Filled {
@@ -226,7 +238,11 @@ impl Pen<'_> {
 
     /// The value, or that there is none; nothing if asking failed, which is noted.
     fn find(&mut self, field: &str, (source, name): (Source, &str)) -> Option<Option<String>> {
-        match self.lookup.look_up(source, name) {
+        let home = match below_home(name).filter(|_| source == Source::File) {
+            Some(rest) => self.lookup.look_up(Source::Env, HOME).ok().flatten().map(|it| it + rest),
+            None => None,
+        };
+        match self.lookup.look_up(source, home.as_deref().unwrap_or(name)) {
             Ok(Some(text)) if source == Source::File => {
                 let line = text.strip_suffix('\n').unwrap_or(&text);
                 Some(Some(line.strip_suffix('\r').unwrap_or(line).to_owned()))
@@ -270,6 +286,11 @@ impl Pen<'_> {
             nearest: None,
         });
     }
+}
+
+/// What stands behind a `~` that means the user's home. Only a shell knows the homes of others.
+fn below_home(path: &str) -> Option<&str> {
+    path.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Source {

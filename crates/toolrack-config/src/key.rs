@@ -217,7 +217,7 @@ pub(crate) static SERVER: Scope = Scope {
             "command",
             Kind::Template,
             "–",
-            "The program of a `stdio` server: a name on `PATH`, or a path. No shell reads it.",
+            "The program of a `stdio` server: a name on `PATH`, or a path, where `~/` in front is the home folder. No shell reads it.",
         ),
         key("args", Kind::Templates, "[]", "Its arguments, each as it is to arrive."),
         key(
@@ -226,7 +226,12 @@ pub(crate) static SERVER: Scope = Scope {
             "{}",
             "Variables for the process: text, or `{ secret_ref = \"name\", required = true }`.",
         ),
-        key("cwd", Kind::Template, "ours", "The folder in which the process runs."),
+        key(
+            "cwd",
+            Kind::Template,
+            "ours",
+            "The folder in which the process runs; `~/` in front is the home folder.",
+        ),
         key("url", Kind::Template, "–", "The endpoint of an `http` server."),
         key("headers", Kind::TemplateMap, "{}", "Sent with every request to the endpoint."),
         key(

@@ -15,6 +15,7 @@ fn lookup(source: Source, name: &str) -> Result<Option<String>, String> {
         (Source::Env, "LINES") => "a\r\nX-Other: b",
         (Source::Secret, "git-token") => "s3cret",
         (Source::File, "/run/key") => "from-file\n",
+        (Source::File, "/home/me/key") => "from-home\n",
         (Source::File, "/run/locked") => return Err("permission denied".to_owned()),
         _ => return Ok(None),
     };
@@ -51,6 +52,28 @@ fn references_are_filled_in() {
     arg("${file:/run/key}", "from-file");
     arg("$${HOME}", "${HOME}");
     arg("${x%.*} $5", "${x%.*} $5");
+}
+
+#[test]
+fn a_tilde_in_front_of_a_path_is_the_home() {
+    let places = |command: &str, cwd: &str| {
+        let config = server(&format!("command = '{command}'\ncwd = '{cwd}'"));
+        match interpolate(&config, &lookup).expect("everything is known") {
+            ResolvedTransport::Stdio { command, cwd: Some(cwd), .. } => {
+                [command.into_revealed(), cwd.into_revealed()]
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(places("~/bin/x", "~"), ["/home/me/bin/x", "/home/me"]);
+    assert_eq!(places("~other/x", "/a/~/b"), ["~other/x", "/a/~/b"]);
+    arg("${file:~/key}", "from-home");
+    // Whoever gets an argument may mean something else by it.
+    arg("~/x", "~/x");
+    let config = server("command = '~/x'");
+    let nobody = |_: Source, _: &str| Ok(None);
+    let faults = interpolate(&config, &nobody).expect_err("there is no home");
+    assert!(faults[0].to_string().contains("the variable `HOME` is not set"), "{}", faults[0]);
 }
 
 #[test]
