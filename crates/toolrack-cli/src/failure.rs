@@ -10,6 +10,7 @@ use toolrack_link::{Delivery, TransportError, plain_text};
 use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
 use toolrack_service::{ErrorCode, ServiceError, ServiceFault};
 
+use crate::relayed;
 use crate::verdict::Verdict;
 
 /// The longest text that is shown of one fault. Servers may say more than anybody reads.
@@ -171,6 +172,12 @@ impl From<ServiceError> for Failure {
 
 impl From<RackError> for Failure {
     fn from(error: RackError) -> Self {
+        if let RackError::Call { source, .. } = &error
+            && let Some(failure) = relayed::failure(source)
+        {
+            let message = format!("{error}: {}", failure.summary().message);
+            return failure.saying(message);
+        }
         let (verdict, code) = judged(&error);
         let hint = match (&error, error.hint()) {
             (RackError::Call { source, .. }, _) => hint_of(source).to_owned(),
@@ -204,6 +211,9 @@ impl From<ConnectError> for Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
+        if let Some(failure) = relayed::failure(&error) {
+            return failure;
+        }
         let (verdict, code) = judged_call(&error);
         Self::new(verdict, code, with_causes(&error), hint_of(&error))
     }
@@ -254,12 +264,7 @@ fn judged_call(error: &CallError) -> (Verdict, ErrorCode) {
 
 fn hint_of(error: &CallError) -> &'static str {
     match error {
-        CallError::TimedOut { delivery: Delivery::NotSent, .. } => {
-            "the server does not read what it is sent; allow more time with `--timeout`"
-        }
-        CallError::TimedOut { .. } => {
-            "the server may have done it; look, then allow more time with `--timeout`"
-        }
+        CallError::TimedOut { delivery, .. } => hint_of_lateness(*delivery),
         CallError::Refused(error)
             if error.code == toolrack_mcp::ErrorCode::MISSING_CLIENT_CAPABILITY.0 =>
         {
@@ -269,16 +274,31 @@ fn hint_of(error: &CallError) -> &'static str {
             "the server has answered; ask it for less, or allow more with `max_message_bytes` of the server, which \
              `toolrack edit` changes"
         }
-        CallError::Line(failure) if failure.delivery == Delivery::Unknown => {
-            "the server may have done it; look before you try again"
-        }
-        CallError::Line(_) => "run it again with `--verbose` to see what the server writes",
+        CallError::Line(failure) => hint_of_line(failure.delivery),
         CallError::NoSuchResource { .. } => "run `toolrack resources` to see what there is",
         CallError::InputUnanswered { .. } | CallError::TooManyRounds { .. } => {
             "the server wants something that the command line cannot give, such as a model"
         }
         CallError::Unsupported { .. } => "look at what the server offers with `toolrack tools`",
         _ => "compare what you sent with what the server expects: `toolrack tools --schema`",
+    }
+}
+
+/// What to do when no answer came in time.
+pub(crate) fn hint_of_lateness(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::NotSent => {
+            "the server does not read what it is sent; allow more time with `--timeout`"
+        }
+        _ => "the server may have done it; look, then allow more time with `--timeout`",
+    }
+}
+
+/// What to do when the line to the server failed.
+pub(crate) fn hint_of_line(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::Unknown => "the server may have done it; look before you try again",
+        _ => "run it again with `--verbose` to see what the server writes",
     }
 }
 

@@ -30,6 +30,7 @@ mod progress;
 mod question;
 #[cfg(test)]
 mod reference;
+mod relayed;
 mod roll;
 mod save;
 mod secret_args;

@@ -3,7 +3,8 @@
 //! Tools are not here: the manager keeps them.
 //!
 //! **Invariant:** a list is never used for another launch of its server, nor after the server said that it
-//! changed. A server that cannot be asked in time is left out, and the others are shown.
+//! changed. A server that cannot be asked in time is left out, and the others are shown; one that is alone is not
+//! left out, but says why.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,10 +13,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 use toolrack_client::{CallError, Listing, McpClient};
-use toolrack_link::BoxFuture;
-use toolrack_manager::{McpConnection, McpManager};
-use toolrack_mcp::{Prompt, Resource, ResourceTemplate, ServerCapabilities};
+use toolrack_link::{BoxFuture, Delivery};
+use toolrack_manager::{McpConnection, McpManager, RackError};
+use toolrack_mcp::{Era, Prompt, Resource, ResourceTemplate, ServerCapabilities};
+use toolrack_rpc::JsonRpcError;
 
+use crate::failure;
 use crate::lock::lock;
 use crate::scope::Scope;
 
@@ -120,8 +123,33 @@ impl<T: Listable> Shelf<T> {
     ) -> Vec<Part<T>> {
         let servers = manager.servers();
         let seen = servers.iter().filter(|it| scope.has(it.name()));
-        let parts = join_all(seen.map(|it| self.of_one(it, purpose))).await;
-        parts.into_iter().flatten().collect()
+        let parts = join_all(seen.map(|it| async move {
+            let part = self.of_one(it, purpose).await;
+            part.unwrap_or_else(|error| {
+                tracing::warn!(server = it.name(), %error, "a list was left out");
+                None
+            })
+        }));
+        parts.await.into_iter().flatten().collect()
+    }
+
+    /// The lists that a client is shown. A server that is alone has nobody for whose sake it could be left out.
+    pub(crate) async fn to_show(
+        &self,
+        manager: &McpManager,
+        scope: &Scope,
+        era: Era,
+    ) -> Result<Vec<Part<T>>, JsonRpcError> {
+        let Scope::Server(name) = scope else {
+            return Ok(self.of_all(manager, scope, Purpose::Show).await);
+        };
+        let server = manager.server(name).map_err(|error| failure::of_rack(error, era))?;
+        if server.state().failure().is_some() {
+            let (server, state) = (name.clone(), server.state().clone());
+            return Err(failure::of_rack(RackError::NotConnected { server, state }, era));
+        }
+        let part = self.of_one(&server, Purpose::Show).await;
+        Ok(part.map_err(|error| failure::of_call(error, era))?.into_iter().collect())
     }
 
     /// What a server says has changed is fetched again when it is next asked for.
@@ -129,30 +157,26 @@ impl<T: Listable> Shelf<T> {
         lock(&self.kept).remove(server);
     }
 
-    async fn of_one(&self, server: &McpConnection, purpose: Purpose) -> Option<Part<T>> {
-        let client = server.client()?;
-        let tells = T::offer(client.capabilities())?;
+    /// The list of a server, if it runs and has such.
+    async fn of_one(
+        &self,
+        server: &McpConnection,
+        purpose: Purpose,
+    ) -> Result<Option<Part<T>>, CallError> {
+        let Some(client) = server.client() else { return Ok(None) };
+        let Some(tells) = T::offer(client.capabilities()) else { return Ok(None) };
         let name = server.name().to_owned();
         let most = if tells { Duration::MAX } else { purpose.age() };
         if let Some(kept) = self.kept(&name, server.launch(), most) {
-            return Some((name, kept));
+            return Ok(Some((name, kept)));
         }
         let fetched = Instant::now();
-        match timeout(LIST_PATIENCE, T::fetch(client)).await {
-            Ok(Ok(listing)) => {
-                let kept = Kept { launch: server.launch(), fetched, listing: Arc::clone(&listing) };
-                lock(&self.kept).insert(name.clone(), kept);
-                Some((name, listing))
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(server = name, %error, "a list was left out");
-                None
-            }
-            Err(_elapsed) => {
-                tracing::warn!(server = name, "a list was left out because it took too long");
-                None
-            }
-        }
+        let (waited, delivery) = (LIST_PATIENCE, Delivery::Unknown);
+        let listing = timeout(LIST_PATIENCE, T::fetch(client)).await;
+        let listing = listing.unwrap_or(Err(CallError::TimedOut { waited, delivery }))?;
+        let kept = Kept { launch: server.launch(), fetched, listing: Arc::clone(&listing) };
+        lock(&self.kept).insert(name.clone(), kept);
+        Ok(Some((name, listing)))
     }
 
     fn kept(&self, server: &str, launch: Option<u64>, most: Duration) -> Option<Arc<Listing<T>>> {

@@ -2,15 +2,76 @@
 //!
 //! **Invariant:** what a server refused keeps its code, its message and its data. Only a code that the client's
 //! era does not have is replaced by the one that means the same.
+//! **Invariant:** what failed between us and a server says how far the request came and why in the data of the
+//! error, so that no client has to read the message.
 
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use toolrack_client::CallError;
-use toolrack_link::Delivery;
-use toolrack_manager::{RackError, with_causes};
+use toolrack_link::{Delivery, TransportError};
+use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
 use toolrack_mcp::{Era, ErrorCode};
 use toolrack_rpc::JsonRpcError;
 
 use crate::wire::invalid_params;
+
+/// How a request failed between a gateway and its server: the data of the error that a client gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayFailure {
+    /// How far the request may have come.
+    #[serde(with = "Far")]
+    pub delivery: Delivery,
+    /// What kind of failure it is.
+    pub cause: RelayCause,
+    /// What to do next, if the gateway knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// Why a request that was to be passed on failed. Each asks for its own reaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RelayCause {
+    /// The server did not answer in time.
+    TimedOut,
+    /// The line to the server failed.
+    Line,
+    /// The server wants a login, or another token.
+    NeedsLogin,
+    /// The server answered, and it is no answer.
+    BadAnswer,
+    /// The server does not run.
+    NotConnected,
+    /// What the config says of the server cannot be used, or lacks something.
+    BadConfig,
+    /// The config says that the server is not to be used.
+    Disabled,
+    /// Something else, such as a gateway that is about to end.
+    #[serde(other)]
+    Other,
+}
+
+/// [`Delivery`], as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Delivery", rename_all = "snake_case")]
+enum Far {
+    NotSent,
+    Unknown,
+    Answered,
+}
+
+impl RelayFailure {
+    /// What the error of a gateway tells. Nothing if it is the refusal of a server.
+    pub fn read(error: &JsonRpcError) -> Option<Self> {
+        let is_ours = error.code == ErrorCode::INTERNAL_ERROR.0;
+        Self::deserialize(error.data.as_ref().filter(|_| is_ours)?).ok()
+    }
+
+    fn told(self, message: String) -> JsonRpcError {
+        let data = serde_json::to_value(self).ok();
+        JsonRpcError { data, ..JsonRpcError::new(ErrorCode::INTERNAL_ERROR.0, message) }
+    }
+}
 
 /// A failure before or after a request reached its server, in the words of the protocol.
 pub(crate) fn of_rack(error: RackError, era: Era) -> JsonRpcError {
@@ -19,8 +80,8 @@ pub(crate) fn of_rack(error: RackError, era: Era) -> JsonRpcError {
         RackError::NoSuchTool { tool, .. } => invalid_params(format!("Unknown tool: {tool}")),
         error @ RackError::Denied { .. } => invalid_params(error.to_string()),
         error => {
-            let hint = error.hint();
-            failed(&with_causes(&error), error.delivery(), hint.as_deref())
+            let (delivery, cause, hint) = (error.delivery(), cause_of(&error), error.hint());
+            RelayFailure { delivery, cause, hint }.told(with_causes(&error))
         }
     }
 }
@@ -35,7 +96,37 @@ pub(crate) fn of_call(error: CallError, era: Era) -> JsonRpcError {
             ErrorCode::METHOD_NOT_FOUND.0,
             format!("Method not found: the server does not offer {feature}"),
         ),
-        error => failed(&with_causes(&error), error.delivery(), None),
+        error => {
+            let (delivery, cause) = (error.delivery(), cause_of_call(&error));
+            RelayFailure { delivery, cause, hint: None }.told(with_causes(&error))
+        }
+    }
+}
+
+fn cause_of(error: &RackError) -> RelayCause {
+    match error {
+        RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
+            ConnectionState::Disabled => RelayCause::Disabled,
+            state => match state.failure().map(toolrack_manager::Failure::kind) {
+                Some(FailureKind::NeedsLogin) => RelayCause::NeedsLogin,
+                Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
+                    RelayCause::BadConfig
+                }
+                _ => RelayCause::NotConnected,
+            },
+        },
+        _ => RelayCause::Other,
+    }
+}
+
+fn cause_of_call(error: &CallError) -> RelayCause {
+    match error {
+        CallError::TimedOut { .. } => RelayCause::TimedOut,
+        CallError::Line(failure) => match failure.error {
+            TransportError::Unauthorized(_) => RelayCause::NeedsLogin,
+            _ => RelayCause::Line,
+        },
+        _ => RelayCause::BadAnswer,
     }
 }
 
@@ -48,22 +139,14 @@ fn translated(refusal: JsonRpcError, era: Era) -> JsonRpcError {
     JsonRpcError { code, ..refusal }
 }
 
-fn failed(message: &str, delivery: Delivery, hint: Option<&str>) -> JsonRpcError {
-    let delivery = match delivery {
-        Delivery::NotSent => "not_sent",
-        Delivery::Unknown => "unknown",
-        Delivery::Answered => "answered",
-    };
-    let data = match hint {
-        Some(hint) => json!({ "delivery": delivery, "hint": hint }),
-        None => json!({ "delivery": delivery }),
-    };
-    let code = ErrorCode::INTERNAL_ERROR.0;
-    JsonRpcError { data: Some(data), ..JsonRpcError::new(code, message.to_owned()) }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+    use toolrack_link::{AuthError, LineError};
+    use toolrack_manager::Failure;
+
     use super::*;
 
     #[track_caller]
@@ -81,5 +164,65 @@ mod tests {
         check(refused(42), Era::Modern, 42);
         check(CallError::Unsupported { feature: "prompts" }, Era::Legacy, -32601);
         check(CallError::TooManyRounds { rounds: 3 }, Era::Legacy, -32603);
+    }
+
+    #[track_caller]
+    fn check_told(error: RackError, data: Value) {
+        let told = of_rack(error, Era::Modern);
+        assert_eq!(told.data.as_ref(), Some(&data));
+        let read = RelayFailure::read(&told).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), data);
+    }
+
+    #[test]
+    fn what_failed_on_the_way_tells_how_far_it_came_and_why() {
+        let call = |source| RackError::Call {
+            server: "s".to_owned(),
+            tool: "t".to_owned(),
+            source: Box::new(source),
+        };
+        let waited = Duration::from_secs(2);
+        check_told(
+            call(CallError::TimedOut { waited, delivery: Delivery::Unknown }),
+            json!({ "delivery": "unknown", "cause": "timed_out" }),
+        );
+        let lost = LineError::not_sent(TransportError::Shutdown);
+        check_told(call(lost.into()), json!({ "delivery": "not_sent", "cause": "line" }));
+        let barred = AuthError::LoginNeeded { reason: "no token".to_owned() };
+        let barred = LineError::answered(TransportError::Unauthorized(barred));
+        check_told(call(barred.into()), json!({ "delivery": "answered", "cause": "needs_login" }));
+        check_told(
+            call(CallError::TooManyRounds { rounds: 3 }),
+            json!({ "delivery": "answered", "cause": "bad_answer" }),
+        );
+        let failed = |kind| {
+            let failure = Failure::new(kind, "why").hinting("look");
+            let state = ConnectionState::Failed(failure);
+            RackError::NotConnected { server: "s".to_owned(), state }
+        };
+        for (kind, cause) in [
+            (FailureKind::Exited, "not_connected"),
+            (FailureKind::MissingCredentials, "bad_config"),
+            (FailureKind::NeedsLogin, "needs_login"),
+        ] {
+            let data = json!({ "delivery": "not_sent", "cause": cause, "hint": "look" });
+            check_told(failed(kind), data);
+        }
+        check_told(RackError::Closed, json!({ "delivery": "not_sent", "cause": "other" }));
+    }
+
+    #[test]
+    fn a_refusal_of_a_server_tells_nothing_of_the_way() {
+        let check = |code, data: Option<Value>, expected: Option<RelayCause>| {
+            let error = JsonRpcError { data, ..JsonRpcError::new(code, "no") };
+            assert_eq!(RelayFailure::read(&error).map(|it| it.cause), expected, "{error:?}");
+        };
+        let told = json!({ "delivery": "unknown", "cause": "line" });
+        check(-32603, Some(told.clone()), Some(RelayCause::Line));
+        check(-32602, Some(told), None);
+        check(-32603, None, None);
+        check(-32603, Some(json!({ "delivery": "unknown" })), None);
+        let newer = json!({ "delivery": "answered", "cause": "a_new_one" });
+        check(-32603, Some(newer), Some(RelayCause::Other));
     }
 }

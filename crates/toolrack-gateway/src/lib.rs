@@ -53,6 +53,7 @@ mod subscription;
 mod switchboard;
 mod wire;
 
+pub use failure::{RelayCause, RelayFailure};
 pub use gateway::{Gateway, GatewayOptions};
 pub use http::body::GatewayBody;
 pub use http::guard::{Access, Check};

@@ -29,21 +29,23 @@ impl Exchange {
     }
 
     pub(crate) async fn list_prompts(&self, params: &Params<'_>) -> Outcome {
-        let named = self.shared.prompts(Purpose::Show).await;
+        let Shared { manager, scope, catalogue, .. } = &*self.shared;
+        let parts = catalogue.prompts.to_show(manager, scope, self.era()).await?;
+        let named = self.shared.named(&parts);
         let renamed = named.into_iter().map(|(name, (_, prompt))| Prompt { name, ..prompt });
         self.page(Prompt::MEMBER, &written(renamed), params)
     }
 
     pub(crate) async fn list_resources(&self, params: &Params<'_>) -> Outcome {
         let Shared { manager, scope, catalogue, .. } = &*self.shared;
-        let parts = catalogue.resources.of_all(manager, scope, Purpose::Show).await;
+        let parts = catalogue.resources.to_show(manager, scope, self.era()).await?;
         let listed = first_of_each(&parts, |it: &Resource| &it.uri);
         self.page(Resource::MEMBER, &written(listed), params)
     }
 
     pub(crate) async fn list_templates(&self, params: &Params<'_>) -> Outcome {
         let Shared { manager, scope, catalogue, .. } = &*self.shared;
-        let parts = catalogue.templates.of_all(manager, scope, Purpose::Show).await;
+        let parts = catalogue.templates.to_show(manager, scope, self.era()).await?;
         let listed = first_of_each(&parts, |it: &ResourceTemplate| &it.uri_template);
         self.page(ResourceTemplate::MEMBER, &written(listed), params)
     }
@@ -133,7 +135,10 @@ impl Shared {
     }
 
     async fn prompts(&self, purpose: Purpose) -> NamedPrompts {
-        let parts = self.catalogue.prompts.of_all(&self.manager, &self.scope, purpose).await;
+        self.named(&self.catalogue.prompts.of_all(&self.manager, &self.scope, purpose).await)
+    }
+
+    fn named(&self, parts: &[Part<Prompt>]) -> NamedPrompts {
         let all: Vec<(&str, &Prompt)> = parts
             .iter()
             .flat_map(|(server, listing)| listing.items.iter().map(move |it| (server.as_str(), it)))

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use toolrack_testkit::{Kept, eventually, program};
+use toolrack_testkit::{HttpServer, HttpServerKind, Kept, eventually, program};
 
 use crate::stage::{LONG, Outcome, Stage, outcome};
 
@@ -202,4 +202,27 @@ fn a_signal_ends_fifty_stubborn_servers_in_order_and_two_end_them_at_once() {
     println!("two signals: {:?}", begun.elapsed());
     assert_eq!(status.code(), Some(130));
     stage.marker.assert_nobody_left(LONG);
+}
+
+#[test]
+fn a_server_that_has_gone_fails_behind_the_daemon_as_it_does_without() {
+    let stage = Stage::new();
+    let mut server = HttpServer::start(HttpServerKind::scripted(&[])).unwrap();
+    run(&stage, &["add", "web", &server.url()]);
+    run(&stage, &["daemon", "start"]);
+    run(&stage, &["call", "web.add", "a=1", "b=2"]);
+    assert!(run(&stage, &["resources", "web"]).output.contains("test://readme"));
+    server.kill();
+    for asked in [
+        ["prompts", "web", "-q"].as_slice(),
+        &["resources", "web"],
+        &["call", "web.add", "a=1", "b=2"],
+        &["read", "test://readme"],
+    ] {
+        let outcome = stage.run(asked);
+        assert_eq!(outcome.status.code(), Some(4), "{asked:?} {outcome:?}");
+        assert!(!outcome.talk.contains("refused the call"), "{asked:?} {outcome:?}");
+    }
+    run(&stage, &["daemon", "stop"]);
+    stage.marker.assert_nobody_left(Duration::ZERO);
 }
