@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use toolrack_config::{McpServerConfig, McpTransport};
 use toolrack_daemon::{DaemonError, Running};
+use toolrack_gateway::TIMEOUT_HEADER;
 use toolrack_http::SocketClient;
 use toolrack_service::{ErrorCode, Home, McpStatus, ServiceFault};
 use url::Url;
@@ -232,15 +233,18 @@ impl Daemon {
         Err(missing(&message).advising(hint))
     }
 
-    /// The same servers, reached by way of the daemon. What the daemon looks after is left to it.
-    pub(crate) fn reroute(&self, servers: Servers) -> Servers {
-        let configs = servers.configs.iter().map(|it| self.rerouted(it));
+    /// The same servers, reached by way of the daemon. What the daemon looks after is left to it; it is told how long
+    /// a request may take, if it is limited.
+    pub(crate) fn reroute(&self, servers: Servers, timeout: Option<Duration>) -> Servers {
+        let configs = servers.configs.iter().map(|it| self.rerouted(it, timeout));
         Servers { configs: configs.collect(), ..servers }
     }
 
-    fn rerouted(&self, config: &McpServerConfig) -> McpServerConfig {
+    fn rerouted(&self, config: &McpServerConfig, timeout: Option<Duration>) -> McpServerConfig {
         let target = path(&["mcp", "server", &config.name]);
-        let transport = McpTransport::Http { url: self.url(&target), headers: HashMap::new() };
+        let told = timeout.map(|it| (TIMEOUT_HEADER.to_owned(), it.as_millis().to_string()));
+        let headers: HashMap<String, String> = told.into_iter().collect();
+        let transport = McpTransport::Http { url: self.url(&target), headers };
         McpServerConfig {
             enabled: config.enabled,
             timeout: config.timeout,

@@ -54,10 +54,11 @@ pub(crate) struct Rack {
 }
 
 impl Rack {
-    /// Makes servers ready to be started.
+    /// Makes servers ready to be started. A daemon is told how long a request may take, if it is limited.
     pub(crate) async fn open(
         servers: Servers,
         questions: Option<Questions>,
+        timeout: Option<Duration>,
         surroundings: &Surroundings,
     ) -> Result<Self, Failure> {
         let settings = &surroundings.settings;
@@ -68,7 +69,7 @@ impl Rack {
             Kind::Typed => None,
         };
         let servers = match &daemon {
-            Some(daemon) => daemon.reroute(servers),
+            Some(daemon) => daemon.reroute(servers, timeout),
             None => servers,
         };
         let is_adopted = kind == Kind::Typed || daemon.is_some();
@@ -376,7 +377,8 @@ pub(crate) async fn with_rack<T>(
     work: impl AsyncFnOnce(&Rack) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let questions = Questions::new(surroundings, conduct);
-    let rack = Rack::open(servers, Some(questions), surroundings).await?;
+    let timeout = conduct.timeout(&surroundings.settings);
+    let rack = Rack::open(servers, Some(questions), timeout, surroundings).await?;
     let outcome = work(&rack).await;
     rack.close().await;
     outcome

@@ -217,7 +217,8 @@ impl Conversation {
         };
         drop(read);
         let (shared, out) = (Arc::clone(&self.shared), Arc::clone(out));
-        Exchange { shared, caller, home, out, id: id.clone() }.serve(method, params).await
+        let exchange = Exchange { shared, caller, home, out, id: id.clone(), patience: None };
+        exchange.serve(method, params).await
     }
 
     fn initialize(self: &Arc<Self>, params: Option<&[u8]>) -> Outcome {

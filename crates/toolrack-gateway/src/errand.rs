@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use toolrack_client::{Behalf, CallError, CallOptions, OnProgress};
@@ -72,20 +73,21 @@ pub(crate) fn begin(
     shared: &Arc<Shared>,
     target: &Arc<Target>,
     seat: &Arc<Seat>,
-    behalf: Behalf,
+    (behalf, patience): (Behalf, Option<Duration>),
 ) -> Work {
     let (shared, target, seat) = (Arc::clone(shared), Arc::clone(target), Arc::clone(seat));
     Box::pin(async move {
         let place = seat.place();
         let reported = Arc::clone(&seat);
         let options = CallOptions {
+            timeout: patience,
+            at_most: patience,
             on_progress: place.token.is_some().then(|| {
                 Arc::new(move |progress: &toolrack_mcp::Progress| reported.progress(progress))
                     as OnProgress
             }),
             log_level: place.wanted.to_request(),
             on_behalf: Some(Arc::new(behalf)),
-            ..CallOptions::default()
         };
         target.deliver(&shared, &seat, &options).await
     })

@@ -1,6 +1,7 @@
 //! One request of one client, from its method to its answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
@@ -29,6 +30,8 @@ pub(crate) struct Exchange {
     pub(crate) home: Option<Arc<Conversation>>,
     pub(crate) out: Arc<Outbox>,
     pub(crate) id: RequestId,
+    /// How long a server may take, if the client says so. Otherwise the config does.
+    pub(crate) patience: Option<Duration>,
 }
 
 /// The request that a name stands for, if the revision has it and a client may send it.

@@ -8,7 +8,7 @@
 mod answer;
 pub(crate) mod body;
 pub(crate) mod guard;
-mod header;
+pub(crate) mod header;
 mod legacy;
 mod modern;
 mod session;

@@ -57,6 +57,7 @@ pub use failure::{RelayCause, RelayFailure};
 pub use gateway::{Gateway, GatewayOptions};
 pub use http::body::GatewayBody;
 pub use http::guard::{Access, Check};
+pub use http::header::TIMEOUT_HEADER;
 pub use http::{HttpGateway, HttpGatewayOptions};
 pub use scope::Scope;
 pub use standard::{Input, Output, standard_streams};

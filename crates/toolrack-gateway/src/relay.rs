@@ -61,7 +61,7 @@ impl Exchange {
         let naming = self.shared.scope.naming();
         let (seat, mut questions) =
             Seat::new(Arc::clone(&self.caller), self.place(params)?, naming);
-        let begin = |behalf: Behalf| begin(&self.shared, &target, &seat, behalf);
+        let begin = |behalf: Behalf| begin(&self.shared, &target, &seat, (behalf, self.patience));
         let mut work = begin(behalf.clone());
         let mut asking = FuturesUnordered::new();
         let mut n_rounds = 0;
@@ -146,7 +146,7 @@ impl Exchange {
                 let behalf = behalf.answering(params.answers(), params.request_state.clone());
                 let (caller, naming) = (Arc::clone(&self.caller), self.shared.scope.naming());
                 let (seat, questions) = Seat::new(caller, self.place(params)?, naming);
-                let work = begin(&self.shared, &target, &seat, behalf);
+                let work = begin(&self.shared, &target, &seat, (behalf, self.patience));
                 Waiting { work, seat, questions, asked: Vec::new(), n_asked: 0, about }
             }
         };

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::target::TargetOptions;
 use super::time;
+use crate::settings::Settings;
 
 /// What may be said about listing tools.
 #[derive(Debug, Args)]
@@ -79,6 +80,13 @@ pub(crate) struct ConductOptions {
     /// Answer questions of the server with their defaults
     #[arg(short, long)]
     pub(crate) yes: bool,
+}
+
+impl ConductOptions {
+    /// How long a request may take in all: as it was typed, or else as the environment says.
+    pub(crate) fn timeout(&self, settings: &Settings) -> Option<Duration> {
+        self.timeout.or(settings.timeout)
+    }
 }
 
 /// What may be said about a search.

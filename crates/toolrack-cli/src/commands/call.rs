@@ -289,7 +289,7 @@ impl Errand<'_> {
 
 /// How a request is made: as it was typed, or else as the environment says.
 pub(crate) fn conduct(options: &ConductOptions, surroundings: &Surroundings) -> Conduct {
-    let timeout = options.timeout.or(surroundings.settings.timeout);
+    let timeout = options.timeout(&surroundings.settings);
     Conduct { timeout, at_most: timeout, ..Conduct::default() }
 }
 

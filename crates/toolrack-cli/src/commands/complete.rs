@@ -31,7 +31,7 @@ async fn known(surroundings: &Surroundings) -> Option<Known> {
     let silent = Printer::plain(Output::Table).silenced();
     let servers = Servers::configured(&surroundings.settings, &silent).ok()?;
     let names = servers.names().map(str::to_owned).collect();
-    let rack = Rack::open(servers, None, surroundings).await.ok()?;
+    let rack = Rack::open(servers, None, None, surroundings).await.ok()?;
     rack.recall().await.ok()?;
     let tools = rack.tools().iter().map(known_tool).collect();
     drop(rack);

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,6 +15,7 @@ use toolrack_mcp::{Arguments, ErrorCode, Method, Mirror};
 use toolrack_rpc::JsonRpcError;
 
 use crate::params::Params;
+use crate::wire::invalid_request;
 
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(crate) const HTTP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -21,11 +24,27 @@ const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const PARAM_PREFIX: &str = "mcp-param-";
 
+/// The header in which a modern client may say how many milliseconds its request may take in all. It holds instead
+/// of what the config says of the server.
+pub const TIMEOUT_HEADER: &str = "toolrack-timeout-ms";
+
 /// The one value of a header. Several, or one that is no text, are none.
 pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
+}
+
+/// How long a request may take, if its client says so.
+pub(crate) fn patience(headers: &HeaderMap) -> Result<Option<Duration>, JsonRpcError> {
+    let name = HeaderName::from_static(TIMEOUT_HEADER);
+    if !headers.contains_key(&name) {
+        return Ok(None);
+    }
+    let said = single(headers, &name).and_then(|it| it.parse::<NonZeroU64>().ok());
+    let said = said.map(|it| Duration::from_millis(it.get()));
+    let fault = || invalid_request(&format!("`{TIMEOUT_HEADER}` is no number of milliseconds"));
+    said.ok_or_else(fault).map(Some)
 }
 
 /// Whether the headers say what the body says.
@@ -120,6 +139,21 @@ mod tests {
         let params = Params::read(Some(body.as_bytes())).unwrap();
         let checked = check(&headers(pairs), "tools/call", &params, "2026-07-28");
         assert_eq!(checked.map_err(|it| it.code), expected, "{pairs:?} {body}");
+    }
+
+    #[test]
+    fn a_client_may_say_how_long_it_waits() {
+        let check = |said: &[&str], expected: Result<Option<u64>, i64>| {
+            let pairs: Vec<_> = said.iter().map(|it| (TIMEOUT_HEADER, *it)).collect();
+            let patience = patience(&headers(&pairs)).map_err(|it| it.code);
+            assert_eq!(patience, expected.map(|it| it.map(Duration::from_millis)), "{said:?}");
+        };
+        check(&[], Ok(None));
+        check(&["2500"], Ok(Some(2500)));
+        for bad in ["", "0", "-1", "2s", "99999999999999999999"] {
+            check(&[bad], Err(-32600));
+        }
+        check(&["1", "2"], Err(-32600));
     }
 
     #[test]

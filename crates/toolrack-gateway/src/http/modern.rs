@@ -35,7 +35,9 @@ impl HttpGateway {
             Err(error) => return refusal(StatusCode::BAD_REQUEST, &error),
         };
         let shared = &self.gateway.shared;
-        let (caller, wants_log) = match admit(shared, headers, &method, params.as_deref()) {
+        let admitted = admit(shared, headers, &method, params.as_deref())
+            .and_then(|it| Ok((it, header::patience(headers)?)));
+        let ((caller, wants_log), patience) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => return refusal_to(StatusCode::BAD_REQUEST, &id, error),
         };
@@ -50,6 +52,7 @@ impl HttpGateway {
             home: None,
             out: Arc::clone(&out),
             id,
+            patience,
         };
         let status = Arc::new(OnceLock::new());
         let gone = CancellationToken::new();
