@@ -17,6 +17,7 @@ mod editor;
 mod failure;
 mod folder;
 mod help;
+mod inherited;
 mod json_text;
 mod keeper;
 mod naming;

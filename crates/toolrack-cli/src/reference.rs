@@ -21,11 +21,12 @@ Ctrl-C cancels what is being done, and the server is told; a second Ctrl-C leave
 If a daemon runs for the same config file and agent (`toolrack daemon start`), commands use its servers: `tools`, `call`, `search`, \
 `resources`, `read`, `prompts`, `prompt`, `serve`, `status`, `start`, `stop`, `restart`, `enable` and `disable`.
 A call through it ends by its `--timeout`, or else by the `timeout` that the config gives its server, as it does without one.
-Its servers have the environment and the folder (`~`) of the daemon, not those of the command.
+Its servers have the environment and the folder (`~`) of the daemon, not those of the command; a variable that is set later takes \
+`toolrack daemon stop` and `toolrack daemon start`.
 A server whose arguments name something in the folder in which it is added is always started in that folder (`cwd`).
 `start`, `restart` and `dashboard` start a daemon if none runs, unless `TOOLRACK_NO_AUTOSTART` is set; no other command does, `call` neither.
 `--no-daemon` and `TOOLRACK_NO_DAEMON` do without one; servers that are typed (`-- COMMAND…`, `--url`) never go through it, \
-and `add`, `status --check` and `doctor` try servers apart from it.
+and `add`, `status --check` and `doctor` try servers apart from it; `doctor` also says what is wrong with them there.
 
 The config file is `$XDG_CONFIG_HOME/toolrack/toolrack.toml`; docs/config.md describes it.
 A `.toolrack.toml` in the current directory is ignored, because nobody has approved it.

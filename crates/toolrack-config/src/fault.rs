@@ -22,6 +22,8 @@ pub struct Fault {
     pub message: String,
     /// What was probably meant.
     pub nearest: Option<String>,
+    /// What to do, if whoever has the values that configs refer to knows better than the message.
+    pub advice: Option<String>,
 }
 
 /// Whether a file can be used all the same.

@@ -20,6 +20,11 @@ const HOME: &str = "HOME";
 pub trait Lookup {
     /// The value of a name. `Ok(None)` if there is no such name; an error if it exists and cannot be read.
     fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String>;
+
+    /// What to do about a variable that is not set, if it is not enough to set it.
+    fn advice(&self, _variable: &str) -> Option<String> {
+        None
+    }
 }
 
 impl<F> Lookup for F
@@ -257,7 +262,12 @@ impl Pen<'_> {
     }
 
     fn missing(&mut self, field: &str, source: Source, name: &str) {
+        let advice = match source {
+            Source::Env => self.lookup.advice(name),
+            Source::Secret | Source::File => None,
+        };
         let message = match source {
+            Source::Env if advice.is_some() => format!("{} is not set", source.called(name)),
             Source::Env => format!(
                 "{} is not set; set it, or write `${{{name}:-default}}`",
                 source.called(name)
@@ -268,6 +278,9 @@ impl Pen<'_> {
             Source::File => format!("{} does not exist", source.called(name)),
         };
         self.fault(FaultKind::Unresolved, field, message);
+        if let Some(fault) = self.faults.last_mut() {
+            fault.advice = advice;
+        }
     }
 
     fn fault(&mut self, kind: FaultKind, field: &str, message: String) {
@@ -284,6 +297,7 @@ impl Pen<'_> {
             field: path,
             message,
             nearest: None,
+            advice: None,
         });
     }
 }

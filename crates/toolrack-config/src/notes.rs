@@ -90,6 +90,7 @@ impl<'t> Notes<'t> {
             field: words.0.to_owned(),
             message: words.1.to_owned(),
             nearest: None,
+            advice: None,
         };
         self.faults.push((at, fault));
     }

@@ -113,7 +113,11 @@ fn unresolved(faults: &[Fault]) -> Failure {
         FailureKind::BadConfig
     };
     let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    Failure::new(kind, texts.join("; "))
+    let failure = Failure::new(kind, texts.join("; "));
+    match faults.iter().find_map(|it| it.advice.as_deref()) {
+        Some(advice) => failure.hinting(advice),
+        None => failure,
+    }
 }
 
 /// A protection that the config asks for and nobody gives yet.

@@ -31,4 +31,8 @@ impl Lookup for Values {
             secret.reveal().to_owned()
         }))
     }
+
+    fn advice(&self, variable: &str) -> Option<String> {
+        self.others.as_ref()?.advice(variable)
+    }
 }

@@ -1,5 +1,6 @@
 //! `toolrack daemon`: servers that stay up between commands.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -8,11 +9,12 @@ use tokio::time::{Instant, sleep};
 use toolrack_daemon::{
     DEFAULT_ADDR, Daemon as Host, DaemonOptions as HostOptions, Ending, Running, token_file,
 };
-use toolrack_service::{ErrorCode, McpStatus};
+use toolrack_service::{ErrorCode, McpStatus, ServiceOptions, SharedLookup};
 
 use crate::arguments::daemon::{DaemonAction, DaemonStartOptions};
 use crate::daemon::{Daemon, log_file, of_home, of_servers};
 use crate::failure::Failure;
+use crate::inherited::{Inherited, start_command};
 use crate::keeper::service_options;
 use crate::output::Output;
 use crate::settings::{Listen, Settings};
@@ -104,6 +106,7 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
         None => Some(DEFAULT_ADDR),
     };
     let service = service_options(settings)?;
+    let service = ServiceOptions { lookup: inherited(service.lookup, settings)?, ..service };
     let options = HostOptions { listen, service, ..HostOptions::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
@@ -117,6 +120,17 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
         Ending::Orderly => Ok(()),
         Ending::Forced => Err(Failure::interrupted()),
     }
+}
+
+/// The values of this very moment, which the daemon keeps.
+fn inherited(
+    values: Option<SharedLookup>,
+    settings: &Settings,
+) -> Result<Option<SharedLookup>, Failure> {
+    let config = std::path::absolute(settings.home()?.config_file())?;
+    let config = settings.is_config_given.then_some(config.as_path());
+    let start = start_command(config, settings.agent.as_deref());
+    Ok(values.map(|values| Arc::new(Inherited { values, start }) as SharedLookup))
 }
 
 /// Every server takes some files, so all that the system grants are wanted.

@@ -1,6 +1,7 @@
 //! `toolrack doctor`: what is wrong, layer by layer, and how to mend it.
 
 mod layer;
+mod there;
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -125,7 +126,10 @@ pub(crate) async fn doctor(
         surroundings.unless_stopped(async { Ok(each.await) }).await
     })
     .await?;
-    findings.extend(looked.into_iter().flatten());
+    let looked: Vec<Finding> = looked.into_iter().flatten().collect();
+    let there = there::look(&looked, surroundings).await?;
+    findings.extend(looked);
+    findings.extend(there);
     report(findings, surroundings)
 }
 

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use toolrack_config::{McpServerConfig, ResolvedTransport, Source, interpolate, read};
+use toolrack_config::{Lookup, McpServerConfig, ResolvedTransport, Source, interpolate, read};
 
 use crate::show;
 
@@ -106,6 +106,31 @@ fn everything_that_is_missing_is_named_with_its_place() {
             "t.toml:4:1: defaults.mcp[0].cwd: the file `/run/locked` cannot be read: permission denied",
         ],
     );
+}
+
+/// Knows nothing, and what to do about it.
+struct Adviser;
+
+impl Lookup for Adviser {
+    fn look_up(&self, _source: Source, _name: &str) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
+    fn advice(&self, variable: &str) -> Option<String> {
+        Some(format!("ask for {variable}"))
+    }
+}
+
+#[test]
+fn whoever_has_the_variables_may_know_what_to_do() {
+    let config = server("command = '${A}'\nargs = ['${file:/b}']");
+    let faults = interpolate(&config, &Adviser).expect_err("nothing is known");
+    let told = faults.iter().map(|it| (it.message.as_str(), it.advice.as_deref()));
+    let expected = [
+        ("the variable `A` is not set", Some("ask for A")),
+        ("the file `/b` does not exist", None),
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
 }
 
 #[test]
