@@ -8,9 +8,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStrea
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+use toolrack_config::McpServerConfig;
 use toolrack_gateway::{Gateway, Scope};
 use toolrack_manager::ConnectionState;
-use toolrack_testkit::program;
+use toolrack_testkit::{HttpServer, HttpServerKind, program};
 
 use crate::stage::{LONG, Stage, eventually, scripted};
 
@@ -47,6 +48,16 @@ impl Pipe {
 
     pub(crate) async fn hear_json(&mut self) -> Value {
         serde_json::from_str(&self.hear().await).unwrap()
+    }
+
+    /// The next answer. What clients are told of a server that was connected a moment ago is passed over.
+    async fn hear_answer(&mut self) -> Value {
+        loop {
+            let said = self.hear_json().await;
+            if said.get("id").is_some() {
+                return said;
+            }
+        }
     }
 
     /// Opens a legacy session and gives the greeting.
@@ -144,11 +155,7 @@ async fn what_is_no_request_is_refused_and_the_rest_goes_on() {
     let mut check = async |method: &str, params: Value, code: i64| {
         let line = json!({"jsonrpc": "2.0", "id": 6, "method": method, "params": params});
         pipe.say(&line.to_string()).await;
-        let mut answer = pipe.hear_json().await;
-        // The server may have been connected a moment ago, of which clients are told.
-        while answer.get("id").is_none() {
-            answer = pipe.hear_json().await;
-        }
+        let answer = pipe.hear_answer().await;
         assert_eq!(answer["error"]["code"], code, "{line}: {answer}");
     };
     check("made/up", json!({}), -32601).await;
@@ -269,6 +276,29 @@ async fn an_agent_sees_its_own_servers_only() {
     pipe.say(&call.to_string()).await;
     assert_eq!(pipe.hear_json().await["error"]["code"], -32602);
     pipe.end().await;
+    stage.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_alone_says_why_it_lists_nothing() {
+    let mut server = HttpServer::start(HttpServerKind::scripted(&[])).unwrap();
+    let config = McpServerConfig::http("s", server.url());
+    let stage = Stage::open(vec![config], Scope::Server("s".to_owned())).await;
+    let all = Gateway::new(Arc::clone(&stage.manager), Arc::clone(&stage.switchboard), Scope::All);
+    server.kill();
+    for (gateway, is_alone) in [(&stage.gateway, true), (&all, false)] {
+        let mut pipe = Pipe::open(gateway, 1 << 16);
+        pipe.greet("2025-11-25").await;
+        for method in ["prompts/list", "resources/list", "resources/templates/list"] {
+            let list = json!({"jsonrpc": "2.0", "id": 2, "method": method});
+            pipe.say(&list.to_string()).await;
+            let answer = pipe.hear_answer().await;
+            assert_eq!(answer["error"]["data"]["cause"].is_string(), is_alone, "{answer}");
+            assert_eq!(answer["result"].is_object(), !is_alone, "{answer}");
+        }
+        pipe.end().await;
+    }
+    all.close().await;
     stage.close().await;
 }
 
