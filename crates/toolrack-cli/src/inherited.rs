@@ -5,6 +5,8 @@ use std::path::Path;
 use toolrack_config::{Lookup, Source};
 use toolrack_service::SharedLookup;
 
+use crate::aim::word;
+
 /// The environment of a daemon.
 pub(crate) struct Inherited {
     pub(crate) values: SharedLookup,
@@ -27,8 +29,9 @@ impl Lookup for Inherited {
 
 /// The command that starts a daemon for these servers.
 pub(crate) fn start_command(config: Option<&Path>, agent: Option<&str>) -> String {
-    let config = config.map(|it| format!(" --config {}", it.display())).unwrap_or_default();
-    let agent = agent.map(|it| format!(" --agent {it}")).unwrap_or_default();
+    let option = |name: &str, value: &str| format!(" --{name} {}", word(value));
+    let config = config.map(|it| option("config", &it.to_string_lossy())).unwrap_or_default();
+    let agent = agent.map(|it| option("agent", it)).unwrap_or_default();
     format!("toolrack{config}{agent} daemon start")
 }
 
@@ -43,5 +46,6 @@ mod tests {
         };
         check(None, None, "toolrack daemon start");
         check(Some("/c.toml"), Some("a"), "toolrack --config /c.toml --agent a daemon start");
+        check(Some("/my c.toml"), None, "toolrack --config '/my c.toml' daemon start");
     }
 }
