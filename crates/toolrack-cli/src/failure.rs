@@ -271,8 +271,7 @@ fn hint_of(error: &CallError) -> &'static str {
             "the server wants something that the command line cannot give, such as a model"
         }
         CallError::Line(failure) if matches!(failure.error, TransportError::Oversize { .. }) => {
-            "the server has answered; ask it for less, or allow more with `max_message_bytes` of the server, which \
-             `toolrack edit` changes"
+            HINT_OF_SIZE
         }
         CallError::Line(failure) => hint_of_line(failure.delivery),
         CallError::NoSuchResource { .. } => "run `toolrack resources` to see what there is",
@@ -283,6 +282,10 @@ fn hint_of(error: &CallError) -> &'static str {
         _ => "compare what you sent with what the server expects: `toolrack tools --schema`",
     }
 }
+
+/// What to do when an answer was too large.
+pub(crate) const HINT_OF_SIZE: &str = "the server has answered; ask it for less, or allow more with `max_message_bytes` of the server, which \
+     `toolrack edit` changes";
 
 /// What to do when no answer came in time.
 pub(crate) fn hint_of_lateness(delivery: Delivery) -> &'static str {

@@ -7,7 +7,7 @@ use toolrack_gateway::{RelayCause, RelayFailure};
 use toolrack_link::Delivery;
 use toolrack_service::ErrorCode;
 
-use crate::failure::{Failure, hint_of_lateness, hint_of_line};
+use crate::failure::{Failure, HINT_OF_SIZE, hint_of_lateness, hint_of_line};
 use crate::verdict::Verdict;
 
 /// The failure behind a gateway. Nothing if it is the server that said no, or nobody did.
@@ -21,7 +21,9 @@ pub(crate) fn failure(error: &CallError) -> Option<Failure> {
 
 fn judged(cause: RelayCause) -> (Verdict, ErrorCode) {
     match cause {
-        RelayCause::TimedOut | RelayCause::Line => (Verdict::Unreachable, ErrorCode::NetworkError),
+        RelayCause::TimedOut | RelayCause::Line | RelayCause::TooLarge => {
+            (Verdict::Unreachable, ErrorCode::NetworkError)
+        }
         RelayCause::NeedsLogin => (Verdict::Auth, ErrorCode::Unauthorized),
         RelayCause::BadAnswer => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
         RelayCause::BadConfig => (Verdict::Config, ErrorCode::ValidationError),
@@ -35,6 +37,7 @@ fn usual_hint(cause: RelayCause, delivery: Delivery) -> &'static str {
         RelayCause::TimedOut => hint_of_lateness(delivery),
         RelayCause::BadAnswer => "`toolrack logs NAME` shows what it wrote",
         RelayCause::Line => hint_of_line(delivery),
+        RelayCause::TooLarge => HINT_OF_SIZE,
         _ => "`toolrack status` shows how servers are",
     }
 }
@@ -69,6 +72,7 @@ mod tests {
         check(told("not_sent", "line"), Verdict::Unreachable, write);
         let hinted = json!({ "delivery": "not_sent", "cause": "needs_login", "hint": "log in" });
         check(hinted, Verdict::Auth, "log in");
+        check(told("answered", "too_large"), Verdict::Unreachable, HINT_OF_SIZE);
         let general = "`toolrack status` shows how servers are";
         check(told("not_sent", "bad_config"), Verdict::Config, general);
         check(told("not_sent", "not_connected"), Verdict::Unreachable, general);

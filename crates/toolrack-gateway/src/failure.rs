@@ -36,6 +36,8 @@ pub enum RelayCause {
     TimedOut,
     /// The line to the server failed.
     Line,
+    /// The answer of the server was larger than the config allows.
+    TooLarge,
     /// The server wants a login, or another token.
     NeedsLogin,
     /// The server answered, and it is no answer.
@@ -124,6 +126,7 @@ fn cause_of_call(error: &CallError) -> RelayCause {
         CallError::TimedOut { .. } => RelayCause::TimedOut,
         CallError::Line(failure) => match failure.error {
             TransportError::Unauthorized(_) => RelayCause::NeedsLogin,
+            TransportError::Oversize { .. } => RelayCause::TooLarge,
             _ => RelayCause::Line,
         },
         _ => RelayCause::BadAnswer,
@@ -191,6 +194,8 @@ mod tests {
         let barred = AuthError::LoginNeeded { reason: "no token".to_owned() };
         let barred = LineError::answered(TransportError::Unauthorized(barred));
         check_told(call(barred.into()), json!({ "delivery": "answered", "cause": "needs_login" }));
+        let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
+        check_told(call(large.into()), json!({ "delivery": "answered", "cause": "too_large" }));
         check_told(
             call(CallError::TooManyRounds { rounds: 3 }),
             json!({ "delivery": "answered", "cause": "bad_answer" }),
