@@ -93,7 +93,7 @@ pub(crate) fn must_be_own(
 fn shared(name: &str, agent: &str, change: Change) -> Failure {
     let (word, is_enabled) = (change.word(), change == Change::Enable);
     let hint = format!(
-        "`toolrack {word} {name}` without an agent is for all of them; for `{agent}` alone, copy the entry into its \
+        "`{word} {name}` without an agent is for all of them; for `{agent}` alone, copy the entry into its \
          `[[agents.mcp]]` with `toolrack edit`, and write `enabled = {is_enabled}` there"
     );
     Failure::usage(format!("every agent has `{name}`, not `{agent}` alone"), hint)
