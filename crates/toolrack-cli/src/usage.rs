@@ -57,7 +57,7 @@ fn command_of<'a>(mut rest: impl Iterator<Item = &'a str>, stray: &str) -> Strin
     }
 }
 
-/// What the parser thinks was meant, if it looks like what was typed.
+/// What the parser thinks was meant, if it looks like what was typed. It has several thoughts, in no useful order.
 fn meant(error: &Error) -> Option<String> {
     let pairs = [
         (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
@@ -65,18 +65,23 @@ fn meant(error: &Error) -> Option<String> {
         (ContextKind::InvalidValue, ContextKind::SuggestedValue),
     ];
     pairs.into_iter().find_map(|(wrong, right)| {
-        let (wrong, right) = (first(error, wrong)?, first(error, right)?);
+        let (wrong, rights) = (first(error, wrong)?, all(error, right));
         let bare = |it: &str| it.trim_start_matches('-').to_owned();
-        let is_near = !near(&bare(&wrong), std::iter::once(bare(&right).as_str())).is_empty();
-        is_near.then_some(right)
+        let bares: Vec<String> = rights.iter().map(|it| bare(it)).collect();
+        let nearest = *near(&bare(&wrong), bares.iter().map(String::as_str)).first()?;
+        rights.into_iter().find(|it| bare(it) == nearest)
     })
 }
 
 fn first(error: &Error, kind: ContextKind) -> Option<String> {
-    match error.get(kind)? {
-        ContextValue::String(text) => Some(text.clone()),
-        ContextValue::Strings(texts) => texts.first().cloned(),
-        _ => None,
+    all(error, kind).into_iter().next()
+}
+
+fn all(error: &Error, kind: ContextKind) -> Vec<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
     }
 }
 
@@ -98,6 +103,7 @@ mod tests {
     #[test]
     fn a_line_that_is_wrong_says_how_it_is_right() {
         check("cal echo", &format!("did you mean `call`? If not, {HELP}"));
+        check("demoo", &format!("did you mean `demo`? If not, {HELP}"));
         check("call", HELP);
         check("call e.x --timout 3", &format!("did you mean `--timeout`? If not, {HELP}"));
         check("-o jso list", &format!("did you mean `json`? If not, {HELP}"));
