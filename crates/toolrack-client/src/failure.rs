@@ -246,23 +246,6 @@ mod tests {
             "the program echoes its input and is no MCP server",
             Some("check the command: this program only repeats what it reads"),
         );
-        let exited_text = "the server exited with code 1 before it answered";
-        check(
-            exited(&["a", "npm error", " "], Some("s")),
-            exited_text,
-            Some("it said last: npm error"),
-        );
-        check(
-            exited(&["npm error 404 no 'a@*' here", "npm error A complete log"], None),
-            exited_text,
-            Some("it said: npm error 404 no 'a@*' here"),
-        );
-        check(exited(&[], Some("usage: x")), exited_text, Some("it said last: usage: x"));
-        check(
-            exited(&[], None),
-            exited_text,
-            Some("it said nothing; run the command in a terminal to see why"),
-        );
         check(
             timed_out(Some("npx")),
             "no answer to `initialize` within 30s",
@@ -306,6 +289,27 @@ mod tests {
             },
             "the server refused `server/discover`",
             Some("the server needs a client that offers sampling"),
+        );
+    }
+
+    #[test]
+    fn a_server_that_ends_has_the_last_word() {
+        let exited_text = "the server exited with code 1 before it answered";
+        check(
+            exited(&["a", "npm error", " "], Some("s")),
+            exited_text,
+            Some("it said last: npm error"),
+        );
+        check(
+            exited(&["npm error 404 no 'a@*' here", "npm error A complete log"], None),
+            exited_text,
+            Some("it said: npm error 404 no 'a@*' here"),
+        );
+        check(exited(&[], Some("usage: x")), exited_text, Some("it said last: usage: x"));
+        check(
+            exited(&[], None),
+            exited_text,
+            Some("it said nothing; run the command in a terminal to see why"),
         );
     }
 }
