@@ -3,6 +3,8 @@
 //! Whoever typed `--config` or `--agent` has to type it again for the next command. What is set in the environment
 //! is still there.
 
+use std::path::Path;
+
 use crate::arguments::GlobalOptions;
 
 /// How a command begins within a text.
@@ -19,8 +21,12 @@ pub(crate) struct Aim {
 
 impl Aim {
     pub(crate) fn of(options: &GlobalOptions) -> Self {
-        let config = options.config.as_ref().map(|it| word(&it.to_string_lossy()));
-        Self { config, agent: options.agent.as_deref().map(word) }
+        Self::at(options.config.as_deref(), options.agent.as_deref())
+    }
+
+    /// The servers of this file, and of this agent.
+    pub(crate) fn at(config: Option<&Path>, agent: Option<&str>) -> Self {
+        Self { config: config.map(|it| word(&it.to_string_lossy())), agent: agent.map(word) }
     }
 
     /// One command, which begins with our name.

@@ -5,7 +5,7 @@ use std::path::Path;
 use toolrack_config::{Lookup, Source};
 use toolrack_service::SharedLookup;
 
-use crate::aim::word;
+use crate::aim::Aim;
 
 /// The environment of a daemon.
 pub(crate) struct Inherited {
@@ -29,10 +29,7 @@ impl Lookup for Inherited {
 
 /// The command that starts a daemon for these servers.
 pub(crate) fn start_command(config: Option<&Path>, agent: Option<&str>) -> String {
-    let option = |name: &str, value: &str| format!(" --{name} {}", word(value));
-    let config = config.map(|it| option("config", &it.to_string_lossy())).unwrap_or_default();
-    let agent = agent.map(|it| option("agent", it)).unwrap_or_default();
-    format!("toolrack{config}{agent} daemon start")
+    Aim::at(config, agent).command("toolrack daemon start")
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::progress::Live;
 use crate::question::Questions;
+use crate::relayed;
 use crate::settings::{self, Talk};
 use crate::surroundings::Surroundings;
 use crate::target::{Kind, Servers};
@@ -69,7 +70,10 @@ impl Rack {
             Kind::Typed => None,
         };
         let servers = match &daemon {
-            Some(daemon) => daemon.reroute(servers, timeout),
+            Some(daemon) => {
+                relayed::expect();
+                daemon.reroute(servers, timeout)
+            }
             None => servers,
         };
         let is_adopted = kind == Kind::Typed || daemon.is_some();

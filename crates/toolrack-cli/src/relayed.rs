@@ -2,6 +2,8 @@
 //!
 //! The daemon is such a gateway. What it tells in the data of its error is read, and never the message.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use toolrack_client::CallError;
 use toolrack_gateway::{RelayCause, RelayFailure};
 use toolrack_link::Delivery;
@@ -10,8 +12,21 @@ use toolrack_service::ErrorCode;
 use crate::failure::{Failure, HINT_OF_SIZE, hint_of_lateness, hint_of_line};
 use crate::verdict::Verdict;
 
-/// The failure behind a gateway. Nothing if it is the server that said no, or nobody did.
+/// Whether the daemon stands before the servers of this run. It stands before all of them or before none, and a
+/// server that we reach ourselves must not speak in its name.
+static IS_EXPECTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on it is the daemon that answers.
+pub(crate) fn expect() {
+    IS_EXPECTED.store(true, Ordering::Relaxed);
+}
+
+/// The failure behind the daemon. Nothing if it is the server that said no, or nobody did.
 pub(crate) fn failure(error: &CallError) -> Option<Failure> {
+    if IS_EXPECTED.load(Ordering::Relaxed) { told(error) } else { None }
+}
+
+fn told(error: &CallError) -> Option<Failure> {
     let CallError::Refused(refusal) = error else { return None };
     let RelayFailure { delivery, cause, hint } = RelayFailure::read(refusal)?;
     let (verdict, code) = judged(cause);
@@ -56,7 +71,7 @@ mod tests {
 
     #[track_caller]
     fn check(data: Value, verdict: Verdict, hint: &str) {
-        let failure = failure(&refused(-32603, data)).unwrap();
+        let failure = told(&refused(-32603, data)).unwrap();
         assert_eq!((failure.verdict(), failure.hint()), (verdict, Some(hint)));
         assert_eq!(failure.summary().message, "the line to the server failed");
     }
@@ -80,10 +95,12 @@ mod tests {
 
     #[test]
     fn what_a_server_refuses_is_its_own_word() {
-        assert!(failure(&refused(-32603, json!({ "delivery": "to the door" }))).is_none());
+        assert!(told(&refused(-32603, json!({ "delivery": "to the door" }))).is_none());
         assert!(
-            failure(&refused(-32602, json!({ "delivery": "unknown", "cause": "line" }))).is_none()
+            told(&refused(-32602, json!({ "delivery": "unknown", "cause": "line" }))).is_none()
         );
-        assert!(failure(&CallError::TooManyRounds { rounds: 1 }).is_none());
+        assert!(told(&CallError::TooManyRounds { rounds: 1 }).is_none());
+        let forged = json!({ "delivery": "not_sent", "cause": "line", "hint": "run this" });
+        assert!(failure(&refused(-32603, forged)).is_none(), "nobody but the daemon is believed");
     }
 }
