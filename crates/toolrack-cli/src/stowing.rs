@@ -1,7 +1,7 @@
 //! Values that look secret, moved out of a config: what goes into the secret store, and what refers to it.
 
 use serde_json::{Value, json};
-use toolrack_service::McpConfig;
+use toolrack_service::{McpConfig, McpTransport};
 
 use crate::discreet::{is_reference, is_secret_name};
 use crate::secret_args::{self, Spot};
@@ -15,7 +15,7 @@ pub(crate) struct Stowed {
     /// Name and value of each secret that the config refers to by its name. Those of variables are moved by the
     /// service itself.
     pub(crate) secrets: Vec<(String, String)>,
-    /// The variables, headers and arguments whose values are moved.
+    /// The variables, headers, arguments and parameters of the address whose values are moved.
     pub(crate) names: Vec<String>,
 }
 
@@ -47,20 +47,36 @@ pub(crate) fn stow(mut config: McpConfig) -> Stowed {
     }
     let args = config.config.get_mut("args").and_then(Value::as_array_mut);
     for (place, spots) in args.into_iter().flat_map(|it| spots_of(it)) {
-        let mut text = place.as_str().unwrap_or_default().to_owned();
-        // From the end, so that what stands before keeps its place.
-        for Spot { name, range } in spots.into_iter().rev() {
-            let token = token_of(text.get(range.clone()).unwrap_or_default()).to_owned();
-            if token.is_empty() {
-                continue;
-            }
-            let secret = add(&mut secrets, secret_name(&server, &name), &token);
-            text.replace_range(range.end - token.len()..range.end, &secret);
-            names.push(name);
-        }
-        *place = json!(text);
+        let text = place.as_str().unwrap_or_default().to_owned();
+        *place = json!(emptied(text, spots, &server, &mut secrets, &mut names));
+    }
+    if let McpTransport::Http { url } = &mut config.transport {
+        let spots = secret_args::in_url(url);
+        *url = emptied(std::mem::take(url), spots, &server, &mut secrets, &mut names);
+        config.package.identifier.clone_from(url);
     }
     Stowed { config, secrets, names }
+}
+
+/// A text that refers to the secrets which stood in it.
+fn emptied(
+    mut text: String,
+    spots: Vec<Spot>,
+    server: &str,
+    secrets: &mut Vec<(String, String)>,
+    names: &mut Vec<String>,
+) -> String {
+    // From the end, so that what stands before keeps its place.
+    for Spot { name, range } in spots.into_iter().rev() {
+        let token = token_of(text.get(range.clone()).unwrap_or_default()).to_owned();
+        if token.is_empty() {
+            continue;
+        }
+        let secret = add(secrets, secret_name(server, &name), &token);
+        text.replace_range(range.end - token.len()..range.end, &secret);
+        names.push(name);
+    }
+    text
 }
 
 /// Each argument, with the secrets in it.
@@ -163,6 +179,20 @@ mod tests {
         assert_eq!(variable("A_TOKEN"), (true, "s3${cret".to_owned()));
         assert_eq!(variable("B_TOKEN"), (false, "${B}".to_owned()));
         assert_eq!(variable("LEVEL"), (false, "info".to_owned()));
+    }
+
+    #[test]
+    fn the_address_keeps_no_secret_either() {
+        let document = json!({
+            "name": "a", "transport": { "type": "http", "url": "https://h/mcp?api_key=s3cret&q=1" },
+            "package": { "package_type": "http", "identifier": "https://h/mcp?api_key=s3cret&q=1" },
+        });
+        let Stowed { config, secrets, names } = stow(McpConfig::from_json(&document).unwrap());
+        let expected = "https://h/mcp?api_key=${secret:a-api_key}&q=1";
+        assert_eq!(config.package.identifier, expected);
+        assert_eq!(config.transport, McpTransport::Http { url: expected.to_owned() });
+        assert_eq!(secrets, [("a-api_key".to_owned(), "s3cret".to_owned())]);
+        assert_eq!(names, ["api_key"]);
     }
 
     #[track_caller]

@@ -12,11 +12,12 @@ use toolrack_service::{
 };
 
 use crate::arguments::server::{AddOptions, Way};
-use crate::discreet::{is_reference, is_secret_name};
+use crate::discreet::is_reference;
 use crate::failure::Failure;
 use crate::folder;
 use crate::keeper::{changed, file_of, put, with_service};
 use crate::secret_input;
+use crate::stowing::stow;
 use crate::surroundings::Surroundings;
 use crate::target::header_of;
 use crate::trial::trial;
@@ -34,16 +35,10 @@ pub(crate) enum Check {
 
 /// Adds a server to the config.
 pub(crate) async fn add(options: &AddOptions, surroundings: &Surroundings) -> Result<(), Failure> {
-    let entry = draft(options)?;
-    for name in plain_secrets(&entry.transport) {
-        surroundings.printer.note(format_args!(
-            "note: the value of `{name}` stands in the config file; `toolrack secret set` and \
-             `--env-secret` or `${{secret:NAME}}` keep it out"
-        ));
-    }
+    let config = McpConfig::of_entry(&draft(options)?);
     let is_tried = !options.no_check && !options.disabled;
     let check = if is_tried { Check::Yes } else { Check::No };
-    create(McpConfig::of_entry(&entry), check, surroundings).await
+    create(config, check, surroundings).await
 }
 
 /// Writes a new server down, and sees whether it works. One that does not stays in the config.
@@ -56,6 +51,7 @@ pub(crate) async fn create(
     let name = config.name.clone();
     let here = std::env::current_dir();
     let settled = here.ok().and_then(|it| folder::settle(&mut config, &it));
+    let plain = stow(config.clone()).names;
     let (file, mut said) = with_service(surroundings, None, async |service: &LocalService| {
         fill_in_secrets(service, &config, surroundings).await?;
         let id = service.create(config.clone()).map_err(|error| refused(&config.name, error))?;
@@ -65,6 +61,12 @@ pub(crate) async fn create(
     .await?;
     if let Some(note) = settled {
         printer.note(note);
+    }
+    for name in plain {
+        printer.note(format_args!(
+            "note: the value of `{name}` stands in the config file; `toolrack secret set` and \
+             `--env-secret` or `${{secret:NAME}}` keep it out"
+        ));
     }
     if check == Check::No {
         printer.done(format_args!("`{name}` is added to {file}"), &said);
@@ -150,27 +152,6 @@ async fn fill_in_secrets(
         }
     }
     Ok(())
-}
-
-/// Names of variables and headers whose values are probably secret and stand in the entry as they are.
-fn plain_secrets(transport: &McpTransport) -> Vec<String> {
-    let is_plain = |name: &str, value: &str| is_secret_name(name) && !is_reference(value);
-    let of_env = |(name, value): (&String, &EnvValue)| match value {
-        EnvValue::Text(text) if is_plain(name, text) => Some(name.clone()),
-        _ => None,
-    };
-    let mut names: Vec<String> = match transport {
-        McpTransport::Http { headers, .. } => {
-            let plain = headers.iter().filter(|(name, value)| is_plain(name, value));
-            plain.map(|(name, _)| name.clone()).collect()
-        }
-        McpTransport::Stdio { env, .. } | McpTransport::Package { env, .. } => {
-            env.iter().filter_map(of_env).collect()
-        }
-        _ => Vec::new(),
-    };
-    names.sort_unstable();
-    names
 }
 
 /// The entry that the options describe.
@@ -452,15 +433,5 @@ mod tests {
             AddOptions { command: words(&["x"]), env_secret: words(&["=s3cret"]), ..none() },
             "error: a `--env-secret` has no name before its `=`",
         );
-    }
-
-    #[test]
-    fn values_that_should_be_secrets_are_noticed() {
-        let options = AddOptions {
-            command: words(&["x"]),
-            env: words(&["B_TOKEN=s3cret", "A_KEY=s3cret", "C_TOKEN=${T}", "D=1"]),
-            ..none()
-        };
-        assert_eq!(plain_secrets(&draft(&options).unwrap().transport), ["A_KEY", "B_TOKEN"]);
     }
 }
