@@ -4,7 +4,7 @@
 //! **Invariant:** nothing is sent to another origin, and no message is sent more than four times.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT, WWW_AUTHENTICATE,
@@ -219,7 +219,7 @@ async fn obtained(credentials: &dyn Credentials) -> Result<Option<Authorization>
 
 /// How long to wait before the one repetition that a busy server asked for.
 fn pause(reply: &Reply, letter: &Letter<'_>) -> Option<Duration> {
-    let wait = retry_after(reply.status, reply.remarks.get(&RETRY_AFTER))?;
+    let wait = retry_after(reply.status, reply.remarks.get(&RETRY_AFTER), SystemTime::now())?;
     let until = letter.until.filter(|_| letter.repeat == Repeat::Harmless)?;
     // Those who were sent away together do not come back together.
     let wait = wait + Duration::from_millis(fastrand::u64(0..250));

@@ -1,9 +1,10 @@
 //! What an answer that is no success means. Pure functions over what the server, or the system, said.
 
 use std::io::ErrorKind;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, StatusCode};
+use httpdate::parse_http_date;
 use toolrack_link::{LineError, TransportError, plain_text};
 use toolrack_rpc::{Frame, JsonRpcError};
 
@@ -94,13 +95,22 @@ pub(crate) fn is_absence(error: &TransportError) -> bool {
     !is_ours && !error.raw_os_error().is_some_and(|code| NO_DESCRIPTOR.contains(&code))
 }
 
-/// How long the server wants to be left alone.
-pub(crate) fn retry_after(status: StatusCode, said: Option<&HeaderValue>) -> Option<Duration> {
+/// How long the server wants to be left alone: so many seconds, or until a date.
+pub(crate) fn retry_after(
+    status: StatusCode,
+    said: Option<&HeaderValue>,
+    now: SystemTime,
+) -> Option<Duration> {
     if !matches!(status.as_u16(), 429 | 503) {
         return None;
     }
-    let seconds: u64 = said?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds)).filter(|wait| *wait <= MAX_RETRY_AFTER)
+    let said = said?.to_str().ok()?.trim();
+    let wait = match said.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        // A date that has passed means: now.
+        Err(_no_number) => parse_http_date(said).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(wait).filter(|wait| *wait <= MAX_RETRY_AFTER)
 }
 
 #[cfg(test)]
@@ -213,7 +223,9 @@ mod tests {
     #[track_caller]
     fn wait(status: u16, value: &'static str, expected: Option<u64>) {
         let said = HeaderValue::from_static(value);
-        let found = retry_after(StatusCode::from_u16(status).unwrap(), Some(&said));
+        // Wednesday, 21 October 2015, 07:28:00 in Greenwich.
+        let now = SystemTime::UNIX_EPOCH + Duration::from_mins(24_090_208);
+        let found = retry_after(StatusCode::from_u16(status).unwrap(), Some(&said), now);
         assert_eq!(found, expected.map(Duration::from_secs), "{status} {value}");
     }
 
@@ -223,6 +235,10 @@ mod tests {
         wait(503, " 0 ", Some(0));
         wait(500, "3", None);
         wait(429, "301", None);
-        wait(429, "Wed, 21 Oct 2015 07:28:00 GMT", None);
+        wait(429, "Wed, 21 Oct 2015 07:28:30 GMT", Some(30));
+        wait(503, "Wed, 21 Oct 2015 07:27:00 GMT", Some(0));
+        wait(429, "Wed, 21 Oct 2015 08:28:00 GMT", None);
+        wait(429, "soon", None);
+        wait(429, "-1", None);
     }
 }
