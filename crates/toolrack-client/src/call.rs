@@ -93,8 +93,11 @@ impl McpClient {
     ) -> Result<RawJson, CallError> {
         let session = self.session();
         session.require(Feature::Tools)?;
-        let calling =
-            session.converse(CallToolParams::new(tool, Some(written(arguments))), options);
+        let params = CallToolParams::new(tool, Some(written(arguments)));
+        if session.needs_task(tool) {
+            return Box::pin(session.call_as_task(params, options)).await;
+        }
+        let calling = session.converse(params, options);
         // Whoever manages many servers has a span of its own for each call; this one is for debugging. A span
         // that nobody wants costs something too, so it is not even made.
         if LevelFilter::current() < LevelFilter::DEBUG {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use tokio::time::timeout;
 use toolrack_link::{Diagnosis, Ending};
 use toolrack_mcp::{Era, Implementation, Revision, ServerCapabilities, Tool};
 
@@ -13,6 +14,7 @@ use crate::era::Verdict;
 use crate::event::Events;
 use crate::page::Listing;
 use crate::session::Session;
+use crate::task::FAREWELL;
 use crate::tool::McpToolDef;
 
 /// A connection to one MCP server, of whatever era.
@@ -106,6 +108,8 @@ impl McpClient {
     /// # Cancel safety
     /// Once called, the connection ends even if the future is dropped.
     pub async fn close(&self) -> Ending {
+        self.session.farewells.close();
+        drop(timeout(FAREWELL, self.session.farewells.wait()).await);
         self.session.stop.cancel();
         self.session.tracker.close();
         let ending = self.session.line.close().await;

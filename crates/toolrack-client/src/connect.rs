@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** by the time a failure is given, the line has ended and nothing is left running.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -77,11 +78,13 @@ fn begin(plan: Plan, agreed: Agreed, link: Link) -> Arc<Session> {
         card,
         shelf: Shelf::default(),
         mirrors: Mirrors::default(),
+        has_task_tools: AtomicBool::new(false),
         log_level: Mutex::default(),
         lists: Mutex::default(),
         resources: Mutex::default(),
         subscribed: Mutex::default(),
         tracker: TaskTracker::new(),
+        farewells: TaskTracker::new(),
         stop: CancellationToken::new(),
     });
     session.tracker.spawn(attend(Arc::clone(&session)));

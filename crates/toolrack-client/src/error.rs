@@ -60,6 +60,12 @@ pub enum CallError {
         /// How often it was answered.
         rounds: u32,
     },
+    /// The server made a task of the call, and gave it up.
+    #[error("the server cancelled the task that it had made of the call: {reason}")]
+    TaskCancelled {
+        /// What it says about that.
+        reason: String,
+    },
     /// The server does not offer this.
     #[error("the server does not offer {feature}")]
     Unsupported {
@@ -80,7 +86,8 @@ impl CallError {
             | CallError::NoSuchResource { .. }
             | CallError::NotGranted { .. }
             | CallError::InputUnanswered { .. }
-            | CallError::TooManyRounds { .. } => Delivery::Answered,
+            | CallError::TooManyRounds { .. }
+            | CallError::TaskCancelled { .. } => Delivery::Answered,
         }
     }
 

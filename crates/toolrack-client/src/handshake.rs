@@ -5,16 +5,18 @@
 //! **Invariant:** `initialize` and the probe are never cancelled, and whoever gives up can still close
 //! the line, because it never leaves [`Handshake`] before everything is agreed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 use toolrack_link::{
     Abandon, Diagnosis, Dialect, Line, Medium, Outgoing, Patience, TransportError,
 };
 use toolrack_mcp::{
     Answer, DecodeError, DiscoverParams, DiscoverResult, EmptyResult, Era, InitializeParams,
-    InitializeResult, Initialized, Method, Notification, Request, Revision,
+    InitializeResult, Initialized, Method, Notification, Request, Revision, TASKS_EXTENSION,
 };
 use toolrack_rpc::{JsonRpcError, NoParams, RawJson};
 
@@ -33,6 +35,10 @@ const MAX_NOISE: u64 = 1_000;
 const COUNT_NOISE: Duration = Duration::from_millis(50);
 /// What a program that has to fetch its server first gets for the probe, instead of a moment.
 const LAUNCHER_PROBE: Duration = Duration::from_secs(10);
+
+fn unwritten(fault: serde_json::Error) -> Stopped {
+    Stopped::Because(ConnectError::Transport(TransportError::Serialize(fault)))
+}
 
 /// A line with its inbox.
 pub(crate) struct Link {
@@ -290,9 +296,13 @@ impl<'a> Handshake<'a> {
     }
 
     fn envelope(&self, revision: Revision) -> Result<Envelope, Stopped> {
-        Envelope::modern(revision, &self.plan.client, &self.plan.capabilities).map_err(|fault| {
-            Stopped::Because(ConnectError::Transport(TransportError::Serialize(fault)))
-        })
+        let mut capabilities = Cow::Borrowed(&self.plan.capabilities);
+        // Spec 2026-07-28, extensions: one that the other side does not have is of no use.
+        if self.card.capabilities.extensions.contains_key(TASKS_EXTENSION) {
+            let no_settings = RawValue::from_string("{}".to_owned()).map_err(unwritten)?;
+            capabilities.to_mut().extensions.insert(TASKS_EXTENSION.to_owned(), no_settings);
+        }
+        Envelope::modern(revision, &self.plan.client, &capabilities).map_err(unwritten)
     }
 
     fn enter(&self, stage: Stage, dialect: Dialect) {

@@ -49,6 +49,7 @@ mod rounds;
 mod session;
 mod settings;
 mod step;
+mod task;
 mod tool;
 mod watcher;
 

@@ -121,6 +121,7 @@ paged! {
         if session.is_stateless() {
             session.mirrors.sift(listing);
         }
+        session.note_tasks(listing);
     };
     Prompt ListPromptsParams Prompts prompts;
     Resource ListResourcesParams Resources resources;

@@ -5,8 +5,12 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
-use toolrack_mcp::{EmptyResult, ErrorCode, InputRequest, InputResponse, Method};
+use toolrack_mcp::{
+    EmptyResult, ErrorCode, InputRequest, InputResponse, MetaKey, Method, related_task,
+};
 use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
 
 use crate::answer::{Unanswered, is_human};
@@ -35,6 +39,8 @@ struct Open {
     id: RequestId,
     task: AbortHandle,
     pace: Pace,
+    /// What the server says of the task that it belongs to.
+    related: Option<Box<RawValue>>,
 }
 
 /// Who answers.
@@ -107,6 +113,9 @@ impl Desk {
         (method, params): (String, Option<RawJson>),
         pace: Pace,
     ) {
+        let core_tasks = session.revision().has_core_tasks();
+        let related =
+            params.as_ref().filter(|_| core_tasks).and_then(|it| related_task(it.as_bytes()));
         let session = Arc::clone(session);
         let task = self.work.spawn(async move {
             let question = RawQuestion { method: &method, params: params.as_ref() };
@@ -121,7 +130,7 @@ impl Desk {
             let answer = respondent.answer(&session.mailbox, question).await;
             answer.map_err(|unanswered| unanswered.to_error())
         });
-        self.open.push(Open { id, task, pace });
+        self.open.push(Open { id, task, pace, related });
     }
 
     /// Spec 2025-11-25, cancellation §Behavior Requirements: stop, and do not answer.
@@ -159,7 +168,12 @@ impl Desk {
         };
         let Some(place) = self.open.iter().position(|it| it.task.id() == task) else { return };
         let open = self.open.swap_remove(place);
-        session.respond(&open.id, outcome);
+        match open.related {
+            Some(related) => {
+                session.respond(&open.id, outcome.and_then(|it| of_task(&it, &related)));
+            }
+            None => session.respond(&open.id, outcome),
+        }
     }
 
     /// Ends every task and waits until they have ended.
@@ -171,6 +185,19 @@ impl Desk {
     fn n_human(&self) -> usize {
         self.open.iter().filter(|it| it.pace == Pace::Human).count()
     }
+}
+
+/// Spec 2025-11-25, tasks §Associating Task-Related Messages: an answer names the task that its question belongs to.
+fn of_task(answer: &InputResponse, related: &RawValue) -> Result<Value, JsonRpcError> {
+    let written = serde_json::to_value(answer).and_then(|mut answer| {
+        let members = answer.as_object_mut();
+        let meta = members.map(|it| it.entry("_meta").or_insert_with(|| json!({})));
+        if let Some(meta) = meta.and_then(Value::as_object_mut) {
+            meta.insert(MetaKey::RELATED_TASK.to_owned(), serde_json::from_str(related.get())?);
+        }
+        Ok(answer)
+    });
+    written.map_err(|fault| JsonRpcError::new(ErrorCode::INTERNAL_ERROR.0, fault.to_string()))
 }
 
 fn refuse(session: &Session, id: &RequestId, code: i64, message: &str) {

@@ -6,6 +6,7 @@
 //! **Invariant:** every conversation ends: rounds are counted, and a server that only wants to be asked
 //! again is asked slowly.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -87,7 +88,7 @@ fn next(asked: &InputRequired, n_rounds: u32, max_rounds: u32) -> Next {
 impl Session {
     /// Sends a request and answers the server's questions until the result is complete.
     pub(crate) async fn converse<P: Repeatable>(
-        &self,
+        self: &Arc<Self>,
         params: P,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
@@ -104,7 +105,8 @@ impl Session {
             ResultType::Complete => Ok(raw),
             // The long way is rare, and boxed so that the short one stays small.
             ResultType::InputRequired => Box::pin(self.rounds(&params, options, raw)).await,
-            ResultType::Task | ResultType::Other => self.complete(P::METHOD, raw),
+            ResultType::Task => Box::pin(self.follow::<P>(raw, options)).await,
+            ResultType::Other => self.complete(P::METHOD, raw),
         }
     }
 
@@ -147,7 +149,7 @@ impl Session {
     }
 
     async fn rounds<P: Repeatable>(
-        &self,
+        self: &Arc<Self>,
         params: &P,
         options: &CallOptions,
         mut raw: RawJson,
@@ -170,6 +172,7 @@ impl Session {
             raw = params.again(self, round).await?;
             match self.kind(&raw) {
                 ResultType::InputRequired => {}
+                ResultType::Task => return self.follow::<P>(raw, options).await,
                 _ => return self.complete(P::METHOD, raw),
             }
         }
@@ -177,7 +180,7 @@ impl Session {
 
     /// Spec 2026-07-28, multi round-trip requests: without an answer to a question there is no point in
     /// repeating the request. A form that was declined is an answer.
-    async fn answers(
+    pub(crate) async fn answers(
         &self,
         questions: Vec<(String, InputRequest)>,
     ) -> Result<InputResponses, CallError> {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
@@ -28,6 +29,7 @@ use crate::mirrors::Mirrors;
 use crate::outcome::kind_of;
 use crate::page::Shelf;
 use crate::settings::{Limits, Timeouts};
+use crate::watcher::Watch;
 
 /// One conversation.
 pub(crate) struct Session {
@@ -41,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) shelf: Shelf,
     /// The arguments that are said beside the message, if any tool has such.
     pub(crate) mirrors: Mirrors,
+    /// Whether any tool can be called as a task only.
+    pub(crate) has_task_tools: AtomicBool,
     /// The level of log messages that was asked for. Modern requests repeat it.
     pub(crate) log_level: Mutex<Option<LogLevel>>,
     /// The subscription to changes of lists.
@@ -51,6 +55,8 @@ pub(crate) struct Session {
     pub(crate) subscribed: Mutex<BTreeSet<String>>,
     /// Every task of the conversation.
     pub(crate) tracker: TaskTracker,
+    /// What the server has to hear before the conversation ends.
+    pub(crate) farewells: TaskTracker,
     /// Ends every task of the conversation.
     pub(crate) stop: CancellationToken,
 }
@@ -122,23 +128,27 @@ impl Session {
         params: &P,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
+        let Some(on_progress) = &options.on_progress else {
+            return self.exchange_seen(params, options, None).await;
+        };
+        let watch = self.mailbox.watchers.watch(on_progress);
+        watch.beside(self.exchange_seen(params, options, Some(&watch))).await
+    }
+
+    /// The same, with somebody who may watch for longer than this one request takes.
+    pub(crate) async fn exchange_seen<P: Request + Sync>(
+        &self,
+        params: &P,
+        options: &CallOptions,
+        watch: Option<&Watch<'_>>,
+    ) -> Result<RawJson, CallError> {
         let log_level = options.log_level.or(*lock(&self.log_level));
         let behalf = options.on_behalf.as_deref();
         let extra = Extra { progress: Reports::Wanted, log_level, behalf, ..Extra::default() };
         let patience = self.patience(options);
-        let Some(on_progress) = &options.on_progress else {
-            return self.send(params, patience, extra).await;
-        };
-        let watch = self.mailbox.watchers.watch(on_progress);
+        let Some(watch) = watch else { return self.send(params, patience, extra).await };
         let on_id = |id| watch.begin(id);
-        let request = self.send(params, patience, Extra { on_id: Some(&on_id), ..extra });
-        let outcome = tokio::select! {
-            biased;
-            never = watch.show() => match never {},
-            outcome = request => outcome,
-        };
-        watch.show_waiting();
-        outcome
+        self.send(params, patience, Extra { on_id: Some(&on_id), ..extra }).await
     }
 
     /// Sends a request that nothing is reported about, and gives its raw result.
@@ -188,7 +198,7 @@ impl Session {
         respond(&*self.line, id, outcome);
     }
 
-    fn patience(&self, options: &CallOptions) -> Patience {
+    pub(crate) fn patience(&self, options: &CallOptions) -> Patience {
         let answer = options.timeout.unwrap_or(self.timeouts.call);
         let at_most = options.at_most.unwrap_or(self.timeouts.at_most.max(answer));
         Patience { answer, at_most }

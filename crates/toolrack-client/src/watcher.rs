@@ -69,11 +69,22 @@ impl Watch<'_> {
     }
 
     /// Shows reports as they come, without end.
-    pub(crate) async fn show(&self) -> std::convert::Infallible {
+    async fn show(&self) -> std::convert::Infallible {
         loop {
             self.reports.bell.notified().await;
             self.show_waiting();
         }
+    }
+
+    /// Works, and shows reports meanwhile.
+    pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
+        let outcome = tokio::select! {
+            biased;
+            never = self.show() => match never {},
+            outcome = work => outcome,
+        };
+        self.show_waiting();
+        outcome
     }
 
     /// Shows what has come so far.

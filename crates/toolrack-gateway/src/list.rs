@@ -215,7 +215,8 @@ fn shown(tool: &ToolWithServer, naming: Naming) -> Tool {
         Naming::Raw => tool.tool().name.clone(),
         Naming::Public => (**tool.name()).to_owned(),
     };
-    Tool { name, ..tool.tool().clone() }
+    // What it says of tasks is between its server and us: through us it is called like every other.
+    Tool { name, execution: None, ..tool.tool().clone() }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::lenient::{decode, present};
 use crate::method::Method;
 use crate::only_text::OnlyText;
 use crate::request::Request;
+use crate::task::TaskWish;
 
 /// Uses a tool.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -33,6 +34,9 @@ pub struct CallToolParams<'a> {
     /// What the server wants back with them, unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_state: Option<&'a str>,
+    /// Set if the server should make a task of it. Only in 2025-11-25.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskWish>,
 }
 
 /// Arguments in the form in which the caller has them.
@@ -48,7 +52,7 @@ pub enum Arguments<'a> {
 impl<'a> CallToolParams<'a> {
     /// The first request of a call.
     pub fn new(name: &'a str, arguments: Option<Arguments<'a>>) -> Self {
-        Self { name, arguments, input_responses: None, request_state: None }
+        Self { name, arguments, input_responses: None, request_state: None, task: None }
     }
 }
 
@@ -59,7 +63,8 @@ impl Request for CallToolParams<'_> {
     /// The first request of a call is what this crate writes most often by far, so its names are not
     /// searched for characters to escape one by one.
     fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        let is_first = self.input_responses.is_none() && self.request_state.is_none();
+        let is_bare = self.input_responses.is_none() && self.request_state.is_none();
+        let is_first = is_bare && self.task.is_none();
         let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\\' | ..=0x1f);
         if !is_first || !self.name.as_bytes().iter().all(is_plain) {
             return serde_json::to_writer(out, self);
@@ -226,8 +231,10 @@ mod tests {
         let value = serde_json::json!({"a": ["b"]});
         let raw = RawValue::from_string(r#"{ "a" : 1 }"#.to_owned()).unwrap();
         let state = CallToolParams { request_state: Some("s"), ..CallToolParams::new("x", None) };
+        let task = TaskWish { ttl: 5 };
         let named = |name| CallToolParams::new(name, Some(Arguments::Value(&value)));
         let calls = [
+            CallToolParams { task: Some(task), ..named("echo") },
             CallToolParams::new("echo", None),
             CallToolParams::new("echo", Some(Arguments::Raw(&raw))),
             state,

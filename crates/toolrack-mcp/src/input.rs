@@ -38,6 +38,29 @@ pub enum InputRequest {
     },
 }
 
+/// Questions as they are written, by the server's keys.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Questions<'a>(#[serde(borrow)] Ordered<Question<'a>>);
+
+#[derive(Debug, Deserialize)]
+struct Question<'a> {
+    #[serde(borrow)]
+    method: Text<'a>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+impl Questions<'_> {
+    pub(crate) fn read(self) -> Result<Vec<(String, InputRequest)>, DecodeError> {
+        let read = |(key, question): (String, Question<'_>)| {
+            let params = question.params.map_or(&b""[..], |it| it.get().as_bytes());
+            InputRequest::parse(&question.method.0, params).map(|it| (key, it))
+        };
+        self.0.0.into_iter().map(read).collect()
+    }
+}
+
 impl InputRequired {
     /// Reads a result of kind `input_required`.
     pub fn parse(raw: &[u8]) -> Result<Self, DecodeError> {
@@ -45,26 +68,14 @@ impl InputRequired {
         #[serde(rename_all = "camelCase")]
         struct Members<'a> {
             #[serde(borrow)]
-            input_requests: Option<Ordered<Question<'a>>>,
+            input_requests: Option<Questions<'a>>,
             request_state: Option<String>,
-        }
-        #[derive(Deserialize)]
-        struct Question<'a> {
-            #[serde(borrow)]
-            method: Text<'a>,
-            #[serde(borrow)]
-            params: Option<&'a RawValue>,
         }
         let Members { input_requests, request_state } = decode(raw)?;
         if input_requests.is_none() && request_state.is_none() {
             return Err(DecodeError::Missing { member: "inputRequests" });
         }
-        let questions = input_requests.map(|it| it.0).unwrap_or_default();
-        let read = |(key, question): (String, Question<'_>)| {
-            let params = question.params.map_or(&b""[..], |it| it.get().as_bytes());
-            InputRequest::parse(&question.method.0, params).map(|it| (key, it))
-        };
-        let input_requests = questions.into_iter().map(read).collect::<Result<_, _>>()?;
+        let input_requests = input_requests.map(Questions::read).transpose()?.unwrap_or_default();
         Ok(Self { input_requests, request_state })
     }
 }

@@ -43,6 +43,7 @@ mod revision;
 mod role;
 mod root;
 mod sampling;
+mod task;
 mod token;
 mod tool;
 
@@ -53,7 +54,9 @@ pub use capability::client::{
     ClientCapabilities, ClientCapabilitiesWire, ElicitationCapability, RootsCapability,
     SamplingCapability,
 };
-pub use capability::server::{ListCapability, ResourcesCapability, ServerCapabilities};
+pub use capability::server::{
+    ListCapability, ResourcesCapability, ServerCapabilities, TasksCapability,
+};
 pub use completion::{
     CompleteParams, CompleteResult, Completion, CompletionArgument, CompletionContext,
     CompletionRef,
@@ -79,7 +82,7 @@ pub use list::{
 };
 pub use listen::{ListenParams, SubscriptionAcknowledged, SubscriptionFilter};
 pub use log::{LogLevel, LogMessage, SetLevelParams};
-pub use meta::{MetaKey, RequestMeta, subscription_id};
+pub use meta::{MetaKey, RequestMeta, related_task, subscription_id};
 pub use method::{Method, MethodKind, Sender};
 pub use mirror::{Mirror, MirrorFault};
 pub use notification::{ListKind, ResourceUpdated, ServerNotification};
@@ -101,6 +104,10 @@ pub use sampling::check::{SamplingFault, check_sampling};
 pub use sampling::{
     IncludeContext, ModelHint, ModelPreferences, SamplingMessage, SamplingParams, SamplingResult,
     ToolChoice, ToolChoiceMode,
+};
+pub use task::{
+    CancelTaskParams, GetTaskParams, ReportTaskParams, TASKS_EXTENSION, Task, TaskReport,
+    TaskResultParams, TaskStatus, TaskWish, UpdateTaskParams,
 };
 pub use token::Token;
 pub use tool::{Tool, ToolAnnotations};

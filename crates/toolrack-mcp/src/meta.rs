@@ -2,6 +2,7 @@
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use crate::capability::client::ClientCapabilities;
 use crate::implementation::Implementation;
@@ -27,6 +28,8 @@ impl MetaKey {
     pub const SERVER_INFO: &'static str = "io.modelcontextprotocol/serverInfo";
     /// The subscription a modern notification belongs to.
     pub const SUBSCRIPTION_ID: &'static str = "io.modelcontextprotocol/subscriptionId";
+    /// The task that a message of 2025-11-25 belongs to.
+    pub const RELATED_TASK: &'static str = "io.modelcontextprotocol/related-task";
     /// The token under which progress is reported.
     pub const PROGRESS_TOKEN: &'static str = "progressToken";
 }
@@ -93,6 +96,21 @@ pub fn subscription_id(payload: &[u8]) -> Option<Token> {
     decode(payload).ok().and_then(|it: Payload| it.meta.id)
 }
 
+/// What the parameters of a request say in their `_meta` of the task that they belong to, as written.
+pub fn related_task(params: &[u8]) -> Option<Box<RawValue>> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(default, rename = "_meta", deserialize_with = "or_default")]
+        meta: Meta,
+    }
+    #[derive(Default, Deserialize)]
+    struct Meta {
+        #[serde(rename = "io.modelcontextprotocol/related-task")]
+        task: Option<Box<RawValue>>,
+    }
+    decode(params).ok().and_then(|it: Params| it.meta.task)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,5 +154,17 @@ mod tests {
         assert_eq!(subscription_id(of("null").as_bytes()), None);
         assert_eq!(subscription_id(br#"{"_meta":7}"#), None);
         assert_eq!(subscription_id(b""), None);
+    }
+
+    #[test]
+    fn the_task_is_found_in_meta() {
+        let of =
+            |task: &str| format!(r#"{{"_meta":{{"{}":{task}}},"x":1}}"#, MetaKey::RELATED_TASK);
+        let found = |params: &str| related_task(params.as_bytes()).map(|it| it.get().to_owned());
+        let task = r#"{ "taskId" : "a" }"#;
+        assert_eq!(found(&of(task)).as_deref(), Some(task));
+        assert_eq!(found(&of("null")), None);
+        assert_eq!(found(r#"{"_meta":{}}"#), None);
+        assert_eq!(found(""), None);
     }
 }

@@ -71,6 +71,18 @@ impl Tool {
         let annotated = || self.annotations.as_ref().and_then(|it| it.title.as_deref());
         self.title.as_deref().or_else(annotated).unwrap_or(&self.name)
     }
+
+    /// Whether it can only be called as a task.
+    pub fn needs_task(&self) -> bool {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Execution {
+            #[serde(default, deserialize_with = "or_absent")]
+            task_support: Option<String>,
+        }
+        let execution = self.execution.as_ref().and_then(|it| serde_json::from_str(it.get()).ok());
+        execution.is_some_and(|it: Execution| it.task_support.as_deref() == Some("required"))
+    }
 }
 
 impl ToolAnnotations {
@@ -103,6 +115,21 @@ mod tests {
     fn check(json: &str, expected: &str) {
         let tool: Tool = serde_json::from_str(json).unwrap();
         assert_eq!(serde_json::to_string(&tool).unwrap(), expected);
+    }
+
+    #[test]
+    fn some_tools_are_tasks_only() {
+        let check = |execution: &str, expected: bool| {
+            let json = format!(r#"{{"name":"a","inputSchema":{{}},"execution":{execution}}}"#);
+            let tool: Tool = serde_json::from_str(&json).unwrap();
+            assert_eq!(tool.needs_task(), expected, "{execution}");
+        };
+        check(r#"{"taskSupport":"required"}"#, true);
+        check(r#"{"taskSupport":"optional"}"#, false);
+        check(r#"{"taskSupport":7}"#, false);
+        check("{}", false);
+        check("null", false);
+        check("7", false);
     }
 
     #[test]

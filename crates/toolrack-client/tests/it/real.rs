@@ -2,11 +2,17 @@
 //! shut down, and nothing left.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
-use toolrack_client::{CallOptions, McpClient};
+use toolrack_client::{CallOptions, ClientBuilder, ClientHandler, McpClient};
+use toolrack_link::BoxFuture;
+use toolrack_mcp::{
+    ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, FieldKind,
+    FieldValue,
+};
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 use toolrack_testkit::{Marker, skipped};
 
@@ -40,12 +46,20 @@ fn pypi(test: &str, server: &str) -> Option<McpServerDef> {
     Some(McpServerDef { command: program.display().to_string(), ..McpServerDef::default() })
 }
 
-async fn connect(mut server: McpServerDef, marker: &Marker) -> McpClient {
+async fn connect(server: McpServerDef, marker: &Marker) -> McpClient {
+    connect_with(McpClient::builder("real"), server, marker).await
+}
+
+async fn connect_with(
+    builder: ClientBuilder,
+    mut server: McpServerDef,
+    marker: &Marker,
+) -> McpClient {
     let (name, value) = marker.pair();
     server.env.insert(name.to_owned(), value.to_owned());
     let guardian = Guardian::Program(toolrack_testkit::program("toolrack-guard"));
     let options = StdioOptions { guardian, ..StdioOptions::default() };
-    McpClient::builder("real").connect_stdio(server, options).await.unwrap()
+    builder.connect_stdio(server, options).await.unwrap()
 }
 
 /// Ends the client and asserts that nothing is left of its server.
@@ -88,11 +102,11 @@ async fn server_everything_through_npx() {
     assert!(started.elapsed() < Duration::from_secs(1));
 
     // Progress is told, and extends the wait beyond the timeout of the call.
-    let steps = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let counted = std::sync::Arc::clone(&steps);
+    let steps = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&steps);
     let options = CallOptions {
         timeout: Some(Duration::from_millis(700)),
-        on_progress: Some(std::sync::Arc::new(move |_| {
+        on_progress: Some(Arc::new(move |_| {
             counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         })),
         ..CallOptions::default()
@@ -104,6 +118,59 @@ async fn server_everything_through_npx() {
 
     let refused = client.call_tool("no-such-tool", &json!({})).await;
     assert!(refused.is_err() || refused.is_ok_and(|result| result.is_error));
+    end(client, &marker).await;
+}
+
+/// Chooses the first of what a form offers.
+struct First;
+
+impl ClientHandler for First {
+    fn capabilities(&self) -> ClientCapabilities {
+        let elicitation = Some(ElicitationCapability { form: true, url: false });
+        ClientCapabilities { elicitation, ..ClientCapabilities::default() }
+    }
+
+    fn elicit<'a>(
+        &'a self,
+        _server: &'a str,
+        question: Elicitation,
+    ) -> BoxFuture<'a, ElicitationAnswer> {
+        Box::pin(async move {
+            let Elicitation::Form(form) = question else { return ElicitationAnswer::Decline };
+            let [field] = form.schema.fields() else { panic!("{:?}", form.schema) };
+            let FieldKind::Choice { options, .. } = &field.kind else { panic!("{field:?}") };
+            let value = FieldValue::Text(options[0].value.clone());
+            ElicitationAnswer::Accept { content: Some([(field.name.clone(), value)].into()) }
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_tool_of_server_everything_that_is_a_task() {
+    let test = "a_tool_of_server_everything_that_is_a_task";
+    let Some(server) = npm(test, "mcp-server-everything", &[]) else { return };
+    let marker = Marker::new();
+    let builder = McpClient::builder("real").handler(Arc::new(First));
+    let client = connect_with(builder, server, &marker).await;
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&seen);
+    let options = CallOptions {
+        on_progress: Some(Arc::new(move |it| sink.lock().unwrap().extend(it.message.clone()))),
+        ..CallOptions::default()
+    };
+    let tool = "simulate-research-query";
+    let arguments = json!({"topic": "python", "ambiguous": true});
+    let result = client.call_tool_full(tool, &arguments, &options).await.unwrap();
+    let report = result.text();
+    assert!(report.contains("Research Report: python"), "{report}");
+    assert!(report.contains("Clarification") && !report.contains("User cancelled"), "{report}");
+    let seen = seen.lock().unwrap().clone();
+    assert!(seen.iter().any(|it| it.contains("Gathering sources")), "{seen:?}");
+
+    // One that nobody waits for does not hold up the next call, nor the end.
+    let endless = client.call_tool(tool, &arguments);
+    assert!(timeout(Duration::from_millis(300), endless).await.is_err());
+    assert_eq!(text(&client, "echo", json!({"message": "next"})).await, "Echo: next");
     end(client, &marker).await;
 }
 

@@ -47,6 +47,11 @@ impl Judge {
         let modern = Some("2026-07-28");
         let revision = meta.as_str().or(self.legacy.as_deref()).or(modern).unwrap_or_default();
         let mut faults = faults(revision, "JSONRPCMessage", &message);
+        let extension = method.filter(|_| revision == "2026-07-28").and_then(of_tasks);
+        if let Some(definition) = extension {
+            faults.extend(self::faults("ext-tasks-draft-e434597", definition, &message));
+            return faults;
+        }
         let (definition, part) = match (method, message.get("id"), message.get("result")) {
             (Some(_), Some(_), _) => ("ClientRequest", &message),
             (Some(_), None, _) => ("ClientNotification", &message),
@@ -68,6 +73,16 @@ impl Judge {
             Some("ping") => "EmptyResult",
             other => panic!("an answer to nothing that was asked: {id} {other:?}"),
         }
+    }
+}
+
+/// The definition of a request that only the extension has.
+fn of_tasks(method: &str) -> Option<&'static str> {
+    match method {
+        "tasks/get" => Some("GetTaskRequest"),
+        "tasks/update" => Some("UpdateTaskRequest"),
+        "tasks/cancel" => Some("CancelTaskRequest"),
+        _ => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What we can do for a server, written the way each revision knows it.
 //!
-//! **Invariant:** tasks are never declared, and nothing is declared that a revision does not have.
+//! **Invariant:** we never say that we run tasks for a server, and nothing is declared that a revision does not have.
 
 use std::collections::BTreeMap;
 

@@ -45,6 +45,15 @@ pub struct ListCapability {
     pub list_changed: bool,
 }
 
+/// How tasks are run, in 2025-11-25.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TasksCapability {
+    /// Calls of tools can be tasks.
+    pub calls: bool,
+    /// Tasks can be given up.
+    pub cancel: bool,
+}
+
 /// How resources are offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,6 +64,32 @@ pub struct ResourcesCapability {
     /// Changes of the list are announced.
     #[serde(default, deserialize_with = "or_default")]
     pub list_changed: bool,
+}
+
+impl ServerCapabilities {
+    /// What it does with tasks in 2025-11-25.
+    pub fn tasks(&self) -> TasksCapability {
+        #[derive(Default, Deserialize)]
+        struct Tasks {
+            #[serde(default, deserialize_with = "flag")]
+            cancel: bool,
+            #[serde(default, deserialize_with = "or_default")]
+            requests: Requests,
+        }
+        #[derive(Default, Deserialize)]
+        struct Requests {
+            #[serde(default, deserialize_with = "or_default")]
+            tools: Tools,
+        }
+        #[derive(Default, Deserialize)]
+        struct Tools {
+            #[serde(default, deserialize_with = "flag")]
+            call: bool,
+        }
+        let read = self.tasks.as_ref().and_then(|it| serde_json::from_str(it.get()).ok());
+        let Tasks { cancel, requests } = read.unwrap_or_default();
+        TasksCapability { calls: requests.tools.call, cancel }
+    }
 }
 
 /// Anything but `null` and `false` is an offer, even if its settings cannot be read.
@@ -103,6 +138,21 @@ mod tests {
             r#"{"tools":true,"resources":{"subscribe":"yes","listChanged":true},"prompts":[]}"#,
             "tools Some(false) resources Some((false, true)) prompts Some(false) logging false completions false",
         );
+    }
+
+    #[test]
+    fn tasks_are_run_as_far_as_it_is_said() {
+        let check = |tasks: &str, calls: bool, cancel: bool| {
+            let json = format!(r#"{{"tasks":{tasks}}}"#);
+            let read: ServerCapabilities = serde_json::from_str(&json).unwrap();
+            assert_eq!(read.tasks(), TasksCapability { calls, cancel }, "{tasks}");
+        };
+        check(r#"{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#, true, true);
+        check(r#"{"requests":{"tools":{"call":{}}}}"#, true, false);
+        check(r#"{"cancel":{},"requests":{"tools":7}}"#, false, true);
+        check("{}", false, false);
+        check("null", false, false);
+        check("true", false, false);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The official JSON schemas, if they lie beside the project.
 //!
-//! They are closed before use: a member that a revision does not list is a fault, so that a test
+//! Those of revisions are closed before use: a member that a revision does not list is a fault, so that a test
 //! notices what a newer revision must not say to an older one.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use toolrack_mcp::Revision;
@@ -17,22 +17,37 @@ pub(crate) struct Official {
 
 /// All five, oldest first; or none, with a note that the capture of output does not swallow.
 pub(crate) fn all(test: &str) -> Option<Vec<(Revision, Official)>> {
-    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/protocol/schemas");
-    if !dir.is_dir() {
-        let note = format!("SKIPPED: {test}: official schemas are not here\n");
-        std::io::stderr().write_all(note.as_bytes()).unwrap();
-        return None;
-    }
+    let dir = dir(test)?;
     let read = |&revision: &Revision| {
-        let file = std::fs::read(dir.join(format!("{revision}.json"))).unwrap();
-        let document: Value = serde_json::from_slice(&file).unwrap();
-        let defs = if document.get("$defs").is_some() { "$defs" } else { "definitions" };
-        (revision, Official { document, defs })
+        let mut official = Official::read(&dir.join(format!("{revision}.json")));
+        close(&mut official.document);
+        (revision, official)
     };
     Some(Revision::ALL.iter().map(read).collect())
 }
 
+/// That of the tasks of the modern era, which is put together from parts that list their own members only.
+pub(crate) fn tasks(test: &str) -> Option<Official> {
+    Some(Official::read(&dir(test)?.join("ext-tasks-draft-e434597.json")))
+}
+
+fn dir(test: &str) -> Option<PathBuf> {
+    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/protocol/schemas");
+    if dir.is_dir() {
+        return Some(dir);
+    }
+    let note = format!("SKIPPED: {test}: official schemas are not here\n");
+    std::io::stderr().write_all(note.as_bytes()).unwrap();
+    None
+}
+
 impl Official {
+    fn read(path: &Path) -> Self {
+        let document: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let defs = if document.get("$defs").is_some() { "$defs" } else { "definitions" };
+        Self { document, defs }
+    }
+
     pub(crate) fn definitions(&self) -> &serde_json::Map<String, Value> {
         self.document[self.defs].as_object().unwrap()
     }
@@ -70,7 +85,6 @@ impl Official {
     /// Every reason why `value` is not what `definition` says.
     pub(crate) fn faults(&self, definition: &str, value: &Value) -> Vec<String> {
         let mut schema = self.document.clone();
-        close(&mut schema);
         schema["$ref"] = json!(format!("#/{}/{definition}", self.defs));
         let validator = jsonschema::validator_for(&schema).unwrap();
         validator.iter_errors(value).map(|it| format!("{it} at {}", it.instance_path())).collect()
