@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
 use toolrack_link::{Delivery, plain_text};
 use toolrack_mcp::{
@@ -26,6 +27,7 @@ use crate::call::CallOptions;
 use crate::error::CallError;
 use crate::page::Listing;
 use crate::session::{Session, decode};
+use crate::settings::deadline;
 use crate::watcher::Watch;
 
 /// How long a server is left alone that does not say how long it wants to be.
@@ -88,7 +90,7 @@ impl Session {
     ) -> Result<RawJson, CallError> {
         let at_most = self.patience(options).at_most;
         let ttl = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
-        let until = Instant::now() + at_most;
+        let until = deadline(at_most);
         let params = CallToolParams { task: Some(TaskWish { ttl }), ..*params };
         let raw = self.exchange_seen(&params, options, watch).await?;
         let created = Task::created(raw.as_bytes());
@@ -110,7 +112,7 @@ impl Session {
         }
         let task = Task::decode(raw.as_bytes());
         let task = task.map_err(|fault| CallError::undecodable(P::METHOD, fault))?;
-        let until = Instant::now() + self.patience(options).at_most;
+        let until = deadline(self.patience(options).at_most);
         Pursuit::new(self, options, task, until).into_report().await
     }
 }
@@ -140,34 +142,33 @@ impl<'a> Pursuit<'a> {
 
     /// Follows a task of 2025-11-25, whose result is asked for when it is there.
     async fn into_result(mut self) -> Result<RawJson, CallError> {
-        let outcome = timeout_at(self.until, async {
-            while self.task.status == TaskStatus::Working {
-                self.show();
-                sleep(pace(&self.task)).await;
-                self.task = self.ask(&GetTaskParams { task_id: &self.task.id }).await?;
-            }
-            if self.task.status == TaskStatus::Cancelled {
-                return Err(self.given_up());
-            }
-            // Spec 2025-11-25, tasks §Input Required Status: what the server asks, it asks while its result is
-            // waited for.
-            let params = TaskResultParams { task_id: &self.task.id };
-            self.session.request(&params, &self.in_time()).await
-        });
-        let outcome = outcome.await.unwrap_or_else(|_elapsed| Err(self.late()));
-        self.is_over |= matches!(outcome, Ok(_) | Err(CallError::Refused(_)));
-        outcome
+        let outcome = timeout_at(self.until, self.result()).await;
+        self.ended(outcome)
+    }
+
+    async fn result(&mut self) -> Result<RawJson, CallError> {
+        while self.task.status == TaskStatus::Working {
+            self.show();
+            sleep(pace(&self.task)).await;
+            let told = self.ask(&GetTaskParams { task_id: &self.task.id }).await?;
+            self.learn(told);
+        }
+        if self.task.status == TaskStatus::Cancelled {
+            return Err(self.given_up());
+        }
+        // Spec 2025-11-25, tasks §Input Required Status: what the server asks, it asks while its result is waited
+        // for.
+        let params = TaskResultParams { task_id: &self.task.id };
+        self.session.request(&params, &self.in_time()).await
     }
 
     /// Follows a task of the modern era, whose report has the result.
     async fn into_report(mut self) -> Result<RawJson, CallError> {
-        let outcome = timeout_at(self.until, self.reported()).await;
-        let outcome = outcome.unwrap_or_else(|_elapsed| Err(self.late()));
-        self.is_over |= matches!(outcome, Ok(_) | Err(CallError::Refused(_)));
-        outcome
+        let outcome = timeout_at(self.until, self.report()).await;
+        self.ended(outcome)
     }
 
-    async fn reported(&mut self) -> Result<RawJson, CallError> {
+    async fn report(&mut self) -> Result<RawJson, CallError> {
         let mut answered = HashSet::new();
         let mut n_rounds = 0;
         // What waits or has ended already is asked about at once.
@@ -179,7 +180,7 @@ impl<'a> Pursuit<'a> {
             }
             is_under_way = true;
             let report = self.ask(&ReportTaskParams { task_id: &self.task.id }).await?;
-            self.task = report.task;
+            self.learn(report.task);
             match self.task.status {
                 TaskStatus::Working => {}
                 TaskStatus::Completed => {
@@ -230,6 +231,22 @@ impl<'a> Pursuit<'a> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// A task keeps the name under which it began.
+    fn learn(&mut self, told: Task) {
+        let Task { status, message, pace, .. } = told;
+        self.task = Task { id: std::mem::take(&mut self.task.id), status, message, pace };
+    }
+
+    /// A task whose result or refusal is there needs not be cancelled.
+    fn ended(
+        &mut self,
+        outcome: Result<Result<RawJson, CallError>, Elapsed>,
+    ) -> Result<RawJson, CallError> {
+        let outcome = outcome.unwrap_or_else(|_elapsed| Err(self.late()));
+        self.is_over |= matches!(outcome, Ok(_) | Err(CallError::Refused(_)));
+        outcome
     }
 
     /// Whether asking again may help.
