@@ -257,7 +257,9 @@ impl Conversation {
                 let id = Params::read(params).ok().and_then(|it| it.request_id);
                 id.inspect(|id| self.open.cancel(id));
             }
-            Some(Method::RootsListChanged) if self.roots.begin() => {
+            Some(Method::RootsListChanged)
+                if self.shared.switchboard.passes_roots() && self.roots.begin() =>
+            {
                 let this = Arc::clone(self);
                 self.shared.tracker.spawn(async move {
                     let telling = async {

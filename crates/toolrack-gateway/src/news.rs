@@ -168,7 +168,7 @@ impl Telling {
 }
 
 impl Shared {
-    /// Legacy servers are told when the directories of a client changed; they may ask for them then.
+    /// Legacy servers are told when the directories of their only client changed; they may ask for them then.
     pub(crate) async fn roots_changed(&self) {
         for server in self.servers() {
             if let Some(client) = server.client().filter(|it| it.era() == Era::Legacy)

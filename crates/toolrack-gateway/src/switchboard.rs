@@ -1,10 +1,13 @@
 //! Who answers what legacy servers ask: the client whose request the server works on.
 //!
 //! A server of the legacy era does not say why it asks. So its question goes to the newest request that it works
-//! on and whose client can answer; a question for directories also goes to a client that has no request open.
-//! Servers of the modern era ask in their results, which never come here.
+//! on and whose client can answer. Servers of the modern era ask in their results, which never come here.
+//!
+//! Directories are another matter: a legacy server keeps them for whatever it does next, for whomever. So they are
+//! asked of a client only where there is but one.
 //!
 //! **Invariant:** a client is only asked what it has declared, and only by servers that it sees.
+//! **Invariant:** no client decides on the directories of a server that others use too.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,9 +35,18 @@ const MAX_QUESTIONS: usize = 512;
 /// of that manager.
 #[derive(Default)]
 pub struct Switchboard {
+    clients: Clients,
     seats: Mutex<HashMap<Box<str>, Vec<Arc<Seat>>>>,
     homes: Mutex<Vec<Weak<Conversation>>>,
     fallback: Option<Arc<dyn ClientHandler>>,
+}
+
+/// How many clients there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Clients {
+    #[default]
+    Many,
+    One,
 }
 
 /// A request in its place at a server, until this is dropped.
@@ -49,6 +61,11 @@ impl Switchboard {
     /// A switchboard without any client yet.
     pub fn new() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// One for a gateway that serves a single client in its life, whose directories are those of the servers then.
+    pub fn for_one_client() -> Arc<Self> {
+        Arc::new(Self { clients: Clients::One, ..Self::default() })
     }
 
     /// The same, with somebody who is asked when no client can be.
@@ -72,6 +89,11 @@ impl Switchboard {
         let mut homes = lock(&self.homes);
         homes.retain(|it| it.strong_count() > 0);
         homes.push(Arc::downgrade(home));
+    }
+
+    /// Whether servers may be told of a client's directories.
+    pub(crate) fn passes_roots(&self) -> bool {
+        self.clients == Clients::One
     }
 
     fn seats_at(&self, server: &str) -> Vec<Arc<Seat>> {
@@ -128,8 +150,10 @@ fn boxed(outcome: Outcome) -> Result<Box<RawValue>, JsonRpcError> {
 
 impl ClientHandler for Switchboard {
     fn capabilities(&self) -> ClientCapabilities {
+        let own = self.fallback.as_ref().and_then(|it| it.capabilities().roots);
+        let passed = self.passes_roots().then_some(RootsCapability { list_changed: true });
         ClientCapabilities {
-            roots: Some(RootsCapability { list_changed: true }),
+            roots: passed.or(own),
             sampling: Some(SamplingCapability { tools: true, context: true }),
             elicitation: Some(ElicitationCapability { form: true, url: true }),
             ..ClientCapabilities::default()
@@ -142,13 +166,17 @@ impl ClientHandler for Switchboard {
         question: RawQuestion<'a>,
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
         let RawQuestion { method, params } = question;
+        let is_roots = method == Method::ListRoots.as_str();
+        if is_roots && !self.passes_roots() {
+            return None;
+        }
         if let Some(answered) = self.hand_over(server, method, params) {
             return Some(Box::pin(async {
                 let gone = |_dropped| Err(internal("the client is gone"));
                 boxed(answered.await.unwrap_or_else(gone))
             }));
         }
-        if method != Method::ListRoots.as_str() {
+        if !is_roots {
             return None;
         }
         let homes = self.homes();

@@ -54,7 +54,7 @@ pub(crate) async fn serve(
 }
 
 async fn alone(server: Option<String>, surroundings: &Surroundings) -> Result<(), Failure> {
-    let switchboard = Switchboard::new();
+    let switchboard = Switchboard::for_one_client();
     let options = ServiceOptions {
         handler: Some(Arc::clone(&switchboard) as Arc<dyn ClientHandler>),
         limits: Switchboard::limits(),
@@ -94,7 +94,7 @@ async fn bridge(
         max_timeout: NEVER,
         ..McpServerConfig::new(DAEMON, transport)
     };
-    let switchboard = Switchboard::new();
+    let switchboard = Switchboard::for_one_client();
     let handler = Arc::clone(&switchboard) as Arc<dyn ClientHandler>;
     let builder = McpManager::builder().handler(handler).limits(Switchboard::limits());
     let manager = Arc::new(builder.build(vec![config]));

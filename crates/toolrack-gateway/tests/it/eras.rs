@@ -39,6 +39,7 @@ async fn check(era: EraChoice, revision: &str) {
     assert_eq!(text(&client, "one_echo", json!({"text": "hello"})).await, "hello");
     assert_eq!(text(&client, "two_echo", json!({"text": "there"})).await, "there");
     check_questions(&client, &person).await;
+    check_roots(&client, revision).await;
     check_reports(&client, &person).await;
     check_contents(&client).await;
     check_changes(&client).await;
@@ -60,8 +61,13 @@ async fn check_questions(client: &McpClient, person: &Person) {
     assert!(person.has("asked Who are you?"));
     let said = text(client, "one_ask", json!({"kind": "sampling"})).await;
     assert!(said.contains("42"), "{said}");
-    let said = text(client, "two_ask", json!({"kind": "roots"})).await;
-    assert!(said.contains("file:///work"), "{said}");
+}
+
+/// A modern server asks the one who calls. A legacy one would keep what it is told for everybody.
+async fn check_roots(client: &McpClient, revision: &str) {
+    let asked = client.call_tool("one_ask", &json!({"kind": "roots"})).await.unwrap();
+    let is_told = asked.content.contains("file:///work");
+    assert_eq!(is_told, revision == "2026-07-28", "{}", asked.content);
 }
 
 async fn check_reports(client: &McpClient, person: &Person) {
