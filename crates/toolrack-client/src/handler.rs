@@ -75,6 +75,9 @@ pub struct RawQuestion<'a> {
     pub method: &'a str,
     /// The parameters, if there are any.
     pub params: Option<&'a RawJson>,
+    /// The id of our request that it belongs to, if the line tells. [`Behalf::noting`](crate::Behalf::noting) tells
+    /// which id a request has.
+    pub about: Option<u64>,
 }
 
 /// Why a model was not asked, or did not answer.

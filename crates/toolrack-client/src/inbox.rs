@@ -61,8 +61,8 @@ pub(crate) struct Mailbox {
 /// Something for the client's task.
 #[derive(Debug)]
 pub(crate) enum Question {
-    /// The server asks.
-    Asked { id: RequestId, method: String, params: Option<RawJson> },
+    /// The server asks; about which of our requests, if that is known.
+    Asked { id: RequestId, method: String, params: Option<RawJson>, about: Option<u64> },
     /// The server no longer wants the answer.
     Withdrawn(RequestId),
 }
@@ -246,8 +246,8 @@ impl Mailbox {
     }
 }
 
-impl Inbox for Mailbox {
-    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+impl Mailbox {
+    fn asked(&self, about: Option<u64>, id: RequestId, method: &str, params: Option<RawJson>) {
         // No server asks these: our own words have come back.
         if matches!(Method::parse(method), Some(Method::Initialize | Method::Discover)) {
             self.echo.store(true, Ordering::Release);
@@ -259,8 +259,18 @@ impl Inbox for Mailbox {
             // Spec 2026-07-28, basic §Responses: clients never answer, and servers never ask.
             self.ignore("servers do not ask in this era");
         } else {
-            self.ask(Question::Asked { id, method: method.to_owned(), params });
+            self.ask(Question::Asked { id, method: method.to_owned(), params, about });
         }
+    }
+}
+
+impl Inbox for Mailbox {
+    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+        self.asked(None, id, method, params);
+    }
+
+    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
+        self.asked(Some(about), id, method, params);
     }
 
     fn notification(&self, method: &str, params: Option<RawJson>) {

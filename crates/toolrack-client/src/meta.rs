@@ -90,6 +90,9 @@ impl<P: Request + Sync> Params for Packed<'_, P> {
         if let Some(tell) = self.extra.on_id {
             tell(id);
         }
+        if let Some(behalf) = self.extra.behalf {
+            behalf.note(id);
+        }
         let start = out.len();
         self.write_meta(id, out)?;
         let body = out.len();
@@ -138,6 +141,10 @@ impl<P> Packed<'_, P> {
                 out.push(b',');
             }
         }
+        if let Some(others) = self.extra.behalf.map(Behalf::others).filter(|it| !it.is_empty()) {
+            out.extend_from_slice(others);
+            out.push(b',');
+        }
         if out.len() == start + OPEN.len() {
             out.truncate(start);
             return Ok(());
@@ -168,6 +175,8 @@ fn splice(out: &mut Vec<u8>, start: usize, body: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde::Serialize;
     use serde_json::json;
     use serde_json::value::RawValue;
@@ -243,7 +252,9 @@ mod tests {
             r#""io.modelcontextprotocol/clientCapabilities":{"roots":{ }},"traceparent":"00-1"},"a":1}"#
         );
         check(&modern(), json!({"a": 1}), extra, expected);
-        check(&Envelope::default(), json!({"a": 1}), extra, r#"{"a":1}"#);
+        // A legacy server has no use for who asked, but what else was said may be for it.
+        let legacy = r#"{"_meta":{"traceparent":"00-1"},"a":1}"#;
+        check(&Envelope::default(), json!({"a": 1}), extra, legacy);
     }
 
     #[test]
@@ -252,6 +263,13 @@ mod tests {
         let tell = |id| told.store(id, Ordering::Relaxed);
         let extra = Extra { on_id: Some(&tell), ..Extra::default() };
         check(&Envelope::default(), json!({}), extra, "");
+        assert_eq!(told.load(Ordering::Relaxed), 7);
+
+        let told = Arc::new(AtomicU64::new(0));
+        let noted = Arc::clone(&told);
+        let behalf =
+            Behalf::default().noting(Arc::new(move |id| noted.store(id, Ordering::Relaxed)));
+        check(&Envelope::default(), json!({}), Extra { behalf: Some(&behalf), ..EMPTY }, "");
         assert_eq!(told.load(Ordering::Relaxed), 7);
     }
 }

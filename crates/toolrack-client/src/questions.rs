@@ -84,7 +84,9 @@ impl Desk {
     /// Takes what has come in. Never waits.
     pub(crate) fn take(&mut self, session: &Arc<Session>, question: Question) {
         match question {
-            Question::Asked { id, method, params } => self.asked(session, id, &method, params),
+            Question::Asked { id, method, params, about } => {
+                self.asked(session, id, (method, params), about);
+            }
             Question::Withdrawn(id) => self.withdrawn(&id),
         }
     }
@@ -93,12 +95,12 @@ impl Desk {
         &mut self,
         session: &Arc<Session>,
         id: RequestId,
-        method: &str,
-        params: Option<RawJson>,
+        (method, params): (String, Option<RawJson>),
+        about: Option<u64>,
     ) {
-        match admit(method, self.open.len(), self.n_human(), &session.limits) {
+        match admit(&method, self.open.len(), self.n_human(), &session.limits) {
             Admission::Ping => session.respond(&id, Ok(EmptyResult {})),
-            Admission::Work(pace) => self.begin(session, id, (method.to_owned(), params), pace),
+            Admission::Work(pace) => self.begin(session, id, (method, params, about), pace),
             Admission::Busy => refuse(session, &id, BUSY, "too many requests at once"),
             Admission::Unknown => {
                 refuse(session, &id, ErrorCode::METHOD_NOT_FOUND.0, "Method not found");
@@ -110,7 +112,7 @@ impl Desk {
         &mut self,
         session: &Arc<Session>,
         id: RequestId,
-        (method, params): (String, Option<RawJson>),
+        (method, params, about): (String, Option<RawJson>, Option<u64>),
         pace: Pace,
     ) {
         let core_tasks = session.revision().has_core_tasks();
@@ -118,7 +120,7 @@ impl Desk {
             params.as_ref().filter(|_| core_tasks).and_then(|it| related_task(it.as_bytes()));
         let session = Arc::clone(session);
         let task = self.work.spawn(async move {
-            let question = RawQuestion { method: &method, params: params.as_ref() };
+            let question = RawQuestion { method: &method, params: params.as_ref(), about };
             let respondent = &session.respondent;
             if let Some(passed_on) = respondent.pass_on(question) {
                 return passed_on.await.map(InputResponse::Raw);

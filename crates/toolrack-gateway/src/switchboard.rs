@@ -165,7 +165,7 @@ impl ClientHandler for Switchboard {
         server: &'a str,
         question: RawQuestion<'a>,
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
-        let RawQuestion { method, params } = question;
+        let RawQuestion { method, params, .. } = question;
         let is_roots = method == Method::ListRoots.as_str();
         if is_roots && !self.passes_roots() {
             return None;

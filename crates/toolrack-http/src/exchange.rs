@@ -188,7 +188,7 @@ impl Shared {
                 Fit::Answer(Err(LineError::answered(TransportError::Parse(fault.to_string()))))
             }
             _ => {
-                self.inbound.accept_owned(message);
+                self.inbound.accept_beside(id, message);
                 Fit::Other
             }
         }

@@ -40,6 +40,16 @@ impl Gate {
         self.n_dropped.load(Ordering::Relaxed)
     }
 
+    /// Spec 2026-07-28, transports: servers must not ask; what they ask is not answered.
+    fn admits(&self, method: &str) -> bool {
+        let is_shut = self.is_shut_to_requests.load(Ordering::Acquire);
+        if is_shut {
+            self.n_dropped.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(method, "a request of the server was dropped");
+        }
+        !is_shut
+    }
+
     fn pass(&self, tell: impl FnOnce(&dyn Inbox)) {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if !*ended {
@@ -50,13 +60,15 @@ impl Gate {
 
 impl Inbox for Gate {
     fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
-        if self.is_shut_to_requests.load(Ordering::Acquire) {
-            // Spec 2026-07-28, transports: servers must not ask; what they ask is not answered.
-            self.n_dropped.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(method, "a request of the server was dropped");
-            return;
+        if self.admits(method) {
+            self.pass(|inbox| inbox.request(id, method, params));
         }
-        self.pass(|inbox| inbox.request(id, method, params));
+    }
+
+    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
+        if self.admits(method) {
+            self.pass(|inbox| inbox.request_about(about, id, method, params));
+        }
     }
 
     fn notification(&self, method: &str, params: Option<RawJson>) {

@@ -100,6 +100,19 @@ impl Inbound {
         self.take(line, &|part| RawJson::new(line.slice_ref(part)))
     }
 
+    /// Takes what came on the exchange of our request `about` and is not its answer.
+    pub fn accept_beside(&self, about: u64, message: &Bytes) -> Heard {
+        match Frame::parse(message.trim_ascii()) {
+            Ok(Frame::Request { id, method, params }) if !self.ended.load(Ordering::Acquire) => {
+                self.tally.message();
+                let params = params.map(|it| RawJson::new(message.slice_ref(it)));
+                self.inbox.request_about(about, id, &method, params);
+                Heard::Other
+            }
+            _ => self.accept_owned(message),
+        }
+    }
+
     /// Takes one line of the server's error output, which goes on after the line has ended: what a server says
     /// while it ends is often why.
     pub fn stderr(&self, line: &str) {

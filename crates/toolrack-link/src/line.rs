@@ -134,6 +134,13 @@ pub trait Inbox: Send + Sync {
     /// The server asks something. Whoever answers uses [`Line::answer`].
     fn request(&self, id: RequestId, method: &str, params: Option<RawJson>);
 
+    /// The same, on the exchange of our request `about`, which it belongs to therefore. Lines on which everything
+    /// comes on one stream never say this. The default forgets what it is about.
+    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
+        tracing::trace!(about, method, "the server asks");
+        self.request(id, method, params);
+    }
+
     /// The server tells something.
     fn notification(&self, method: &str, params: Option<RawJson>);
 

@@ -238,6 +238,10 @@ impl Inbox for Tap {
         self.inbox.request(id, method, params);
     }
 
+    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
+        self.inbox.request_about(about, id, method, params);
+    }
+
     fn notification(&self, method: &str, params: Option<RawJson>) {
         self.inbox.notification(method, params);
     }

@@ -288,7 +288,7 @@ async fn questions_of_the_server_come_with_the_call() {
     let server = Server::start(script).await;
     let stage = Stage::greeted(&server).await;
     stage.ask("tools/call").await.unwrap();
-    assert_eq!(stage.diary.read(), ["request 9 elicitation/create"]);
+    assert_eq!(stage.diary.read(), ["request 9 elicitation/create about 2"]);
 }
 
 /// A server may keep such a request open without a word.

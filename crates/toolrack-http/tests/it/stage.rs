@@ -38,6 +38,10 @@ impl Inbox for Diary {
         self.write(format!("request {id} {method}"));
     }
 
+    fn request_about(&self, about: u64, id: RequestId, method: &str, _params: Option<RawJson>) {
+        self.write(format!("request {id} {method} about {about}"));
+    }
+
     fn notification(&self, method: &str, params: Option<RawJson>) {
         let params = params.map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned());
         self.write(format!("notification {method} {}", params.unwrap_or_default()));

@@ -26,6 +26,10 @@ impl Inbox for Notes {
         self.add(format!("request {id} {method} {:?}", params.as_ref().map(text)));
     }
 
+    fn request_about(&self, about: u64, id: RequestId, method: &str, _: Option<RawJson>) {
+        self.add(format!("request {id} {method} about {about}"));
+    }
+
     fn notification(&self, method: &str, params: Option<RawJson>) {
         self.add(format!("notification {method} {:?}", params.as_ref().map(text)));
     }
@@ -100,6 +104,17 @@ fn unasked_messages_go_to_the_inbox() {
     check(r#"{"method":"x","params":[1]}"#, None, &[r#"notification x Some("[1]")"#]);
     check(r#"{"id":2,"result":{}}"#, None, &["stray Some(Number(2)) true"]);
     check(r#"{"id":"x","error":{"code":1}}"#, None, &[r#"stray Some(Text("x")) false"#]);
+}
+
+#[test]
+fn what_comes_beside_an_answer_is_known_to_belong_to_it() {
+    let notes = Arc::new(Notes::default());
+    let inbound = Inbound::new(Arc::clone(&notes) as Arc<dyn Inbox>);
+    for line in [r#"{"id":1,"method":"ping"}"#, r#"{"method":"x"}"#, "oops"] {
+        inbound.accept_beside(7, &Bytes::from_static(line.as_bytes()));
+    }
+    let expected = ["request 1 ping about 7", "notification x None", "unreadable oops"];
+    assert_eq!(*notes.0.lock().unwrap(), expected);
 }
 
 #[test]
