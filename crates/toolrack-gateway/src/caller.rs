@@ -6,7 +6,7 @@ use toolrack_client::Behalf;
 use toolrack_mcp::{ClientCapabilities, Era, ErrorCode, MetaKey, Method, Revision};
 use toolrack_rpc::{JsonRpcError, RawJson};
 
-use crate::params::Params;
+use crate::params::{CLIENT, Params};
 use crate::wire::{internal, invalid_params};
 
 /// The extension that we do not pass on: a task lives at one server, and nothing leads back to it.
@@ -80,12 +80,25 @@ impl Caller {
         }
     }
 
-    /// How it is introduced to a modern server, with what came in the `_meta` of its request.
-    pub(crate) fn behalf(&self, params: &Params<'_>) -> Result<Behalf, JsonRpcError> {
+    /// Whether it can be asked anything that is asked about a request.
+    pub(crate) fn can_be_asked(&self) -> bool {
+        self.capabilities.sampling.is_some() || self.capabilities.elicitation.is_some()
+    }
+
+    /// How it is introduced to a modern server, with what came in the `_meta` of its request; to another gateway
+    /// under a name.
+    pub(crate) fn behalf(
+        &self,
+        params: &Params<'_>,
+        name: Option<&str>,
+    ) -> Result<Behalf, JsonRpcError> {
         let fault = |fault: serde_json::Error| internal(&fault.to_string());
         let capabilities =
             to_raw_value(&self.capabilities.wire(Revision::LATEST)).map_err(fault)?;
-        Behalf::new(&capabilities, self.client.as_deref(), &params.other_meta()).map_err(fault)
+        let name = name.map(to_raw_value).transpose().map_err(fault)?;
+        let mut others = params.other_meta();
+        others.extend(name.as_deref().map(|it| (CLIENT, it)));
+        Behalf::new(&capabilities, self.client.as_deref(), &others).map_err(fault)
     }
 }
 

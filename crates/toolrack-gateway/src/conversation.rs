@@ -24,7 +24,7 @@ use crate::news::Telling;
 use crate::open::{OpenRequests, Until};
 use crate::outbox::{Carries, Outbox};
 use crate::params::Params;
-use crate::seat::{Wanted, log_notification};
+use crate::seat::{Owner, Wanted, log_notification};
 use crate::wire::{
     Outcome, answer, internal, invalid_request, notification, question, refusal_without_id, result,
 };
@@ -34,6 +34,7 @@ use crate::wire::{
 pub(crate) struct Conversation {
     pub(crate) shared: Arc<Shared>,
     out: Arc<Outbox>,
+    owner: Owner,
     /// Who the client is and how it is told of changes, once it has opened a legacy session.
     session: OnceLock<(Arc<Caller>, Arc<Listener>)>,
     level: Arc<Mutex<Option<LogLevel>>>,
@@ -88,6 +89,7 @@ impl Conversation {
             open: OpenRequests::new(shared.options.max_open),
             shared,
             out,
+            owner: Owner::new(),
             session: OnceLock::new(),
             level: Arc::default(),
             is_ready: AtomicBool::new(false),
@@ -217,7 +219,8 @@ impl Conversation {
         };
         drop(read);
         let (shared, out) = (Arc::clone(&self.shared), Arc::clone(out));
-        let exchange = Exchange { shared, caller, home, out, id: id.clone(), patience: None };
+        let (owner, id) = (self.owner.clone(), id.clone());
+        let exchange = Exchange { shared, caller, owner, home, out, id, patience: None };
         exchange.serve(method, params).await
     }
 
@@ -288,18 +291,23 @@ impl Conversation {
     /// Asks the client something, and tells it when the answer is no longer wanted.
     pub(crate) async fn ask(
         &self,
-        out: &Arc<Outbox>,
+        given: &Arc<Outbox>,
         method: &str,
         params: Option<&RawJson>,
     ) -> Outcome {
-        if out.carries() == Carries::Answers {
+        if given.carries() == Carries::Answers {
             return Err(internal("the client takes no stream, so it cannot be asked"));
         }
         let id = self.n_questions.fetch_add(1, Ordering::Relaxed);
         let (sender, answered) = oneshot::channel();
         lock(&self.questions).insert(id, sender);
+        // A stream that has ended meanwhile brings nothing any more.
+        let asked = question(id, method, params);
+        let out = if given.put_if_open(&asked) { given } else { &self.out };
         let _open = OpenQuestion { conversation: self, id, out };
-        out.put(question(id, method, params));
+        if !Arc::ptr_eq(out, given) {
+            out.put(asked);
+        }
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(internal("the client is gone")),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use toolrack_client::{Behalf, CallError, CallOptions, OnProgress};
 use toolrack_mcp::{Era, ErrorCode, Method};
 use toolrack_rpc::JsonRpcError;
@@ -16,6 +17,8 @@ use crate::list::no_resource;
 use crate::params::Params;
 use crate::parked::Work;
 use crate::seat::Seat;
+use crate::switchboard::Seated;
+use crate::table::{End, TURN};
 use crate::wire::{Outcome, invalid_params};
 
 /// What is asked of which server.
@@ -77,16 +80,17 @@ pub(crate) fn begin(
 ) -> Work {
     let (shared, target, seat) = (Arc::clone(shared), Arc::clone(target), Arc::clone(seat));
     Box::pin(async move {
-        let place = seat.place();
-        let reported = Arc::clone(&seat);
+        let spot = seat.spot();
+        let (reported, noted) = (Arc::clone(&seat), Arc::clone(&seat));
+        let behalf = behalf.noting(Arc::new(move |id| noted.noted(id)));
         let options = CallOptions {
             timeout: patience,
             at_most: patience,
-            on_progress: place.token.is_some().then(|| {
+            on_progress: spot.token.is_some().then(|| {
                 Arc::new(move |progress: &toolrack_mcp::Progress| reported.progress(progress))
                     as OnProgress
             }),
-            log_level: place.wanted.to_request(),
+            log_level: spot.wanted.to_request(),
             on_behalf: Some(Arc::new(behalf)),
         };
         target.deliver(&shared, &seat, &options).await
@@ -112,22 +116,26 @@ impl Target {
         let era = seat.caller.era();
         match self {
             Target::Tool { server, tool, arguments } => {
-                let _seated = shared.switchboard.sit(server, seat);
-                let called = shared.manager.call_tool_raw(server, tool, arguments, options).await;
+                let (seated, options) = take_place(shared, server, seat, options).await;
+                let called = shared.manager.call_tool_raw(server, tool, arguments, &options).await;
+                seated.ended(End::of_rack(&called));
                 called.map_err(|error| failure::of_rack(error, era))
             }
             Target::Prompt { server, name, arguments } => {
                 let client = shared.borrow(server, era).await?;
-                let _seated = shared.switchboard.sit(server, seat);
-                let prompt = client.get_prompt_raw(name, arguments, options).await;
+                let (seated, options) = take_place(shared, server, seat, options).await;
+                let prompt = client.get_prompt_raw(name, arguments, &options).await;
+                seated.ended(End::of_call(&prompt));
                 prompt.map_err(|error| failure::of_call(error, era))
             }
             Target::Resource { servers, uri } => {
                 let mut refusal = None;
                 for server in servers {
                     let client = shared.borrow(server, era).await?;
-                    let _seated = shared.switchboard.sit(server, seat);
-                    match client.read_resource_raw(uri, options).await {
+                    let (seated, options) = take_place(shared, server, seat, options).await;
+                    let read = client.read_resource_raw(uri, &options).await;
+                    seated.ended(End::of_call(&read));
+                    match read {
                         Ok(raw) => return Ok(raw),
                         Err(error) if is_elsewhere(&error) => {
                             refusal.get_or_insert(failure::of_call(error, era));
@@ -139,6 +147,22 @@ impl Target {
             }
         }
     }
+}
+
+/// Waits for its turn at a server, and gives what is left of the time that the client has.
+async fn take_place(
+    shared: &Shared,
+    server: &str,
+    seat: &Arc<Seat>,
+    options: &CallOptions,
+) -> (Seated, CallOptions) {
+    let began = Instant::now();
+    let most = options.timeout.map_or(TURN, |it| it.min(TURN));
+    let seated = shared.switchboard.sit(server, seat, most).await;
+    let waited = began.elapsed();
+    let left = |it: Duration| it.saturating_sub(waited);
+    let (timeout, at_most) = (options.timeout.map(left), options.at_most.map(left));
+    (seated, CallOptions { timeout, at_most, ..options.clone() })
 }
 
 /// Whether another server may have the resource.

@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
-use toolrack_client::CallOptions;
+use tokio::sync::mpsc;
+use toolrack_client::{Behalf, CallOptions};
 use toolrack_mcp::{
     CompletionArgument, CompletionRef, Era, LogLevel, MetaKey, Method, MethodKind, Revision, Sender,
 };
-use toolrack_rpc::RequestId;
+use toolrack_rpc::{JsonRpcError, RequestId};
 
 use crate::caller::Caller;
 use crate::conversation::Conversation;
 use crate::failure;
-use crate::gateway::Shared;
+use crate::gateway::{Behind, Shared};
 use crate::outbox::Outbox;
 use crate::params::{Params, Reference};
 use crate::reshape::reshape;
-use crate::seat::{Place, Wanted};
+use crate::seat::{Asked, Owner, Seat, Spot, Wanted};
+use crate::table::{End, TURN};
 use crate::wire::{Outcome, invalid_params, no_method, result};
 
 /// One request that is being answered.
@@ -26,6 +28,8 @@ use crate::wire::{Outcome, invalid_params, no_method, result};
 pub(crate) struct Exchange {
     pub(crate) shared: Arc<Shared>,
     pub(crate) caller: Arc<Caller>,
+    /// Whose it is, as far as that can be told.
+    pub(crate) owner: Owner,
     /// The session it belongs to, which can be asked back. None in the modern era.
     pub(crate) home: Option<Arc<Conversation>>,
     pub(crate) out: Arc<Outbox>,
@@ -74,12 +78,37 @@ impl Exchange {
     }
 
     /// Where what servers say about this request goes.
-    pub(crate) fn place(&self, params: &Params<'_>) -> Result<Place, toolrack_rpc::JsonRpcError> {
+    pub(crate) fn spot(&self, params: &Params<'_>) -> Result<Spot, JsonRpcError> {
         let wanted = match &self.home {
             Some(home) => Wanted::BySession(Arc::clone(home.level())),
             None => Wanted::ByRequest(params.log_level()?),
         };
-        Ok(Place { out: Arc::clone(&self.out), token: params.progress_token()?, wanted })
+        Ok(Spot { out: Arc::clone(&self.out), token: params.progress_token()?, wanted })
+    }
+
+    /// For whom this request is passed on.
+    pub(crate) fn behalf(&self, params: &Params<'_>) -> Result<Behalf, JsonRpcError> {
+        let name = match self.shared.options.behind {
+            Behind::Servers => None,
+            Behind::Gateway => Some(format!("{}:{:?}", self.shared.name, self.owner)),
+        };
+        self.caller.behalf(params, name.as_deref())
+    }
+
+    /// A place for this request at a server. Only the client of a session can be asked without a result.
+    pub(crate) fn seat(
+        &self,
+        params: &Params<'_>,
+    ) -> Result<(Arc<Seat>, Option<mpsc::Receiver<Asked>>), JsonRpcError> {
+        let client = (Arc::clone(&self.caller), self.owner.clone());
+        let (spot, naming) = (self.spot(params)?, self.shared.scope.naming());
+        Ok(match &self.home {
+            Some(home) => (Seat::in_session(home, client, spot, naming), None),
+            None => {
+                let (seat, asked) = Seat::new(client, spot, naming);
+                (seat, Some(asked))
+            }
+        })
     }
 
     /// Spec 2026-07-28, discovery. Legacy revisions are listed too: `initialize` works as well.
@@ -117,10 +146,15 @@ impl Exchange {
         };
         let argument = CompletionArgument { name: &argument.name, value: &argument.value };
         let chosen = params.context.as_ref().map(|it| it.arguments.clone()).unwrap_or_default();
-        let on_behalf = Some(Arc::new(self.caller.behalf(params)?));
+        let on_behalf = Some(Arc::new(self.behalf(params)?));
         let options = CallOptions { on_behalf, ..CallOptions::default() };
         let client = self.shared.borrow(&server, self.era()).await?;
+        // Nobody waits for questions, so a modern client is not asked.
+        let (seat, questions) = self.seat(params)?;
+        drop(questions);
+        let seated = self.shared.switchboard.sit(&server, &seat, TURN).await;
         let completed = client.complete_raw(reference, argument, &chosen, &options).await;
+        seated.ended(End::of_call(&completed));
         let raw = completed.map_err(|error| failure::of_call(error, self.era()))?;
         Ok(reshape(raw, self.era(), Method::Complete))
     }

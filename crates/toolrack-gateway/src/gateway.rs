@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use toolrack_manager::{Borrowed, ConnectionState, McpConnection, McpManager, ToolWithServer};
 use toolrack_mcp::{Era, Implementation, Method, Revision, ServerCapabilities};
 use toolrack_rpc::JsonRpcError;
+use uuid::Uuid;
 
 use crate::audience::Audience;
 use crate::catalogue::Catalogue;
@@ -43,6 +44,19 @@ pub struct GatewayOptions {
     pub max_message_bytes: usize,
     /// How long a client on stdio may leave its messages unread before it is given up.
     pub write_patience: Duration,
+    /// What stands behind it.
+    pub behind: Behind,
+}
+
+/// What a gateway passes requests on to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Behind {
+    /// Servers, which may say what they like.
+    #[default]
+    Servers,
+    /// One other gateway of ours, such as a daemon. It is told which requests are of the same client, and its word on
+    /// how far a request came is passed on.
+    Gateway,
 }
 
 impl Default for GatewayOptions {
@@ -60,6 +74,7 @@ impl Default for GatewayOptions {
             question_patience: Duration::from_mins(5),
             max_message_bytes: 32 << 20,
             write_patience: Duration::from_mins(10),
+            behind: Behind::default(),
         }
     }
 }
@@ -77,6 +92,8 @@ pub(crate) struct Shared {
     pub(crate) manager: Arc<McpManager>,
     pub(crate) switchboard: Arc<Switchboard>,
     pub(crate) scope: Scope,
+    /// Like that of no other gateway, and not to be guessed.
+    pub(crate) name: String,
     pub(crate) options: GatewayOptions,
     pub(crate) audience: Audience,
     pub(crate) catalogue: Catalogue,
@@ -112,6 +129,7 @@ impl Gateway {
             manager,
             switchboard,
             scope,
+            name: Uuid::new_v4().simple().to_string(),
             parked: Parked::new(options.max_parked, options.question_patience),
             options,
             audience: Audience::default(),

@@ -51,10 +51,11 @@ mod standard;
 mod stdio;
 mod subscription;
 mod switchboard;
+mod table;
 mod wire;
 
 pub use failure::{RelayCause, RelayFailure};
-pub use gateway::{Gateway, GatewayOptions};
+pub use gateway::{Behind, Gateway, GatewayOptions};
 pub use http::body::GatewayBody;
 pub use http::guard::{Access, Check};
 pub use http::header::TIMEOUT_HEADER;

@@ -78,6 +78,7 @@ fn hear(shared: &Arc<Shared>, event: RackEvent) -> Option<Changed> {
         }
         RackEvent::State { server, state } if shared.scope.has(&server) => {
             if state == ConnectionState::Connected {
+                shared.switchboard.renewed(&server);
                 welcome(shared, &server);
             }
             // A server that is not there shows no prompts and no resources; its tools are remembered.

@@ -112,6 +112,19 @@ impl Outbox {
         self.changed();
     }
 
+    /// Puts in what must arrive, unless nothing comes any more.
+    pub(crate) fn put_if_open(&self, message: &Bytes) -> bool {
+        let message = self.mask.clean_json(message.clone());
+        let mut state = self.state();
+        if state.is_over {
+            return false;
+        }
+        state.push(message);
+        drop(state);
+        self.changed();
+        true
+    }
+
     /// Puts in what may be lost.
     pub(crate) fn tell(&self, message: Bytes) {
         if self.carries == Carries::Answers {

@@ -11,6 +11,9 @@ use toolrack_rpc::JsonRpcError;
 
 use crate::wire::invalid_params;
 
+/// Which client of a gateway behind ours a request is of. It is between gateways, and no server gets it.
+pub(crate) const CLIENT: &str = "toolrack/client";
+
 /// Every member that the parameters of a request can have.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -84,6 +87,11 @@ impl<'a> Params<'a> {
         self.meta_as(MetaKey::PROTOCOL_VERSION)
     }
 
+    /// Which client of another gateway it is of.
+    pub(crate) fn client(&self) -> Result<Option<String>, JsonRpcError> {
+        self.meta_as(CLIENT)
+    }
+
     pub(crate) fn progress_token(&self) -> Result<Option<Token>, JsonRpcError> {
         self.meta_as(MetaKey::PROGRESS_TOKEN)
     }
@@ -94,7 +102,8 @@ impl<'a> Params<'a> {
 
     /// What is in `_meta` and no business of ours, such as the context of a trace.
     pub(crate) fn other_meta(&self) -> Vec<(&str, &'a RawValue)> {
-        const OURS: [&str; 5] = [
+        const OURS: [&str; 6] = [
+            CLIENT,
             MetaKey::PROTOCOL_VERSION,
             MetaKey::CLIENT_CAPABILITIES,
             MetaKey::CLIENT_INFO,
@@ -137,7 +146,7 @@ mod tests {
 
     #[test]
     fn members_are_read_and_the_rest_is_kept() {
-        let raw = br#"{"_meta":{"progressToken":"t","traceparent":"00-1","io.modelcontextprotocol/logLevel":"loud"},
+        let raw = br#"{"_meta":{"progressToken":"t","traceparent":"00-1","toolrack/client":"c","io.modelcontextprotocol/logLevel":"loud"},
             "name":"n","arguments":{ "a" : 1.0 },"inputResponses":{"k":{"action": "accept"}},"other":[]}"#;
         let params = Params::read(Some(raw)).unwrap();
         assert_eq!(params.required_name(), Ok("n"));

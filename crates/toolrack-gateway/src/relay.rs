@@ -9,8 +9,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -26,7 +24,7 @@ use crate::exchange::Exchange;
 use crate::params::Params;
 use crate::parked::{Parked, Waiting};
 use crate::reshape::{reshape, top_level};
-use crate::seat::{Asked, Seat};
+use crate::seat::Seat;
 use crate::wire::{Outcome, internal, result};
 
 /// How often a server may ask before it answers.
@@ -57,42 +55,23 @@ impl Exchange {
         params: &Params<'_>,
     ) -> Outcome {
         let target = Arc::new(self.target(method, params).await?);
-        let behalf = self.caller.behalf(params)?;
-        let naming = self.shared.scope.naming();
-        let (seat, mut questions) =
-            Seat::new(Arc::clone(&self.caller), self.place(params)?, naming);
+        let behalf = self.behalf(params)?;
+        let (seat, _none) = self.seat(params)?;
         let begin = |behalf: Behalf| begin(&self.shared, &target, &seat, (behalf, self.patience));
         let mut work = begin(behalf.clone());
-        let mut asking = FuturesUnordered::new();
         let mut n_rounds = 0;
         loop {
-            tokio::select! {
-                outcome = &mut work => match outcome {
-                    Ok(raw) if ResultType::read(raw.as_bytes()) == ResultType::InputRequired => {
-                        if n_rounds >= MAX_ROUNDS {
-                            return Err(internal("the server keeps asking"));
-                        }
-                        n_rounds += 1;
-                        let (answers, state) = self.answers(home, &raw).await?;
-                        work = begin(behalf.clone().answering(answers, state));
-                    }
-                    outcome => return outcome,
-                },
-                Some(asked) = questions.recv() => asking.push(self.put(home, asked)),
-                Some(()) = asking.next(), if !asking.is_empty() => {}
+            let raw = work.await?;
+            if ResultType::read(raw.as_bytes()) != ResultType::InputRequired {
+                return Ok(raw);
             }
+            if n_rounds >= MAX_ROUNDS {
+                return Err(internal("the server keeps asking"));
+            }
+            n_rounds += 1;
+            let (answers, state) = self.answers(home, &raw).await?;
+            work = begin(behalf.clone().answering(answers, state));
         }
-    }
-
-    /// Asks the client what a legacy server asks, until the server no longer wants to know.
-    async fn put(&self, home: &Conversation, asked: Asked) {
-        let Asked { method, params, mut answer } = asked;
-        let outcome = tokio::select! {
-            biased;
-            () = answer.closed() => return,
-            outcome = home.ask(&self.out, &method, params.as_ref()) => outcome,
-        };
-        hand(answer, outcome);
     }
 
     /// Asks the client what a modern server asks in its result.
@@ -142,10 +121,11 @@ impl Exchange {
                 if params.request_state.is_some() && target.is_legacy(&self.shared) {
                     return Err(Parked::lost());
                 }
-                let behalf = self.caller.behalf(params)?;
+                let behalf = self.behalf(params)?;
                 let behalf = behalf.answering(params.answers(), params.request_state.clone());
-                let (caller, naming) = (Arc::clone(&self.caller), self.shared.scope.naming());
-                let (seat, questions) = Seat::new(caller, self.place(params)?, naming);
+                let client = (Arc::clone(&self.caller), self.owner.clone());
+                let (spot, naming) = (self.spot(params)?, self.shared.scope.naming());
+                let (seat, questions) = Seat::new(client, spot, naming);
                 let work = begin(&self.shared, &target, &seat, (behalf, self.patience));
                 Waiting { work, seat, questions, asked: Vec::new(), n_asked: 0, about }
             }
@@ -166,7 +146,7 @@ impl Exchange {
 
     /// Hands the client's answers over. What it did not answer is asked again.
     fn resume(&self, mut waiting: Waiting, params: &Params<'_>) -> Result<Waiting, JsonRpcError> {
-        waiting.seat.move_to(self.place(params)?);
+        waiting.seat.move_to(self.spot(params)?);
         let mut answers = params.input_responses.clone().unwrap_or_default();
         for (key, asked) in std::mem::take(&mut waiting.asked) {
             match answers.remove(&key) {

@@ -1,6 +1,8 @@
 //! A client's request while a server works on it: where its progress and log messages go, and who answers what
 //! the server asks meanwhile.
 
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
@@ -10,6 +12,7 @@ use toolrack_mcp::{LogLevel, LogMessage, Method, Progress, Token};
 use toolrack_rpc::RawJson;
 
 use crate::caller::Caller;
+use crate::conversation::Conversation;
 use crate::lock::lock;
 use crate::outbox::Outbox;
 use crate::scope::Naming;
@@ -35,9 +38,17 @@ pub(crate) enum Wanted {
     ByRequest(Option<LogLevel>),
 }
 
-/// Where what a server says about a request goes. A request that is repeated gets a new place.
+/// Tells clients apart.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Number(u64),
+    /// One whose gateway has named it.
+    Name(Arc<str>),
+}
+
+/// Where what a server says about a request goes. A request that is repeated gets a new one.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct Spot {
     pub(crate) out: Arc<Outbox>,
     pub(crate) token: Option<Token>,
     pub(crate) wanted: Wanted,
@@ -47,9 +58,60 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) caller: Arc<Caller>,
-    place: Mutex<Place>,
-    questions: mpsc::Sender<Asked>,
+    pub(crate) owner: Owner,
+    spot: Mutex<Spot>,
+    way: Way,
     naming: Naming,
+    n_asked: AtomicUsize,
+    /// The number that it was sent under, and when that was among all that were sent.
+    sent: Mutex<Option<(u64, u64)>>,
+}
+
+/// How its client is asked.
+enum Way {
+    /// In its session.
+    AtOnce(Arc<Conversation>),
+    /// By whoever waits for the result.
+    InResult(mpsc::Sender<Asked>),
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Way::AtOnce(_) => "AtOnce",
+            Way::InResult(_) => "InResult",
+        })
+    }
+}
+
+/// A question that is open.
+struct Open<'a>(&'a AtomicUsize);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Owner {
+    /// A client that is like no other.
+    pub(crate) fn new() -> Self {
+        static N_OWNERS: AtomicU64 = AtomicU64::new(0);
+        Owner::Number(N_OWNERS.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        Owner::Name(name.into())
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Number(number) => write!(f, "{number}"),
+            Owner::Name(name) => f.write_str(name),
+        }
+    }
 }
 
 impl Wanted {
@@ -71,36 +133,78 @@ impl Wanted {
 }
 
 impl Seat {
+    /// A request of a modern client, which is asked by whoever waits for the result.
     pub(crate) fn new(
-        caller: Arc<Caller>,
-        place: Place,
+        client: (Arc<Caller>, Owner),
+        spot: Spot,
         naming: Naming,
     ) -> (Arc<Self>, mpsc::Receiver<Asked>) {
         let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
-        let place = Mutex::new(place);
-        (Arc::new(Self { caller, place, questions, naming }), asked)
+        (Self::with(client, spot, naming, Way::InResult(questions)), asked)
     }
 
-    pub(crate) fn place(&self) -> Place {
-        lock(&self.place).clone()
+    /// A request in a session, which can be asked at any time.
+    pub(crate) fn in_session(
+        home: &Arc<Conversation>,
+        client: (Arc<Caller>, Owner),
+        spot: Spot,
+        naming: Naming,
+    ) -> Arc<Self> {
+        Self::with(client, spot, naming, Way::AtOnce(Arc::clone(home)))
     }
 
-    pub(crate) fn move_to(&self, place: Place) {
-        *lock(&self.place) = place;
+    fn with(
+        (caller, owner): (Arc<Caller>, Owner),
+        spot: Spot,
+        naming: Naming,
+        way: Way,
+    ) -> Arc<Self> {
+        let (spot, n_asked, sent) = (Mutex::new(spot), AtomicUsize::new(0), Mutex::default());
+        Arc::new(Self { caller, owner, spot, way, naming, n_asked, sent })
     }
 
-    /// Hands a question over to whoever waits for the result. Gives it back if nobody takes it.
-    pub(crate) fn ask(&self, asked: Asked) -> Result<(), Asked> {
-        self.questions.try_send(asked).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(asked) | mpsc::error::TrySendError::Closed(asked) => {
-                asked
+    pub(crate) fn spot(&self) -> Spot {
+        lock(&self.spot).clone()
+    }
+
+    pub(crate) fn move_to(&self, spot: Spot) {
+        *lock(&self.spot) = spot;
+    }
+
+    /// Takes note of the number that the request is sent under.
+    pub(crate) fn noted(&self, id: u64) {
+        static N_SENT: AtomicU64 = AtomicU64::new(0);
+        *lock(&self.sent) = Some((id, N_SENT.fetch_add(1, Ordering::Relaxed)));
+    }
+
+    /// When it was sent among all, if under this number.
+    pub(crate) fn sent_as(&self, id: u64) -> Option<u64> {
+        lock(&self.sent).filter(|(its, _)| *its == id).map(|(_, order)| order)
+    }
+
+    /// Whether its client is being asked something.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.n_asked.load(Ordering::Acquire) > 0
+    }
+
+    /// Asks the client. Nothing if nobody takes the question, or nobody can answer it any more.
+    pub(crate) async fn ask(&self, method: &str, params: Option<&RawJson>) -> Option<Outcome> {
+        self.n_asked.fetch_add(1, Ordering::AcqRel);
+        let _open = Open(&self.n_asked);
+        match &self.way {
+            Way::AtOnce(home) => Some(home.ask(&self.spot().out, method, params).await),
+            Way::InResult(questions) => {
+                let (answer, answered) = oneshot::channel();
+                let asked = Asked { method: method.to_owned(), params: params.cloned(), answer };
+                questions.try_send(asked).ok()?;
+                answered.await.ok()
             }
-        })
+        }
     }
 
     /// The same progress under the client's own token.
     pub(crate) fn progress(&self, progress: &Progress) {
-        let Place { out, token, .. } = self.place();
+        let Spot { out, token, .. } = self.spot();
         let Some(token) = token else { return };
         let message = self.caller.revision.has_progress_message().then_some(&progress.message);
         let params = Report {
@@ -113,7 +217,7 @@ impl Seat {
     }
 
     pub(crate) fn log(&self, server: &str, message: &LogMessage) {
-        let Place { out, wanted, .. } = self.place();
+        let Spot { out, wanted, .. } = self.spot();
         if wanted.admits(message.level) {
             out.tell(log_notification(server, message, self.naming));
         }

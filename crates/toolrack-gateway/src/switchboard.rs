@@ -1,20 +1,23 @@
 //! Who answers what legacy servers ask: the client whose request the server works on.
 //!
-//! A server of the legacy era does not say why it asks. So its question goes to the newest request that it works
-//! on and whose client can answer. Servers of the modern era ask in their results, which never come here.
+//! A server of the legacy era does not say why it asks, unless its line tells. So its question goes to a client only
+//! while the server works for no other; which requests are at work is table.rs's business. Servers of the modern
+//! era ask in their results, which never come here.
 //!
 //! Directories are another matter: a legacy server keeps them for whatever it does next, for whomever. So they are
 //! asked of a client only where there is but one.
 //!
-//! **Invariant:** a client is only asked what it has declared, and only by servers that it sees.
+//! **Invariant:** a client is only asked what it has declared, by servers that it sees, and about a request of its own.
 //! **Invariant:** no client decides on the directories of a server that others use too.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use toolrack_client::{ClientHandler, Limits, RawQuestion, Refusal};
 use toolrack_link::BoxFuture;
 use toolrack_mcp::{
@@ -25,7 +28,8 @@ use toolrack_rpc::{JsonRpcError, RawJson};
 
 use crate::conversation::Conversation;
 use crate::lock::lock;
-use crate::seat::{Asked, Seat};
+use crate::seat::{Owner, Seat};
+use crate::table::{End, Table, Turn, Whose};
 use crate::wire::{Outcome, internal};
 
 /// Questions of one server that are open at once.
@@ -36,7 +40,9 @@ const MAX_QUESTIONS: usize = 512;
 #[derive(Default)]
 pub struct Switchboard {
     clients: Clients,
-    seats: Mutex<HashMap<Box<str>, Vec<Arc<Seat>>>>,
+    tables: Mutex<HashMap<Box<str>, Table>>,
+    /// Counts requests that have come to their end, for whoever waits for one.
+    n_ended: watch::Sender<u64>,
     homes: Mutex<Vec<Weak<Conversation>>>,
     fallback: Option<Arc<dyn ClientHandler>>,
 }
@@ -55,6 +61,14 @@ pub(crate) struct Seated {
     switchboard: Arc<Switchboard>,
     server: Box<str>,
     seat: Arc<Seat>,
+    end: End,
+}
+
+/// A request that waits for its turn, until this is dropped.
+struct InLine<'a> {
+    switchboard: &'a Switchboard,
+    server: &'a str,
+    number: u64,
 }
 
 impl Switchboard {
@@ -79,10 +93,69 @@ impl Switchboard {
         Limits { questions: MAX_QUESTIONS, human_questions: MAX_QUESTIONS, ..Limits::default() }
     }
 
-    pub(crate) fn sit(self: &Arc<Self>, server: &str, seat: &Arc<Seat>) -> Seated {
-        lock(&self.seats).entry(server.into()).or_default().push(Arc::clone(seat));
+    /// Gives a request its place at a server as soon as the server can be told apart from others by what it asks,
+    /// and after `most` at the latest.
+    pub(crate) async fn sit(
+        self: &Arc<Self>,
+        server: &str,
+        seat: &Arc<Seat>,
+        most: Duration,
+    ) -> Seated {
+        let now = Instant::now();
+        let sat_down = |table: &mut Table| {
+            let is_free = !table.has_turns();
+            if is_free {
+                table.sit(seat, now);
+            }
+            is_free
+        };
+        if !self.at(server, sat_down) {
+            self.take_turn(server, seat, (now, most)).await;
+        }
         let (switchboard, seat) = (Arc::clone(self), Arc::clone(seat));
-        Seated { switchboard, server: server.into(), seat }
+        Seated { switchboard, server: server.into(), seat, end: End::Unknown }
+    }
+
+    async fn take_turn(&self, server: &str, seat: &Arc<Seat>, (now, most): (Instant, Duration)) {
+        let number = self.at(server, |table| table.line_up(seat, now));
+        let _in_line = InLine { switchboard: self, server, number };
+        loop {
+            let mut ended = self.n_ended.subscribe();
+            let turn = self.at(server, |table| table.turn(number, Instant::now()));
+            let Turn::Wait(until) = turn else { break };
+            let until = until.min(now + most);
+            if Instant::now() >= until {
+                break;
+            }
+            tokio::select! {
+                _counted = ended.changed() => {}
+                () = sleep_until(until) => {}
+            }
+        }
+        self.at(server, |table| table.sit(seat, Instant::now()));
+    }
+
+    /// A server was started anew, and knows nothing of what others were asked.
+    pub(crate) fn renewed(&self, server: &str) {
+        self.at(server, Table::renewed);
+    }
+
+    /// What is known of a server, which is forgotten when there is nothing to know.
+    fn at<T>(&self, server: &str, look: impl FnOnce(&mut Table) -> T) -> T {
+        let mut tables = lock(&self.tables);
+        if let Some(table) = tables.get_mut(server) {
+            let seen = look(table);
+            if table.is_blank() {
+                tables.remove(server);
+            }
+            return seen;
+        }
+        let mut table = Table::default();
+        let seen = look(&mut table);
+        if !table.is_blank() {
+            tables.insert(server.into(), table);
+        }
+        seen
     }
 
     pub(crate) fn settle(&self, home: &Arc<Conversation>) {
@@ -97,7 +170,22 @@ impl Switchboard {
     }
 
     fn seats_at(&self, server: &str) -> Vec<Arc<Seat>> {
-        lock(&self.seats).get(server).cloned().unwrap_or_default()
+        lock(&self.tables).get(server).map(Table::seats).unwrap_or_default()
+    }
+
+    /// The requests of a client that a server works on and that can be asked this, the newest first.
+    fn seats_of(
+        &self,
+        server: &str,
+        whose: &Owned,
+        asked: (&str, Option<&RawJson>),
+    ) -> Vec<Arc<Seat>> {
+        let is_his = |it: &Arc<Seat>| match whose {
+            Owned::Request(seat) => Arc::ptr_eq(it, seat),
+            Owned::Client(owner) => it.owner == *owner,
+        };
+        let can = |it: &Arc<Seat>| is_his(it) && it.caller.can(asked.0, asked.1);
+        self.seats_at(server).into_iter().rev().filter(can).collect()
     }
 
     /// Clients without regard to their requests, the newest first.
@@ -110,37 +198,78 @@ impl Switchboard {
         self.homes().iter().filter_map(|it| *lock(it.level())).min()
     }
 
-    /// Gives the question to the newest request that can take it.
-    fn hand_over(
-        &self,
-        server: &str,
-        method: &str,
-        params: Option<&RawJson>,
-    ) -> Option<oneshot::Receiver<Outcome>> {
-        for seat in self.seats_at(server).iter().rev() {
-            if seat.caller.can(method, params) {
-                let (answer, answered) = oneshot::channel();
-                let asked = Asked { method: method.to_owned(), params: params.cloned(), answer };
-                if seat.ask(asked).is_ok() {
-                    return Some(answered);
-                }
+    /// Asks whoever the question is for. A request that ends meanwhile was not the one that it is about, so another
+    /// one of the same client takes it over.
+    async fn ask(&self, server: &str, whose: &Owned, asked: (&str, Option<&RawJson>)) -> Outcome {
+        let mut tried: Vec<Arc<Seat>> = Vec::new();
+        loop {
+            let seats = self.seats_of(server, whose, asked);
+            let is_new = |it: &&Arc<Seat>| !tried.iter().any(|tried| Arc::ptr_eq(tried, it));
+            let Some(seat) = seats.iter().find(is_new) else {
+                return Err(internal("the client is gone"));
+            };
+            let answered = tokio::select! {
+                biased;
+                answered = seat.ask(asked.0, asked.1) => answered,
+                () = self.left(server, whose) => None,
+            };
+            match answered {
+                Some(outcome) => return outcome,
+                None => tried.push(Arc::clone(seat)),
             }
         }
-        None
+    }
+
+    /// Waits until the server works for the client no longer.
+    async fn left(&self, server: &str, whose: &Owned) {
+        let is_his = |it: &Arc<Seat>| match whose {
+            Owned::Request(seat) => Arc::ptr_eq(it, seat),
+            Owned::Client(owner) => it.owner == *owner,
+        };
+        loop {
+            let mut ended = self.n_ended.subscribe();
+            if !self.seats_at(server).iter().any(is_his) || ended.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Seated {
+    /// How the request ended, which says whether the server may still be at work on it.
+    pub(crate) fn ended(mut self, end: End) {
+        self.end = end;
     }
 }
 
 impl Drop for Seated {
     fn drop(&mut self) {
-        let mut seats = lock(&self.switchboard.seats);
-        let Some(here) = seats.get_mut(&self.server) else { return };
-        if let Some(place) = here.iter().position(|it| Arc::ptr_eq(it, &self.seat)) {
-            here.remove(place);
-        }
-        if here.is_empty() {
-            seats.remove(&self.server);
-        }
+        self.switchboard
+            .at(&self.server, |table| table.leave(&self.seat, self.end, Instant::now()));
+        self.switchboard.n_ended.send_modify(|it| *it = it.wrapping_add(1));
     }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.switchboard.at(self.server, |table| table.step_out(self.number));
+        self.switchboard.n_ended.send_modify(|it| *it = it.wrapping_add(1));
+    }
+}
+
+/// What a question is known to belong to.
+enum Owned {
+    Request(Arc<Seat>),
+    /// One of the requests of this client.
+    Client(Owner),
+}
+
+/// What a server is told whose question could be about the requests of several clients.
+fn unknown() -> JsonRpcError {
+    internal(
+        "the server works for several clients and does not say for which of them it asks, so nobody was asked; \
+         the same call may succeed when it is made again",
+    )
 }
 
 fn boxed(outcome: Outcome) -> Result<Box<RawValue>, JsonRpcError> {
@@ -165,16 +294,21 @@ impl ClientHandler for Switchboard {
         server: &'a str,
         question: RawQuestion<'a>,
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
-        let RawQuestion { method, params, .. } = question;
+        let RawQuestion { method, params, about } = question;
         let is_roots = method == Method::ListRoots.as_str();
         if is_roots && !self.passes_roots() {
             return None;
         }
-        if let Some(answered) = self.hand_over(server, method, params) {
-            return Some(Box::pin(async {
-                let gone = |_dropped| Err(internal("the client is gone"));
-                boxed(answered.await.unwrap_or_else(gone))
-            }));
+        let whose = self.at(server, |table| table.whose(about, Instant::now()));
+        let owned = match whose {
+            Whose::Request(seat) => Some(Owned::Request(seat)),
+            Whose::Client(owner) => Some(Owned::Client(owner)),
+            Whose::Nobody => None,
+            Whose::Unknown => return Some(Box::pin(async { Err(unknown()) })),
+        };
+        let asked = (method, params);
+        if let Some(owned) = owned.filter(|it| !self.seats_of(server, it, asked).is_empty()) {
+            return Some(Box::pin(async move { boxed(self.ask(server, &owned, asked).await) }));
         }
         if !is_roots {
             return None;
@@ -233,7 +367,7 @@ impl ClientHandler for Switchboard {
 impl fmt::Debug for Switchboard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Switchboard")
-            .field("servers", &lock(&self.seats).len())
+            .field("servers", &lock(&self.tables).len())
             .field("homes", &lock(&self.homes).len())
             .finish_non_exhaustive()
     }

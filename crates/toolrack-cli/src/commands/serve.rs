@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use toolrack_client::ClientHandler;
 use toolrack_config::{McpServerConfig, McpTransport};
-use toolrack_gateway::{Gateway, Scope, Switchboard, standard_streams};
+use toolrack_gateway::{Behind, Gateway, GatewayOptions, Scope, Switchboard, standard_streams};
 use toolrack_manager::McpManager;
 use toolrack_service::{Autostart, Follow, LocalService, ServiceOptions};
 
@@ -73,7 +73,8 @@ async fn alone(server: Option<String>, surroundings: &Surroundings) -> Result<()
         }
     }
     let scope = server.map_or(Scope::All, Scope::Server);
-    let outcome = pass(service.rack(), switchboard, scope, surroundings).await;
+    let before = (scope, Behind::Servers);
+    let outcome = pass(service.rack(), switchboard, before, surroundings).await;
     service.close().await;
     outcome
 }
@@ -100,7 +101,8 @@ async fn bridge(
     let manager = Arc::new(builder.build(vec![config]));
     manager.connect_all().await?;
     let scope = Scope::Server(DAEMON.to_owned());
-    let outcome = pass(&manager, switchboard, scope, surroundings).await;
+    let before = (scope, Behind::Gateway);
+    let outcome = pass(&manager, switchboard, before, surroundings).await;
     manager.close().await;
     outcome
 }
@@ -108,10 +110,11 @@ async fn bridge(
 async fn pass(
     manager: &Arc<McpManager>,
     switchboard: Arc<Switchboard>,
-    scope: Scope,
+    (scope, behind): (Scope, Behind),
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
-    let gateway = Gateway::new(Arc::clone(manager), switchboard, scope);
+    let options = GatewayOptions { behind, ..GatewayOptions::default() };
+    let gateway = Gateway::with_options(Arc::clone(manager), switchboard, scope, options);
     let (input, output) = standard_streams();
     let serving = gateway.serve_stdio(input, output);
     let outcome = tokio::select! {

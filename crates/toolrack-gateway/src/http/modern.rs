@@ -17,6 +17,7 @@ use crate::exchange::Exchange;
 use crate::gateway::Shared;
 use crate::outbox::{Outbox, Replay};
 use crate::params::Params;
+use crate::seat::Owner;
 use crate::wire::{answer, invalid_params, invalid_request};
 
 impl HttpGateway {
@@ -37,7 +38,7 @@ impl HttpGateway {
         let shared = &self.gateway.shared;
         let admitted = admit(shared, headers, &method, params.as_deref())
             .and_then(|it| Ok((it, header::patience(headers)?)));
-        let ((caller, wants_log), patience) = match admitted {
+        let (Admitted { caller, wants_log, owner }, patience) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => return refusal_to(StatusCode::BAD_REQUEST, &id, error),
         };
@@ -49,6 +50,7 @@ impl HttpGateway {
         let exchange = Exchange {
             shared: Arc::clone(shared),
             caller: Arc::new(caller),
+            owner,
             home: None,
             out: Arc::clone(&out),
             id,
@@ -103,13 +105,20 @@ fn as_request(message: &Bytes) -> Result<(RequestId, String, Option<Bytes>), Jso
     }
 }
 
-/// Whether a request says what it must, in its headers too; and whether its sender wants log messages.
+/// Who sends a request.
+struct Admitted {
+    caller: Caller,
+    wants_log: bool,
+    owner: Owner,
+}
+
+/// Whether a request says what it must, in its headers too.
 fn admit(
     shared: &Shared,
     headers: &HeaderMap,
     method: &str,
     params: Option<&[u8]>,
-) -> Result<(Caller, bool), JsonRpcError> {
+) -> Result<Admitted, JsonRpcError> {
     let params = Params::read(params)?;
     let missing = || invalid_params(format!("`_meta` lacks `{}`", MetaKey::PROTOCOL_VERSION));
     let version = params.version()?.ok_or_else(missing)?;
@@ -120,7 +129,9 @@ fn admit(
     {
         header::check_mirror(headers, &mirror, &params)?;
     }
-    Ok((caller, params.log_level()?.is_some()))
+    // Otherwise nothing tells which requests are of the same client.
+    let owner = params.client()?.map_or_else(Owner::new, |it| Owner::named(&it));
+    Ok(Admitted { caller, wants_log: params.log_level()?.is_some(), owner })
 }
 
 impl Shared {

@@ -11,5 +11,6 @@ mod clients;
 mod eras;
 mod own;
 mod pipe;
+mod sharing;
 mod stage;
 mod web;

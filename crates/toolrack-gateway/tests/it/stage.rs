@@ -121,6 +121,8 @@ async fn serve(listener: TcpListener, endpoint: HttpGateway) {
 /// Somebody who answers everything, and writes down what was said.
 #[derive(Default)]
 pub(crate) struct Person {
+    /// What it has its model say, if not the usual.
+    pub(crate) name: Option<&'static str>,
     pub(crate) said: Mutex<Vec<String>>,
 }
 
@@ -156,10 +158,11 @@ impl ClientHandler for Person {
         params: SamplingParams,
     ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
         self.note(format!("sampled {}", params.max_tokens));
+        let said = self.name.unwrap_or("42").to_owned();
         Box::pin(async {
             Ok(SamplingResult {
                 role: Role::Assistant,
-                content: vec![Content::from_text("42".to_owned())],
+                content: vec![Content::from_text(said)],
                 model: "m1".to_owned(),
                 stop_reason: None,
             })

@@ -325,6 +325,8 @@ async fn a_question_that_nobody_answers_ends_its_call() {
         modern("tools/call", json!({"name": "s_ask", "arguments": {"kind": "elicitation"}}));
     ask["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
         json!({"elicitation": {}});
+    // Requests of several clients would wait for each other.
+    ask["params"]["_meta"]["toolrack/client"] = json!("the same");
     let send = async |body: &Value| {
         let ask = Ask::post(body).with("mcp-protocol-version", MODERN);
         let ask = ask.with("mcp-method", "tools/call").with("mcp-name", "s_ask");

@@ -1,0 +1,127 @@
+//! Whose question it is, and whose turn.
+
+use toolrack_link::Mask;
+
+use super::*;
+use crate::caller::Caller;
+use crate::outbox::{Outbox, Replay};
+use crate::params::Params;
+use crate::scope::Naming;
+use crate::seat::{Spot, Wanted};
+
+/// A request of a client, which is named by a letter: capital ones can be asked.
+fn seat(client: &str) -> Arc<Seat> {
+    let is_able = client.chars().all(char::is_uppercase);
+    let capabilities = if is_able { r#"{"sampling":{}}"# } else { "{}" };
+    let text = format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{capabilities}}}"#);
+    let caller = Caller::legacy(&Params::read(Some(text.as_bytes())).unwrap()).unwrap();
+    let out = Arc::new(Outbox::new(Replay::No, &Mask::default()));
+    let spot = Spot { out, token: None, wanted: Wanted::ByRequest(None) };
+    Seat::new((Arc::new(caller), Owner::named(client)), spot, Naming::Raw).0
+}
+
+fn whose(table: &mut Table, about: Option<u64>, now: Instant) -> String {
+    match table.whose(about, now) {
+        Whose::Request(seat) => format!("request of {:?}", seat.owner),
+        Whose::Client(owner) => format!("{owner:?}"),
+        Whose::Nobody => "nobody".to_owned(),
+        Whose::Unknown => "unknown".to_owned(),
+    }
+}
+
+#[track_caller]
+fn check_whose(open: &[&str], given_up: &[&str], expected: &str) {
+    let (mut table, now) = (Table::default(), Instant::now());
+    for client in given_up {
+        let seat = seat(client);
+        table.sit(&seat, now);
+        table.leave(&seat, End::Unknown, now);
+    }
+    open.iter().for_each(|it| table.sit(&seat(it), now));
+    assert_eq!(whose(&mut table, None, now), expected, "{open:?} {given_up:?}");
+    assert!(table.has_turns() && !table.is_blank(), "the server is known to ask now");
+}
+
+#[test]
+fn a_question_is_a_clients_only_if_it_can_be_nobody_elses() {
+    check_whose(&[], &[], "nobody");
+    check_whose(&["A"], &[], "A");
+    check_whose(&["A", "A"], &[], "A");
+    check_whose(&["A", "B"], &[], "unknown");
+    check_whose(&["A", "b"], &[], "unknown");
+    check_whose(&["b"], &[], "b");
+    check_whose(&["A"], &["B"], "unknown");
+    check_whose(&["A"], &["A"], "A");
+    check_whose(&["A"], &["B", "C", "A"], "unknown");
+    check_whose(&[], &["B"], "nobody");
+}
+
+#[test]
+fn what_was_given_up_is_forgotten_in_time_or_with_the_process() {
+    let (mut table, now) = (Table::default(), Instant::now());
+    let (given_up, open) = (seat("B"), seat("A"));
+    table.sit(&given_up, now);
+    table.leave(&given_up, End::Unknown, now);
+    table.sit(&open, now);
+    assert_eq!(whose(&mut table, None, now), "unknown");
+    assert_eq!(whose(&mut table, None, now + AFTERMATH), "A");
+    table.leave(&given_up, End::Unknown, now);
+    table.renewed();
+    assert_eq!(whose(&mut table, None, now), "A");
+    table.leave(&given_up, End::Done, now);
+    assert_eq!(whose(&mut table, None, now), "A", "it was answered");
+}
+
+#[test]
+fn a_line_that_tells_is_believed_and_needs_no_turns() {
+    let (mut table, now) = (Table::default(), Instant::now());
+    let (a, b) = (seat("A"), seat("B"));
+    table.sit(&a, now);
+    table.sit(&b, now);
+    a.noted(7);
+    b.noted(8);
+    assert_eq!(whose(&mut table, Some(7), now), "request of A");
+    assert_eq!(whose(&mut table, Some(8), now), "request of B");
+    assert_eq!(whose(&mut table, Some(9), now), "nobody");
+    b.noted(7);
+    assert_eq!(whose(&mut table, Some(7), now), "request of B", "the numbers have begun anew");
+    assert!(!table.has_turns());
+}
+
+#[track_caller]
+fn check_turn(open: &[&str], ahead: &[&str], mine: &str, expected: bool) {
+    let (mut table, now) = (Table::default(), Instant::now());
+    table.whose(None, now);
+    open.iter().for_each(|it| table.sit(&seat(it), now));
+    for client in ahead {
+        table.line_up(&seat(client), now);
+    }
+    let number = table.line_up(&seat(mine), now);
+    assert_eq!(table.turn(number, now) == Turn::Now, expected, "{open:?} {ahead:?} {mine}");
+    assert_eq!(table.turn(number, now + TURN), Turn::Now, "nobody waits for longer");
+}
+
+#[test]
+fn clients_that_could_be_confused_take_turns() {
+    check_turn(&[], &[], "A", true);
+    check_turn(&["A", "A"], &[], "A", true);
+    check_turn(&["B"], &[], "A", false);
+    check_turn(&["b"], &[], "A", false);
+    check_turn(&["A"], &[], "b", false);
+    check_turn(&["b"], &[], "c", true);
+    check_turn(&["A"], &["B"], "A", false);
+    check_turn(&[], &["B"], "A", false);
+    check_turn(&["b"], &["c"], "d", true);
+}
+
+#[test]
+fn a_server_that_never_asks_has_no_turns() {
+    let (mut table, now) = (Table::default(), Instant::now());
+    let open = seat("A");
+    table.sit(&open, now);
+    let number = table.line_up(&seat("B"), now);
+    assert_eq!(table.turn(number, now), Turn::Now);
+    table.step_out(number);
+    table.leave(&open, End::Done, now);
+    assert!(table.is_blank());
+}
