@@ -224,6 +224,7 @@ fn judged(error: &RackError) -> (Verdict, ErrorCode) {
         RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => {
             (Verdict::Usage, ErrorCode::NotFound)
         }
+        RackError::Ambiguous { .. } => (Verdict::Usage, ErrorCode::ValidationError),
         RackError::Denied { .. } => (Verdict::Denied, ErrorCode::Denied),
         RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
             ConnectionState::NeedsAuth(_) => (Verdict::Auth, ErrorCode::Unauthorized),

@@ -246,6 +246,11 @@ impl Rack {
         self.rack().find_tool(typed)
     }
 
+    /// Sees that a name does not mean tools of several servers, as far as tools are known.
+    pub(crate) fn unambiguous(&self, typed: &str) -> Result<(), Failure> {
+        Ok(self.rack().unambiguous(typed)?)
+    }
+
     /// A tool as its server describes it, denied or not, as far as tools are known.
     pub(crate) fn tool(&self, server: &str, tool: &str) -> Option<Tool> {
         let connection = self.rack().server(server).ok()?;

@@ -16,13 +16,13 @@ use crate::connection::McpConnection;
 use crate::entry::Entry;
 use crate::error::RackError;
 use crate::event::RackEvent;
+use crate::indexed::Indexed;
 use crate::launch::{Launch, News, Report};
 use crate::life::event::{Effect, Epoch, Event, Phase};
 use crate::rack::Shared;
 use crate::scribe::Note;
 use crate::snapshot::{Index, Snapshot, nearest};
 use crate::state::ConnectPhase;
-use crate::toolset::Toolset;
 
 /// How many reports of launches are taken at once before everything is published.
 const BATCH: usize = 64;
@@ -73,8 +73,8 @@ pub(crate) struct Actor {
     pub(crate) order: Vec<Arc<str>>,
     pub(crate) places: Arc<foldhash::HashMap<Arc<str>, usize>>,
     pub(crate) index: Arc<Index>,
-    /// The tools that the index was built from. `None` if it has to be built anew.
-    pub(crate) indexed: Option<Vec<Arc<Toolset>>>,
+    /// What the index was built from. `None` if it has to be built anew.
+    pub(crate) indexed: Option<Vec<Indexed>>,
 }
 
 impl Actor {
@@ -365,21 +365,14 @@ impl Actor {
     /// Builds the index anew if any list of tools is another than before.
     fn reindex(&mut self, pictures: &[Arc<McpConnection>]) {
         let nothing = Arc::clone(&self.shared.no_tools);
-        let toolsets: Vec<Arc<Toolset>> = pictures
-            .iter()
-            .map(|it| Arc::clone(if it.is_listed() { &it.toolset } else { &nothing }))
-            .collect();
-        let is_same = |indexed: &Vec<Arc<Toolset>>| {
-            toolsets.len() == indexed.len()
-                && toolsets.iter().zip(indexed).all(|(one, two)| Arc::ptr_eq(one, two))
-        };
-        if self.indexed.as_ref().is_some_and(is_same) {
+        let indexed: Vec<Indexed> = pictures.iter().map(|it| Indexed::of(it, &nothing)).collect();
+        if self.indexed.as_ref() == Some(&indexed) {
             return;
         }
         let before = self.shared.snapshot.load();
-        for (picture, toolset) in pictures.iter().zip(&toolsets) {
+        for (picture, Indexed { offered, .. }) in pictures.iter().zip(&indexed) {
             let old = before.server(picture.name()).ok().filter(|it| it.is_listed());
-            let difference = toolset.difference(old.map_or(&nothing, |it| &it.toolset));
+            let difference = offered.difference(old.map_or(&nothing, |it| &it.toolset));
             if !difference.is_empty() {
                 self.shared.bulletin.tell(|| RackEvent::Tools {
                     server: Arc::clone(&picture.name),
@@ -390,6 +383,6 @@ impl Actor {
             }
         }
         self.index = Arc::new(Index::build(&self.shared.names, pictures, &self.index));
-        self.indexed = Some(toolsets);
+        self.indexed = Some(indexed);
     }
 }

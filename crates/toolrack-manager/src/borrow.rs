@@ -9,7 +9,8 @@ use toolrack_client::McpClient;
 
 use crate::connection::Link;
 use crate::error::RackError;
-use crate::name::name_all;
+use crate::given::Given;
+use crate::name::Namer;
 use crate::rack::McpManager;
 
 /// A connection that is in use until this is dropped.
@@ -38,7 +39,11 @@ impl McpManager {
 
     /// The public names of things that servers name, made by the same rules as those of tools.
     pub fn public_names(&self, things: &[(&str, &str)]) -> Vec<String> {
-        name_all(&self.shared.names, things)
+        let snapshot = self.shared.snapshot.load();
+        let servers: Vec<&str> = snapshot.servers().iter().map(|it| it.name()).collect();
+        let given = Given::default();
+        let namer = Namer { style: &self.shared.names, servers: &servers, given: &given };
+        namer.name_all(things).into_iter().map(|it| it.public).collect()
     }
 }
 

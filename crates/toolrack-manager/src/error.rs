@@ -29,6 +29,14 @@ pub enum RackError {
         /// What may have been meant.
         nearest: Vec<String>,
     },
+    /// Tools of several servers may be meant.
+    #[error("the name `{tool}` is ambiguous: it may mean `{}`", .readings.join("` or `"))]
+    Ambiguous {
+        /// What was asked for.
+        tool: String,
+        /// Names that each mean one tool only.
+        readings: Vec<String>,
+    },
     /// The tool is there, and it is not to be used.
     #[error("the tool `{tool}` of `{server}` is denied: {rule}")]
     Denied {
@@ -105,6 +113,7 @@ impl RackError {
                 };
                 told.or_else(|| Some(general.to_owned()))
             }
+            RackError::Ambiguous { .. } => Some("say which one is meant".to_owned()),
             RackError::Denied { .. } => {
                 Some("change `allow` or `deny` of the server to use it".to_owned())
             }
@@ -141,6 +150,12 @@ mod tests {
             RackError::NoSuchTool { tool: "git_lgo".to_owned(), nearest },
             "there is no tool `git_lgo`, but there is `git_log`, `git_show`",
             None,
+        );
+        let readings = vec!["db.prod_query".to_owned(), "db_prod.query".to_owned()];
+        check(
+            RackError::Ambiguous { tool: "db_prod_query".to_owned(), readings },
+            "the name `db_prod_query` is ambiguous: it may mean `db.prod_query` or `db_prod.query`",
+            Some("say which one is meant"),
         );
         let rule = Rule::Denied { pattern: "write_*".to_owned() };
         check(

@@ -1,11 +1,16 @@
 //! Public names of tools: what agents see, and how it is made from what servers say.
 //!
-//! **Invariant:** the mapping is one to one, and depends on nothing but the set of names: not on the order in
-//! which servers came, nor on the run.
+//! Where a plain name could be read as that of a tool of another server, nobody gets it. What begins with the name
+//! of a server is for that server alone, whether it runs or not, so no server can take a name from another one.
+//!
+//! **Invariant:** the mapping is one to one, and depends on nothing but the names of servers and tools, and who was
+//! given which name before: not on the order in which servers came, nor on whether they run.
 
 use std::collections::{HashMap, HashSet};
 
 use toolrack_config::Names;
+
+use crate::given::Given;
 
 /// What a tool is called where it lives: server and tool, as they are.
 pub(crate) type ToolRef<'a> = (&'a str, &'a str);
@@ -16,16 +21,28 @@ const LEAST_LIMIT: usize = 24;
 /// How many hexadecimal digits are tried, in this order, where the plain name does not do.
 const DIGITS: [usize; 2] = [8, 16];
 
-/// The public name of each of `tools`, in their order. The same tool twice gets one name.
-pub(crate) fn name_all(names: &Names, tools: &[ToolRef<'_>]) -> Vec<String> {
-    Namer(names).name_all(tools)
+/// Makes names in the style that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Namer<'a> {
+    pub(crate) style: &'a Names,
+    /// All servers there are, also those without tools.
+    pub(crate) servers: &'a [&'a str],
+    /// Who was given which name before.
+    pub(crate) given: &'a Given,
 }
 
-/// Makes names in the style that was asked for.
-struct Namer<'a>(&'a Names);
+/// What a tool is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) public: String,
+    /// The plain name, if the tool does not have it because another server might be meant by it.
+    pub(crate) contested: Option<String>,
+}
 
 impl Namer<'_> {
-    fn name_all(&self, tools: &[ToolRef<'_>]) -> Vec<String> {
+    /// The names of `tools`, in their order. The same tool twice gets one name.
+    pub(crate) fn name_all(&self, tools: &[ToolRef<'_>]) -> Vec<Named> {
+        let rivals = self.rivals(tools);
         let mut open: Vec<ToolRef<'_>> = tools.to_vec();
         open.sort_unstable();
         open.dedup();
@@ -33,7 +50,12 @@ impl Namer<'_> {
         let mut taken: HashSet<String> = HashSet::with_capacity(open.len());
         let rounds = std::iter::once(0).chain(DIGITS);
         for n_digits in rounds {
-            open = self.settle(open, n_digits, &mut names, &mut taken);
+            let is_free = |(server, _): ToolRef<'_>, name: &str| {
+                let is_meant = |it: &Vec<String>| !it.iter().any(|it| name.starts_with(it));
+                (n_digits > 0 || rivals.get(server).is_none_or(is_meant))
+                    && self.given.allows(name, server)
+            };
+            open = self.settle(open, n_digits, is_free, (&mut names, &mut taken));
         }
         // Only names made to collide come here. They are sorted, so numbers are as stable as the set.
         for tool in open {
@@ -41,17 +63,38 @@ impl Namer<'_> {
             taken.insert(name.clone());
             names.insert(tool, name);
         }
-        tools.iter().filter_map(|tool| names.get(tool).cloned()).collect()
+        let settled = |tool: &ToolRef<'_>| {
+            let public = names.get(tool)?.clone();
+            let plain = Some(self.plain(*tool)).filter(|it| it.len() <= self.limit());
+            Some(Named { contested: plain.filter(|it| *it != public), public })
+        };
+        tools.iter().filter_map(settled).collect()
     }
 
-    /// Lets every tool propose a name. Those that nobody else proposes and nobody has are settled;
+    /// What names of other servers begin with that could also be the beginning of a name of this one.
+    fn rivals<'a>(&'a self, tools: &[ToolRef<'a>]) -> HashMap<&'a str, Vec<String>> {
+        let mut servers: Vec<&str> = tools.iter().map(|(server, _)| *server).collect();
+        servers.extend(self.servers);
+        servers.sort_unstable();
+        servers.dedup();
+        let prefixes: Vec<(&str, String)> =
+            servers.into_iter().map(|it| (it, self.plain((it, "")))).collect();
+        let rivals_of = |(server, prefix): &(&'a str, String)| {
+            let others = prefixes.iter().filter(|(other, _)| other != server);
+            let rivals = others.filter(|(_, it)| it.starts_with(prefix.as_str()));
+            (*server, rivals.map(|(_, it)| it.clone()).collect())
+        };
+        prefixes.iter().map(rivals_of).collect()
+    }
+
+    /// Lets every tool propose a name. Those that are free, that nobody else proposes and nobody has, are settled;
     /// gives the others.
     fn settle<'a>(
         &self,
         open: Vec<ToolRef<'a>>,
         n_digits: usize,
-        names: &mut HashMap<ToolRef<'a>, String>,
-        taken: &mut HashSet<String>,
+        is_free: impl Fn(ToolRef<'_>, &str) -> bool,
+        (names, taken): (&mut HashMap<ToolRef<'a>, String>, &mut HashSet<String>),
     ) -> Vec<ToolRef<'a>> {
         let proposals: Vec<Option<String>> =
             open.iter().map(|tool| self.propose(*tool, n_digits)).collect();
@@ -60,8 +103,10 @@ impl Namer<'_> {
             *n_proposers.entry(name.as_str()).or_default() += 1;
         }
         let is_alone = |name: &str| n_proposers.get(name) == Some(&1) && !taken.contains(name);
-        let settled: Vec<bool> =
-            proposals.iter().map(|it| it.as_deref().is_some_and(is_alone)).collect();
+        let is_settled = |(tool, name): (&ToolRef<'_>, &Option<String>)| {
+            name.as_deref().is_some_and(|name| is_alone(name) && is_free(*tool, name))
+        };
+        let settled: Vec<bool> = open.iter().zip(&proposals).map(is_settled).collect();
         let mut left = Vec::new();
         for ((tool, name), is_settled) in open.into_iter().zip(proposals).zip(settled) {
             match name {
@@ -86,14 +131,15 @@ impl Namer<'_> {
     }
 
     fn plain(&self, (server, tool): ToolRef<'_>) -> String {
-        let separator = self.0.separator.chars();
+        let separator = self.style.separator.chars();
         server.chars().chain(separator).chain(tool.chars()).map(allowed).collect()
     }
 
     fn numbered(&self, tool: ToolRef<'_>, taken: &HashSet<String>) -> String {
         let plain = self.plain(tool);
         let names = (2_u64..).map(|number| self.cut(&plain, &number.to_string()));
-        let mut free = names.filter(|name| !taken.contains(name));
+        let mut free =
+            names.filter(|name| !taken.contains(name) && self.given.allows(name, tool.0));
         free.next().unwrap_or_default()
     }
 
@@ -105,8 +151,13 @@ impl Namer<'_> {
     }
 
     fn limit(&self) -> usize {
-        self.0.limit.max(LEAST_LIMIT)
+        self.style.limit.max(LEAST_LIMIT)
     }
+}
+
+/// A name in letters that every model accepts.
+pub(crate) fn plainly(name: &str) -> String {
+    name.chars().map(allowed).collect()
 }
 
 /// What every model accepts in a name.
@@ -131,6 +182,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn name_all(style: &Names, tools: &[ToolRef<'_>]) -> Vec<String> {
+        beside(style, &[], tools)
+    }
+
+    fn beside(style: &Names, servers: &[&str], tools: &[ToolRef<'_>]) -> Vec<String> {
+        let namer = Namer { style, servers, given: &Given::default() };
+        namer.name_all(tools).into_iter().map(|it| it.public).collect()
+    }
 
     #[track_caller]
     fn check(style: &Names, tools: &[ToolRef<'_>], expected: &[&str]) {
@@ -157,10 +217,39 @@ mod tests {
         assert!(names[0].starts_with("a_b_c_") && names[0].len() == "a_b_c_".len() + 8);
         assert_ne!(names[0], names[1]);
         // Whoever is named like the digits of another keeps its name, and the other gets more digits.
-        let spoiler = names[0].strip_prefix("a_").unwrap();
-        let crowded = name_all(&style, &[tools[0], tools[1], ("a", spoiler)]);
+        let spoiler = names[0].strip_prefix("a_b_").unwrap();
+        let crowded = name_all(&style, &[tools[0], tools[1], ("a_b", spoiler)]);
         assert_eq!((&crowded[2], &crowded[1]), (&names[0], &names[1]));
         assert_eq!(crowded[0].len(), "a_b_c_".len() + 16);
+    }
+
+    /// Which of `tools` have a plain name beside all of `servers`.
+    #[track_caller]
+    fn check_plain(servers: &[&str], tools: &[ToolRef<'_>], expected: &[&str]) {
+        let style = Names::default();
+        let namer = Namer { style: &style, servers, given: &Given::default() };
+        let all = namer.name_all(tools);
+        let plain = all.iter().filter(|it| it.contested.is_none());
+        assert_eq!(plain.map(|it| it.public.as_str()).collect::<Vec<_>>(), expected, "{tools:?}");
+    }
+
+    #[test]
+    fn what_begins_like_another_server_is_not_given_to_this_one() {
+        let (short, long) = (("db", "prod_query"), ("db_prod", "query"));
+        check_plain(&["db"], &[short], &["db_prod_query"]);
+        check_plain(&["db", "db_prod"], &[long], &["db_prod_query"]);
+        // Both have it, and nobody gets it; the others of both keep theirs.
+        check_plain(
+            &["db", "db_prod"],
+            &[short, long, ("db", "list"), ("db_prod", "list")],
+            &["db_list", "db_prod_list"],
+        );
+        // The other one does not run, or does not have such a tool.
+        check_plain(&["db", "db_prod"], &[short], &[]);
+        check_plain(&["db", "db.prod"], &[short], &[]);
+        check_plain(&["db", "db_production"], &[short], &["db_prod_query"]);
+        // Two servers that are written alike in public names.
+        check_plain(&["a.b", "a_b"], &[("a.b", "x"), ("a_b", "y")], &[]);
     }
 
     #[test]

@@ -222,9 +222,17 @@ impl McpManager {
     }
 
     /// Finds a tool by its public name, as `server.tool` or `server/tool`, or by the name that its server gives;
-    /// among several servers that have it, the first.
+    /// among several servers that have it, the first. What reads like a tool of one server is never found at another.
     pub fn find_tool(&self, name: &str) -> Option<ToolWithServer> {
         self.shared.snapshot.load().find(name)
+    }
+
+    /// Fails with [`RackError::Ambiguous`] if a name that is no bare name of a tool may mean tools of several servers.
+    pub fn unambiguous(&self, name: &str) -> Result<(), RackError> {
+        match self.shared.snapshot.load().resolve(name) {
+            Err(several @ RackError::Ambiguous { .. }) => Err(several),
+            _ => Ok(()),
+        }
     }
 
     /// What must not be seen of what servers write. Calls give what a server wrote; whoever passes that on to others

@@ -3,14 +3,16 @@
 //! **Invariant:** a snapshot never changes. The actor publishes the next one, and whoever holds this one goes
 //! on with it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt as _};
+use foldhash::HashMap;
 use toolrack_config::Names;
 
 use crate::connection::McpConnection;
 use crate::error::RackError;
-use crate::name::{ToolRef, name_all};
+use crate::given::Given;
+use crate::name::{Namer, ToolRef, plainly};
 use crate::toolset::ToolWithServer;
 
 /// How many suggestions there are for a name that does not exist.
@@ -24,16 +26,23 @@ pub(crate) struct Snapshot {
     index: Arc<Index>,
 }
 
-/// All tools that are offered, and where each is.
+/// All tools that are known, what they are called, and which of them are offered.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     listed: Arc<[ToolWithServer]>,
-    /// By public name: the place in the list, and the place of the server.
+    /// Also those of servers that were stopped, because a name does not move when a server does.
+    known: Vec<ToolWithServer>,
+    /// By public name: the place among the known, and the place of the server.
     by_name: HashMap<Arc<str>, (usize, usize)>,
+    /// Plain names that nobody has because several servers may be meant: the same places.
+    contested: HashMap<String, Vec<(usize, usize)>>,
+    given: Given,
+    /// What stands between server and tool in public names.
+    separator: String,
 }
 
 /// A tool that was found.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) connection: &'a Arc<McpConnection>,
     /// As the server names it.
@@ -41,25 +50,41 @@ pub(crate) struct Target<'a> {
 }
 
 impl Index {
-    /// Names that were there `before` are kept as they are, so that they do not move about in memory.
-    pub(crate) fn build(names: &Names, servers: &[Arc<McpConnection>], before: &Index) -> Self {
+    /// Names that were given `before` are kept as they are, and go to no other server.
+    pub(crate) fn build(style: &Names, servers: &[Arc<McpConnection>], before: &Index) -> Self {
         let open = || {
-            let listed = servers.iter().enumerate().filter(|(_, it)| it.is_listed());
-            listed.flat_map(|(at, server)| server.toolset.open().map(move |it| (at, server, it)))
+            let all = servers.iter().enumerate();
+            all.flat_map(|(at, server)| server.toolset.open().map(move |it| (at, server, it)))
         };
         let raw: Vec<ToolRef<'_>> =
             open().map(|(_, server, (_, tool))| (server.name(), tool.name.as_str())).collect();
-        let public = name_all(names, &raw);
+        let all: Vec<&str> = servers.iter().map(|it| it.name()).collect();
+        // Names of servers that are gone are free again.
+        let still_there: HashSet<&str> = all.iter().copied().collect();
+        let former = before.given.of_those(|it| still_there.contains(it));
+        let named = Namer { style, servers: &all, given: &former }.name_all(&raw);
+        let mut index = Self { separator: plainly(&style.separator), ..Self::default() };
         let mut listed = Vec::with_capacity(raw.len());
-        let mut by_name = HashMap::with_capacity(raw.len());
-        for ((at, server, (place, _)), name) in open().zip(public) {
+        for ((at, server, (place, _)), named) in open().zip(named) {
             let Some(listing) = server.toolset.listing() else { continue };
-            let known = before.by_name.get_key_value(name.as_str());
-            let name = known.map_or_else(|| name.into(), |(known, _)| Arc::clone(known));
-            by_name.insert(Arc::clone(&name), (listed.len(), at));
-            listed.push(ToolWithServer::new(&server.name, name, listing, place));
+            let here = (index.known.len(), at);
+            let name = match former.kept(&named.public) {
+                Some(kept) => Arc::clone(kept),
+                None => named.public.into(),
+            };
+            if let Some(plain) = named.contested {
+                index.contested.entry(plain).or_default().push(here);
+            }
+            index.by_name.insert(Arc::clone(&name), here);
+            let tool = ToolWithServer::new(&server.name, name, listing, place);
+            if server.is_listed() {
+                listed.push(tool.clone());
+            }
+            index.known.push(tool);
         }
-        Self { listed: listed.into(), by_name }
+        index.listed = listed.into();
+        index.given = former.next(&index.known);
+        index
     }
 }
 
@@ -88,49 +113,131 @@ impl Snapshot {
         })
     }
 
-    /// Finds what `typed` stands for: a public name, or `server.tool` or `server/tool` in raw names.
+    /// Finds what `typed` stands for: a public name, or `server.tool` or `server/tool` in raw names. What may stand
+    /// for tools of several servers stands for none.
     pub(crate) fn resolve<'a>(&'a self, typed: &'a str) -> Result<Target<'a>, RackError> {
-        if let Some((place, at)) = self.index.by_name.get(typed)
-            && let (Some(listed), Some(connection)) =
-                (self.index.listed.get(*place), self.servers.get(*at))
-        {
-            return Ok(Target { connection, tool: &listed.tool().name });
+        if let Some(target) = self.index.by_name.get(typed).and_then(|it| self.target(*it)) {
+            return Ok(target);
         }
-        let typed = typed.strip_prefix("mcp__").unwrap_or(typed);
-        let named = self.splits(typed).find(|it| it.connection.toolset.has(it.tool));
+        let typed = match typed.strip_prefix("mcp__") {
+            Some(rest) if !self.places.contains_key("mcp") => rest,
+            _ => typed,
+        };
+        let readings = self.readings(typed);
+        let owner = self.index.given.owner(typed).and_then(|(server, tool)| {
+            let connection = self.server(server).ok()?;
+            Some(Target { connection, tool })
+        });
+        if let Some(places) = self.index.contested.get(typed) {
+            let targets = places.iter().filter_map(|it| self.target(*it)).chain(owner);
+            return Err(self.ambiguous(typed, targets.chain(longest(&readings))));
+        }
+        if let Some(owner) = owner {
+            return Ok(owner);
+        }
+        self.judge(typed, &readings)
+    }
+
+    /// What is meant, if the longest name of a server counts and no other server has such a tool.
+    fn judge<'a>(&'a self, typed: &str, readings: &[Target<'a>]) -> Result<Target<'a>, RackError> {
+        let longest: Vec<Target<'a>> = longest(readings).collect();
+        let has = |it: &&Target<'_>| it.connection.toolset.has(it.tool);
+        let is_of = |server: &Arc<McpConnection>| longest.iter().all(|it| is_same(it, server));
+        let mut rivals = longest.iter().chain(readings.iter().filter(has));
+        if !rivals.all(|it| is_of(it.connection)) {
+            let holders = readings.iter().filter(has).copied();
+            return Err(self.ambiguous(typed, holders.chain(longest)));
+        }
         // A rule can say more than that there is no such tool, and a server may have tools we have not seen.
-        let judged = || self.splits(typed).find(|it| is_worth_asking(it));
-        named.or_else(judged).ok_or_else(|| RackError::NoSuchTool {
+        let found =
+            longest.iter().find(has).or_else(|| longest.iter().find(|it| is_worth_asking(it)));
+        found.copied().ok_or_else(|| RackError::NoSuchTool {
             tool: typed.to_owned(),
             nearest: nearest(typed, self.spellings()),
         })
     }
 
-    /// The tools that a raw name may mean, in the order of the servers, or the one that `typed` stands for.
+    /// The tools that a raw name may mean, in the order of the servers, or the one that `typed` stands for. A raw
+    /// name that reads like a tool of one server is never that of another.
     pub(crate) fn find(&self, typed: &str) -> Option<ToolWithServer> {
-        if let Ok(target) = self.resolve(typed) {
-            let (server, tool) = (&target.connection.name, target.tool);
-            let is_it = |it: &&ToolWithServer| it.server() == server && it.tool().name == tool;
-            return self.index.listed.iter().find(is_it).cloned();
+        let mut listed = self.index.listed.iter();
+        match self.resolve(typed) {
+            Ok(target) => {
+                let (server, tool) = (&target.connection.name, target.tool);
+                listed.find(|it| it.server() == server && it.tool().name == tool).cloned()
+            }
+            Err(RackError::NoSuchTool { .. }) => {
+                let readings = self.readings(typed);
+                let is_own = |it: &ToolWithServer| {
+                    longest(&readings).all(|reading| reading.connection.name == *it.server())
+                };
+                listed.find(|it| it.tool().name == typed && is_own(it)).cloned()
+            }
+            Err(_several) => None,
         }
-        self.index.listed.iter().find(|it| it.tool().name == typed).cloned()
     }
 
-    /// Every way to read `typed` as a server that exists and something behind it.
-    fn splits<'a>(&'a self, typed: &'a str) -> impl Iterator<Item = Target<'a>> {
-        ["/", ".", "__", "_"].into_iter().flat_map(move |separator| {
-            typed.match_indices(separator).filter_map(move |(at, separator)| {
-                let server = typed.get(..at)?;
-                let tool = typed.get(at + separator.len()..)?;
-                let connection = self.servers.get(*self.places.get(server)?)?;
-                Some(Target { connection, tool })
-            })
-        })
+    fn target(&self, (place, at): (usize, usize)) -> Option<Target<'_>> {
+        let (tool, connection) = (self.index.known.get(place)?, self.servers.get(at)?);
+        Some(Target { connection, tool: &tool.tool().name })
+    }
+
+    fn ambiguous<'a>(&self, typed: &str, targets: impl Iterator<Item = Target<'a>>) -> RackError {
+        let mut readings: Vec<String> = targets.map(|it| self.exactly(&it)).collect();
+        readings.sort_unstable();
+        readings.dedup();
+        RackError::Ambiguous { tool: typed.to_owned(), readings }
+    }
+
+    /// A name that means this tool and no other: no server has a slash in its name.
+    fn exactly(&self, target: &Target<'_>) -> String {
+        let (server, tool) = (target.connection.name(), target.tool);
+        let dotted = format!("{server}.{tool}");
+        let is_clear = self.readings(&dotted).iter().all(|it| is_same(it, target.connection));
+        if is_clear { dotted } else { format!("{server}/{tool}") }
+    }
+
+    /// Every way to read `typed` as a server that exists and something behind it, in the strictest way of writing
+    /// that fits at all: `server/tool`, then `server.tool`, then as in public names.
+    fn readings<'a>(&'a self, typed: &'a str) -> Vec<Target<'a>> {
+        for separator in ["/", "."] {
+            let found: Vec<Target<'a>> = typed
+                .match_indices(separator)
+                .filter_map(|(at, separator)| {
+                    let (server, tool) = (typed.get(..at)?, typed.get(at + separator.len()..)?);
+                    let connection = self.servers.get(*self.places.get(server)?)?;
+                    Some(Target { connection, tool })
+                })
+                .collect();
+            if !found.is_empty() {
+                return found;
+            }
+        }
+        let separators = [self.index.separator.as_str(), "__", "_"];
+        let of_server = |connection: &'a Arc<McpConnection>| {
+            let rest = [connection.name(), &plainly(connection.name())]
+                .into_iter()
+                .find_map(|it| typed.strip_prefix(it));
+            let tools = separators.into_iter().filter_map(move |it| rest?.strip_prefix(it));
+            tools.map(move |tool| Target { connection, tool })
+        };
+        self.servers.iter().flat_map(of_server).collect()
     }
 
     fn spellings(&self) -> impl Iterator<Item = &str> {
         self.index.listed.iter().map(|it| &**it.name())
     }
+}
+
+/// The readings with the longest name of a server.
+fn longest<'a>(readings: &[Target<'a>]) -> impl Iterator<Item = Target<'a>> {
+    let length = |it: &Target<'_>| it.connection.name().chars().count();
+    let most = readings.iter().map(length).max();
+    readings.iter().filter(move |it| Some(length(it)) == most).copied()
+}
+
+fn is_same(target: &Target<'_>, server: &Arc<McpConnection>) -> bool {
+    target.connection.name == server.name
 }
 
 /// Whether a tool that is not open may still exist, or is known to be denied.

@@ -65,6 +65,7 @@ fn kind(error: &RackError) -> &'static str {
     match error {
         RackError::NoSuchServer { .. } => "no_such_server",
         RackError::NoSuchTool { .. } => "no_such_tool",
+        RackError::Ambiguous { .. } => "ambiguous",
         RackError::Denied { .. } => "denied",
         RackError::NotConnected { .. } | RackError::NotReady { .. } => "not_connected",
         RackError::Call { source, .. } => match **source {

@@ -75,6 +75,7 @@ pub(crate) fn of_rack(error: &RackError) -> ServiceFault {
             return of_state(server, state);
         }
         RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => ErrorCode::NotFound,
+        RackError::Ambiguous { .. } => ErrorCode::ValidationError,
         RackError::Denied { .. } => ErrorCode::Denied,
         RackError::Call { source, .. } => of_call(source),
         _ => ErrorCode::ServiceUnavailable,

@@ -66,6 +66,7 @@ pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> R
     let nobody = naming::unknown("tool", name, &servers, std::iter::empty());
     with_rack(servers, &options.conduct, surroundings, async |rack: &Rack| {
         let absent = rack.recall().await?;
+        rack.unambiguous(name)?;
         if let Some(note) = bare(rack, name, &absent)? {
             surroundings.printer.note(note);
         }

@@ -128,3 +128,118 @@ fn a_long_list_is_given_at_once() {
     }
     assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
 }
+
+/// What a name leads to while servers come, go and change, one line of names after another.
+struct Story {
+    index: Index,
+}
+
+impl Story {
+    fn new() -> Self {
+        Self { index: Index::default() }
+    }
+
+    fn then(&mut self, servers: Vec<McpConnection>) -> Snapshot {
+        let servers: Vec<Arc<McpConnection>> = servers.into_iter().map(Arc::new).collect();
+        let places =
+            servers.iter().enumerate().map(|(at, it)| (Arc::clone(&it.name), at)).collect();
+        let index = Index::build(&Names::default(), &servers, &self.index);
+        self.index = Index::build(&Names::default(), &servers, &self.index);
+        Snapshot::new(servers, Arc::new(places), Arc::new(index))
+    }
+}
+
+const READY: Standing = Standing::Ready(Epoch(1));
+const AMBIGUOUS: &str =
+    "the name `db_prod_query` is ambiguous: it may mean `db.prod_query` or `db_prod.query`";
+
+/// A pair of servers, one of which would like to be taken for the other.
+fn pair(evil: &[&str], standing: Standing, good: Option<&[&str]>) -> Vec<McpConnection> {
+    vec![server("db", READY, Some(evil), &[]), server("db_prod", standing, good, &[])]
+}
+
+fn found(snapshot: &Snapshot, typed: &str) -> Option<String> {
+    snapshot.find(typed).map(|it| format!("{} {}", it.server(), it.tool().name))
+}
+
+#[test]
+fn a_name_that_two_servers_may_claim_leads_to_neither() {
+    for (standing, good) in [
+        (READY, Some(&["query"][..])),
+        (Standing::Stopped, Some(&["query"][..])),
+        (Standing::Disabled, None),
+        (Standing::Resting, None),
+        (READY, Some(&["other"][..])),
+    ] {
+        let snapshot = snapshot(pair(&["prod_query"], standing, good));
+        check(&snapshot, "db_prod_query", AMBIGUOUS);
+        check(&snapshot, "mcp__db_prod_query", AMBIGUOUS);
+        assert_eq!(found(&snapshot, "db_prod_query"), None);
+        check(&snapshot, "db.prod_query", "db prod_query");
+        check(&snapshot, "db/prod_query", "db prod_query");
+        let is_plain = |it: &ToolWithServer| &**it.name() == "db_prod_query";
+        assert!(!snapshot.tools().iter().any(is_plain), "{standing:?}");
+    }
+    // A server whose name is longer owns what begins with it, if nobody else has such a tool.
+    let calm = snapshot(pair(&["list"], READY, Some(&["query"])));
+    check(&calm, "db_prod_query", "db_prod query");
+    let dotted = snapshot(vec![
+        server("git", READY, Some(&["hub.log"]), &[]),
+        server("git.hub", READY, Some(&["log"]), &[]),
+    ]);
+    check(
+        &dotted,
+        "git.hub.log",
+        "the name `git.hub.log` is ambiguous: it may mean `git.hub/log` or `git/hub.log`",
+    );
+    check(&dotted, "git/hub.log", "git hub.log");
+    check(&dotted, "git.hub/log", "git.hub log");
+}
+
+#[test]
+fn a_raw_name_that_reads_like_a_tool_of_another_server_is_not_found() {
+    let evil = ["db_prod.query", "db_prod/query", "db_prod_query", "query", "db_own"];
+    for (standing, good) in [
+        (READY, Some(&["query"][..])),
+        (READY, Some(&["other"][..])),
+        (Standing::Stopped, Some(&["other"][..])),
+        (Standing::Resting, None),
+    ] {
+        let snapshot = snapshot(pair(&evil, standing, good));
+        for typed in ["db_prod.query", "db_prod/query", "db_prod_query"] {
+            let found = found(&snapshot, typed);
+            assert!(found.is_none_or(|it| it == "db_prod query"), "{typed} {standing:?} {good:?}");
+        }
+        // A name that begins with its own server is as good as any.
+        assert_eq!(found(&snapshot, "db_own").as_deref(), Some("db db_own"));
+    }
+}
+
+#[test]
+fn a_name_stays_with_its_server_when_that_stops_or_drops_the_tool() {
+    let mut story = Story::new();
+    check(&story.then(pair(&["list"], READY, Some(&["query"]))), "db_prod_query", "db_prod query");
+    let stopped = story.then(pair(&["list"], Standing::Stopped, Some(&["query"])));
+    check(&stopped, "db_prod_query", "db_prod query");
+    assert_eq!(found(&stopped, "db_prod_query"), None);
+    let dropped = story.then(pair(&["db_prod_query"], READY, Some(&["other"])));
+    check(&dropped, "db_prod_query", "db_prod query");
+    assert_eq!(found(&dropped, "db_prod_query"), None);
+    check(&story.then(pair(&["prod_query"], READY, Some(&["query"]))), "db_prod_query", AMBIGUOUS);
+}
+
+#[test]
+fn a_server_that_comes_later_does_not_inherit_a_name() {
+    let mut story = Story::new();
+    let alone = |tools: &[&str]| vec![server("db", READY, Some(tools), &[])];
+    check(&story.then(alone(&["prod_query"])), "db_prod_query", "db prod_query");
+    let both = story.then(pair(&["prod_query"], READY, Some(&["query"])));
+    check(&both, "db_prod_query", AMBIGUOUS);
+    // The old owner has no such tool any more, and is still the one that is asked.
+    let later = story.then(pair(&["list"], READY, Some(&["query"])));
+    check(&later, "db_prod_query", AMBIGUOUS);
+    check(&later, "db_prod.query", "db_prod query");
+    // When it is gone, its names are free.
+    let rest = story.then(vec![server("db_prod", READY, Some(&["query"]), &[])]);
+    check(&rest, "db_prod_query", "db_prod query");
+}
