@@ -44,7 +44,8 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(4);
 
 /// An open line to a server over HTTP.
 ///
-/// Dropping it ends it without waiting; [`Line::close`] ends it and waits.
+/// Dropping it ends it without waiting; [`Line::close`] ends it and waits. It ends with the runtime in which it was
+/// opened, too.
 pub struct HttpLine {
     shared: Arc<Shared>,
 }
@@ -94,6 +95,7 @@ impl HttpLine {
             is_late: AtomicBool::new(false),
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
         });
+        shared.staff.employ(keep(Arc::clone(&shared)));
         Ok(Self { shared })
     }
 
@@ -251,6 +253,17 @@ impl Shared {
         });
     }
 
+    /// Ends a line whose tasks are gone. There is nobody left to end its session on the server.
+    fn lose(&self) {
+        if self.staff.stop.is_cancelled() {
+            return;
+        }
+        self.inbound.end(&Ending::unserved());
+        self.staff.stop.cancel();
+        self.porters.stop.cancel();
+        self.courier.pool.close();
+    }
+
     /// Sends a message that nobody waits for.
     fn post_aside(
         self: &Arc<Self>,
@@ -270,6 +283,20 @@ impl Shared {
             drop(place);
         });
     }
+}
+
+/// Stands for the tasks of a line: it is dropped when the line has ended, or when their runtime is.
+struct Keeper(Arc<Shared>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.lose();
+    }
+}
+
+async fn keep(shared: Arc<Shared>) {
+    let keeper = Keeper(shared);
+    keeper.0.staff.stop.cancelled().await;
 }
 
 /// What is done about a request that nobody waits for any more.

@@ -43,6 +43,11 @@ pub enum Exit {
 }
 
 impl Ending {
+    /// The tasks that serve a line were dropped before its end, and their runtime with them.
+    pub fn unserved() -> Self {
+        Self::Failed(Arc::new(io::Error::other("the runtime in which it was opened has ended")))
+    }
+
     /// The same news for someone who was waiting for an answer.
     pub fn to_error(&self) -> TransportError {
         match self {

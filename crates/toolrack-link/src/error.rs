@@ -1,5 +1,7 @@
 //! What can go wrong on a line, and how far the message had come by then.
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -123,13 +125,25 @@ pub enum SpawnFault {
 }
 
 /// A failure on a line, and how far the message had come.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
+#[derive(Debug)]
 pub struct LineError {
     /// What went wrong.
     pub error: TransportError,
     /// What the server may know of the message.
     pub delivery: Delivery,
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for LineError {
+    /// The reason behind what went wrong, which is said already.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
 }
 
 /// How far a message may have traveled before the failure.

@@ -1,6 +1,7 @@
 //! The one task that reads what a server writes, and writes what the pipe did not take at once.
 //!
-//! **Invariant:** reading never waits for writing, and nothing here waits for anybody but the server.
+//! **Invariant:** reading never waits for writing, and nothing here waits for anybody but the server. A line does
+//! not outlive its driver.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -371,6 +372,14 @@ impl Driver {
         let until = until.max(Instant::now() + WORDS_LIMIT);
         drop(timeout_at(until, self.shared.stderr_closed.cancelled()).await);
         Ending::Exited(ServerExit { exit, stderr: self.shared.stderr.tail(STDERR_LINES) })
+    }
+}
+
+impl Drop for Driver {
+    /// Whoever waits has no clock but the driver's, so a runtime that is dropped must not take it along in silence.
+    /// A line that has ended keeps its ending.
+    fn drop(&mut self) {
+        self.shared.hang_up(&Ending::unserved());
     }
 }
 

@@ -42,7 +42,9 @@ type Write<'a> = &'a (dyn Fn(&mut Vec<u8>) -> Result<(), serde_json::Error> + Sy
 
 /// An open line to a child process.
 ///
-/// Dropping it ends the server without waiting; [`Line::close`] ends it and waits.
+/// Dropping it ends the server without waiting; [`Line::close`] ends it and waits. The runtime in which it is opened
+/// has to run for as long as the line is used: when that is dropped the line ends, and while it stands still nobody
+/// hears of answers or of time that is over.
 #[derive(Debug)]
 pub struct StdioLine {
     shared: Arc<Shared>,
@@ -165,11 +167,8 @@ impl StdioLine {
 
     async fn finish(&self) -> Ending {
         let limit = self.shared.closing_limit;
-        let ended = async {
-            self.shared.gone().await;
-            self.tasks.wait().await;
-        };
-        if timeout(limit, ended).await.is_err() {
+        // The last of them keeps the processes until nothing is left. All are gone as well if their runtime is.
+        if timeout(limit, self.tasks.wait()).await.is_err() {
             tracing::warn!(?limit, "a server's processes do not end; left to their guardian");
             self.shared.wish.send_replace(Wish::Abandon);
         }

@@ -12,6 +12,7 @@ mod limits;
 mod login;
 mod raw;
 mod redirect;
+mod runtime;
 mod server;
 mod session;
 mod stage;

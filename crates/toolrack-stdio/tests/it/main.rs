@@ -12,4 +12,5 @@ mod custody;
 mod errand;
 mod founding;
 mod limits;
+mod runtime;
 mod support;
