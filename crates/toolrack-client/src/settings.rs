@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use toolrack_link::after;
 
 /// Seconds that a call waits for its answer unless told otherwise.
 pub const MCP_REQUEST_TIMEOUT_SECS: u64 = 120;
@@ -51,10 +52,9 @@ impl Timeouts {
     }
 }
 
-/// The moment that lies `wait` ahead. A wait that nobody will live to see is cut, because moments can
-/// overflow.
+/// The moment that lies `wait` ahead.
 pub(crate) fn deadline(wait: Duration) -> Instant {
-    Instant::now() + wait.min(Duration::from_hours(24 * 365))
+    after(Instant::now(), wait)
 }
 
 /// How much is taken from a server before it is cut off.

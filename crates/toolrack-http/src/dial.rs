@@ -12,6 +12,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
+use toolrack_link::after;
 use url::Host;
 
 use crate::address::{Origin, Security};
@@ -94,7 +95,7 @@ impl Dialer {
 
     /// Tries every address of a name. One that does not answer leaves time for the others.
     async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        let deadline = Instant::now() + self.limit;
+        let deadline = after(Instant::now(), self.limit);
         let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for (index, address) in addresses.iter().enumerate() {

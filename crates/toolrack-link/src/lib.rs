@@ -31,7 +31,7 @@ pub use inbound::{Heard, Inbound};
 pub use line::{Abandon, BoxFuture, CANCELLED, Cancelled, Dialect, Inbox, Line, Medium, Outgoing};
 pub use mask::Mask;
 pub use memory::{MemoryLine, MemoryPeer, pair};
-pub use patience::{Patience, answer_within};
+pub use patience::{Patience, after, answer_within};
 pub use plain::plain_text;
 pub use tally::{Diagnosis, Tally};
 pub use words::said;

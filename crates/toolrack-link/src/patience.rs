@@ -43,6 +43,12 @@ impl Patience {
     }
 }
 
+/// The moment that lies `wait` after `now`. A wait that nobody will live to see is cut, because moments can
+/// overflow.
+pub fn after(now: Instant, wait: Duration) -> Instant {
+    now + wait.min(FOREVER)
+}
+
 /// Waits for the answer of `ticket` with a clock of its own. When patience has run out, says how long it
 /// was.
 pub async fn answer_within<A, E: Clone>(
@@ -102,6 +108,15 @@ mod tests {
         check(patience, &[50, 120], 220).await;
         check(patience, &[50, 120, 200, 280], 300).await;
         check(Patience::exactly(MS(100)), &[50, 90], 100).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_wait_is_too_long_to_be_added() {
+        let now = Instant::now();
+        assert_eq!(after(now, MS(5)), now + MS(5));
+        assert_eq!(after(now, Duration::MAX), now + FOREVER);
+        let due = Patience::exactly(Duration::MAX).begin();
+        assert_eq!(due.at - due.started, FOREVER);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! What a server is, as its user says it, and how it is to be run.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ const KILL_LIMIT: Duration = Duration::from_secs(1);
 /// What closing may take beyond that to end what the server has elsewhere.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(3);
 
-/// A server to start.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A server to start. Its `Debug` shows neither arguments nor values of the environment, because many are secrets.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct McpServerDef {
     /// A program on `PATH`, or a path to one.
     pub command: String,
@@ -80,6 +81,19 @@ pub struct Ladder {
     pub terminate: Duration,
 }
 
+impl fmt::Debug for McpServerDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<&String> = self.env.keys().collect();
+        names.sort_unstable();
+        f.debug_struct("McpServerDef")
+            .field("command", &self.command)
+            .field("n_args", &self.args.len())
+            .field("env", &names)
+            .field("cwd", &self.cwd)
+            .finish()
+    }
+}
+
 impl Default for StdioOptions {
     fn default() -> Self {
         Self {
@@ -98,7 +112,8 @@ impl StdioOptions {
     /// How long closing a line waits at most.
     pub(crate) fn closing_limit(&self) -> Duration {
         let farewell = self.farewell.as_ref().map_or(Duration::ZERO, |_| FAREWELL_LIMIT);
-        self.ladder.close + self.ladder.terminate + KILL_LIMIT + farewell
+        let ladder = self.ladder.close.saturating_add(self.ladder.terminate);
+        ladder.saturating_add(KILL_LIMIT + farewell)
     }
 }
 
@@ -112,4 +127,28 @@ impl Ladder {
     /// When we are gone there is nobody to wait for, and what is left behind must not stay.
     pub(crate) const ABANDONED: Ladder =
         Ladder { close: Duration::from_millis(200), terminate: Duration::from_millis(300) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_does_not_show_its_secrets() {
+        let definition = McpServerDef {
+            command: "server".to_owned(),
+            args: vec!["--token=s3cret".to_owned()],
+            env: HashMap::from([("TOKEN".to_owned(), "s3cret".to_owned())]),
+            cwd: None,
+        };
+        let shown = r#"McpServerDef { command: "server", n_args: 1, env: ["TOKEN"], cwd: None }"#;
+        assert_eq!(format!("{definition:?}"), shown);
+    }
+
+    #[test]
+    fn a_ladder_may_be_endless() {
+        let ladder = Ladder { close: Duration::MAX, terminate: Duration::MAX };
+        let options = StdioOptions { ladder, ..StdioOptions::default() };
+        assert_eq!(options.closing_limit(), Duration::MAX);
+    }
 }

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use toolrack_link::{Exit, TransportError};
+use toolrack_link::{Exit, TransportError, after};
 
 use super::farewell::Farewell;
 use super::{Life, Wish, refused};
@@ -113,7 +113,7 @@ impl Grouped {
                 wait
             }
         };
-        self.alarm = Some(Instant::now() + wait);
+        self.alarm = Some(after(Instant::now(), wait));
     }
 }
 
