@@ -1,7 +1,8 @@
 //! The one task that owns all servers. It starts and ends launches as each server's [`Life`](crate::life::Life)
 //! decides, and publishes what it knows; it never waits for a server.
 //!
-//! **Invariant:** whatever was decided is published before anybody is told that it was done.
+//! **Invariant:** whatever was decided is published before anybody is told that it was done. When this task is gone
+//! the manager is closed, whatever ended it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -105,7 +106,6 @@ impl Actor {
                 asker.send(outcome).unwrap_or_else(|_unheard| tracing::trace!("nobody waits"));
             }
         }
-        self.entries.values().for_each(|entry| entry.stop.cancel());
     }
 
     fn obey(&mut self, command: Command) -> Option<(Asker, Result<(), RackError>)> {
@@ -384,5 +384,12 @@ impl Actor {
         }
         self.index = Arc::new(Index::build(&self.shared.names, pictures, &self.index));
         self.indexed = Some(indexed);
+    }
+}
+
+impl Drop for Actor {
+    /// Also when its runtime is dropped: whoever waits is told, because nobody else would.
+    fn drop(&mut self) {
+        self.shared.end();
     }
 }

@@ -148,7 +148,10 @@ impl RackBuilder {
     }
 
     /// A manager of these servers, none of which is started yet. If a name is there twice, the last one counts.
-    /// Reads what is remembered of them. Has to be called within a tokio runtime.
+    /// Reads what is remembered of them.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn build(self, configs: Vec<McpServerConfig>) -> McpManager {
         let catalog = self.catalog.map(Catalog::new);
         let (commands, orders) = mpsc::channel(COMMANDS);

@@ -8,25 +8,22 @@ use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, timeout_at};
 use tracing::Instrument as _;
 
 use toolrack_client::{CallError, CallOptions, McpToolResult};
 use toolrack_link::TransportError;
-use toolrack_mcp::Arguments;
+use toolrack_mcp::{Arguments, DecodeError, ToolCallResult};
 use toolrack_rpc::RawJson;
 
-use crate::actor::Command;
 use crate::connection::McpConnection;
 use crate::error::RackError;
 use crate::glob;
 use crate::ledger::Ledger;
 use crate::life::event::Epoch;
 use crate::output;
-use crate::rack::{McpManager, Shared, start_limit};
-use crate::route::{Repeatable, Route, Standing, Waits, again, route};
-use crate::snapshot::{Target, nearest};
-use crate::state::ConnectionState;
+use crate::rack::{McpManager, Shared};
+use crate::route::{Repeatable, again};
+use crate::snapshot::{Snapshot, Target, nearest};
 use crate::telemetry;
 
 /// Which tool a call is for.
@@ -70,7 +67,7 @@ impl McpManager {
     /// Dropping the future abandons the call, and the server is told.
     pub async fn call(&self, name: &str, arguments: &Value) -> Result<McpToolResult, RackError> {
         let snapshot = self.shared.snapshot.load_full();
-        let Target { connection, tool } = snapshot.resolve(name)?;
+        let Target { connection, tool } = self.shared.resolve(&snapshot, name)?;
         self.shared.call_text(connection, tool, arguments).await
     }
 
@@ -85,7 +82,7 @@ impl McpManager {
         arguments: &Value,
     ) -> Result<McpToolResult, RackError> {
         let snapshot = self.shared.snapshot.load_full();
-        let connection = snapshot.server(server)?;
+        let connection = self.shared.find(&snapshot, server)?;
         self.shared.call_text(connection, tool, arguments).await
     }
 
@@ -101,13 +98,32 @@ impl McpManager {
         options: &CallOptions,
     ) -> Result<RawJson, RackError> {
         let snapshot = self.shared.snapshot.load_full();
-        let Target { connection, tool } = snapshot.resolve(name)?;
+        let Target { connection, tool } = self.shared.resolve(&snapshot, name)?;
         let arguments = Arguments::Raw(arguments);
         let errand = Errand { number: None, tool, arguments, options: Some(options) };
         self.shared.run(connection, &errand).await
     }
 
-    /// The same for a tool of a server under the name that the server gives.
+    /// Calls a tool by its public name and gives everything that it answered: decoded, neither cleaned nor cut.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_full(
+        &self,
+        name: &str,
+        arguments: &Value,
+        options: &CallOptions,
+    ) -> Result<ToolCallResult<'static>, RackError> {
+        let snapshot = self.shared.snapshot.load_full();
+        let Target { connection, tool } = self.shared.resolve(&snapshot, name)?;
+        let arguments = Arguments::Value(arguments);
+        let errand = Errand { number: None, tool, arguments, options: Some(options) };
+        let raw = self.shared.run(connection, &errand).await?;
+        let read = ToolCallResult::parse(raw.as_bytes()).map(ToolCallResult::into_owned);
+        read.map_err(|source| undecodable(connection, tool, source))
+    }
+
+    /// The same as [`call_raw`](Self::call_raw) for a tool of a server under the name that the server gives.
     ///
     /// # Cancel safety
     /// Dropping the future abandons the call, and the server is told.
@@ -121,7 +137,7 @@ impl McpManager {
         let snapshot = self.shared.snapshot.load_full();
         let arguments = Arguments::Raw(arguments);
         let errand = Errand { number: None, tool, arguments, options: Some(options) };
-        let connection = snapshot.server(server)?;
+        let connection = self.shared.find(&snapshot, server)?;
         self.shared.run(connection, &errand).await
     }
 
@@ -145,10 +161,10 @@ impl McpManager {
         let snapshot = self.shared.snapshot.load_full();
         let (connection, tool) = match called {
             Called::Public(name) => {
-                let Target { connection, tool } = snapshot.resolve(name)?;
+                let Target { connection, tool } = self.shared.resolve(&snapshot, name)?;
                 (connection, tool)
             }
-            Called::Of { server, tool } => (snapshot.server(server)?, tool),
+            Called::Of { server, tool } => (self.shared.find(&snapshot, server)?, tool),
         };
         let arguments = Arguments::Raw(arguments);
         let errand = Errand { number: Some(number), tool, arguments, options: Some(options) };
@@ -157,6 +173,18 @@ impl McpManager {
 }
 
 impl Shared {
+    fn resolve<'a>(&self, snapshot: &'a Snapshot, name: &'a str) -> Result<Target<'a>, RackError> {
+        snapshot.resolve(name).map_err(|refusal| self.refusal(refusal))
+    }
+
+    fn find<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        server: &str,
+    ) -> Result<&'a Arc<McpConnection>, RackError> {
+        snapshot.server(server).map_err(|refusal| self.refusal(refusal))
+    }
+
     async fn call_text(
         &self,
         connection: &Arc<McpConnection>,
@@ -166,10 +194,8 @@ impl Shared {
         let arguments = Arguments::Value(arguments);
         let errand = Errand { number: None, tool, arguments, options: None };
         let raw = self.run(connection, &errand).await?;
-        output::read(&raw, connection.config.max_output_bytes).map_err(|source| {
-            let (server, tool) = (connection.name().to_owned(), tool.to_owned());
-            RackError::Undecodable { server, tool, source }
-        })
+        output::read(&raw, connection.config.max_output_bytes)
+            .map_err(|source| undecodable(connection, tool, source))
     }
 
     /// Carries a call out.
@@ -236,65 +262,11 @@ impl Shared {
             }
         }
     }
-
-    /// A server that takes requests, after it was started if need be. The launch to `avoid` lets nobody in.
-    pub(crate) async fn reach(
-        &self,
-        server: &str,
-        avoid: Option<Epoch>,
-    ) -> Result<Arc<McpConnection>, RackError> {
-        let connection = Arc::clone(self.snapshot.load().server(server)?);
-        if connection.link.as_ref().is_some_and(|it| avoid != Some(it.epoch)) {
-            return Ok(connection);
-        }
-        let waits = self.waits(&connection);
-        self.ready(&connection.name, avoid, waits).await
-    }
-
-    fn waits(&self, connection: &McpConnection) -> Waiting {
-        let now = Instant::now();
-        let startup = start_limit(&connection.config);
-        Waiting { began: now, waits: Waits::begin(now, startup, self.patience.retry) }
-    }
-
-    /// Waits until a server takes calls, or is known not to in time.
-    async fn ready(
-        &self,
-        server: &Arc<str>,
-        avoid: Option<Epoch>,
-        waiting: Waiting,
-    ) -> Result<Arc<McpConnection>, RackError> {
-        let mut version = self.version.subscribe();
-        let mut demanded: Option<Standing> = None;
-        loop {
-            version.borrow_and_update();
-            let connection = Arc::clone(self.snapshot.load().server(server)?);
-            let standing = connection.standing;
-            let until = match route(standing, avoid, &waiting.waits, Instant::now()) {
-                Route::Send => return Ok(connection),
-                Route::Refuse => return Err(refused(&connection, waiting.began)),
-                Route::Wait(until) => until,
-                Route::Demand(until) => {
-                    if demanded.replace(standing) != Some(standing) {
-                        let demand = self.commands.send(Command::Demand(Arc::clone(server)));
-                        let sent = timeout_at(until, demand).await;
-                        sent.map_or(Ok(()), |sent| sent.map_err(|_gone| RackError::Closed))?;
-                    }
-                    until
-                }
-            };
-            if let Ok(Err(_gone)) = timeout_at(until, version.changed()).await {
-                return Err(RackError::Closed);
-            }
-        }
-    }
 }
 
-/// How long a call waits for its server, and since when.
-#[derive(Debug, Clone, Copy)]
-struct Waiting {
-    began: Instant,
-    waits: Waits,
+fn undecodable(connection: &McpConnection, tool: &str, source: DecodeError) -> RackError {
+    let (server, tool) = (connection.name().to_owned(), tool.to_owned());
+    RackError::Undecodable { server, tool, source }
 }
 
 /// Whether a failure means that the line has ended, so that there will be another one. A line over HTTP fails
@@ -308,17 +280,6 @@ fn ends_line(error: &CallError) -> bool {
             | TransportError::StdinNotAvailable
             | TransportError::StdoutNotAvailable
     )
-}
-
-fn refused(connection: &McpConnection, began: Instant) -> RackError {
-    let (server, state) = (connection.name().to_owned(), connection.state().clone());
-    let waited = began.elapsed();
-    match state {
-        ConnectionState::Connecting | ConnectionState::Connected => {
-            RackError::NotReady { server, state, waited }
-        }
-        state => RackError::NotConnected { server, state },
-    }
 }
 
 impl Errand<'_> {

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolrack_config::{McpServerConfig, fingerprint};
+use toolrack_link::after;
 
 use crate::catalog::Memory;
 use crate::connection::{Link, McpConnection};
@@ -99,7 +100,7 @@ impl Entry {
     /// When the connection has to be looked at, because it may have been unused for long enough.
     pub(crate) fn idle_at(&self, now: Instant) -> Option<Instant> {
         let (link, idle) = (self.link.as_ref()?, self.config.idle?);
-        Some(link.usage.unused_since().unwrap_or(now) + idle)
+        Some(after(link.usage.unused_since().unwrap_or(now), idle))
     }
 
     /// When something has to happen although nothing does.

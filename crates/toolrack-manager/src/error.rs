@@ -9,7 +9,8 @@ use toolrack_mcp::DecodeError;
 use crate::filter::Rule;
 use crate::state::ConnectionState;
 
-/// Why the manager could not do what was asked.
+/// Why the manager could not do what was asked. Its text is about what was asked; why a call came to nothing is its
+/// source, and [`with_causes`](crate::with_causes) gives both in one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RackError {
@@ -85,7 +86,7 @@ pub enum RackError {
         /// What is wrong with it.
         source: DecodeError,
     },
-    /// The manager has been closed.
+    /// The manager has been closed, or the runtime in which it was built has ended.
     #[error("the manager is closed")]
     Closed,
 }
@@ -119,6 +120,10 @@ impl RackError {
             }
             RackError::Call { source, .. } if source.delivery() == Delivery::Unknown => {
                 Some("the server may have done it; look before calling again".to_owned())
+            }
+            RackError::Closed => {
+                let hint = "it was shut down, or the runtime in which it was opened has ended";
+                Some(hint.to_owned())
             }
             _ => None,
         }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio_util::sync::CancellationToken;
 use toolrack_link::Delivery;
 
 use crate::state::{ConnectPhase, ConnectionState};
@@ -134,6 +135,8 @@ pub enum CallOutcome {
 pub(crate) struct Bulletin {
     sender: broadcast::Sender<RackEvent>,
     n_listeners: Arc<AtomicUsize>,
+    /// Raised when nothing more will be told.
+    over: CancellationToken,
 }
 
 /// The listening end.
@@ -141,12 +144,13 @@ pub(crate) struct Bulletin {
 pub struct RackEvents {
     receiver: broadcast::Receiver<RackEvent>,
     n_listeners: Arc<AtomicUsize>,
+    over: CancellationToken,
 }
 
 impl Default for Bulletin {
     fn default() -> Self {
         let (sender, _receiver) = broadcast::channel(CAPACITY);
-        Self { sender, n_listeners: Arc::default() }
+        Self { sender, n_listeners: Arc::default(), over: CancellationToken::new() }
     }
 }
 
@@ -166,17 +170,33 @@ impl Bulletin {
     pub(crate) fn listen(&self) -> RackEvents {
         let receiver = self.sender.subscribe();
         self.n_listeners.fetch_add(1, Ordering::Relaxed);
-        RackEvents { receiver, n_listeners: Arc::clone(&self.n_listeners) }
+        let (n_listeners, over) = (Arc::clone(&self.n_listeners), self.over.clone());
+        RackEvents { receiver, n_listeners, over }
+    }
+
+    /// Listeners hear what was told until now, and then that it is over.
+    pub(crate) fn close(&self) {
+        self.over.cancel();
     }
 }
 
 impl RackEvents {
-    /// The next event, in order. `None` once the manager is gone.
+    /// The next event, in order. `None` once the manager is closed or gone, and everything before that was heard.
     ///
     /// # Cancel safety
     /// Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<RackEvent> {
-        match self.receiver.recv().await {
+        let event = tokio::select! {
+            biased;
+            event = self.receiver.recv() => event,
+            // The last event may have come in between.
+            () = self.over.cancelled() => match self.receiver.try_recv() {
+                Ok(event) => Ok(event),
+                Err(TryRecvError::Lagged(missed)) => Err(RecvError::Lagged(missed)),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => Err(RecvError::Closed),
+            },
+        };
+        match event {
             Ok(event) => Some(event),
             Err(RecvError::Lagged(missed)) => Some(RackEvent::Missed(missed)),
             Err(RecvError::Closed) => None,
@@ -214,6 +234,17 @@ mod tests {
             assert!(events.next().await.is_some());
         }
         assert!(events.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_listener_hears_everything_and_then_that_it_is_over() {
+        let bulletin = Bulletin::default();
+        let mut events = bulletin.listen();
+        bulletin.tell(|| line(1));
+        bulletin.close();
+        assert!(matches!(events.next().await, Some(RackEvent::Stderr { .. })));
+        assert!(events.next().await.is_none());
+        assert!(bulletin.listen().next().await.is_none());
     }
 
     #[test]

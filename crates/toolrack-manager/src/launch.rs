@@ -10,10 +10,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_client::{
-    ClientBuilder, ConnectError, Event as ClientEvent, Events, McpClient, Timeouts, Verdict,
+    ClientBuilder, ConnectError, Connector, Event as ClientEvent, Events, McpClient, Timeouts,
+    Verdict,
 };
 use toolrack_config::McpServerConfig;
 
+use crate::caught::caught;
 use crate::connection::Link;
 use crate::event::{Bulletin, RackEvent};
 use crate::failure::{Failure, FailureKind};
@@ -90,10 +92,9 @@ fn stopped() -> Failure {
 
 impl Launch {
     pub(crate) async fn run(self) {
-        match self.prepare().await {
+        match self.connector().await {
             Err(failure) => self.report(News::OpenFailed(failure)).await,
-            Ok(prepared) => {
-                let inner = connector(prepared, &self.config, &self.equipment);
+            Ok(inner) => {
                 // One word that nobody is there is enough; when it is full, that is known already.
                 let (finder, absence) = mpsc::channel(1);
                 let custody = Custody::new(inner, &self.server, &self.bulletin, finder);
@@ -103,6 +104,12 @@ impl Launch {
             }
         }
         self.report(News::Gone).await;
+    }
+
+    async fn connector(&self) -> Result<Arc<dyn Connector>, Failure> {
+        let prepared = self.prepare().await?;
+        // The program is asked for credentials here.
+        caught(async { connector(prepared, &self.config, &self.equipment) }).await
     }
 
     /// Fills in what the config refers to, and installs what has to be.
@@ -164,13 +171,13 @@ impl Launch {
         let outcome = tokio::select! {
             biased;
             () = self.stop.cancelled() => return,
-            outcome = self.connect(custody) => outcome,
+            // The program is asked what it can do for the server in here.
+            outcome = caught(self.connect(custody)) => outcome,
         };
+        let outcome = outcome.and_then(|it| it.map_err(|error| Failure::of_connecting(&error)));
         let client = match outcome {
             Ok(client) => client,
-            Err(error) => {
-                return self.report(News::OpenFailed(Failure::of_connecting(&error))).await;
-            }
+            Err(failure) => return self.report(News::OpenFailed(failure)).await,
         };
         if let Ok(failure) = absence.try_recv() {
             tracing::debug!(server = &*self.server, %failure, "it was found in the end");
@@ -194,7 +201,7 @@ impl Launch {
 
     async fn connect(&self, custody: &Arc<Custody>) -> Result<McpClient, ConnectError> {
         let turn = self.turns.acquire().await;
-        let connector = Arc::clone(custody) as Arc<dyn toolrack_client::Connector>;
+        let connector = Arc::clone(custody) as Arc<dyn Connector>;
         let mut connecting = pin!(self.builder().connect_with(connector));
         tokio::select! {
             outcome = &mut connecting => return outcome,

@@ -2,13 +2,17 @@
 //!
 //! **Invariant:** a text is cut on the border of a character, and says that and how much was cut.
 
+use std::borrow::Cow;
+
 use toolrack_client::McpToolResult;
 use toolrack_link::clean_text;
-use toolrack_mcp::{DecodeError, OnlyText, ToolCallResult};
+use toolrack_mcp::{
+    Content, DecodeError, OnlyText, ResourceBody, ResourceContents, ToolCallResult,
+};
 use toolrack_rpc::RawJson;
 
-/// Reads the answer to a call. Blocks that are no text are shown as one line each; they are whole in the raw
-/// result.
+/// Reads the answer to a call. A text that is embedded as a resource is text. Blocks that are no text are shown as one
+/// line each; they are whole in the raw result. An answer without any block is shown as its structured content.
 pub fn read(raw: &RawJson, max_output_bytes: usize) -> Result<McpToolResult, DecodeError> {
     let bytes = raw.as_bytes();
     if let Some(only) = OnlyText::find(bytes)
@@ -17,7 +21,7 @@ pub fn read(raw: &RawJson, max_output_bytes: usize) -> Result<McpToolResult, Dec
         return Ok(McpToolResult { content: fit(text, max_output_bytes), is_error: only.is_error });
     }
     let result = ToolCallResult::parse(bytes)?;
-    let content = fit(&result.text_with_placeholders(), max_output_bytes);
+    let content = fit(&shown(&result), max_output_bytes);
     Ok(McpToolResult { content, is_error: result.is_error })
 }
 
@@ -26,6 +30,26 @@ pub(crate) fn is_error(raw: &RawJson) -> bool {
     match OnlyText::find(raw.as_bytes()) {
         Some(only) => only.is_error,
         None => ToolCallResult::parse(raw.as_bytes()).is_ok_and(|result| result.is_error),
+    }
+}
+
+fn shown(result: &ToolCallResult<'_>) -> String {
+    if let (true, Some(structured)) = (result.content.is_empty(), &result.structured_content) {
+        return structured.get().to_owned();
+    }
+    let blocks: Vec<Cow<'_, str>> = result.content.iter().filter_map(line).collect();
+    blocks.join("\n")
+}
+
+/// A block as text, or as the line that stands for it.
+fn line<'a>(block: &'a Content<'_>) -> Option<Cow<'a, str>> {
+    match block {
+        Content::Text { text, .. }
+        | Content::Resource {
+            resource: ResourceContents { body: ResourceBody::Text(text), .. },
+            ..
+        } => Some(Cow::Borrowed(text)),
+        other => other.placeholder().map(Cow::Owned),
     }
 }
 
@@ -75,6 +99,33 @@ mod tests {
             Err(()),
         );
         check(json!({"content": []}), 1000, "", Ok(()));
+    }
+
+    #[test]
+    fn embedded_text_is_text() {
+        let text = json!({"uri": "file:///a", "text": "\u{1b}[1mwords"});
+        let bytes = json!({"uri": "file:///b", "blob": "AAAA"});
+        let blocks = json!([
+            {"type": "resource", "resource": text},
+            {"type": "resource", "resource": bytes},
+            {"type": "resource_link", "uri": "file:///c", "name": "c"},
+        ]);
+        let shown = "words\n[resource: file:///b]\n[resource link: file:///c]";
+        check(json!({"content": blocks}), 1000, shown, Ok(()));
+    }
+
+    #[test]
+    fn structured_content_is_shown_if_there_is_nothing_else() {
+        let structured = json!({"n": 7});
+        check(json!({"content": [], "structuredContent": structured}), 1000, "{\"n\":7}", Ok(()));
+        check(
+            json!({"structuredContent": structured, "isError": true}),
+            1000,
+            "{\"n\":7}",
+            Err(()),
+        );
+        let text = json!([{"type": "text", "text": "seven"}]);
+        check(json!({"content": text, "structuredContent": structured}), 1000, "seven", Ok(()));
     }
 
     #[test]

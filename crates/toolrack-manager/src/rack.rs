@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_of};
 use toolrack_config::{Lookup, McpServerConfig, McpTransport, Names, Plan, diff};
 use toolrack_http::HttpOptions;
-use toolrack_link::{Credentials, Mask};
+use toolrack_link::{Credentials, Mask, after};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
 
@@ -42,7 +42,8 @@ pub type CredentialsOf = dyn Fn(&McpServerConfig) -> Option<Arc<dyn Credentials>
 
 /// Many servers, one list of tools.
 ///
-/// Dropping it ends all servers without waiting; [`close`](Self::close) ends them and waits.
+/// Dropping it ends all servers without waiting; [`close`](Self::close) ends them and waits. The runtime in which it is
+/// built has to run for as long as it is used: when that is dropped, so are its servers, and calls fail.
 #[derive(Debug)]
 pub struct McpManager {
     pub(crate) shared: Arc<Shared>,
@@ -88,7 +89,10 @@ pub(crate) struct Patience {
 }
 
 impl McpManager {
-    /// A manager of these servers, none of which is started yet. Has to be called within a tokio runtime.
+    /// A manager of these servers, none of which is started yet.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn new(configs: Vec<McpServerConfig>) -> Self {
         Self::builder().build(configs)
     }
@@ -101,12 +105,11 @@ impl McpManager {
     /// Connects every server that is enabled, all at once, and gives them as they then stand.
     ///
     /// Returns when every server is connected or has failed, and at the latest after the time set with
-    /// [`RackBuilder::ready_wait`]; what is slower goes on by itself. Lazy servers whose tools are remembered are
-    /// not started.
+    /// [`RackBuilder::ready_wait`]; what is slower goes on by itself, and [`ready`](Self::ready) waits for it. A server
+    /// that failed is no error: its state says why. Lazy servers whose tools are remembered are not started.
     pub async fn connect_all(&self) -> Result<Vec<Arc<McpConnection>>, RackError> {
         self.shared.order(vec![Order::BeginAll]).await?;
-        let deadline = Instant::now() + self.shared.patience.ready;
-        self.shared.until(deadline, |it| it.servers().iter().all(|it| is_settled(it))).await;
+        self.ready(self.shared.patience.ready).await;
         Ok(self.servers())
     }
 
@@ -124,7 +127,8 @@ impl McpManager {
         Ok(())
     }
 
-    /// Adds a server or changes its config, connects it, and waits for the outcome.
+    /// Adds a server or changes its config, connects it, and waits for the outcome, which may be a failure: `Ok` is
+    /// the server as it then stands, and its [state](McpConnection::state) says whether it takes calls.
     ///
     /// A server that is connected with the same config is left alone. The config's own name does not count.
     pub async fn connect(
@@ -165,14 +169,15 @@ impl McpManager {
         Ok(())
     }
 
-    /// Connects a server that is known, at once, and waits for the outcome. One that is connected is left alone.
+    /// Connects a server that is known, at once, and waits for the outcome as [`connect`](Self::connect) does. One
+    /// that is connected is left alone.
     pub async fn start(&self, name: &str) -> Result<Arc<McpConnection>, RackError> {
         self.shared.order(vec![Order::Start(name.to_owned())]).await?;
         self.settled(name).await
     }
 
-    /// Ends a server if it runs, connects it again, and waits for the outcome. What went wrong before is
-    /// forgotten, so it is tried at once.
+    /// Ends a server if it runs, connects it again, and waits for the outcome as [`connect`](Self::connect) does.
+    /// What went wrong before is forgotten, so it is tried at once.
     pub async fn reconnect(&self, name: &str) -> Result<Arc<McpConnection>, RackError> {
         self.shared.order(vec![Order::Restart(name.to_owned())]).await?;
         self.settled(name).await
@@ -207,7 +212,8 @@ impl McpManager {
         self.shared.snapshot.load().server(name).cloned()
     }
 
-    /// All tools that are offered, also those of servers that are not running at the moment.
+    /// All tools that are offered, also those of servers that are not running at the moment. A server that has never
+    /// been connected has none yet: see [`ready`](Self::ready).
     pub fn all_tools(&self) -> Arc<[ToolWithServer]> {
         Arc::clone(self.shared.snapshot.load().tools())
     }
@@ -261,9 +267,11 @@ impl McpManager {
     /// Waits until a start has come to an end, whichever.
     async fn settled(&self, name: &str) -> Result<Arc<McpConnection>, RackError> {
         let limit = start_limit(&self.server(name)?.config).saturating_add(START_SLACK);
-        let deadline = Instant::now() + limit;
+        let deadline = after(Instant::now(), limit);
         let is_done = |it: &Snapshot| it.server(name).map_or(true, |server| is_settled(server));
-        self.shared.until(deadline, is_done).await;
+        if !self.shared.until(deadline, is_done).await && self.shared.stop.is_cancelled() {
+            return Err(RackError::Closed);
+        }
         self.server(name)
     }
 }
@@ -282,7 +290,7 @@ pub(crate) fn start_limit(config: &McpServerConfig) -> Duration {
     }
 }
 
-fn is_settled(server: &McpConnection) -> bool {
+pub(crate) fn is_settled(server: &McpConnection) -> bool {
     *server.state() != ConnectionState::Connecting
 }
 
@@ -299,6 +307,18 @@ impl Shared {
     pub(crate) fn publish(&self, snapshot: Snapshot) {
         self.snapshot.store(Arc::new(snapshot));
         self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Tells everybody that the actor is gone, and ends what it has started.
+    pub(crate) fn end(&self) {
+        self.stop.cancel();
+        self.bulletin.close();
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Why nothing can be done for a caller: a manager that is closed is the better reason.
+    pub(crate) fn refusal(&self, refusal: RackError) -> RackError {
+        if self.stop.is_cancelled() { RackError::Closed } else { refusal }
     }
 
     /// Has the actor do something, and waits until it is published.
@@ -350,7 +370,7 @@ impl Shared {
         loaded.unwrap_or_default()
     }
 
-    /// Waits until `fact` holds, and until `deadline` at the latest. `true` if it holds.
+    /// Waits until `fact` holds, and until `deadline` or the end of the manager at the latest. `true` if it holds.
     pub(crate) async fn until(
         &self,
         deadline: Instant,
@@ -360,6 +380,9 @@ impl Shared {
         loop {
             if fact(&self.snapshot.load()) {
                 return true;
+            }
+            if self.stop.is_cancelled() {
+                return false;
             }
             match timeout_at(deadline, version.changed()).await {
                 Ok(Ok(())) => {}

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolrack_link::Delivery;
+use toolrack_link::{Delivery, after};
 
 use crate::life::Life;
 use crate::life::event::{Allowed, Epoch, Phase};
@@ -83,7 +83,7 @@ impl Standing {
 impl Waits {
     /// The waits of a call that begins now.
     pub(crate) fn begin(now: Instant, startup: Duration, retry: Duration) -> Self {
-        Self { start: now + startup, retry: now + retry }
+        Self { start: after(now, startup), retry: after(now, retry) }
     }
 }
 
@@ -149,6 +149,14 @@ mod tests {
         check(Standing::Barred, None, 0, Route::Refuse);
         check(Standing::Stopped, None, 0, Route::Refuse);
         check(Standing::Disabled, None, 0, Route::Refuse);
+    }
+
+    #[test]
+    fn no_wait_is_too_long() {
+        let now = Instant::now();
+        let waits = Waits::begin(now, Duration::MAX, Duration::MAX);
+        assert_eq!(route(Standing::Starting, None, &waits, now), Route::Wait(waits.start));
+        assert_eq!(route(Standing::Down(now), None, &waits, now), Route::Demand(waits.retry));
     }
 
     #[test]

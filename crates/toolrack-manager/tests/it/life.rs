@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use toolrack_client::ClientHandler;
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, Source};
-use toolrack_manager::{ConnectionState, RackEvent};
+use toolrack_manager::{ConnectionState, FailureKind, RackEvent};
+use toolrack_mcp::ClientCapabilities;
 use toolrack_testkit::Marker;
 
 use crate::stage::{builder, eventually, next, pid, scripted, state, tools};
@@ -264,4 +266,71 @@ async fn a_lookup_that_hangs_holds_up_nothing_but_its_server() {
     drop(release);
     manager.close().await;
     assert!(marker.survivors().is_empty());
+}
+
+/// Code of the program runs while a server is connected, and whoever waits for the server hears of its fault.
+#[tokio::test]
+async fn a_panic_of_the_program_is_a_failure_of_its_server() {
+    struct Careless;
+    impl ClientHandler for Careless {
+        fn capabilities(&self) -> ClientCapabilities {
+            panic!("capabilities")
+        }
+    }
+    let marker = Marker::new();
+    let careless = builder().handler(Arc::new(Careless)).build(vec![scripted("a", &marker, &[])]);
+    let remote = McpServerConfig::http("b", "http://127.0.0.1:9/mcp");
+    let unlucky =
+        builder().credentials(Arc::new(|_config| panic!("credentials"))).build(vec![remote]);
+    for manager in [careless, unlucky] {
+        let servers = manager.connect_all().await.unwrap();
+        let state = servers[0].state().to_string();
+        assert!(state.starts_with("failed: connecting it panicked"), "{state}");
+        assert_eq!(servers[0].state().failure().unwrap().kind(), FailureKind::Internal);
+        manager.close().await;
+    }
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[tokio::test]
+async fn who_is_slow_or_broken_is_told_after_the_wait() {
+    let marker = Marker::new();
+    let mut lazy = McpServerConfig::stdio("disabled", "no-such-program-anywhere", &[]);
+    lazy.enabled = false;
+    let manager = builder().ready_wait(Duration::ZERO).build(vec![
+        scripted("good", &marker, &[]),
+        scripted("slow", &marker, &["--plan", "unknown=hang; initialize=hang"]),
+        McpServerConfig::stdio("broken", "no-such-program-anywhere", &[]),
+        lazy,
+    ]);
+    manager.connect_all().await.unwrap();
+    eventually("the good one", || state(&manager, "good") == ConnectionState::Connected).await;
+    let late = manager.ready(Duration::from_millis(10)).await;
+    let words: Vec<_> = late.iter().map(|it| (it.name(), it.state().word())).collect();
+    assert_eq!(words, [("slow", "connecting"), ("broken", "failed")]);
+    manager.remove("slow").await.unwrap();
+    // No wait is too long, and nobody is waited for who is not on the way.
+    let late = manager.ready(Duration::MAX).await;
+    assert_eq!(late.iter().map(|it| it.name()).collect::<Vec<_>>(), ["broken"]);
+    manager.close().await;
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+#[tokio::test]
+async fn no_limit_is_too_long() {
+    let marker = Marker::new();
+    let mut endless = scripted("a", &marker, &[]);
+    endless.startup_timeout = Duration::MAX;
+    endless.timeout = Duration::MAX;
+    endless.max_timeout = Duration::MAX;
+    endless.idle = Some(Duration::MAX);
+    let builder = builder().ready_wait(Duration::MAX).retry_wait(Duration::MAX);
+    let manager = builder.build(vec![endless]);
+    manager.connect_all().await.unwrap();
+    pid(&manager, "a").await;
+    let again = manager.reconnect("a").await.unwrap();
+    assert_eq!(*again.state(), ConnectionState::Connected);
+    pid(&manager, "a").await;
+    manager.close().await;
+    marker.assert_nobody_left(Duration::ZERO);
 }

@@ -9,6 +9,7 @@
 )]
 
 mod call;
+mod ending;
 mod file;
 mod lazy;
 mod life;
