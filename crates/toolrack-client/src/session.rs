@@ -129,10 +129,11 @@ impl Session {
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let Some(on_progress) = &options.on_progress else {
-            return self.exchange_seen(params, options, None).await;
+            return self.send(params, self.patience(options), self.usual_extra(options)).await;
         };
         let watch = self.mailbox.watchers.watch(on_progress);
-        watch.beside(self.exchange_seen(params, options, Some(&watch))).await
+        // Boxed, so that a call without a watcher stays small.
+        Box::pin(watch.beside(self.exchange_seen(params, options, &watch))).await
     }
 
     /// The same, with somebody who may watch for longer than this one request takes.
@@ -140,15 +141,17 @@ impl Session {
         &self,
         params: &P,
         options: &CallOptions,
-        watch: Option<&Watch<'_>>,
+        watch: &Watch<'_>,
     ) -> Result<RawJson, CallError> {
+        let on_id = |id| watch.begin(id);
+        let extra = Extra { on_id: Some(&on_id), ..self.usual_extra(options) };
+        self.send(params, self.patience(options), extra).await
+    }
+
+    fn usual_extra<'a>(&self, options: &'a CallOptions) -> Extra<'a> {
         let log_level = options.log_level.or(*lock(&self.log_level));
         let behalf = options.on_behalf.as_deref();
-        let extra = Extra { progress: Reports::Wanted, log_level, behalf, ..Extra::default() };
-        let patience = self.patience(options);
-        let Some(watch) = watch else { return self.send(params, patience, extra).await };
-        let on_id = |id| watch.begin(id);
-        self.send(params, patience, Extra { on_id: Some(&on_id), ..extra }).await
+        Extra { progress: Reports::Wanted, log_level, behalf, ..Extra::default() }
     }
 
     /// Sends a request that nothing is reported about, and gives its raw result.

@@ -92,7 +92,10 @@ impl Session {
         let ttl = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
         let until = deadline(at_most);
         let params = CallToolParams { task: Some(TaskWish { ttl }), ..*params };
-        let raw = self.exchange_seen(&params, options, watch).await?;
+        let raw = match watch {
+            Some(watch) => self.exchange_seen(&params, options, watch).await?,
+            None => self.exchange(&params, options).await?,
+        };
         let created = Task::created(raw.as_bytes());
         match created.map_err(|fault| CallError::undecodable(Method::CallTool, fault))? {
             Some(task) => Pursuit::new(self, options, task, until).into_result().await,

@@ -280,15 +280,12 @@ impl Actor {
         let now = Instant::now();
         for name in self.entries.keys().cloned().collect::<Vec<_>>() {
             let Some(entry) = self.entries.get_mut(&name) else { continue };
-            if entry.life.heals_at().is_some_and(|at| at <= now) {
-                entry.shown = None;
-            }
             let link =
                 entry.link.as_ref().filter(|_| entry.idle_at(now).is_some_and(|at| at <= now));
             if let Some(epoch) = link.filter(|link| link.usage.seal()).map(|link| link.epoch) {
                 tracing::debug!(server = &*name, "nobody has used the server for long");
                 self.step(&name, Event::Idle(epoch));
-            } else if entry.life.wake_at().is_some_and(|at| at <= now) {
+            } else if entry.life.is_due(now) {
                 self.step(&name, Event::Tick);
             }
         }

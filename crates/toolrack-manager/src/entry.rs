@@ -1,6 +1,7 @@
 //! One server as the actor keeps it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -16,6 +17,9 @@ use crate::life::event::{Allowed, Event, Policy, Tools};
 use crate::route::Standing;
 use crate::state::{ConnectPhase, ConnectionState};
 use crate::toolset::Toolset;
+
+/// How often a server that is in use is looked at, at most, to see whether it still is.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// One server: its config, its life, and what is known of its tools.
 pub(crate) struct Entry {
@@ -100,7 +104,10 @@ impl Entry {
     /// When the connection has to be looked at, because it may have been unused for long enough.
     pub(crate) fn idle_at(&self, now: Instant) -> Option<Instant> {
         let (link, idle) = (self.link.as_ref()?, self.config.idle?);
-        Some(after(link.usage.unused_since().unwrap_or(now), idle))
+        Some(match link.usage.unused_since() {
+            Some(since) => after(since, idle),
+            None => after(now, idle.max(GLANCE)),
+        })
     }
 
     /// When something has to happen although nothing does.

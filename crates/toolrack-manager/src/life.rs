@@ -121,6 +121,11 @@ impl Life {
         }
     }
 
+    /// Whether [`Event::Tick`] has something to do.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        [self.wake_at(), self.heals_at()].into_iter().flatten().any(|at| at <= now)
+    }
+
     pub(crate) fn phase(&self) -> &Phase {
         &self.phase
     }
@@ -269,6 +274,10 @@ impl Life {
     }
 
     fn tick(&mut self, now: Instant) -> Option<Effect> {
+        // Otherwise its crash loop would be over again and again, and nobody would sleep.
+        if self.has_healed(now) {
+            self.forget();
+        }
         let due = self.wake_at().is_some_and(|at| at <= now);
         if due { self.go(now) } else { None }
     }

@@ -484,6 +484,9 @@ fn five_starts_in_a_minute_look_like_a_crash_loop_until_it_holds() {
     stage.at(now, opened(5));
     assert!(stage.life.is_crash_looping(soon));
     assert!(!stage.life.is_crash_looping(later));
+    assert!(!stage.life.is_due(soon) && stage.life.is_due(later));
+    stage.at(now + 120_000, Event::Tick);
+    assert!(!stage.life.is_due(later), "it is over once, not for ever");
     stage.at(now + 120_000, lost(5)).at(now + 120_000, gone(5));
     assert!(!stage.life.is_crash_looping(later), "{}", stage.phase());
     assert_eq!(stage.phase(), format!("backing-off@{}", now + 120_250));
