@@ -88,6 +88,10 @@ impl Listens {
             tracing::debug!(?missing, "the server does not tell everything that was asked for");
         }
         let before = listening.news.send_replace(News::Granted(granted.clone()));
+        if before == News::Broken && !missing.resource_subscriptions.is_empty() {
+            // It was granted once, so somebody relies on it and has to learn that it is no more.
+            listening.over.cancel();
+        }
         let is_late = listening.is_late.swap(false, Ordering::AcqRel);
         (before == News::Broken || is_late).then_some(granted)
     }

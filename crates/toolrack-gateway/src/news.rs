@@ -2,12 +2,13 @@
 //!
 //! **Invariant:** nothing is told twice for one change, and many changes in a short time are told as one.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use toolrack_client::{Event, McpClient};
-use toolrack_manager::{ConnectionState, RackEvent, RackEvents};
+use toolrack_manager::{ConnectionState, McpConnection, RackEvent, RackEvents};
 use toolrack_mcp::{Era, ListKind};
 
 use crate::gateway::Shared;
@@ -22,7 +23,22 @@ const SWEEP: Duration = Duration::from_secs(30);
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Changed {
     tools: bool,
-    contents: bool,
+    prompts: bool,
+    resources: bool,
+}
+
+/// What each server had to list when it was last heard of, so that only those are told of that had something, or have
+/// it now.
+type Known = HashMap<Arc<str>, Changed>;
+
+impl Changed {
+    fn and(self, more: Self) -> Self {
+        Self {
+            tools: self.tools || more.tools,
+            prompts: self.prompts || more.prompts,
+            resources: self.resources || more.resources,
+        }
+    }
 }
 
 /// Runs until the gateway or the manager is gone.
@@ -34,6 +50,8 @@ pub(crate) async fn spread(shared: Arc<Shared>, events: RackEvents) {
 
 async fn follow(shared: &Arc<Shared>, mut events: RackEvents) {
     let mut changed = Changed::default();
+    let servers = shared.servers();
+    let mut known: Known = servers.iter().map(|it| (it.name().into(), contents(it))).collect();
     let mut tell_at: Option<Instant> = None;
     let mut sweep_at = Instant::now() + SWEEP;
     loop {
@@ -50,9 +68,9 @@ async fn follow(shared: &Arc<Shared>, mut events: RackEvents) {
             }
             event = events.next() => {
                 let Some(event) = event else { return };
-                if let Some(more) = hear(shared, event) {
-                    changed.tools |= more.tools;
-                    changed.contents |= more.contents;
+                let more = hear(shared, &mut known, event);
+                if more != Changed::default() {
+                    changed = changed.and(more);
                     tell_at.get_or_insert_with(|| Instant::now() + GATHER);
                 }
             }
@@ -64,17 +82,20 @@ fn tell(shared: &Shared, changed: Changed) {
     if changed.tools {
         shared.audience.list_changed(ListKind::Tools);
     }
-    if changed.contents {
+    if changed.prompts {
         shared.audience.list_changed(ListKind::Prompts);
+    }
+    if changed.resources {
         shared.audience.list_changed(ListKind::Resources);
     }
 }
 
-/// What an event means for lists, if anything. What is not about lists is told at once.
-fn hear(shared: &Arc<Shared>, event: RackEvent) -> Option<Changed> {
+/// What an event means for lists. What is not about lists is told at once.
+fn hear(shared: &Arc<Shared>, known: &mut Known, event: RackEvent) -> Changed {
+    let nothing = Changed::default();
     match event {
         RackEvent::Tools { server, .. } if shared.scope.has(&server) => {
-            Some(Changed { tools: true, contents: false })
+            Changed { tools: true, ..nothing }
         }
         RackEvent::State { server, state } if shared.scope.has(&server) => {
             if state == ConnectionState::Connected {
@@ -82,17 +103,33 @@ fn hear(shared: &Arc<Shared>, event: RackEvent) -> Option<Changed> {
                 welcome(shared, &server);
             }
             // A server that is not there shows no prompts and no resources; its tools are remembered.
-            Some(Changed { tools: tools_differ(shared), contents: has_contents(shared, &server) })
+            let now = shared.manager.server(&server).map(|it| contents(&it)).unwrap_or_default();
+            let before = known.insert(server, now).unwrap_or_default();
+            Changed { tools: tools_differ(shared), ..now.and(before) }
+        }
+        // Of a server that is gone nothing else is heard.
+        RackEvent::ConfigApplied { plan } => {
+            let gone = plan.disconnect.iter().filter(|it| shared.scope.has(it));
+            let lost = gone
+                .map(|it| Changed { tools: true, ..known.remove(it.as_str()).unwrap_or_default() });
+            lost.fold(nothing, Changed::and)
+        }
+        RackEvent::Said { server, event: Event::SubscriptionEnded { uris } } => {
+            if !uris.is_empty() {
+                renew(shared, &server);
+            }
+            nothing
         }
         RackEvent::Said { server, event } if shared.scope.has(&server) => {
-            said(shared, &server, event)
+            said(shared, &server, event);
+            nothing
         }
-        RackEvent::Missed(_) => Some(Changed { tools: true, contents: true }),
-        _ => None,
+        RackEvent::Missed(_) => Changed { tools: true, prompts: true, resources: true },
+        _ => nothing,
     }
 }
 
-fn said(shared: &Shared, server: &str, event: Event) -> Option<Changed> {
+fn said(shared: &Shared, server: &str, event: Event) {
     match event {
         Event::PromptsChanged => {
             shared.catalogue.prompts.forget(server);
@@ -106,7 +143,6 @@ fn said(shared: &Shared, server: &str, event: Event) -> Option<Changed> {
         Event::ResourceUpdated { uri } => shared.audience.updated(&uri),
         _ => {}
     }
-    None
 }
 
 /// Whether the manager lists other tools than were shown last.
@@ -115,24 +151,38 @@ fn tools_differ(shared: &Shared) -> bool {
     lock(&shared.written_tools).as_ref().is_some_and(|(shown, _)| !Arc::ptr_eq(shown, &now))
 }
 
-fn has_contents(shared: &Shared, server: &str) -> bool {
-    let Ok(connection) = shared.manager.server(server) else { return true };
-    let offers = connection.client().map(McpClient::capabilities);
-    offers.is_none_or(|it| it.prompts.is_some() || it.resources.is_some())
+/// What a server has to list besides tools, as far as it is there.
+fn contents(server: &McpConnection) -> Changed {
+    let offered = server.client().map(McpClient::capabilities);
+    offered.map_or(Changed::default(), |it| Changed {
+        tools: false,
+        prompts: it.prompts.is_some(),
+        resources: it.resources.is_some(),
+    })
 }
 
 /// A server that was started anew does not know what clients had asked of it before.
 fn welcome(shared: &Arc<Shared>, server: &Arc<str>) {
-    let (shared, server) = (Arc::clone(shared), Arc::clone(server));
-    let tracker = shared.tracker.clone();
-    tracker.spawn(async move {
+    let (this, server) = (Arc::clone(shared), Arc::clone(server));
+    spawn(shared, async move {
+        this.restore_level(&server).await;
+        this.resubscribe(&server).await;
+    });
+}
+
+/// A server has ended a subscription that clients rely on.
+fn renew(shared: &Arc<Shared>, server: &Arc<str>) {
+    let (this, server) = (Arc::clone(shared), Arc::clone(server));
+    spawn(shared, async move { this.resubscribe(&server).await });
+}
+
+fn spawn(shared: &Shared, work: impl Future<Output = ()> + Send + 'static) {
+    let stop = shared.stop.clone();
+    shared.tracker.spawn(async move {
         tokio::select! {
             biased;
-            () = shared.stop.cancelled() => {}
-            () = async {
-                shared.restore_level(&server).await;
-                shared.resubscribe(&server).await;
-            } => {}
+            () = stop.cancelled() => {}
+            () = work => {}
         }
     });
 }

@@ -1,7 +1,10 @@
 //! Resources that clients want to hear of: each is subscribed to once at its server, however many want it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use toolrack_mcp::Era;
 use toolrack_rpc::JsonRpcError;
@@ -14,6 +17,25 @@ use crate::lock::lock;
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     wanted: Mutex<HashMap<(String, String), usize>>,
+    /// The servers whose subscriptions a task renews.
+    renewing: Mutex<HashSet<Arc<str>>>,
+}
+
+/// How often a subscription that is not granted is asked for again, with twice the time between two tries each time.
+const MAX_TRIES: u32 = 8;
+/// The time before the second try. A gateway behind us may have to start its servers first.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// The renewal of the subscriptions of one server, of which there is one at a time.
+struct Renewing<'a> {
+    subscriptions: &'a Subscriptions,
+    server: Arc<str>,
+}
+
+impl Drop for Renewing<'_> {
+    fn drop(&mut self) {
+        lock(&self.subscriptions.renewing).remove(&self.server);
+    }
 }
 
 impl Shared {
@@ -52,23 +74,50 @@ impl Shared {
         }
         // Somebody may have come meanwhile.
         if self.subscriptions.count(key) > 0 {
-            self.resubscribe(&key.0).await;
+            self.resubscribe(&key.0.as_str().into()).await;
         }
     }
 
-    /// Subscribes again to everything that is wanted of a server, after it was started anew.
-    pub(crate) async fn resubscribe(&self, server: &str) {
-        let Ok(connection) = self.manager.server(server) else { return };
-        let Some(client) = connection.client() else { return };
-        for uri in self.subscriptions.of(server) {
-            if let Err(error) = client.subscribe_resource(&uri).await {
-                tracing::warn!(server, %error, "a subscription was lost");
+    /// Subscribes again to everything that is wanted of a server, after it was started anew or has ended a
+    /// subscription. What has changed meanwhile nobody knows, so everything counts as changed.
+    pub(crate) async fn resubscribe(&self, server: &Arc<str>) {
+        let Some(_renewing) = self.subscriptions.renew(server) else { return };
+        let mut done = BTreeSet::new();
+        let mut pause = FIRST_PAUSE;
+        for _ in 0..MAX_TRIES {
+            for uri in self.subscriptions.of(server) {
+                if !done.contains(&uri) && self.renew(server, &uri).await {
+                    self.audience.updated(&uri);
+                    done.insert(uri);
+                }
             }
+            if self.subscriptions.of(server).iter().all(|it| done.contains(it)) {
+                return;
+            }
+            sleep(pause).await;
+            pause *= 2;
         }
+        tracing::warn!(server = &**server, "a subscription was lost");
+    }
+
+    /// Subscribes again to one resource, if the server is there.
+    async fn renew(&self, server: &str, uri: &str) -> bool {
+        let Ok(connection) = self.manager.server(server) else { return false };
+        let Some(client) = connection.client() else { return false };
+        let renewed = client.subscribe_resource(uri).await;
+        renewed
+            .inspect_err(|error| tracing::debug!(server, %error, "a subscription is not renewed"))
+            .is_ok()
     }
 }
 
 impl Subscriptions {
+    /// Whether a task has to renew what is wanted of a server, and not another one is at it.
+    fn renew(&self, server: &Arc<str>) -> Option<Renewing<'_>> {
+        let is_first = lock(&self.renewing).insert(Arc::clone(server));
+        is_first.then(|| Renewing { subscriptions: self, server: Arc::clone(server) })
+    }
+
     fn count(&self, key: &(String, String)) -> usize {
         lock(&self.wanted).get(key).copied().unwrap_or_default()
     }

@@ -21,8 +21,9 @@ use crate::seat::{Owner, Seat};
 
 /// How long a request holds up those of other clients. One that takes longer is not worth waiting for.
 pub(crate) const TURN: Duration = Duration::from_secs(15);
-/// How long a server may still ask because of a request that was given up.
-const AFTERMATH: Duration = Duration::from_secs(30);
+/// How long a server is taken to ask still because of a request that was given up. It was told so, and nobody learns
+/// when it has stopped.
+const AFTERMATH: Duration = Duration::from_secs(10);
 /// Clients that gave up. To tell whether there is another one than some client, two are enough.
 const MAX_GIVEN_UP: usize = 2;
 

@@ -398,3 +398,59 @@ async fn who_does_not_read_does_not_hold_up_the_end_of_the_gateway() {
     let fault = ended.unwrap().unwrap().unwrap_err();
     assert_eq!(fault.kind(), std::io::ErrorKind::TimedOut);
 }
+
+/// Everything that is told, up to this.
+async fn told_of(pipe: &mut Pipe, until: &str) -> Vec<String> {
+    let mut told = Vec::new();
+    while told.last().is_none_or(|it| it != until) {
+        told.push(pipe.hear_json().await["method"].as_str().unwrap_or_default().to_owned());
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_removed_is_told_of() {
+    let (stays, goes) = (scripted("stays", &[]), scripted("goes", &[]));
+    let both = [stays.clone(), goes];
+    let stage = Stage::open(both.to_vec(), Scope::All).await;
+    let mut pipe = Pipe::open(&stage.gateway, 1 << 16);
+    pipe.greet("2025-11-25").await;
+    let list = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
+    pipe.say(list).await;
+    assert!(pipe.hear_answer().await.to_string().contains("goes_echo"));
+    // One that never had anything to list is no news.
+    let bad = [McpServerConfig::stdio("bad", "false", &[] as &[&str])];
+    stage.manager.reconcile(&[], &bad).await.unwrap();
+    let state = || stage.manager.server("bad").unwrap().state().clone();
+    eventually("it fails", || state().failure().is_some()).await;
+    stage.manager.reconcile(&bad, &[]).await.unwrap();
+    let told = told_of(&mut pipe, "notifications/tools/list_changed").await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    stage.manager.reconcile(&both, &[stays]).await.unwrap();
+    told_of(&mut pipe, "notifications/tools/list_changed").await;
+    pipe.say(list).await;
+    assert!(!pipe.hear_answer().await.to_string().contains("goes_echo"));
+    pipe.end().await;
+    stage.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_that_a_server_ends_is_renewed() {
+    let stage = Stage::open(vec![scripted("s", &["--revision", "2026-07-28"])], Scope::All).await;
+    let mut pipe = Pipe::open(&stage.gateway, 1 << 16);
+    pipe.greet("2025-11-25").await;
+    let subscribe = r#"{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"test://counter"}}"#;
+    pipe.say(subscribe).await;
+    assert!(pipe.hear_answer().await["result"].is_object());
+    let call = |id: u64, name: &str, arguments: Value| {
+        let params = json!({"name": name, "arguments": arguments});
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+    };
+    let updated = "notifications/resources/updated";
+    pipe.say(&call(3, "s_end_listens", json!({"how": "result"}))).await;
+    told_of(&mut pipe, updated).await;
+    pipe.say(&call(4, "s_touch", json!({"uri": "test://counter"}))).await;
+    told_of(&mut pipe, updated).await;
+    pipe.end().await;
+    stage.close().await;
+}

@@ -369,6 +369,8 @@ async fn a_request_that_waits_for_its_client_ends_with_the_gateway() {
         modern("tools/call", json!({"name": "s_ask", "arguments": {"kind": "elicitation"}}));
     ask["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
         json!({"elicitation": {}});
+    // What another client gave up could be the cause of a question.
+    ask["params"]["_meta"]["toolrack/client"] = json!("the same");
     let send = async |endpoint: &HttpGateway| {
         let ask = Ask::post(&ask).with("mcp-protocol-version", MODERN);
         let ask = ask.with("mcp-method", "tools/call").with("mcp-name", "s_ask");
