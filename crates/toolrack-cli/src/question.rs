@@ -1,7 +1,7 @@
 //! What servers ask of the user, asked at the terminal.
 //!
 //! **Invariant:** one question at a time, each shown with the server that asks it. Where nobody can be asked it is
-//! declined, and said so.
+//! declined, and said so. Only what is typed after a question was shown answers it, and nothing typed never means yes.
 
 mod form;
 
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{QueueSelector, tcflush};
 use tokio::sync::Semaphore;
 use toolrack_client::ClientHandler;
 use toolrack_link::{BoxFuture, plain_text};
@@ -17,6 +18,7 @@ use toolrack_mcp::{
     ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, Field, FormContent,
     FormElicitation, LogMessage, UrlElicitation,
 };
+use url::Url;
 
 use self::form::Answer;
 use crate::arguments::tool::ConductOptions;
@@ -61,6 +63,13 @@ impl Questions {
         let _turn = self.turn.acquire().await;
         let _pause = self.printer.pause_live();
         match (self.respondent, question) {
+            (_, Elicitation::Url(page)) if let Some(why) = unfit(&page.url) => {
+                let url = plain_text(&page.url, MOST_CHARS);
+                self.printer.note(format_args!(
+                    "note: `{server}` wants a page to be opened, which is declined because {why}: {url}"
+                ));
+                ElicitationAnswer::Decline
+            }
             (Respondent::Nobody, question) => {
                 let asked = plain_text(question.message(), MOST_CHARS);
                 self.printer.note(format_args!(
@@ -103,8 +112,9 @@ impl Questions {
     /// `None` if the user left in the middle.
     async fn fill_in(&self, server: &str, form: &FormElicitation) -> Option<ElicitationAnswer> {
         let asked = plain_text(&form.message, MOST_CHARS);
+        forget_typed();
         self.printer.ask(format_args!("`{server}` asks: {asked}\n"));
-        match self.consent("Answer? [Y]es, [n]o, [c]ancel: ").await? {
+        match self.consent("Answer? [y]es, [N]o, [c]ancel: ").await? {
             Consent::Yes => {}
             Consent::No => return Some(ElicitationAnswer::Decline),
             Consent::Cancel => return Some(ElicitationAnswer::Cancel),
@@ -121,6 +131,7 @@ impl Questions {
     /// Asks for one field until the answer can be sent.
     async fn fill(&self, form: &FormElicitation, field: &Field) -> Option<Answer> {
         loop {
+            forget_typed();
             self.printer.ask(form::prompt(field));
             let typed = read_line().await?;
             match form::read(&form.schema, field, typed.trim()) {
@@ -133,10 +144,11 @@ impl Questions {
     async fn open_page(&self, server: &str, page: &UrlElicitation) -> Option<ElicitationAnswer> {
         let asked = plain_text(&page.message, MOST_CHARS);
         let url = plain_text(&page.url, MOST_CHARS);
+        forget_typed();
         self.printer.ask(format_args!(
             "`{server}` asks: {asked}\nIt wants you to open this page in your browser:\n  {url}\n"
         ));
-        Some(match self.consent("Will you? [Y]es, [n]o, [c]ancel: ").await? {
+        Some(match self.consent("Will you? [y]es, [N]o, [c]ancel: ").await? {
             Consent::Yes => ElicitationAnswer::Accept { content: None },
             Consent::No => ElicitationAnswer::Decline,
             Consent::Cancel => ElicitationAnswer::Cancel,
@@ -164,12 +176,24 @@ enum Consent {
 impl Consent {
     fn read(typed: &str) -> Option<Self> {
         match typed.trim().to_ascii_lowercase().as_str() {
-            "" | "y" | "yes" => Some(Self::Yes),
-            "n" | "no" => Some(Self::No),
+            "y" | "yes" => Some(Self::Yes),
+            "" | "n" | "no" => Some(Self::No),
             "c" | "cancel" => Some(Self::Cancel),
             _ => None,
         }
     }
+}
+
+/// Why nobody is sent to an address, if that is so.
+fn unfit(address: &str) -> Option<&'static str> {
+    let Ok(url) = Url::parse(address) else { return Some("its address cannot be read") };
+    if !matches!(url.scheme(), "http" | "https") {
+        return Some("its address is not one of the web (`https:`)");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Some("its address holds a user name, which can make it look like another one");
+    }
+    None
 }
 
 impl ClientHandler for Questions {
@@ -213,6 +237,12 @@ pub(crate) async fn read_line() -> Option<String> {
     .unwrap_or_default()
 }
 
+/// Throws away what was typed before a question is shown. It was meant for something else.
+fn forget_typed() {
+    // What is no terminal has nothing typed.
+    tcflush(std::io::stdin(), QueueSelector::IFlush).unwrap_or_default();
+}
+
 /// Whether there is a line to read, after a short wait.
 fn is_typed() -> bool {
     let stdin = std::io::stdin();
@@ -227,5 +257,35 @@ struct Unwanted(Arc<AtomicBool>);
 impl Drop for Unwanted {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_sent_to_a_strange_address() {
+        let check = |address: &str, fits: bool| {
+            assert_eq!(unfit(address).is_none(), fits, "{address}");
+        };
+        check("https://example.com/pay?id=7", true);
+        check("http://127.0.0.1:8080/", true);
+        check("javascript:alert(1)", false);
+        check("file:///etc/passwd", false);
+        check("https://bank.example@evil.example/", false);
+        check("https://:x@evil.example/", false);
+        check("data:text/html,x", false);
+        check("nonsense", false);
+        check("", false);
+    }
+
+    #[test]
+    fn nothing_typed_is_no_consent() {
+        let check = |typed: &str, expected| assert_eq!(Consent::read(typed), expected, "{typed:?}");
+        check("\n", Some(Consent::No));
+        check("Y\n", Some(Consent::Yes));
+        check("c\n", Some(Consent::Cancel));
+        check("what\n", None);
     }
 }

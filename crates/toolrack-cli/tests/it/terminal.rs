@@ -105,7 +105,7 @@ fn a_form_is_filled_in_at_the_terminal() {
             revision,
             &[
                 ("`scripted-server` asks: Who are you?", ""),
-                ("Answer? [Y]es, [n]o, [c]ancel: ", "\n"),
+                ("Answer? [y]es, [N]o, [c]ancel: ", "y\n"),
                 ("agree [y] y/n: ", "n\n"),
                 ("name (Your name): ", "\n"),
                 ("required", "Ada\n"),
@@ -117,7 +117,8 @@ fn a_form_is_filled_in_at_the_terminal() {
 
 #[test]
 fn a_form_can_be_declined_and_left() {
-    let asks = "Answer? [Y]es, [n]o, [c]ancel: ";
+    let asks = "Answer? [y]es, [N]o, [c]ancel: ";
+    check_question("2025-11-25", &[(asks, "\n")], r#"{"action":"decline"}"#);
     check_question("2025-11-25", &[(asks, "n\n")], r#"{"action":"decline"}"#);
     check_question("2025-11-25", &[(asks, "what\n"), (asks, "c\n")], r#"{"action":"cancel"}"#);
     check_question(
@@ -125,6 +126,24 @@ fn a_form_can_be_declined_and_left() {
         &[(asks, "y\n"), ("agree [y] y/n: ", END_OF_INPUT)],
         r#"{"action":"cancel"}"#,
     );
+}
+
+#[test]
+fn what_was_typed_before_a_question_does_not_answer_it() {
+    let stage = Stage::new();
+    let call = ["call", "ask", "kind=elicitation", "--", "scripted-server"];
+    let Some(mut screen) = open(&stage, &call) else { return };
+    screen.types("y\ny\nEve\n");
+    screen.shows("Answer? [y]es, [N]o, [c]ancel: ");
+    screen.types("y\n");
+    screen.shows("agree [y] y/n: ");
+    screen.types("n\n");
+    screen.shows("name (Your name): ");
+    screen.types("Ada\n");
+    let (code, text) = screen.end(LONG);
+    assert_eq!(code, 0, "{text}");
+    let answer = r#"{"action":"accept","content":{"agree":false,"name":"Ada"}}"#;
+    assert!(text.contains(answer), "{text}");
 }
 
 #[test]
