@@ -2,7 +2,7 @@
 //!
 //! They are no servers: they share our terminal and outlive us if they like, so nobody guards them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -49,8 +49,9 @@ fn words(editor: &str, line: Option<usize>) -> Vec<String> {
     words
 }
 
-/// Shows a page in the user's browser, without waiting for it.
-pub(crate) fn open_page(url: &str) -> io::Result<()> {
+/// Shows a page in the user's browser, without waiting for it. It stands on a command line, which every user of the
+/// machine can read, so it has nothing in it that is a secret.
+pub(crate) fn open_page(page: impl AsRef<OsStr>) -> io::Result<()> {
     let named = of_process(Variable::Browser).filter(|it| !it.is_empty());
     let known = OPENERS.iter().find(|it| find_program(it, None).is_ok()).map(OsString::from);
     let Some(program) = named.or(known) else {
@@ -59,7 +60,7 @@ pub(crate) fn open_page(url: &str) -> io::Result<()> {
         ));
     };
     let mut browser = command(&program.to_string_lossy());
-    browser.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    browser.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     browser.spawn().map(drop)
 }
 

@@ -14,6 +14,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
 
+use crate::doorway::Doorway;
 use crate::error::DaemonError;
 
 /// How long a link can be used.
@@ -75,8 +76,16 @@ pub(crate) struct Keys {
 
 #[derive(Debug, Default)]
 struct Guests {
-    codes: VecDeque<(Token, Instant)>,
+    codes: VecDeque<Code>,
     pages: VecDeque<Token>,
+}
+
+#[derive(Debug)]
+struct Code {
+    token: Token,
+    until: Instant,
+    /// The file that holds it, if a browser was given one.
+    doorway: Option<Doorway>,
 }
 
 impl Keys {
@@ -102,19 +111,33 @@ impl Keys {
     pub(crate) fn new_code(&self, now: Instant) -> Result<Token, DaemonError> {
         let code = Token::random()?;
         let mut guests = self.guests();
-        guests.codes.push_back((code.clone(), now + CODE_LIFE));
+        let until = now + CODE_LIFE;
+        guests.codes.push_back(Code { token: code.clone(), until, doorway: None });
         if guests.codes.len() > MAX_CODES {
             guests.codes.pop_front();
         }
         Ok(code)
     }
 
+    /// Keeps the file with a code as long as the code is good.
+    pub(crate) fn keep(&self, code: &Token, doorway: Doorway) {
+        let mut guests = self.guests();
+        if let Some(it) = guests.codes.iter_mut().find(|it| it.token.is(code.reveal())) {
+            it.doorway = Some(doorway);
+        }
+    }
+
+    /// Forgets codes that are too old.
+    pub(crate) fn tidy(&self, now: Instant) {
+        self.guests().codes.retain(|it| it.until > now);
+    }
+
     /// A key for a code, which is then used up. `None` if the code is none, or is too old.
     pub(crate) fn exchange(&self, given: &str, now: Instant) -> Result<Option<Token>, DaemonError> {
         let page = Token::random()?;
         let mut guests = self.guests();
-        guests.codes.retain(|(_, until)| *until > now);
-        let Some(place) = guests.codes.iter().position(|(code, _)| code.is(given)) else {
+        guests.codes.retain(|it| it.until > now);
+        let Some(place) = guests.codes.iter().position(|it| it.token.is(given)) else {
             return Ok(None);
         };
         guests.codes.remove(place);
@@ -147,6 +170,26 @@ mod tests {
         assert!(keys.exchange(code.reveal(), now).unwrap().is_none());
         let old = keys.new_code(now).unwrap();
         assert!(keys.exchange(old.reveal(), now + CODE_LIFE).unwrap().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_file_with_a_code_goes_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::new(Token::random().unwrap());
+        let now = Instant::now();
+        let open = || {
+            let code = keys.new_code(now).unwrap();
+            let doorway = Doorway::open(dir.path(), code.reveal()).unwrap();
+            let path = doorway.path().to_owned();
+            keys.keep(&code, doorway);
+            (code, path)
+        };
+        let ((used, one), (_, two)) = (open(), open());
+        assert!(one.exists() && two.exists());
+        assert!(keys.exchange(used.reveal(), now).unwrap().is_some());
+        assert!(!one.exists() && two.exists());
+        keys.tidy(now + CODE_LIFE);
+        assert!(!two.exists());
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod app;
 mod body;
 mod chronicle;
 mod daemon;
+mod doorway;
 mod endpoint;
 mod error;
 mod feed;

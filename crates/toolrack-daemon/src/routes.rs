@@ -90,6 +90,7 @@ fn api() -> (Router<App>, OpenApi) {
         .routes(routes!(daemon::about))
         .routes(routes!(daemon::stop))
         .routes(routes!(daemon::link))
+        .routes(routes!(daemon::page))
         .routes(routes!(daemon::login))
         .routes(routes!(daemon::openapi))
         .routes(routes!(health::alive))

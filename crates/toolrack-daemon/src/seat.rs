@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use toolrack_service::Home;
 
+use crate::doorway;
 use crate::error::DaemonError;
 use crate::key::Token;
 
@@ -137,6 +138,9 @@ impl Seat {
     }
 
     fn clear(&self) {
+        if let Some(dir) = self.socket.parent() {
+            doorway::sweep(dir);
+        }
         match fs::remove_file(&self.socket) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -1,13 +1,19 @@
 //! `toolrack dashboard`: the page of the daemon, opened by a link that is good once.
+//!
+//! **Invariant:** the link is on no command line, which other users of the machine can read. A browser is given the
+//! path of a private file that leads there.
+
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::arguments::daemon::DashboardOptions;
-use crate::daemon;
+use crate::daemon::{self, Daemon};
 use crate::editor::open_page;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::printer::Printer;
 use crate::surroundings::Surroundings;
 
 /// A link that opens the page.
@@ -17,6 +23,13 @@ struct Link {
     seconds: u64,
 }
 
+/// A page in a file that leads to the dashboard.
+#[derive(Deserialize)]
+struct Page {
+    file: PathBuf,
+    url: String,
+}
+
 /// Opens the page, or shows the address that does.
 pub(crate) async fn dashboard(
     options: &DashboardOptions,
@@ -24,24 +37,17 @@ pub(crate) async fn dashboard(
 ) -> Result<(), Failure> {
     let printer = &surroundings.printer;
     let daemon = daemon::require(surroundings).await?;
-    let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(|failure| {
-        failure
-            .advising("start it with an address: `toolrack daemon start --listen 127.0.0.1:7733`")
-    })?;
     if options.no_browser {
-        if printer.output() == Output::Table {
-            printer.line(&url);
-            printer.note(format_args!("note: it opens the page once, within {seconds} s"));
-        } else {
-            printer.document(&json!({ "url": url, "seconds": seconds }).to_string());
-        }
-        return Ok(());
+        return show(&daemon, printer).await;
     }
-    let page = daemon.running.addr.map(|it| format!("http://{it}")).unwrap_or_default();
-    match open_page(&url) {
+    let Page { file, url } = daemon.post("/api/daemon/page").await.map_err(unreachable)?;
+    match open_page(&file) {
         Ok(()) => {
-            let text = format!("your browser should show the page now: {page}");
-            printer.done(text, &json!({ "url": page }));
+            let text = format!(
+                "your browser should show the page now: {url}\n\
+                 hint: if it shows none, `toolrack dashboard --no-browser` gives an address to open"
+            );
+            printer.done(text, &json!({ "url": url }));
             Ok(())
         }
         Err(error) => Err(Failure::usage(
@@ -49,4 +55,19 @@ pub(crate) async fn dashboard(
             "`toolrack dashboard --no-browser` shows the address",
         )),
     }
+}
+
+async fn show(daemon: &Daemon, printer: &Printer) -> Result<(), Failure> {
+    let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(unreachable)?;
+    if printer.output() == Output::Table {
+        printer.line(&url);
+        printer.note(format_args!("note: it opens the page once, within {seconds} s"));
+    } else {
+        printer.document(&json!({ "url": url, "seconds": seconds }).to_string());
+    }
+    Ok(())
+}
+
+fn unreachable(failure: Failure) -> Failure {
+    failure.advising("start it with an address: `toolrack daemon start --listen 127.0.0.1:7733`")
 }

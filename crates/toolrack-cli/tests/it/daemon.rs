@@ -1,5 +1,6 @@
 //! The daemon as a program: started by several at once, killed, told to end once and twice, and how fast it makes calls.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -90,7 +91,6 @@ fn a_warm_call_starts_nothing() {
 
 /// What the daemon counts, from its socket.
 fn counted(stage: &Stage, name: &str) -> u64 {
-    use std::io::{Read as _, Write as _};
     let socket = stage.path().join("home/run/daemon.sock");
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -118,6 +118,22 @@ fn a_server_without_its_program_is_started_once_and_not_stormed() {
     stage.marker.assert_nobody_left(Duration::ZERO);
 }
 
+/// What the daemon says to a code, in one line.
+fn log_in(port: &str, code: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    let body = format!("{{\"code\":\"{code}\"}}");
+    write!(
+        stream,
+        "POST /api/login HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
 #[test]
 fn the_page_is_opened_by_a_link_that_is_good_once() {
     let stage = Stage::new();
@@ -131,10 +147,22 @@ fn the_page_is_opened_by_a_link_that_is_good_once() {
     // What is good once is not shown to whoever looks over a shoulder.
     assert!(!opened.talk.contains("code="), "{opened:?}");
     let mut seen = String::new();
-    eventually(LONG, "the browser was given a link", || {
+    eventually(LONG, "the browser was given a page", || {
         seen = std::fs::read_to_string(stage.path().join("browser.saw")).unwrap_or_default();
-        seen.starts_with("http://127.0.0.1:") && seen.contains("/#code=")
+        seen.contains(".html")
     });
+    // Everybody can read command lines, so the code is not there but in a file that is ours alone.
+    assert!(!seen.contains("code="), "{seen}");
+    let file = std::path::Path::new(&seen);
+    let mode = |it: &std::path::Path| std::fs::metadata(it).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(file), mode(file.parent().unwrap())), (0o600, 0o700));
+    let page = std::fs::read_to_string(file).unwrap();
+    let (_, link) = page.split_once("location.replace(\"http://127.0.0.1:").unwrap();
+    let (port, rest) = link.split_once("/#code=").unwrap();
+    let (code, _) = rest.split_once('"').unwrap();
+    assert_eq!(log_in(port, code), "HTTP/1.1 200 OK");
+    assert!(!file.exists(), "a page that was used is left");
+    assert_eq!(log_in(port, code), "HTTP/1.1 401 Unauthorized");
     run(&stage, &["daemon", "stop"]);
     stage.marker.assert_nobody_left(Duration::ZERO);
 }

@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::body::Body;
-use crate::key::CODE_LIFE;
+use crate::doorway::Doorway;
+use crate::key::{CODE_LIFE, Token};
 use crate::problem::Problem;
 
 /// Who runs.
@@ -34,6 +35,17 @@ pub(super) struct Link {
     /// Good once.
     url: String,
     /// And for so many seconds.
+    seconds: u64,
+}
+
+/// A page in a file that leads to the dashboard.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Page {
+    /// Where it lies. It is removed when it was used, or too old.
+    file: String,
+    /// Where it leads, without the code.
+    url: String,
+    /// It is good once, and for so many seconds.
     seconds: u64,
 }
 
@@ -77,11 +89,40 @@ pub(super) async fn stop(State(app): State<App>) -> StatusCode {
 #[utoipa::path(post, path = "/api/daemon/link", tag = "daemon",
     responses((status = 201, body = Link), (status = "default", body = Problem)))]
 pub(super) async fn link(State(app): State<App>) -> Result<(StatusCode, Json<Link>), Problem> {
+    let (url, code) = invitation(&app)?;
+    let url = format!("{url}#code={}", code.reveal());
+    Ok((StatusCode::CREATED, Json(Link { url, seconds: CODE_LIFE.as_secs() })))
+}
+
+/// Makes a page in a private file that opens the dashboard, for a browser whose command line others can read
+#[utoipa::path(post, path = "/api/daemon/page", tag = "daemon",
+    responses((status = 201, body = Page), (status = "default", body = Problem)))]
+pub(super) async fn page(State(app): State<App>) -> Result<(StatusCode, Json<Page>), Problem> {
+    let (url, code) = invitation(&app)?;
+    let target = format!("{url}#code={}", code.reveal());
+    let dir = app.socket.parent().unwrap_or(&app.socket).to_owned();
+    let doorway = tokio::task::spawn_blocking(move || Doorway::open(&dir, &target)).await;
+    let doorway = doorway.map_err(std::io::Error::from).flatten();
+    let doorway = doorway.map_err(|error| Problem::internal(error.to_string()))?;
+    let file = doorway.path().display().to_string();
+    app.keys.keep(&code, doorway);
+    let keeper = App::clone(&app);
+    app.tasks.spawn(async move {
+        tokio::select! {
+            () = keeper.stop.cancelled() => {}
+            () = tokio::time::sleep(CODE_LIFE) => {}
+        }
+        keeper.keys.tidy(Instant::now());
+    });
+    Ok((StatusCode::CREATED, Json(Page { file, url, seconds: CODE_LIFE.as_secs() })))
+}
+
+/// The address of the dashboard, and a code that opens it.
+fn invitation(app: &App) -> Result<(String, Token), Problem> {
     let addr = app.addr.ok_or_else(|| Problem::conflict("the daemon does not listen on TCP"))?;
     let code = app.keys.new_code(Instant::now());
     let code = code.map_err(|error| Problem::internal(error.to_string()))?;
-    let url = format!("http://{addr}/#code={}", code.reveal());
-    Ok((StatusCode::CREATED, Json(Link { url, seconds: CODE_LIFE.as_secs() })))
+    Ok((format!("http://{addr}/"), code))
 }
 
 /// Gives a page its key, once, for the code in the link that opened it
