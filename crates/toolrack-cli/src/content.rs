@@ -9,6 +9,7 @@ use toolrack_link::clean_text;
 use toolrack_mcp::{Content, ResourceBody, ResourceContents, ToolCallResult};
 
 use crate::failure::Failure;
+use crate::json_text;
 use crate::save::Files;
 
 /// The text of a result. If it has none, what it has for programs.
@@ -21,9 +22,19 @@ pub(crate) fn of_result(
         blocks.push(of_block(block, files)?);
     }
     Ok(match (blocks.is_empty(), &result.structured_content) {
-        (true, Some(structured)) => crate::json_text::pretty(RawValue::get(structured)),
+        (true, Some(structured)) => of_structure(RawValue::get(structured)),
         _ => blocks.join("\n"),
     })
+}
+
+fn of_structure(json: &str) -> String {
+    if json_text::is_sprawling(json) {
+        let n_bytes = json.len();
+        return format!(
+            "[{n_bytes} bytes of JSON, nested too deep to be shown; `-o json` has them]"
+        );
+    }
+    json_text::pretty(json)
 }
 
 /// One block.
@@ -89,6 +100,10 @@ mod tests {
         let embedded = format!(r#"{{"content":[{{"type":"resource","resource":{blob}}}]}}"#);
         check(&embedded, None, "[resource: x:y, image/gif, 2 bytes]");
         check("{}", None, "");
+        let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
+        let deep = format!(r#"{{"content":[],"structuredContent":{deep}}}"#);
+        let shown = "[600001 bytes of JSON, nested too deep to be shown; `-o json` has them]";
+        check(&deep, None, shown);
     }
 
     #[test]

@@ -1,17 +1,54 @@
 //! JSON text in another layout, and safe to show: members keep their order, numbers every digit.
 //!
 //! **Invariant:** valid JSON stays the same value. Characters that are hidden or command a terminal are written as
-//! escapes, which mean the same.
+//! escapes, which mean the same. Nothing here goes deeper with its input, and no text grows more than a few times.
 
 use std::fmt::Write as _;
 use std::iter::Peekable;
-use std::str::Chars;
+use std::str::{Bytes, Chars};
 
-use toolrack_link::clean_text;
+use toolrack_link::is_hidden;
 
-/// With one member to a line.
+/// Nobody reads what is nested deeper than this line by line.
+const MOST_DEPTH: usize = 128;
+/// Indents may be so many times as long as the text itself, and this much more.
+const MOST_GROWTH: usize = 16;
+const FREE_BYTES: usize = 1 << 20;
+
+/// With one member to a line, or on one line if that would be nothing but indents.
 pub(crate) fn pretty(json: &str) -> String {
-    restyle(json, Layout::Lines)
+    restyle(json, if is_sprawling(json) { Layout::OneLine } else { Layout::Lines })
+}
+
+/// Whether a document is nested so deep that its indents would be most of it.
+pub(crate) fn is_sprawling(json: &str) -> bool {
+    let most_bytes = json.len().saturating_mul(MOST_GROWTH).saturating_add(FREE_BYTES);
+    let (mut depth, mut indent_bytes) = (0_usize, 0_usize);
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => skip_string(&mut bytes),
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' => {}
+            _ => continue,
+        }
+        indent_bytes += 2 * depth;
+        if depth > MOST_DEPTH || indent_bytes > most_bytes {
+            return true;
+        }
+    }
+    false
+}
+
+fn skip_string(bytes: &mut Bytes<'_>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return,
+            b'\\' => drop(bytes.next()),
+            _ => {}
+        }
+    }
 }
 
 /// On one line.
@@ -70,23 +107,23 @@ fn restyle(json: &str, layout: Layout) -> String {
 
 fn copy_string(characters: &mut Peekable<Chars<'_>>, out: &mut String) {
     out.push('"');
+    let mut previous = None;
     while let Some(character) = characters.next() {
         match character {
             '"' => break,
             '\\' => {
                 out.push('\\');
                 out.extend(characters.next());
+                previous = None;
             }
-            hidden if is_hidden(hidden) => escape(hidden, out),
-            plain => out.push(plain),
+            hidden if is_hidden(previous.take(), hidden) => escape(hidden, out),
+            plain => {
+                previous = Some(plain);
+                out.push(plain);
+            }
         }
     }
     out.push('"');
-}
-
-fn is_hidden(character: char) -> bool {
-    let mut buffer = [0; 4];
-    !matches!(character, ' '..='~') && clean_text(character.encode_utf8(&mut buffer)).is_empty()
 }
 
 fn escape(character: char, out: &mut String) {
@@ -141,10 +178,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_nested_too_deep_is_not_indented() {
+        let nested = |n: usize| format!("{}1{}", "[".repeat(n), "]".repeat(n));
+        assert_eq!(pretty(&nested(128)).lines().count(), 257);
+        for n in [129, 1_000_000] {
+            assert_eq!(pretty(&nested(n)), nested(n));
+        }
+        // Brackets within text are no nesting.
+        let text = format!("[\"{}\\\"[\"]", "[".repeat(1000));
+        assert_eq!(pretty(&text).lines().count(), 3);
+        let wide = format!("{}1{}{}", "[".repeat(120), ",1".repeat(1_000_000), "]".repeat(120));
+        assert_eq!(pretty(&wide), wide);
+        let flat = format!("[1{}]", ",1".repeat(1_000_000));
+        assert_eq!(pretty(&flat).lines().count(), 1_000_003);
+    }
+
+    #[test]
     fn hidden_characters_are_shown_as_escapes() {
         let hidden = "\"a\u{9b}31m\u{7f}\u{202e}\u{e0041}ü漢\"";
         let shown = r#""a\u009b31m\u007f\u202e\udb40\udc41ü漢""#;
         check(hidden, shown, shown);
+        let emoji = "\"\u{2764}\u{fe0f}\u{200d}\u{1f525}\"";
+        check(emoji, emoji, emoji);
+        check(
+            "\"a\u{fe0f}\u{ad}\u{3164}\"",
+            r#""a\ufe0f\u00ad\u3164""#,
+            r#""a\ufe0f\u00ad\u3164""#,
+        );
     }
 
     fn values() -> impl Strategy<Value = Value> {
@@ -169,7 +229,7 @@ mod tests {
             let text = value.to_string();
             for styled in [pretty(&text), line(&text)] {
                 prop_assert_eq!(&serde_json::from_str::<Value>(&styled).unwrap(), &value);
-                prop_assert!(!styled.chars().any(|it| it != '\n' && is_hidden(it)));
+                prop_assert_eq!(toolrack_link::clean_text(&styled), styled.as_str());
             }
         }
     }

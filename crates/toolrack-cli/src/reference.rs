@@ -15,6 +15,8 @@ Data goes to the standard output and talk to the standard error, so the output o
 A failure is one or more lines `error: …` and one line `hint: …` with what to do next.
 With `-o json` it is one line of JSON, `{\"code\", \"message\", \"field\", \"hint\"}`, and nothing else is on the standard error unless \
 `--verbose` asks for it.
+A document that is nested deeper than 128 levels is not indented but written on one line, also with `-o yaml`; `-o table` only \
+says so.
 Whatever a server says is shown without control characters and hidden characters; `-o raw` alone leaves it untouched.
 Ctrl-C cancels what is being done, and the server is told; a second Ctrl-C leaves at once.
 

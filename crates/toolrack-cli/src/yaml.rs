@@ -8,15 +8,18 @@ use serde_json::Number;
 
 use crate::json_text;
 
-/// Writes a JSON document as YAML. Text that is no JSON is given back as it is.
+/// Writes a JSON document as YAML. One that is nested too deep stays JSON, which is YAML too.
 pub(crate) fn write(json: &str) -> String {
+    if json_text::is_sprawling(json) {
+        return json_text::line(json);
+    }
     match serde_json::from_str(json) {
         Ok(node) => {
             let mut lines = Vec::new();
             block(&node, 0, "", &mut lines);
             lines.join("\n")
         }
-        Err(_no_json) => json.to_owned(),
+        Err(_no_json) => json_text::line(json),
     }
 }
 
@@ -160,6 +163,12 @@ mod tests {
         check(r#"{"b": 1, "a": [true, null, {}]}"#, "b: 1\na:\n  - true\n  - null\n  - {}");
         check(r#"[{"a": 1, "b": {"c": 2.5}}, [1, 2]]"#, "- a: 1\n  b:\n    c: 2.5\n- - 1\n  - 2");
         check(r#"{"a": {"b": []}}"#, "a:\n  b: []");
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_is_written_on_one_line_and_cleaned() {
+        let (open, close) = ("[".repeat(1_000_000), "]".repeat(1_000_000));
+        check(&format!("{open}\"a\u{202e}\"{close}"), &format!("{open}\"a\\u202e\"{close}"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! cannot be seen are taken out before anybody prints what they wrote.
 
 use crate::escape::skip_escape;
+use crate::hidden::is_invisible;
 
 /// Cleans `text` and cuts it to at most `max_chars` characters, with `…` where it was cut.
 pub fn plain_text(text: &str, max_chars: usize) -> String {
@@ -30,13 +31,9 @@ pub fn plain_text(text: &str, max_chars: usize) -> String {
 fn visible(character: char) -> Option<char> {
     match character {
         '\t' | '\n' | '\r' => Some(' '),
-        // Zero width, bidirectional controls, variation selectors, tags, and the byte order mark.
-        '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{fe00}'..='\u{fe0f}'
-        | '\u{feff}'
-        | '\u{e0000}'..='\u{e01ef}' => None,
+        // Not even joiners and selectors: what is cut anywhere ends anywhere.
+        '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' => None,
+        hidden if is_invisible(hidden) => None,
         control if control.is_control() => None,
         plain => Some(plain),
     }
@@ -64,6 +61,7 @@ mod tests {
         check("tab\tand\nbreak", "tab and break");
         check("bell\u{7}\u{8}", "bell");
         check("\u{202e}abc\u{e0041}\u{200b}", "abc");
+        check("\u{ad}\u{61c}\u{180e}a\u{115f}\u{3164}\u{ffa0}\u{fe0f}", "a");
         check("äöü 漢字", "äöü 漢字");
         check("123456789012345678901234", "12345678901234567890…");
         check("unfinished\u{1b}[31", "unfinished");
