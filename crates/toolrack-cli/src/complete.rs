@@ -1,8 +1,15 @@
 //! What could be typed next, from what is typed so far. Pure.
+//!
+//! **Invariant:** shells put a candidate on the line as it is, and names come from servers, so only what a shell takes
+//! for one plain word is offered.
 
 use clap::{Arg, Command};
+use toolrack_link::plain_text;
 
 use crate::arguments::keep::Tool;
+
+/// A longer word is no help to whoever types.
+const MOST_CHARS: usize = 200;
 
 /// Names that are known without starting anything.
 #[derive(Debug, Default)]
@@ -43,7 +50,14 @@ pub(crate) fn candidates(root: &Command, words: &[String], known: &Known) -> Vec
         None if line.verb.is_none() => verbs(root),
         None => positional(&line, root, known),
     };
-    found.into_iter().filter(|it| it.text.starts_with(last.as_str())).collect()
+    let fits = |it: &Candidate| it.text.starts_with(last.as_str()) && is_word(&it.text);
+    found.into_iter().filter(fits).collect()
+}
+
+/// Whether every shell takes a text for itself.
+fn is_word(text: &str) -> bool {
+    let is_plain = |it: char| it.is_alphanumeric() || "-_./:@%+=,".contains(it);
+    text.chars().all(is_plain) && plain_text(text, MOST_CHARS) == text
 }
 
 /// What is typed before the last word.
@@ -132,7 +146,9 @@ fn positional(line: &Line<'_>, root: &Command, known: &Known) -> Vec<Candidate> 
 }
 
 fn plain(names: &[String], end: &str) -> Vec<Candidate> {
-    let all = names.iter().map(|it| Candidate { text: format!("{it}{end}"), about: String::new() });
+    // What begins so is an option, or to zsh the path of a program.
+    let names = names.iter().filter(|it| !it.starts_with(['-', '=']));
+    let all = names.map(|it| Candidate { text: format!("{it}{end}"), about: String::new() });
     all.collect()
 }
 
@@ -148,16 +164,25 @@ mod tests {
     use super::*;
     use crate::arguments::Arguments;
 
+    fn tool(name: &str, arguments: &[&str]) -> KnownTool {
+        let arguments = arguments.iter().map(|&it| it.to_owned()).collect();
+        KnownTool { name: name.to_owned(), about: String::new(), arguments }
+    }
+
     #[track_caller]
     fn check(line: &str, expected: &[&str]) {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let known = Known {
             servers: vec!["git".to_owned(), "mail".to_owned()],
-            tools: vec![KnownTool {
-                name: "git.log".to_owned(),
-                about: "Shows commits".to_owned(),
-                arguments: vec!["limit".to_owned(), "path".to_owned()],
-            }],
+            tools: vec![
+                tool("git.log", &["limit", "path"]),
+                tool("mail.$(touch x)", &[]),
+                tool("mail.a;id", &[]),
+                tool(
+                    "mail.über",
+                    &["größe", "a`id`", "b$(id>x)", "*", "a b", "--config", "=id", "x\u{3164}"],
+                ),
+            ],
         };
         let found = candidates(&Arguments::command(), &words, &known);
         let found: Vec<&str> = found.iter().map(|it| it.text.as_str()).collect();
@@ -194,5 +219,12 @@ mod tests {
         check("serve --server g", &["git"]);
         check("serve --ht", &[]);
         check("daemon st", &["start", "stop", "status"]);
+    }
+
+    #[test]
+    fn nothing_is_offered_that_a_shell_would_run() {
+        check("call mail.", &["mail.über"]);
+        check("call mail.über ", &["größe="]);
+        check("call mail.über --con", &["--config"]);
     }
 }

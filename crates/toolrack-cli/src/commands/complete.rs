@@ -22,7 +22,7 @@ pub(crate) async fn complete(options: &CompleteOptions, surroundings: &Surroundi
     let known = known(surroundings).await.unwrap_or_default();
     for it in candidates(&Arguments::command(), &options.words, &known) {
         let about = plain_text(&it.about, 80);
-        surroundings.printer.line(format_args!("{}\t{about}", plain_text(&it.text, 200)));
+        surroundings.printer.line(format_args!("{}\t{about}", it.text));
     }
 }
 

@@ -99,3 +99,12 @@ complete -C 'toolrack tools d'
 ";
     check_shell("fish", script, "demo\n");
 }
+
+#[test]
+fn no_shell_is_given_what_it_would_run() {
+    let stage = stage();
+    let hostile = "\n[[defaults.mcp]]\nname = \"demo$(touch owned)\"\ncommand = \"true\"\n";
+    stage.put("home/toolrack.toml", &format!("{CONFIG}{hostile}"));
+    check(&stage, &["tools", "d"], "demo\t\n");
+    assert!(!stage.path().join("work/owned").exists());
+}
