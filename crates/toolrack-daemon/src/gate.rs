@@ -15,6 +15,8 @@ use crate::key::Keys;
 
 /// Pages send it with every request, and scripts cannot change it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Where a request came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +64,7 @@ pub(crate) fn asked(method: &http::Method, path: &str) -> Asked {
 pub(crate) fn admit(door: Door, head: &Parts, keys: &Keys) -> Result<(), Refusal> {
     let Door::Tcp(own) = door else { return Ok(()) };
     check_host(own, head)?;
-    check_origin(own, &head.headers)?;
+    check_origin(own, head)?;
     match asked(&head.method, head.uri.path()) {
         Asked::Nothing => Ok(()),
         Asked::Key => check_key(&head.headers, keys),
@@ -81,7 +83,8 @@ fn check_host(own: SocketAddr, head: &Parts) -> Result<(), Refusal> {
     }
 }
 
-fn check_origin(own: SocketAddr, headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_origin(own: SocketAddr, head: &Parts) -> Result<(), Refusal> {
+    let headers = &head.headers;
     let foreign = |_several| Refusal::Origin;
     if let Some(origin) = only(headers, &ORIGIN).map_err(foreign)? {
         let authority = origin.strip_prefix("http://").ok_or(Refusal::Origin)?;
@@ -92,8 +95,19 @@ fn check_origin(own: SocketAddr, headers: &HeaderMap) -> Result<(), Refusal> {
     match only(headers, &SEC_FETCH_SITE).map_err(foreign)? {
         // `none` is a person who typed the address or followed a link from outside of the browser.
         None | Some("same-origin" | "none") => Ok(()),
+        Some("cross-site") if is_arrival(head) => Ok(()),
         Some(_) => Err(Refusal::Origin),
     }
+}
+
+/// Whether a browser goes to our page, in a window of its own. So it does from the private file that leads here. The
+/// page holds no data, cannot be framed, and whoever sent the browser here sees nothing of it.
+fn is_arrival(head: &Parts) -> bool {
+    let says = |name: HeaderName, value| only(&head.headers, &name) == Ok(Some(value));
+    head.method == http::Method::GET
+        && head.uri.path() == "/"
+        && says(SEC_FETCH_MODE, "navigate")
+        && says(SEC_FETCH_DEST, "document")
 }
 
 fn check_key(headers: &HeaderMap, keys: &Keys) -> Result<(), Refusal> {
@@ -209,6 +223,29 @@ mod tests {
         for site in ["cross-site", "same-site", "", "NONE", "same-origin, none"] {
             check(&[("sec-fetch-site", site)], Err(Refusal::Origin));
         }
+    }
+
+    #[test]
+    fn a_browser_may_be_sent_to_the_page_and_nowhere_else() {
+        let from = |site, mode, dest| {
+            let host = ("host", OWN);
+            [host, ("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)]
+        };
+        let arrival = from("cross-site", "navigate", "document");
+        check("/", &arrival, Ok(()));
+        for path in ["/app.js", "/healthz", "/api/tools", "/api/login", "/mcp"] {
+            check(path, &arrival, Err(Refusal::Origin));
+        }
+        for other in [
+            from("same-site", "navigate", "document"),
+            from("cross-site", "navigate", "iframe"),
+            from("cross-site", "no-cors", "document"),
+            from("cross-site", "cors", "empty"),
+        ] {
+            check("/", &other, Err(Refusal::Origin));
+        }
+        let with_origin = [&arrival[..], &[("origin", "null")]].concat();
+        check("/", &with_origin, Err(Refusal::Origin));
     }
 
     #[test]
