@@ -19,6 +19,7 @@ const { fieldOf, typedOf, valueOf } = await import(join(copy, "schema.js"));
 const { callFits, findTools, wanted } = await import(join(copy, "search.js"));
 const { EventReader } = await import(join(copy, "sse.js"));
 const { origin, standing } = await import(join(copy, "standing.js"));
+const { clean, compact, pretty } = await import(join(copy, "text.js"));
 const { axisOf, barOf, marksOf } = await import(join(copy, "timeline.js"));
 
 test("a command line is split as a shell would", () => {
@@ -275,4 +276,27 @@ test("differences show what changed and little else", () => {
   const shown = differences(before, after).map((it) => `${it.sign}${it.line}`);
   assert.deepEqual(shown, ["…", " c", " d", "-e", "+X", " f", " g", " h", "+i"]);
   assert.deepEqual(differences("a", "a"), [{ sign: "…", line: "" }]);
+});
+
+test("nothing hidden is shown, and what belongs to words and emoji stays", () => {
+  const check = (text, expected) => assert.equal(clean(text), expected);
+  check("one\n\ttwo ü 漢字", "one\n\ttwo ü 漢字");
+  check("\u001b[31mred\u001b[0m \u001b]0;title\u0007after", "red after");
+  check("\u001b]8;;http://x\u001b\\link \u001b]never ends\ntext", "link \ntext");
+  check("a\u009b31m\u0007\u007f dos\r\nmac\rend", "a31m dos\nmac\nend");
+  check("x\u202ey\u200bz\u{e0041}\u00ad\u061c\u180e\u115f\u3164\uffa0\ufeff", "xyz");
+  check("❤\ufe0f\u200d🔥 1\ufe0f\u20e3 می\u200cخواهم", "❤\ufe0f\u200d🔥 1\ufe0f\u20e3 می\u200cخواهم");
+  check("❤\ufe0f\ufe0f a\ufe0f\ufe01 git\u200d", "❤\ufe0f a git");
+});
+
+test("JSON is written for people, however deep it is", () => {
+  for (const value of [{ a: [1, 2.5, {}], b: { c: null, d: [] }, "e\n": "x\"y" }, [], "text", 7, null, [[]]]) {
+    assert.equal(pretty(value), JSON.stringify(value, null, 2));
+    assert.equal(compact(value), JSON.stringify(value));
+  }
+  const hidden = "a\u202e\u{e0041}b\u001b";
+  assert.equal(pretty(hidden), '"a\\u202e\\udb40\\udc41b\\u001b"');
+  assert.equal(JSON.parse(pretty(hidden)), hidden);
+  const text = `${"[".repeat(100_000)}1${"]".repeat(100_000)}`;
+  assert.equal(pretty(JSON.parse(text)), text);
 });

@@ -241,7 +241,7 @@ function build(call, now) {
       empty(text, h("a", { href: "#/calls" }, "All calls")),
     ];
   }
-  detail.setAttribute("aria-label", `Call of ${call.tool}`);
+  set(detail, "aria-label", `Call of ${call.tool}`);
   const tone = TONES[call.outcome] ?? "busy";
   const facts = [
     ["Server", h("a", { href: `#/servers/${encodeURIComponent(call.server)}` }, call.server)],

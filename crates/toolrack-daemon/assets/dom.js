@@ -1,8 +1,13 @@
 // Elements out of plain values.
 //
-// Invariant: whatever comes from outside goes into the page as text. Nothing here, and nobody else, reads HTML.
+// Invariant: whatever comes from outside goes into the page as text, without what is hidden in it. Nothing here, and
+// nobody else, reads HTML.
+
+import { clean } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
+/** Attributes that people read or hear. */
+const READ = ["alt", "aria-label", "placeholder", "title"];
 
 /** An element: `h("button", { class: "quiet", onclick: act }, "Restart")`. */
 export function h(tag, attributes, ...children) {
@@ -22,7 +27,8 @@ function fill(element, attributes, children) {
       set(element, name, value);
     }
   }
-  element.append(...children.flat().filter((it) => it !== null && it !== undefined && it !== false));
+  const shown = children.flat().filter((it) => it !== null && it !== undefined && it !== false);
+  element.append(...shown.map((it) => (typeof it === "string" ? clean(it) : it)));
   return element;
 }
 
@@ -32,7 +38,8 @@ export function set(element, name, value) {
     element.removeAttribute(name);
     return;
   }
-  const text = value === true ? "" : String(value);
+  const plain = value === true ? "" : String(value);
+  const text = READ.includes(name) ? clean(plain) : plain;
   if (element.getAttribute(name) !== text) {
     element.setAttribute(name, text);
   }
@@ -40,8 +47,9 @@ export function set(element, name, value) {
 
 /** Sets the text of an element, unless it is there already: a selection in it survives. */
 export function say(element, text) {
-  if (element.textContent !== text) {
-    element.textContent = text;
+  const shown = clean(text);
+  if (element.textContent !== shown) {
+    element.textContent = shown;
   }
 }
 

@@ -1,6 +1,6 @@
 // A form for the arguments of a tool, from the schema of its server.
 
-import { h, set } from "./dom.js";
+import { h, say, set } from "./dom.js";
 import { fieldOf, typedOf, valueOf } from "./schema.js";
 
 let n_fields = 0;
@@ -70,7 +70,7 @@ function control(field) {
     element: h("div", { class: "field" }, name, input, hint, fault),
     read() {
       const got = valueOf(field, input.value);
-      fault.textContent = got.fault ?? "";
+      say(fault, got.fault ?? "");
       set(input, "aria-invalid", got.fault ? "true" : null);
       return { value: got.value, isSound: got.fault === undefined };
     },

@@ -2,6 +2,7 @@
 
 import { h, set } from "./dom.js";
 import { sentence } from "./notice.js";
+import { pretty } from "./text.js";
 
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"];
 /** More text than this makes a browser slow. */
@@ -61,10 +62,11 @@ function gallery(pictures) {
 }
 
 function json(value) {
-  return h("pre", { class: "output", tabindex: "0" }, cut(JSON.stringify(value, null, 2)));
+  return h("pre", { class: "output", tabindex: "0" }, cut(pretty(value)));
 }
 
-function cut(text) {
+/** As much of a text as a browser shows quickly. */
+export function cut(text) {
   return text.length <= MAX_SHOWN ? text : `${text.slice(0, MAX_SHOWN)}\n… ${text.length - MAX_SHOWN} more characters`;
 }
 

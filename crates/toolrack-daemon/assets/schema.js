@@ -3,6 +3,8 @@
 // Only what a person can fill in is understood. Everything else becomes a field for JSON, so that every tool can be
 // called.
 
+import { compact, pretty } from "./text.js";
+
 const MAX_DEPTH = 6;
 const SCALARS = ["string", "number", "integer", "boolean"];
 
@@ -149,11 +151,11 @@ export function typedOf(field, value) {
     return "";
   }
   if (field.kind === "choice") {
-    const place = field.options.findIndex((it) => JSON.stringify(it) === JSON.stringify(value));
+    const place = field.options.findIndex((it) => compact(it) === compact(value));
     return place < 0 ? "" : String(place);
   }
   if (field.kind === "list" && Array.isArray(value)) {
     return value.join("\n");
   }
-  return SCALARS.includes(typeof value) ? String(value) : JSON.stringify(value, null, 2);
+  return SCALARS.includes(typeof value) ? String(value) : pretty(value);
 }

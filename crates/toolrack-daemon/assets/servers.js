@@ -203,7 +203,7 @@ function buildDetail(server) {
   );
   const bodies = { "": overview, log, edit: (it) => editor(it, (now) => (location.hash = address(now))) };
   opened.body = bodies[opened.tab](server);
-  detail.setAttribute("aria-label", name);
+  set(detail, "aria-label", name);
   detail.replaceChildren(
     h(
       "div",

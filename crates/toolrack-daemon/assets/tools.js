@@ -4,9 +4,10 @@ import { ask } from "./api.js";
 import { button, empty, h, part, say, searchBox, set, sync } from "./dom.js";
 import { form } from "./form.js";
 import { count, duration } from "./format.js";
-import { failureOf, resultOf } from "./result.js";
+import { cut, failureOf, resultOf } from "./result.js";
 import { findTools } from "./search.js";
 import { known } from "./store.js";
+import { compact, pretty } from "./text.js";
 
 /** More rows than this help nobody. */
 const MAX_SHOWN = 300;
@@ -128,7 +129,7 @@ function updateDetail() {
     opened.schema = null;
     return;
   }
-  const schema = JSON.stringify(tool.input_schema);
+  const schema = compact(tool.input_schema);
   // What was typed stays, unless the tool takes something else now.
   if (opened.schema !== schema) {
     opened.schema = schema;
@@ -137,7 +138,7 @@ function updateDetail() {
 }
 
 function build(tool) {
-  detail.setAttribute("aria-label", tool.name);
+  set(detail, "aria-label", tool.name);
   const head = h(
     "div",
     { class: "detail-head" },
@@ -156,7 +157,7 @@ function build(tool) {
     "details",
     {},
     h("summary", {}, "Schema"),
-    h("pre", { class: "output", tabindex: "0" }, JSON.stringify(tool.input_schema, null, 2)),
+    h("pre", { class: "output", tabindex: "0" }, cut(pretty(tool.input_schema))),
   );
   return [head, names, about, ...trial(tool), schemas];
 }
@@ -171,14 +172,14 @@ function trial(tool) {
   let recall = null;
 
   function read() {
-    fault.textContent = "";
+    say(fault, "");
     if (!isRaw) {
       return fields.read();
     }
     try {
       return { value: JSON.parse(raw.value || "{}"), isSound: true };
     } catch (error) {
-      fault.textContent = `This is no JSON: ${error.message}.`;
+      say(fault, `This is no JSON: ${error.message}.`);
       return { value: {}, isSound: false };
     }
   }
@@ -190,7 +191,7 @@ function trial(tool) {
       return;
     }
     isRaw = !isRaw;
-    raw.value = JSON.stringify(value, null, 2);
+    raw.value = pretty(value);
     fields.write(value);
     body.replaceChildren(isRaw ? raw : fields.element);
     say(swap, isRaw ? "As form" : "As JSON");

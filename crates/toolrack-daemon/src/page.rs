@@ -23,7 +23,7 @@ macro_rules! asset {
 }
 
 /// Every file of the page.
-const ASSETS: [Asset; 28] = [
+const ASSETS: [Asset; 29] = [
     ("/", HTML, include_bytes!("../assets/index.html")),
     asset!("add.js", SCRIPT),
     asset!("addition.js", SCRIPT),
@@ -47,6 +47,7 @@ const ASSETS: [Asset; 28] = [
     asset!("sse.js", SCRIPT),
     asset!("standing.js", SCRIPT),
     asset!("store.js", SCRIPT),
+    asset!("text.js", SCRIPT),
     asset!("theme.js", SCRIPT),
     asset!("timeline.js", SCRIPT),
     asset!("tools.js", SCRIPT),
