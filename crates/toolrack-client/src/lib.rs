@@ -70,8 +70,3 @@ pub use settings::{Limits, MCP_REQUEST_TIMEOUT_SECS, Timeouts};
 pub use step::{ConnectStep, StepWatcher};
 pub use tool::{McpToolDef, McpToolResult, parse_tool_result, parse_tools_list};
 pub use watcher::OnProgress;
-
-/// The example of the README, compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

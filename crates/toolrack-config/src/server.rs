@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+use crate::check;
+use crate::fault::{Fault, Severity};
 use crate::origin::Origin;
 use crate::package::Package;
 
@@ -62,7 +64,7 @@ pub enum McpTransport {
     Stdio {
         /// A program on `PATH`, or a path to one.
         command: String,
-        /// Passed as they are; no shell reads them.
+        /// Each one as it is, once its `${…}` are filled in; no shell reads them. `$${` is a `${` that stays.
         args: Vec<String>,
         /// Added to the environment that every server gets.
         env: HashMap<String, EnvValue>,
@@ -184,6 +186,22 @@ impl McpServerConfig {
     /// An endpoint with everything else at its default.
     pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self::new(name, McpTransport::Http { url: url.into(), headers: HashMap::new() })
+    }
+
+    /// What is wrong with its name, if anything is. For a config that was built in code; a file is checked when it is
+    /// read.
+    pub fn name_fault(&self) -> Option<Fault> {
+        let (kind, complaint) = check::server_name(&self.name)?;
+        Some(Fault {
+            severity: Severity::Error,
+            kind,
+            file: self.origin.shared_file(),
+            at: self.origin.field("name"),
+            field: "name".to_owned(),
+            message: format!("`{}` {complaint}", self.name.escape_debug()),
+            nearest: None,
+            advice: None,
+        })
     }
 
     /// Whether its headers say who we are, so that nobody logs in.

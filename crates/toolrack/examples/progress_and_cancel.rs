@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use serde_json::value::to_raw_value;
-use toolrack::{CallOptions, McpServerConfig, Progress, RackEvent, ToolCallResult, Toolrack};
+use toolrack::{CallOptions, McpServerConfig, Progress, RackEvent, Toolrack};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // First of all: this program is started again to guard its server.
@@ -35,9 +34,9 @@ async fn run() -> Result<(), Box<dyn Error>> {
         on_progress: Some(Arc::new(report)),
         ..CallOptions::default()
     };
-    let arguments = to_raw_value(&json!({"from": 3, "every_ms": 50}))?;
-    let raw = rack.call_raw("demo_countdown", &arguments, &options).await?;
-    println!("done: {}", ToolCallResult::parse(raw.as_bytes())?.text());
+    let arguments = json!({"from": 3, "every_ms": 50});
+    let result = rack.call_full("demo_countdown", &arguments, &options).await?;
+    println!("done: {}", result.text());
 
     // A call that is dropped is cancelled: the server is told, and may stop working on it.
     let mut events = rack.events();

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::error::Error;
+use std::time::Duration;
 
 use serde_json::json;
 use toolrack::{McpServerConfig, Toolrack};
@@ -27,6 +28,10 @@ async fn run() -> Result<(), Box<dyn Error>> {
 
     let server = McpServerConfig::stdio("demo", program, &args);
     let rack = Toolrack::builder().server(server).open().await?;
+    // A server that has to be fetched first, as by `npx`, takes its time.
+    for server in rack.ready(Duration::from_secs(120)).await {
+        println!("{}: {}", server.name(), server.state());
+    }
     for tool in rack.tools().iter() {
         println!("{}: {}", tool.name(), tool.definition().description);
     }

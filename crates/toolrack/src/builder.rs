@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use toolrack_client::ClientHandler;
 use toolrack_config::{ConfigFile, Fault, Lookup, McpServerConfig, Names};
 use toolrack_http::HttpOptions;
@@ -43,7 +44,8 @@ impl ToolrackBuilder {
         self
     }
 
-    /// Adds a server. It takes the place of one with the same name in the file.
+    /// Adds a server. It takes the place of one with the same name in the file. Its name has to be one that a file
+    /// may have: not empty, and without slashes.
     pub fn server(mut self, config: McpServerConfig) -> Self {
         self.selection.servers.push(config);
         self
@@ -111,7 +113,8 @@ impl ToolrackBuilder {
         self
     }
 
-    /// How long [`open`](Self::open) waits for slow servers. Five seconds, unless set.
+    /// How long [`open`](Self::open) waits for slow servers. Five seconds, unless set, which is too short for the
+    /// first start of a server that has to be fetched: see [`Toolrack::ready`].
     pub fn ready_wait(mut self, wait: Duration) -> Self {
         self.manager = self.manager.ready_wait(wait);
         self
@@ -120,12 +123,17 @@ impl ToolrackBuilder {
     /// Reads the file, starts every server, and follows the file from then on.
     ///
     /// Returns when every server is connected or has failed, and at the latest after the time set with
-    /// [`ready_wait`](Self::ready_wait); what is slower goes on by itself. A server that fails is no error: see
-    /// [`Toolrack::servers`].
+    /// [`ready_wait`](Self::ready_wait); what is slower goes on by itself, and [`Toolrack::ready`] waits for it. A
+    /// server that fails is no error: see [`Toolrack::servers`].
+    ///
+    /// The runtime in which this is called has to run for as long as the rack is used. It needs its timer and its IO
+    /// (`enable_all`).
     ///
     /// # Cancel safety
     /// Dropping the future ends whatever was started.
     pub async fn open(self) -> Result<Toolrack, OpenError> {
+        Handle::try_current().map_err(|_none| OpenError::NoRuntime)?;
+        self.selection.check()?;
         let (file, warnings) = match self.path.clone() {
             Some(path) => read(path).await?,
             None => (ConfigFile::default(), Vec::new()),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use toolrack_config::Fault;
 use toolrack_manager::RackError;
 
-/// Why a rack cannot be opened.
+/// Why a rack cannot be opened. [`with_causes`](crate::with_causes) gives the whole reason in one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -19,10 +19,13 @@ pub enum OpenError {
         /// Why.
         source: io::Error,
     },
-    /// The config file cannot be used. Its text names every fault with its place, one to a line.
+    /// There is no tokio runtime that the servers could run in.
+    #[error("a rack has to be opened within a tokio runtime")]
+    NoRuntime,
+    /// The config file, or a server from code, cannot be used. Its text names every fault with its place, one to a line.
     #[error("{}", Lines(.faults))]
     Faulty {
-        /// Everything that is wrong, in the order of the file. Warnings are among them.
+        /// Everything that is wrong, in the order of the file and then of the code. Warnings are among them.
         faults: Vec<Fault>,
     },
     /// The manager does not take orders.

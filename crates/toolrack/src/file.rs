@@ -24,6 +24,13 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
+    /// Refuses servers from code whose names no file may have.
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        let faults: Vec<Fault> =
+            self.servers.iter().filter_map(McpServerConfig::name_fault).collect();
+        if faults.is_empty() { Ok(()) } else { Err(OpenError::Faulty { faults }) }
+    }
+
     /// The servers that `file` means for the agent, with what was added in code.
     pub(crate) fn servers(&self, file: &ConfigFile) -> Vec<McpServerConfig> {
         let mut servers = match &self.agent {

@@ -2,6 +2,8 @@
 //! call them.
 //!
 //! ```no_run
+//! use std::time::Duration;
+//!
 //! use serde_json::json;
 //! use toolrack::Toolrack;
 //!
@@ -14,6 +16,10 @@
 //! #[tokio::main]
 //! async fn agent() -> Result<(), Box<dyn std::error::Error>> {
 //!     let rack = Toolrack::open("toolrack.toml").await?;
+//!     // A server that `npx` has to fetch first takes its time. Those that cannot be used say why.
+//!     for server in rack.ready(Duration::from_secs(120)).await {
+//!         eprintln!("{}: {}", server.name(), server.state());
+//!     }
 //!     for tool in rack.tools().iter() {
 //!         println!("{}", tool.name());
 //!     }
@@ -45,8 +51,77 @@
 //! Servers can be given in code as well, with [`Toolrack::builder`]. One broken server never keeps the others
 //! from working: [`Toolrack::servers`] says what is wrong with it, and it is tried again by and by.
 //!
+//! What servers ask of the user, of a model or of the program is answered by a [`ClientHandler`]:
+//!
+//! ```
+//! use toolrack::mcp::{
+//!     ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, FormContent, LogMessage, Root,
+//!     RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
+//! };
+//! use toolrack::serde_json::value::RawValue;
+//! use toolrack::{BoxFuture, ClientHandler, JsonRpcError, RawQuestion, Refusal};
+//!
+//! struct Desk;
+//!
+//! impl ClientHandler for Desk {
+//!     fn capabilities(&self) -> ClientCapabilities {
+//!         ClientCapabilities {
+//!             roots: Some(RootsCapability::default()),
+//!             sampling: Some(SamplingCapability::default()),
+//!             elicitation: Some(ElicitationCapability { form: true, url: true }),
+//!             ..ClientCapabilities::default()
+//!         }
+//!     }
+//!
+//!     fn elicit<'a>(&'a self, server: &'a str, question: Elicitation) -> BoxFuture<'a, ElicitationAnswer> {
+//!         Box::pin(async move {
+//!             match question {
+//!                 Elicitation::Form(form) if form.message == "Go on?" => {
+//!                     ElicitationAnswer::Accept { content: Some(FormContent::default()) }
+//!                 }
+//!                 // The user has to see who asks, and which page it is.
+//!                 Elicitation::Url(page) => {
+//!                     println!("{server} wants {} to be opened", page.url);
+//!                     ElicitationAnswer::Decline
+//!                 }
+//!                 _ => ElicitationAnswer::Cancel,
+//!             }
+//!         })
+//!     }
+//!
+//!     fn sample<'a>(
+//!         &'a self,
+//!         _server: &'a str,
+//!         params: SamplingParams,
+//!     ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
+//!         Box::pin(async move { Err(Refusal::Failed(format!("no model for {} tokens", params.max_tokens))) })
+//!     }
+//!
+//!     fn roots<'a>(&'a self, _server: &'a str) -> BoxFuture<'a, Vec<Root>> {
+//!         Box::pin(async { Root::new("file:///work".into(), None).into_iter().collect() })
+//!     }
+//!
+//!     fn pass_on<'a>(
+//!         &'a self,
+//!         _server: &'a str,
+//!         _question: RawQuestion<'a>,
+//!     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
+//!         None
+//!     }
+//!
+//!     fn log(&self, message: &LogMessage) {
+//!         println!("{message:?}");
+//!     }
+//! }
+//! ```
+//!
+//! Errors say what was asked for, and their source says why it came to nothing; [`with_causes`] gives both in one line.
+//!
 //! The examples of this crate are short and meant to be copied: `single_server`, `many_servers`, `deny_list`,
-//! `http_with_token` and `progress_and_cancel`.
+//! `http_with_token`, `progress_and_cancel` and `handler`. For agents on `rig` there is the crate `toolrack-rig`.
+//!
+//! What most programs need is here; everything else that is public is in the module of its part, such as [`mcp`] for
+//! what servers say and [`config`] for files.
 //!
 //! **Invariant:** nothing is decided here. This crate reads a file, sets up a manager and passes calls on.
 
@@ -55,32 +130,109 @@
 mod builder;
 mod error;
 mod file;
+mod model;
 mod rack;
 mod settings;
 
 pub use builder::ToolrackBuilder;
 pub use error::OpenError;
+pub use model::{to_anthropic, to_openai};
 pub use rack::Toolrack;
 pub use settings::Environment;
 
+/// Login to servers over HTTP: OAuth, tokens, and where they are kept.
+pub mod auth {
+    pub use toolrack_auth::*;
+}
+
+/// One server: how it is connected, what can be asked of it, and who answers what it asks.
+pub mod client {
+    pub use toolrack_client::*;
+}
+
+/// Config files as data: reading, checking, comparing.
+pub mod config {
+    pub use toolrack_config::*;
+}
+
+/// The way to servers over HTTP.
+pub mod http {
+    pub use toolrack_http::*;
+}
+
+/// What a connection of any kind is, and how it can fail.
+pub mod link {
+    pub use toolrack_link::*;
+}
+
+/// Many servers: the manager behind a [`Toolrack`].
+pub mod manager {
+    pub use toolrack_manager::*;
+}
+
+/// What clients and servers say to each other, as data: tools, results, resources, prompts, questions, capabilities.
+pub mod mcp {
+    pub use toolrack_mcp::*;
+}
+
+/// JSON-RPC, on which the protocol stands.
+pub mod rpc {
+    pub use toolrack_rpc::*;
+}
+
+/// Servers as child processes, and who watches over them.
+pub mod stdio {
+    pub use toolrack_stdio::*;
+}
+
+/// The crate whose values arguments and schemas are.
+pub use serde_json;
+/// An address, as [`Authorizer`] takes it.
+pub use url::Url;
+
+// For who lets us in.
 pub use toolrack_auth::{
     AuthSettings, Authorizer, Browser, FileTokenStore, MemoryTokenStore, PastedRedirect, Secret,
     StaticBearer, SystemBrowser, TokenStore,
 };
+pub use toolrack_link::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
+
+// For one server.
 pub use toolrack_client::{
-    CallError, CallOptions, ClientBuilder, ClientHandler, ConnectError, McpClient, McpToolDef,
-    McpToolResult, OnProgress,
+    CallError, CallOptions, Changes, ClientBuilder, ClientHandler, ConnectError, ConnectStep,
+    Connector, EraChoice, Event, Events, HttpConnector, Limits, Listing, McpClient, McpToolDef,
+    McpToolResult, OnProgress, RawQuestion, Refusal, StdioConnector, StepWatcher, Timeouts,
+    Verdict,
 };
+pub use toolrack_http::{HttpOptions, HttpServerDef, ProxySettings};
+pub use toolrack_link::{
+    Delivery, Diagnosis, Ending, Exit, LineError, Mask, ServerExit, SpawnFault, TransportError,
+};
+pub use toolrack_stdio::{
+    Farewell, Guardian, Inheritance, Ladder, McpServerDef, StdioOptions, init, sweep,
+};
+
+// For many of them.
 pub use toolrack_config::{
-    EnvValue, Fault, Lookup, McpServerConfig, McpTransport, Names, Plan, Severity, Source,
-    StartMode,
+    EnvValue, Fault, FaultKind, Lookup, McpServerConfig, McpTransport, Names, Origin, Package,
+    PackageKind, Pin, Plan, Position, Sandbox, Severity, Source, StartMode,
 };
-pub use toolrack_http::{HttpOptions, ProxySettings};
-pub use toolrack_link::{Credentials, Delivery};
 pub use toolrack_manager::{
-    CallOutcome, ConnectionState, CredentialsOf, Failure, McpConnection, McpManager, RackError,
-    RackEvent, RackEvents, Rule, ToolWithServer,
+    Borrowed, CallOutcome, Called, ConnectPhase, ConnectionState, CredentialsOf, Failure,
+    FailureKind, McpConnection, McpManager, RackBuilder, RackError, RackEvent, RackEvents, Rule,
+    ToolWithServer, with_causes,
 };
-pub use toolrack_mcp::{Content, Implementation, Progress, Tool, ToolCallResult};
-pub use toolrack_rpc::RawJson;
-pub use toolrack_stdio::{Guardian, McpServerDef, StdioOptions, init, sweep};
+
+// What servers say.
+pub use toolrack_mcp::{
+    ClientCapabilities, Content, DecodeError, Elicitation, ElicitationAnswer, GetPromptResult,
+    Implementation, LogLevel, LogMessage, Progress, Prompt, ReadResourceResult, Resource,
+    ResourceContents, ResourceTemplate, Root, SamplingParams, SamplingResult, ServerCapabilities,
+    Tool, ToolAnnotations, ToolCallResult,
+};
+pub use toolrack_rpc::{JsonRpcError, RawJson};
+
+/// The examples of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -79,6 +79,17 @@ fn deny_list() {
 }
 
 #[test]
+fn handler() {
+    let said = run("handler", &[]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    assert_eq!(lines[0], "curious asks: Who are you?");
+    assert!(lines[1].contains("my username") && lines[1].contains("my email"), "{said}");
+    assert_eq!(lines[2], "curious wants at most 100 tokens");
+    assert!(lines[3].contains("Paris"), "{said}");
+}
+
+#[test]
 fn progress_and_cancel() {
     assert_eq!(
         run("progress_and_cancel", &[]),

@@ -13,3 +13,4 @@ mod login;
 mod open;
 mod real;
 mod stage;
+mod surface;

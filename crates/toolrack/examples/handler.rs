@@ -1,0 +1,88 @@
+//! What servers ask back: a form for the user, a model, the folders to work in. Here a program answers by itself.
+//!
+//! `cargo run -p toolrack --example handler`, against the fixture server of this repository
+//! (`cargo build -p toolrack-testkit`).
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::error::Error;
+use std::sync::Arc;
+
+use serde_json::json;
+use toolrack::mcp::{
+    ElicitationCapability, Extra, FieldValue, FormContent, Role, RootsCapability,
+    SamplingCapability,
+};
+use toolrack::{
+    BoxFuture, ClientCapabilities, ClientHandler, Content, Elicitation, ElicitationAnswer,
+    McpServerConfig, Refusal, Root, SamplingParams, SamplingResult, Toolrack,
+};
+
+/// Who answers. A server is told of exactly what `capabilities` names.
+struct Desk;
+
+impl ClientHandler for Desk {
+    fn capabilities(&self) -> ClientCapabilities {
+        ClientCapabilities {
+            roots: Some(RootsCapability::default()),
+            sampling: Some(SamplingCapability::default()),
+            elicitation: Some(ElicitationCapability { form: true, url: false }),
+            ..ClientCapabilities::default()
+        }
+    }
+
+    // A real program shows the form to its user, and says which server asks.
+    fn elicit<'a>(
+        &'a self,
+        server: &'a str,
+        question: Elicitation,
+    ) -> BoxFuture<'a, ElicitationAnswer> {
+        Box::pin(async move {
+            let Elicitation::Form(form) = question else { return ElicitationAnswer::Decline };
+            println!("{server} asks: {}", form.message);
+            let answer = |name: &str| (name.to_owned(), FieldValue::Text(format!("my {name}")));
+            let fields = form.schema.fields().iter();
+            let content: FormContent = fields.map(|field| answer(&field.name)).collect();
+            ElicitationAnswer::Accept { content: Some(content) }
+        })
+    }
+
+    // A real program asks its model, after its user has agreed.
+    fn sample<'a>(
+        &'a self,
+        server: &'a str,
+        params: SamplingParams,
+    ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
+        Box::pin(async move {
+            println!("{server} wants at most {} tokens", params.max_tokens);
+            let text = Content::Text { text: "Paris".into(), extra: Extra::default() };
+            let (role, model) = (Role::Assistant, "none".to_owned());
+            Ok(SamplingResult { role, content: vec![text], model, stop_reason: None })
+        })
+    }
+
+    fn roots<'a>(&'a self, _server: &'a str) -> BoxFuture<'a, Vec<Root>> {
+        Box::pin(async { Root::new("file:///work".to_owned(), None).into_iter().collect() })
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // First of all: this program is started again to guard its server.
+    toolrack::init();
+    run()
+}
+
+#[tokio::main]
+async fn run() -> Result<(), Box<dyn Error>> {
+    let program = toolrack_testkit::program("fixture-server").display().to_string();
+    let server = McpServerConfig::stdio("curious", program, &[]);
+    let rack = Toolrack::builder().server(server).handler(Arc::new(Desk)).open().await?;
+
+    let question = json!({"message": "Who are you?"});
+    println!("{}", rack.call("curious.test_elicitation", &question).await?.content);
+    let prompt = json!({"prompt": "The capital of France?"});
+    println!("{}", rack.call("curious.test_sampling", &prompt).await?.content);
+
+    rack.shutdown().await;
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Everything that a signature of the facade names can be named with the facade alone.
+
+use std::sync::Arc;
+
+use toolrack::{
+    AtHand, AuthError, Authorization, BoxFuture, Credentials, HttpOptions, HttpServerDef, Rebuff,
+    Toolrack,
+};
+
+/// Fails to compile if a type is missing.
+mod named {
+    #[expect(unused_imports, reason = "naming them is the test")]
+    use toolrack::{
+        Borrowed, CallError, ConnectPhase, ConnectStep, Connector, DecodeError, Diagnosis, Ending,
+        EraChoice, Event, Events, FailureKind, Farewell, FaultKind, GetPromptResult, Inheritance,
+        JsonRpcError, Ladder, Limits, LineError, Listing, LogLevel, Mask, Origin, Package,
+        PackageKind, Pin, Position, Prompt, RackBuilder, ReadResourceResult, Resource,
+        ResourceContents, ResourceTemplate, Sandbox, ServerCapabilities, StdioConnector,
+        StepWatcher, Timeouts, ToolAnnotations, TransportError, Url, Verdict,
+    };
+}
+
+/// A login of the program's own.
+#[derive(Debug)]
+struct Badge;
+
+impl Credentials for Badge {
+    fn at_hand(&self) -> AtHand {
+        AtHand::Ready(Authorization::bearer("t0ken"))
+    }
+
+    fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+        let reason = format!("status {}", rebuff.status);
+        Box::pin(async { Err(AuthError::LoginNeeded { reason }) })
+    }
+}
+
+#[test]
+fn credentials_can_be_written_with_the_facade_alone() {
+    let options = HttpOptions { credentials: Some(Arc::new(Badge)), ..HttpOptions::default() };
+    let builder = Toolrack::builder().http(options);
+    let shown = format!("{builder:?} {:?}", HttpServerDef::new("https://example.com/mcp"));
+    assert!(!shown.contains("t0ken"), "{shown}");
+}
