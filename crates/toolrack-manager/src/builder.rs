@@ -153,7 +153,8 @@ impl RackBuilder {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn build(self, configs: Vec<McpServerConfig>) -> McpManager {
-        let catalog = self.catalog.map(Catalog::new);
+        let mask = self.stdio.mask.clone();
+        let catalog = self.catalog.map(|dir| Catalog::new(dir, mask));
         let (commands, orders) = mpsc::channel(COMMANDS);
         let (reporter, reports) = mpsc::channel(REPORTS);
         let equipment = Equipment {

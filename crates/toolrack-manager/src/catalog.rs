@@ -4,6 +4,7 @@
 //! server.
 //!
 //! **Invariant:** a file that is missing, too large or broken is as good as none. Nothing depends on it.
+//! **Invariant:** files and folder are for their owner alone, and hold no secret that the mask knows.
 
 use std::fs;
 use std::io;
@@ -11,9 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use toolrack_client::{Listing, Verdict};
 use toolrack_config::{McpServerConfig, fingerprint};
+use toolrack_link::Mask;
 use toolrack_mcp::{Era, Tool};
 
 use crate::store;
@@ -30,6 +33,7 @@ const FORMAT: u32 = 1;
 #[derive(Debug, Clone)]
 pub(crate) struct Catalog {
     dir: PathBuf,
+    mask: Mask,
 }
 
 /// What is remembered of one server.
@@ -58,13 +62,17 @@ struct PageRef<'a> {
 }
 
 impl Catalog {
-    pub(crate) fn new(dir: PathBuf) -> Self {
-        Self { dir }
+    pub(crate) fn new(dir: PathBuf, mask: Mask) -> Self {
+        Self { dir, mask }
     }
 
     /// What is remembered of the server of `config`. Reads a file.
     pub(crate) fn load(&self, config: &McpServerConfig) -> Memory {
         let path = self.path(config);
+        // They may be from a time when others could read them.
+        for it in [&self.dir, &path] {
+            store::close_to_others(it);
+        }
         let text = match store::read(&path, FILE_LIMIT_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Memory::default(),
@@ -87,7 +95,7 @@ impl Catalog {
             saved_at: seconds_now(),
             tools: &listing.items,
         };
-        let text = serde_json::to_vec(&page)?;
+        let text = self.mask.clean_json(Bytes::from(serde_json::to_vec(&page)?));
         if !u64::try_from(text.len()).is_ok_and(|length| length <= FILE_LIMIT_BYTES) {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -133,6 +141,8 @@ fn seconds_now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn tool(name: &str) -> Tool {
@@ -148,7 +158,7 @@ mod tests {
     #[test]
     fn tools_and_verdict_come_back_for_the_same_config_only() {
         let dir = tempfile::tempdir().unwrap();
-        let catalog = Catalog::new(dir.path().join("catalog"));
+        let catalog = Catalog::new(dir.path().join("catalog"), Mask::default());
         let config = McpServerConfig::stdio("fs", "server", &["a"]);
         assert_eq!(names(&catalog.load(&config)), None);
         let listing = Listing { items: vec![tool("read"), tool("write")], ..Listing::default() };
@@ -164,9 +174,40 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_that_a_server_tells_is_not_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let mask = Mask::default();
+        let catalog = Catalog::new(dir.path().join("catalog"), mask.clone());
+        let config = McpServerConfig::stdio("fs", "server", &[]);
+        let told = Tool { description: Some("it is s3cr3t".to_owned()), ..tool("read") };
+        let listing = Listing { items: vec![told], ..Listing::default() };
+        let memory = Memory { listing: Some(Arc::new(listing)), verdict: None };
+        mask.learn("token", "s3cr3t");
+        catalog.save(&config, &memory).unwrap();
+        let text = store::read_at_most(&catalog.path(&config), FILE_LIMIT_BYTES).unwrap();
+        assert!(text.contains("it is [secret token]") && !text.contains("s3cr3t"), "{text}");
+    }
+
+    #[test]
+    fn remembered_tools_are_private_also_those_of_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Catalog::new(dir.path().join("catalog"), Mask::default());
+        let config = McpServerConfig::stdio("fs", "server", &[]);
+        let memory = Memory { listing: Some(Arc::default()), verdict: None };
+        catalog.save(&config, &memory).unwrap();
+        let paths = [catalog.dir.clone(), catalog.path(&config)];
+        for path in &paths {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        assert_eq!(names(&catalog.load(&config)), Some(Vec::new()));
+        let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o077;
+        assert_eq!(paths.each_ref().map(mode), [0, 0]);
+    }
+
+    #[test]
     fn broken_and_foreign_files_are_as_good_as_none() {
         let dir = tempfile::tempdir().unwrap();
-        let catalog = Catalog::new(dir.path().to_owned());
+        let catalog = Catalog::new(dir.path().to_owned(), Mask::default());
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let path = catalog.path(&config);
         for text in ["", "{", "[]", r#"{"format":2,"saved_at":0,"tools":[]}"#, "\u{0}\u{0}"] {
@@ -204,7 +245,7 @@ mod tests {
     #[test]
     fn the_oldest_files_go_when_there_are_too_many() {
         let dir = tempfile::tempdir().unwrap();
-        let catalog = Catalog::new(dir.path().to_owned());
+        let catalog = Catalog::new(dir.path().to_owned(), Mask::default());
         for number in 0..MOST_FILES + 5 {
             File::create(dir.path().join(format!("{number}.json"))).unwrap();
         }

@@ -1,20 +1,38 @@
-//! The one place that writes files: whole or not at all.
+//! The one place that writes files: whole or not at all, and for their owner alone.
+//!
+//! **Invariant:** nobody else can read what is written here, whatever the umask.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Replaces a file. Whoever reads it sees the old text or the new one, never a part.
 pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let Some(dir) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
-    fs::create_dir_all(dir)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    close_to_others(dir);
     let draft = draft_of(path);
     let outcome = write(&draft, text).and_then(|()| fs::rename(&draft, path));
     if outcome.is_err() && fs::remove_file(&draft).is_err() {
         tracing::debug!(draft = %draft.display(), "a draft is left behind");
     }
     outcome
+}
+
+/// Takes the rights of everybody else away from a file or folder that was made with them. One that many share, such as
+/// `/tmp`, is not ours to close, and neither is one of somebody else.
+pub(crate) fn close_to_others(path: &Path) {
+    let Ok(about) = fs::symlink_metadata(path) else { return };
+    let mode = about.permissions().mode();
+    let (is_open, is_shared) = (mode & 0o077 != 0, mode & 0o1000 != 0);
+    if about.is_symlink() || is_shared || !is_open {
+        return;
+    }
+    if let Err(error) = fs::set_permissions(path, Permissions::from_mode(mode & 0o700)) {
+        tracing::warn!(path = %path.display(), %error, "others may read it, and that cannot be changed");
+    }
 }
 
 /// Reads a file, unless it is larger than `limit_bytes`.
@@ -45,7 +63,7 @@ fn draft_of(path: &Path) -> PathBuf {
 }
 
 fn write(draft: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = File::create(draft)?;
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(draft)?;
     file.write_all(text)?;
     file.sync_all()
 }
@@ -67,5 +85,31 @@ mod tests {
         assert_eq!(read(&path, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         assert!(replace(&path.join("below"), b"x").is_err());
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn what_is_open_to_others_is_closed_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (inner, path) = (dir.path().join("data/catalog"), dir.path().join("data/catalog/file"));
+        replace(&path, b"one").unwrap();
+        assert_eq!(
+            [mode(&dir.path().join("data")), mode(&inner), mode(&path)],
+            [0o700, 0o700, 0o600]
+        );
+        for (path, loose) in [(&inner, 0o755), (&path, 0o644)] {
+            fs::set_permissions(path, Permissions::from_mode(loose)).unwrap();
+        }
+        close_to_others(&path);
+        assert_eq!(mode(&path), 0o600);
+        replace(&path, b"two").unwrap();
+        assert_eq!([mode(&inner), mode(&path)], [0o700, 0o600]);
+        // A folder that everybody shares stays as it is.
+        fs::set_permissions(&inner, Permissions::from_mode(0o1777)).unwrap();
+        close_to_others(&inner);
+        assert_eq!(mode(&inner), 0o777);
     }
 }

@@ -20,7 +20,7 @@ use toolrack_config::{ConfigFile, Fault};
 
 use crate::document::{self, Document};
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-pub(crate) use folder::{Folder, read_all};
+pub(crate) use folder::{Folder, close_to_others, make_private, read_all};
 pub use generation::{Generation, NoGeneration};
 pub(crate) use replace::{Published, Readers, Replacement};
 use target::Target;

@@ -22,7 +22,7 @@ use crate::options::{Autostart, Follow, ServiceOptions};
 use crate::packages::Installer;
 use crate::problem;
 use crate::secret::SecretStore;
-use crate::store::{ConfigStore, Stored};
+use crate::store::{ConfigStore, Stored, close_to_others, make_private};
 use crate::view::View;
 
 /// The first view.
@@ -42,6 +42,10 @@ impl LocalService {
     ///
     /// Dropping the future ends whatever was started.
     pub async fn open(home: Home, options: ServiceOptions) -> Result<Self, ServiceError> {
+        // Where the config file lies too, others may have been let in on purpose; what is secret is private by itself.
+        if !home.config_file().starts_with(home.dir()) {
+            close_to_others(home.dir());
+        }
         let store = ConfigStore::new(home.config_file());
         let stored = read(store.clone()).await?;
         let view = Arc::new(view_of(FIRST, options.agent.as_deref(), &stored)?);
@@ -65,7 +69,7 @@ impl LocalService {
     fn watch_file(&self) -> Option<FileWatch> {
         let path = self.inner.home.config_file();
         // A folder that is not there cannot be watched.
-        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let made = path.parent().map_or(Ok(()), make_private);
         match made.and_then(|()| self.inner.watch(path)) {
             Ok(watch) => Some(watch),
             Err(error) => {

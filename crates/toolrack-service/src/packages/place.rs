@@ -14,6 +14,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 use toolrack_manager::{Failure, FailureKind, Installation};
 
+use crate::store::make_private;
+
 /// Names the program of a package that is complete.
 const STAMP: &str = ".toolrack-program";
 
@@ -43,7 +45,7 @@ impl Place {
     pub(super) async fn lock(&self, installation: &Installation) -> Result<Lock, Failure> {
         let parent = self.dir.parent().unwrap_or(&self.dir);
         let open = || {
-            fs::create_dir_all(parent)?;
+            make_private(parent)?;
             File::create(self.dir.with_added_extension("lock"))
         };
         let file = open().map_err(|error| self.unusable(&error))?;
@@ -85,7 +87,7 @@ impl Place {
 
     /// Makes the folder of an attempt.
     pub(super) fn make(&self, attempt: &Path) -> Result<(), Failure> {
-        fs::create_dir_all(attempt).map_err(|error| self.unusable(&error))
+        make_private(attempt).map_err(|error| self.unusable(&error))
     }
 
     /// Says that the package is complete.

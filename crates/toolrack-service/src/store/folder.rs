@@ -1,10 +1,10 @@
 //! An open folder, and what can be done with the files in it by name.
 
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Seek as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,6 +14,26 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::lock::{self, Lock};
+
+/// Makes a folder for its owner alone, whatever the umask, and what is missing above it. One that is there stays as
+/// it is.
+pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Takes the rights of everybody else away from a folder that was made with them, if it is ours.
+pub(crate) fn close_to_others(dir: &Path) {
+    let Ok(about) = std::fs::symlink_metadata(dir) else { return };
+    let is_ours = about.uid() == rustix::process::geteuid().as_raw();
+    let mode = about.permissions().mode();
+    let is_open = mode & 0o077 != 0;
+    if !about.is_dir() || !is_ours || !is_open {
+        return;
+    }
+    if let Err(error) = std::fs::set_permissions(dir, Permissions::from_mode(mode & 0o700)) {
+        tracing::warn!(dir = %dir.display(), %error, "others may look into it, and that cannot be changed");
+    }
+}
 
 /// An open folder.
 #[derive(Debug)]
@@ -37,7 +57,7 @@ impl Folder {
         if let Some(folder) = Self::open(dir)? {
             return Ok(folder);
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        make_private(dir)?;
         if let Some(above) = dir.parent().filter(|it| *it != Path::new("")) {
             File::open(above)?.sync_all()?;
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-use toolrack_service::{ErrorCode, Secret, SecretStore};
+use toolrack_service::{ErrorCode, Home, LocalService, Secret, SecretStore, ServiceOptions};
 
 use crate::store_stage::{PATIENCE, again, folder, given_path, names, write};
 
@@ -81,6 +81,17 @@ fn what_is_open_to_others_is_closed_to_them() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(reveal(&store, "a").as_deref(), Some(CANARY));
     assert_eq!((mode(dir.path()), mode(&file)), (0o700, 0o600));
+}
+
+#[tokio::test]
+async fn the_folder_of_everything_else_is_closed_to_others() {
+    let dir = folder();
+    let (data, config) = (dir.path().join("data"), dir.path().join("config/toolrack.toml"));
+    fs::create_dir(&data).unwrap();
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+    let service = LocalService::open(Home::new(&config, &data), ServiceOptions::default());
+    service.await.unwrap().close().await;
+    assert_eq!(mode(&data), 0o700);
 }
 
 #[test]
