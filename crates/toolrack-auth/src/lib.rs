@@ -52,4 +52,6 @@ pub use settings::{
     Audience, AuthSettings, ClientProof, Enterprise, Grant, IdTokenSource, Network, PreRegistered,
     PrivateAddresses,
 };
-pub use store::{FileTokenStore, Hold, MemoryTokenStore, StoreError, TokenStore};
+pub use store::{
+    DiscreetTokenStore, FileTokenStore, Hold, MemoryTokenStore, StoreError, TokenStore,
+};

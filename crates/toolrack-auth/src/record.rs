@@ -61,6 +61,21 @@ pub(crate) struct GrantRecord {
 }
 
 impl Record {
+    /// What must not be seen of it, and what it is.
+    pub(crate) fn secrets(&self) -> Vec<(String, &Secret)> {
+        let mut secrets = Vec::new();
+        for (issuer, client) in &self.clients {
+            let secret = client.secret.as_ref();
+            secrets.extend(secret.map(|it| (format!("client secret at {issuer}"), it)));
+        }
+        if let Some(grant) = &self.grant {
+            secrets.push(("token".to_owned(), &grant.access_token));
+            let refresh_token = grant.refresh_token.as_ref();
+            secrets.extend(refresh_token.map(|it| ("refresh token".to_owned(), it)));
+        }
+        secrets
+    }
+
     /// The text to keep, tokens and all.
     pub fn encode(&self) -> Secret {
         // Maps with text keys always become JSON.

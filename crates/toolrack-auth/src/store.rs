@@ -3,6 +3,7 @@
 //! **Invariant:** only who holds the lock of a server writes its record, and whoever refreshes a token has held it
 //! since before the record was read.
 
+mod discreet;
 mod file;
 mod memory;
 
@@ -11,6 +12,7 @@ use std::io;
 
 use toolrack_link::{AuthError, BoxFuture};
 
+pub use self::discreet::DiscreetTokenStore;
 pub use self::file::FileTokenStore;
 pub use self::memory::MemoryTokenStore;
 use crate::fault::{login_needed, unreachable};

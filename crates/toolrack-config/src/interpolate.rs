@@ -41,6 +41,8 @@ where
 pub struct Filled {
     value: String,
     template: String,
+    /// What was looked up for it, by name.
+    found: Vec<(String, String)>,
 }
 
 /// How a server is reached, with everything filled in.
@@ -130,6 +132,11 @@ impl Filled {
         &self.value
     }
 
+    /// The values that were looked up for it, by name, for whoever sees that nobody shows them.
+    pub fn found(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.found.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// The same, given away.
     pub fn into_revealed(self) -> String {
         self.value
@@ -180,9 +187,11 @@ impl Pen<'_> {
                         self.missing(&field, Source::Secret, secret_ref);
                     }
                     let template = format!("${{secret:{secret_ref}}}");
-                    value
-                        .flatten()
-                        .map(|value| self.checked(&field, value, (&template, Rule::Value)))
+                    value.flatten().map(|value| {
+                        let found = vec![(secret_ref.clone(), value.clone())];
+                        let filled = self.checked(&field, value, (&template, Rule::Value));
+                        Filled { found, ..filled }
+                    })
                 }
             };
             filled.extend(value.map(|it| (name.to_owned(), it)));
@@ -201,25 +210,30 @@ impl Pen<'_> {
     fn fill(&mut self, field: &str, template: &str, rule: Rule) -> Filled {
         let before = self.faults.len();
         let mut value = String::with_capacity(template.len());
+        let mut found = Vec::new();
         for part in parts(template) {
             match part {
                 Part::Literal(text) | Part::LeftAlone(text) => value.push_str(text),
                 Part::Broken(flaw) => self.fault(FaultKind::Invalid, field, flaw.complaint()),
                 Part::Reference { source, name, default } => {
-                    value.push_str(&self.reference(field, (source, name), default));
+                    let filled = self.reference(field, (source, name), default);
+                    value.push_str(&filled);
+                    if default != Some(filled.as_str()) {
+                        found.push((name.to_owned(), filled));
+                    }
                 }
             }
         }
         // What is missing has been said; the rest of a value that lacks it would only confuse.
         let rule = if self.faults.len() == before { rule } else { Rule::Any };
-        self.checked(field, value, (template, rule))
+        Filled { found, ..self.checked(field, value, (template, rule)) }
     }
 
     fn checked(&mut self, field: &str, value: String, (template, rule): (&str, Rule)) -> Filled {
         if let Some(complaint) = check::value(&value, rule) {
             self.fault(FaultKind::Invalid, field, complaint.to_owned());
         }
-        Filled { value, template: template.to_owned() }
+        Filled { value, template: template.to_owned(), found: Vec::new() }
     }
 
     fn reference(

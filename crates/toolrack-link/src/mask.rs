@@ -52,6 +52,11 @@ impl Mask {
         values.insert(name.to_owned(), Value::new(value));
     }
 
+    /// Whether there is nothing to hide yet.
+    pub fn is_empty(&self) -> bool {
+        self.values().is_empty()
+    }
+
     /// The text with the name of each value in place of the value.
     pub fn clean<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let values = self.values();
@@ -219,6 +224,7 @@ mod tests {
     fn without_values_nothing_is_looked_at() {
         let text = Bytes::from_static(b"\xff no UTF-8");
         assert_eq!(Mask::default().clean_json(text.clone()), text);
+        assert!(Mask::default().is_empty());
     }
 
     #[test]

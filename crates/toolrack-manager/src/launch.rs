@@ -97,7 +97,8 @@ impl Launch {
             Ok(inner) => {
                 // One word that nobody is there is enough; when it is full, that is known already.
                 let (finder, absence) = mpsc::channel(1);
-                let custody = Custody::new(inner, &self.server, &self.bulletin, finder);
+                let mask = &self.equipment.stdio.mask;
+                let custody = Custody::new(inner, &self.server, &self.bulletin, finder, mask);
                 let custody = Arc::new(custody);
                 self.hold(&custody, absence).await;
                 custody.release().await;

@@ -42,6 +42,7 @@ mod indexed;
 mod launch;
 mod ledger;
 mod life;
+mod masked;
 mod name;
 mod opening;
 mod output;

@@ -11,7 +11,7 @@ use toolrack_config::{
     Fault, FaultKind, Filled, McpServerConfig, Pin, ResolvedTransport, interpolate,
 };
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_link::{BoxFuture, Ending, Inbox, Line, TransportError};
+use toolrack_link::{BoxFuture, Ending, Inbox, Line, Mask, TransportError};
 use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
 use toolrack_stdio::{Inheritance, McpServerDef, StdioOptions};
 
@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::event::{Bulletin, RackEvent};
 use crate::failure::{Failure, FailureKind};
+use crate::masked::{clean, clean_refusal, masked};
 use crate::pace::Pace;
 use crate::package::{Prepared, revealed};
 use crate::rack::Equipment;
@@ -40,12 +41,27 @@ pub(crate) async fn resolve(
     // Looking up may read files or ask a keyring, which must not hold up other servers.
     let filled = tokio::task::spawn_blocking(move || interpolate(&wanted, &*lookup)).await;
     match filled {
-        Ok(Ok(resolved)) => Ok(resolved),
+        Ok(Ok(resolved)) => {
+            hide(&resolved, &equipment.stdio.mask);
+            Ok(resolved)
+        }
         Ok(Err(faults)) => Err(unresolved(&faults)),
         Err(_panicked) => {
             let reason = "the values of the config cannot be looked up";
             Err(Failure::new(FailureKind::Internal, reason))
         }
+    }
+}
+
+/// What is sent in headers proves who we are, wherever it came from.
+fn hide(resolved: &ResolvedTransport, mask: &Mask) {
+    let (ResolvedTransport::Http { headers, .. } | ResolvedTransport::Package { headers, .. }) =
+        resolved
+    else {
+        return;
+    };
+    for (name, value) in headers.values().flat_map(Filled::found) {
+        mask.learn(name, value);
     }
 }
 
@@ -139,6 +155,7 @@ pub(crate) struct Custody {
     openings: TaskTracker,
     server: Arc<str>,
     bulletin: Arc<Bulletin>,
+    mask: Mask,
 }
 
 impl Custody {
@@ -147,8 +164,10 @@ impl Custody {
         server: &Arc<str>,
         bulletin: &Arc<Bulletin>,
         absence: mpsc::Sender<Failure>,
+        mask: &Mask,
     ) -> Self {
         Self {
+            mask: mask.clone(),
             absence,
             inner,
             lines: Arc::default(),
@@ -173,14 +192,16 @@ impl Connector for Custody {
             server: Arc::clone(&self.server),
             bulletin: Arc::clone(&self.bulletin),
             absence: self.absence.clone(),
+            mask: self.mask.clone(),
             pace: Pace::new(Instant::now()),
         });
         let (inner, lines) = (Arc::clone(&self.inner), Arc::clone(&self.lines));
+        let mask = self.mask.clone();
         let (teller, told) = oneshot::channel();
         // In a task of its own, so that a caller who stops waiting does not leave half a process behind.
         self.openings.spawn(async move {
             close_all(&lines).await;
-            let opened = inner.open(inbox).await;
+            let opened = inner.open(inbox).await.map(|line| masked(line, &mask));
             if let Ok(line) = &opened {
                 lock(&lines).push(Arc::clone(line));
             }
@@ -211,12 +232,13 @@ fn lock(lines: &Mutex<Vec<Arc<dyn Line>>>) -> MutexGuard<'_, Vec<Arc<dyn Line>>>
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An inbox that also tells what the server writes to its error output, and when nobody is there any more.
+/// An inbox without what must not be seen, that also tells what the server writes to its error output, and when nobody is there any more.
 struct Tap {
     inbox: Arc<dyn Inbox>,
     server: Arc<str>,
     bulletin: Arc<Bulletin>,
     absence: mpsc::Sender<Failure>,
+    mask: Mask,
     pace: Pace,
 }
 
@@ -235,7 +257,7 @@ impl Tap {
 
 impl Inbox for Tap {
     fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
-        self.inbox.request(id, method, params);
+        self.inbox.request(id, method, params.map(|it| clean(it, &self.mask)));
     }
 
     fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
@@ -243,11 +265,12 @@ impl Inbox for Tap {
     }
 
     fn notification(&self, method: &str, params: Option<RawJson>) {
-        self.inbox.notification(method, params);
+        self.inbox.notification(method, params.map(|it| clean(it, &self.mask)));
     }
 
     fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
-        self.inbox.stray(id, outcome);
+        let (raw, refusal) = (|it| clean(it, &self.mask), |it| clean_refusal(it, &self.mask));
+        self.inbox.stray(id, outcome.map(raw).map_err(refusal));
     }
 
     fn unreadable(&self, sample: &str) {
@@ -275,5 +298,32 @@ impl Inbox for Tap {
     fn ended(&self, ending: &Ending) {
         self.tell_left_out(self.pace.left_out());
         self.inbox.ended(ending);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use toolrack_config::{McpTransport, Source};
+
+    use super::*;
+
+    #[test]
+    fn what_is_filled_into_headers_is_masked() {
+        let header = |text: &str| ("Authorization".to_owned(), text.to_owned());
+        let headers = HashMap::from([header("Bearer ${TOKEN} ${NONE:-a default}")]);
+        let url = "https://${HOST}/".to_owned();
+        let transport = McpTransport::Http { url, headers };
+        let config = McpServerConfig { transport, ..McpServerConfig::stdio("s", "x", &[]) };
+        let values = |_source: Source, name: &str| match name {
+            "TOKEN" => Ok(Some("t0ken-value".to_owned())),
+            "HOST" => Ok(Some("host.example".to_owned())),
+            _ => Ok(None),
+        };
+        let mask = Mask::default();
+        hide(&interpolate(&config, &values).unwrap(), &mask);
+        let text = "Bearer t0ken-value a default at host.example";
+        assert_eq!(mask.clean(text), "Bearer [secret TOKEN] a default at host.example");
     }
 }

@@ -5,9 +5,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use toolrack_auth::{AuthSettings, Authorizer, Browser, FileTokenStore, TokenStore};
+use toolrack_auth::{
+    AuthSettings, Authorizer, Browser, DiscreetTokenStore, FileTokenStore, TokenStore,
+};
 use toolrack_config::{McpServerConfig, McpTransport, PackageKind, ResolvedTransport, interpolate};
-use toolrack_link::Credentials;
+use toolrack_link::{Credentials, Mask};
 use url::Url;
 
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
@@ -27,9 +29,11 @@ impl Logins {
         tokens_dir: PathBuf,
         browser: Option<Arc<dyn Browser>>,
         values: SharedLookup,
+        mask: Mask,
     ) -> Self {
+        let files = Arc::new(FileTokenStore::new(tokens_dir));
         Self {
-            store: Arc::new(FileTokenStore::new(tokens_dir)),
+            store: Arc::new(DiscreetTokenStore::new(files, mask)),
             browser,
             values,
             known: Mutex::default(),

@@ -99,7 +99,8 @@ fn assemble(
     let secrets = SecretStore::new(home.secrets_dir());
     let values: SharedLookup =
         Arc::new(Values { secrets: secrets.clone(), others: options.lookup, mask: mask.clone() });
-    let logins = Logins::new(home.tokens_dir(), options.browser, Arc::clone(&values));
+    let (browser, tokens) = (options.browser, home.tokens_dir());
+    let logins = Logins::new(tokens, browser, Arc::clone(&values), mask.clone());
     let logins = Arc::new(logins);
     let credentials = {
         let logins = Arc::clone(&logins);

@@ -96,6 +96,10 @@ async fn a_secret_that_passes_through_everything_is_seen_nowhere() {
         let outcome = service.call_tool(*id, tool, &arguments).await;
         shown.add(tool, format!("{outcome:?}"));
     }
+    // Nor does the manager below tell it, to whoever asks it.
+    let env = service.rack().call_tool("good", "env", &json!({})).await.unwrap();
+    assert!(env.content.contains("[secret canary]"), "{env:?}");
+    shown.add("manager", &env.content);
     assert!(shown.0.contains("[secret canary]"), "it was there, and was masked: {}", shown.0);
     show(&service, &ids, &mut shown);
     for process in fs::read_dir("/proc").unwrap().flatten() {
