@@ -196,6 +196,17 @@ impl McpClient {
         Ok(())
     }
 
+    /// Asks a modern server to send log messages from `level` on also while no call is under way, as far as it tells
+    /// of changes at all. A legacy one does so by itself.
+    pub fn listen_to_log(&self, level: LogLevel) {
+        let session = self.session();
+        let mut lists = lock(&session.lists);
+        let anew = lists.as_ref().map(|it| it.anew(session, level));
+        if anew.is_some() {
+            *lists = anew;
+        }
+    }
+
     /// Asks whether the server still listens. The modern era has no `ping`, so it is asked what it
     /// offers.
     pub async fn ping(&self) -> Result<(), CallError> {

@@ -17,7 +17,7 @@ use toolrack_link::{
     Abandon, Backoff, CANCELLED, Cancelled, Delivery, LineError, Medium, Outgoing, Patience,
     TransportError,
 };
-use toolrack_mcp::{ListenParams, Method, SubscriptionFilter, Token};
+use toolrack_mcp::{ListenParams, LogLevel, Method, SubscriptionFilter, Token};
 use toolrack_rpc::RawJson;
 
 use crate::error::CallError;
@@ -39,6 +39,8 @@ pub(crate) struct Listens {
 #[derive(Debug)]
 struct Listening {
     asked: SubscriptionFilter,
+    /// From which level on the server may send log messages beside, as long as it is open.
+    log_level: Option<LogLevel>,
     news: watch::Sender<News>,
     /// The server has said that it is over.
     over: CancellationToken,
@@ -113,11 +115,28 @@ impl Listens {
 impl Subscription {
     /// Begins a subscription.
     pub(crate) fn open(session: &Arc<Session>, asked: SubscriptionFilter) -> Self {
+        Self::open_with(session, asked, None)
+    }
+
+    /// The same once more in the place of this one, with log messages from this level on. What changes until the
+    /// server has heard of it counts as changed unseen.
+    pub(crate) fn anew(&self, session: &Arc<Session>, log_level: LogLevel) -> Self {
+        let anew = Self::open_with(session, self.asked.clone(), Some(log_level));
+        anew.listening.is_late.store(true, Ordering::Release);
+        anew
+    }
+
+    fn open_with(
+        session: &Arc<Session>,
+        asked: SubscriptionFilter,
+        log_level: Option<LogLevel>,
+    ) -> Self {
         let (news, receiver) = watch::channel(News::Nothing);
         let failure = Arc::default();
         let stop = CancellationToken::new();
         let listening = Arc::new(Listening {
             asked: asked.clone(),
+            log_level,
             news,
             over: CancellationToken::new(),
             is_late: AtomicBool::new(false),
@@ -256,7 +275,8 @@ impl Task {
             });
         };
         let params = ListenParams { notifications: &self.listening.asked };
-        let extra = Extra { on_id: Some(&on_id), ..Extra::default() };
+        let extra =
+            Extra { on_id: Some(&on_id), log_level: self.listening.log_level, ..Extra::default() };
         let params = Packed { envelope: &session.envelope, params: &params, extra };
         let request = session.line.request(Outgoing {
             method: Method::Listen.as_str(),

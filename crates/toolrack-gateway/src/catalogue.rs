@@ -15,10 +15,10 @@ use tokio::time::{Instant, timeout};
 use toolrack_client::{CallError, Listing, McpClient};
 use toolrack_link::{BoxFuture, Delivery};
 use toolrack_manager::{McpConnection, McpManager, RackError};
-use toolrack_mcp::{Era, Prompt, Resource, ResourceTemplate, ServerCapabilities};
+use toolrack_mcp::{Prompt, Resource, ResourceTemplate, ServerCapabilities};
 use toolrack_rpc::JsonRpcError;
 
-use crate::failure;
+use crate::failure::{self, Manner};
 use crate::lock::lock;
 use crate::scope::Scope;
 
@@ -138,18 +138,18 @@ impl<T: Listable> Shelf<T> {
         &self,
         manager: &McpManager,
         scope: &Scope,
-        era: Era,
+        manner: Manner,
     ) -> Result<Vec<Part<T>>, JsonRpcError> {
         let Scope::Server(name) = scope else {
             return Ok(self.of_all(manager, scope, Purpose::Show).await);
         };
-        let server = manager.server(name).map_err(|error| failure::of_rack(error, era))?;
+        let server = manager.server(name).map_err(|error| failure::of_rack(error, manner))?;
         if server.state().failure().is_some() {
             let (server, state) = (name.clone(), server.state().clone());
-            return Err(failure::of_rack(RackError::NotConnected { server, state }, era));
+            return Err(failure::of_rack(RackError::NotConnected { server, state }, manner));
         }
         let part = self.of_one(&server, Purpose::Show).await;
-        Ok(part.map_err(|error| failure::of_call(error, era))?.into_iter().collect())
+        Ok(part.map_err(|error| failure::of_call(error, manner))?.into_iter().collect())
     }
 
     /// What a server says has changed is fetched again when it is next asked for.

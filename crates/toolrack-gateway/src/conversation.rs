@@ -86,7 +86,7 @@ impl Conversation {
     /// A client that has not said anything yet. What it did not ask for goes to `out`.
     pub(crate) fn new(shared: Arc<Shared>, out: Arc<Outbox>) -> Arc<Self> {
         Arc::new(Self {
-            open: OpenRequests::new(shared.options.max_open),
+            open: OpenRequests::new(shared.options.max_open, shared.options.max_waiting),
             shared,
             out,
             owner: Owner::new(),
@@ -134,9 +134,9 @@ impl Conversation {
         self.caller().is_some_and(|it| it.can(method, None))
     }
 
-    pub(crate) fn log(&self, server: &str, message: &LogMessage) {
+    pub(crate) fn log(&self, server: &str, message: &LogMessage, usual: LogLevel) {
         let wanted = Wanted::BySession(Arc::clone(&self.level));
-        if self.caller().is_some() && wanted.admits(message.level) {
+        if self.caller().is_some() && wanted.admits(message.level, usual) {
             let naming = self.shared.scope.naming();
             self.out().tell(log_notification(server, message, naming));
         }
@@ -207,6 +207,7 @@ impl Conversation {
         params: Option<Bytes>,
         out: &Arc<Outbox>,
     ) -> Outcome {
+        let _place = self.open.place(method).await?;
         let read = Params::read(params.as_deref())?;
         let is_modern = read.version()?.is_some();
         let (caller, home) = match self.caller() {

@@ -113,34 +113,34 @@ impl Target {
     }
 
     async fn deliver(&self, shared: &Shared, seat: &Arc<Seat>, options: &CallOptions) -> Outcome {
-        let era = seat.caller.era();
+        let manner = shared.manner(seat.caller.era());
         match self {
             Target::Tool { server, tool, arguments } => {
                 let (seated, options) = take_place(shared, server, seat, options).await;
                 let called = shared.manager.call_tool_raw(server, tool, arguments, &options).await;
                 seated.ended(End::of_rack(&called));
-                called.map_err(|error| failure::of_rack(error, era))
+                called.map_err(|error| failure::of_rack(error, manner))
             }
             Target::Prompt { server, name, arguments } => {
-                let client = shared.borrow(server, era).await?;
+                let client = shared.borrow(server, manner).await?;
                 let (seated, options) = take_place(shared, server, seat, options).await;
                 let prompt = client.get_prompt_raw(name, arguments, &options).await;
                 seated.ended(End::of_call(&prompt));
-                prompt.map_err(|error| failure::of_call(error, era))
+                prompt.map_err(|error| failure::of_call(error, manner))
             }
             Target::Resource { servers, uri } => {
                 let mut refusal = None;
                 for server in servers {
-                    let client = shared.borrow(server, era).await?;
+                    let client = shared.borrow(server, manner).await?;
                     let (seated, options) = take_place(shared, server, seat, options).await;
                     let read = client.read_resource_raw(uri, &options).await;
                     seated.ended(End::of_call(&read));
                     match read {
                         Ok(raw) => return Ok(raw),
                         Err(error) if is_elsewhere(&error) => {
-                            refusal.get_or_insert(failure::of_call(error, era));
+                            refusal.get_or_insert(failure::of_read(error, manner, uri));
                         }
-                        Err(error) => return Err(failure::of_call(error, era)),
+                        Err(error) => return Err(failure::of_read(error, manner, uri)),
                     }
                 }
                 Err(refusal.unwrap_or_else(|| no_resource(uri, seat.caller.revision)))

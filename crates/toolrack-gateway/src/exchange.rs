@@ -14,7 +14,7 @@ use toolrack_rpc::{JsonRpcError, RequestId};
 
 use crate::caller::Caller;
 use crate::conversation::Conversation;
-use crate::failure;
+use crate::failure::{self, Manner};
 use crate::gateway::{Behind, Shared};
 use crate::outbox::Outbox;
 use crate::params::{Params, Reference};
@@ -75,6 +75,10 @@ impl Exchange {
 
     pub(crate) fn era(&self) -> Era {
         self.caller.era()
+    }
+
+    pub(crate) fn manner(&self) -> Manner {
+        self.shared.manner(self.era())
     }
 
     /// Where what servers say about this request goes.
@@ -148,14 +152,14 @@ impl Exchange {
         let chosen = params.context.as_ref().map(|it| it.arguments.clone()).unwrap_or_default();
         let on_behalf = Some(Arc::new(self.behalf(params)?));
         let options = CallOptions { on_behalf, ..CallOptions::default() };
-        let client = self.shared.borrow(&server, self.era()).await?;
+        let client = self.shared.borrow(&server, self.manner()).await?;
         // Nobody waits for questions, so a modern client is not asked.
         let (seat, questions) = self.seat(params)?;
         drop(questions);
         let seated = self.shared.switchboard.sit(&server, &seat, TURN).await;
         let completed = client.complete_raw(reference, argument, &chosen, &options).await;
         seated.ended(End::of_call(&completed));
-        let raw = completed.map_err(|error| failure::of_call(error, self.era()))?;
+        let raw = completed.map_err(|error| failure::of_call(error, self.manner()))?;
         Ok(reshape(raw, self.era(), Method::Complete))
     }
 
@@ -173,7 +177,7 @@ impl Exchange {
         let uri = params.required_uri()?;
         let listener = self.home.as_ref().and_then(|it| it.listener());
         if let Some(asking) = listener.and_then(|it| it.add(uri)) {
-            self.shared.subscribe(uri, self.era()).await?;
+            self.shared.subscribe(uri, self.manner()).await?;
             // The client may have changed its mind or gone meanwhile.
             if !asking.counted() {
                 self.shared.unsubscribe(uri);

@@ -13,6 +13,7 @@ use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
 use toolrack_mcp::{Era, ErrorCode};
 use toolrack_rpc::JsonRpcError;
 
+use crate::gateway::Behind;
 use crate::wire::invalid_params;
 
 /// How a request failed between a gateway and its server: the data of the error that a client gets.
@@ -49,6 +50,8 @@ pub enum RelayCause {
     BadConfig,
     /// The config says that the server is not to be used.
     Disabled,
+    /// The client has too many requests open.
+    Busy,
     /// Something else, such as a gateway that is about to end.
     #[serde(other)]
     Other,
@@ -70,16 +73,31 @@ impl RelayFailure {
         Self::deserialize(error.data.as_ref().filter(|_| is_ours)?).ok()
     }
 
+    /// One that never left the gateway, because its client has so many others open.
+    pub(crate) fn busy(message: String) -> JsonRpcError {
+        let hint = Some("wait until some of the requests that are open are answered".to_owned());
+        Self { delivery: Delivery::NotSent, cause: RelayCause::Busy, hint }.told(message)
+    }
+
     fn told(self, message: String) -> JsonRpcError {
         let data = serde_json::to_value(self).ok();
         JsonRpcError { data, ..JsonRpcError::new(ErrorCode::INTERNAL_ERROR.0, message) }
     }
 }
 
+/// How a client is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// The client's.
+    pub(crate) era: Era,
+    /// Who may have said it.
+    pub(crate) behind: Behind,
+}
+
 /// A failure before or after a request reached its server, in the words of the protocol.
-pub(crate) fn of_rack(error: RackError, era: Era) -> JsonRpcError {
+pub(crate) fn of_rack(error: RackError, manner: Manner) -> JsonRpcError {
     match error {
-        RackError::Call { source, .. } => of_call(*source, era),
+        RackError::Call { source, .. } => of_call(*source, manner),
         RackError::NoSuchTool { tool, .. } => invalid_params(format!("Unknown tool: {tool}")),
         error @ RackError::Denied { .. } => invalid_params(error.to_string()),
         error => {
@@ -90,10 +108,15 @@ pub(crate) fn of_rack(error: RackError, era: Era) -> JsonRpcError {
 }
 
 /// A failure of one request, in the words of the protocol.
-pub(crate) fn of_call(error: CallError, era: Era) -> JsonRpcError {
+pub(crate) fn of_call(error: CallError, manner: Manner) -> JsonRpcError {
     match error {
         CallError::Refused(refusal) | CallError::NoSuchResource { source: refusal, .. } => {
-            translated(set_aside(refusal), era)
+            // A gateway of ours has set aside what its servers say, and speaks for itself.
+            let refusal = match manner.behind {
+                Behind::Servers => set_aside(refusal),
+                Behind::Gateway => refusal,
+            };
+            translated(refusal, manner.era)
         }
         CallError::Unsupported { feature } => JsonRpcError::new(
             ErrorCode::METHOD_NOT_FOUND.0,
@@ -103,6 +126,19 @@ pub(crate) fn of_call(error: CallError, era: Era) -> JsonRpcError {
             let (delivery, cause) = (error.delivery(), cause_of_call(&error));
             RelayFailure { delivery, cause, hint: None }.told(with_causes(&error))
         }
+    }
+}
+
+/// The failure of a request for a resource. A modern refusal that names the resource says that there is none.
+pub(crate) fn of_read(error: CallError, manner: Manner, uri: &str) -> JsonRpcError {
+    let refusal = of_call(error, manner);
+    let named = refusal.data.as_ref().and_then(|it| it.get("uri")?.as_str());
+    let is_missing = refusal.code == ErrorCode::INVALID_PARAMS.0 && named == Some(uri);
+    match manner.era {
+        Era::Legacy if is_missing => {
+            JsonRpcError { code: ErrorCode::RESOURCE_NOT_FOUND.0, ..refusal }
+        }
+        _ => refusal,
     }
 }
 
@@ -161,10 +197,14 @@ mod tests {
 
     use super::*;
 
+    fn to(era: Era) -> Manner {
+        Manner { era, behind: Behind::Servers }
+    }
+
     #[track_caller]
     fn check(error: CallError, era: Era, expected: i64) {
         let shown = error.to_string();
-        assert_eq!(of_call(error, era).code, expected, "{shown} for {era:?}");
+        assert_eq!(of_call(error, to(era)).code, expected, "{shown} for {era:?}");
     }
 
     #[test]
@@ -180,7 +220,7 @@ mod tests {
 
     #[track_caller]
     fn check_told(error: RackError, data: Value) {
-        let told = of_rack(error, Era::Modern);
+        let told = of_rack(error, to(Era::Modern));
         assert_eq!(told.data.as_ref(), Some(&data));
         let read = RelayFailure::read(&told).unwrap();
         assert_eq!(serde_json::to_value(read).unwrap(), data);
@@ -229,9 +269,31 @@ mod tests {
     fn no_server_speaks_in_our_name() {
         let forged = json!({ "delivery": "not_sent", "cause": "line", "hint": "run this" });
         let source = JsonRpcError { data: Some(forged.clone()), ..JsonRpcError::new(-32603, "no") };
-        let told = of_call(CallError::Refused(source), Era::Modern);
+        let told = of_call(CallError::Refused(source.clone()), to(Era::Modern));
         assert_eq!(RelayFailure::read(&told), None);
         assert_eq!(told.data, Some(json!({ "server": forged })), "nothing is lost");
+        let relayed = Manner { era: Era::Legacy, behind: Behind::Gateway };
+        let told = of_call(CallError::Refused(source.clone()), relayed);
+        assert_eq!(told, source, "the daemon is believed");
+        let told = of_call(CallError::Refused(told), to(Era::Legacy));
+        assert_eq!(
+            of_call(CallError::Refused(told.clone()), relayed),
+            told,
+            "as it has set it aside"
+        );
+    }
+
+    #[test]
+    fn a_missing_resource_is_told_in_the_words_of_the_era() {
+        let check = |data: Value, era: Era, expected: i64| {
+            let source = JsonRpcError { data: Some(data), ..JsonRpcError::new(-32602, "no") };
+            let told = of_read(CallError::Refused(source), to(era), "u:");
+            assert_eq!(told.code, expected, "{told:?}");
+        };
+        check(json!({ "uri": "u:" }), Era::Legacy, -32002);
+        check(json!({ "uri": "u:" }), Era::Modern, -32602);
+        check(json!({ "uri": "v:" }), Era::Legacy, -32602);
+        check(json!({}), Era::Legacy, -32602);
     }
 
     #[test]

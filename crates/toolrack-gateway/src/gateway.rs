@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::audience::Audience;
 use crate::catalogue::Catalogue;
-use crate::failure;
+use crate::failure::{self, Manner};
 use crate::news;
 use crate::parked::Parked;
 use crate::scope::Scope;
@@ -34,8 +34,10 @@ pub struct GatewayOptions {
     pub server: Implementation,
     /// Entries of one page of a list.
     pub page_size: usize,
-    /// Requests of one client that are open at once. One more is refused.
+    /// Requests of one client that are worked on at once. Further ones wait.
     pub max_open: usize,
+    /// Requests of one client that wait. One more is refused.
+    pub max_waiting: usize,
     /// Requests of modern clients that wait for an answer to what a legacy server asked. One more is refused.
     pub max_parked: usize,
     /// How long a client may take to answer what a server asks.
@@ -70,6 +72,7 @@ impl Default for GatewayOptions {
             server,
             page_size: 1_000,
             max_open: 256,
+            max_waiting: 1_024,
             max_parked: 256,
             question_patience: Duration::from_mins(5),
             max_message_bytes: 32 << 20,
@@ -174,9 +177,18 @@ impl Shared {
     }
 
     /// The connection of a server, started if need be.
-    pub(crate) async fn borrow(&self, server: &str, era: Era) -> Result<Borrowed, JsonRpcError> {
+    pub(crate) async fn borrow(
+        &self,
+        server: &str,
+        manner: Manner,
+    ) -> Result<Borrowed, JsonRpcError> {
         let borrowed = self.manager.borrow(server).await;
-        borrowed.map_err(|error| failure::of_rack(error, era))
+        borrowed.map_err(|error| failure::of_rack(error, manner))
+    }
+
+    /// How a client of an era is told what failed.
+    pub(crate) fn manner(&self, era: Era) -> Manner {
+        Manner { era, behind: self.options.behind }
     }
 
     /// Whether some server offers this. What is not known yet may turn out to be anything, and before the third
@@ -223,7 +235,21 @@ impl Shared {
         if revision.has_completions_capability() {
             offer("completions", Method::Complete, json!({}));
         }
+        // Nobody knows what these mean, so they can only be those of one server.
+        let experimental = self.only().and_then(|it| {
+            let declared = it.client()?.capabilities().experimental.as_ref()?;
+            serde_json::from_str(declared.get()).ok()
+        });
+        experimental.map(|it| offered.insert("experimental".to_owned(), it));
         Value::Object(offered)
+    }
+
+    /// The server that this endpoint stands for, if it is for one alone.
+    fn only(&self) -> Option<Arc<McpConnection>> {
+        match &self.scope {
+            Scope::Server(name) => self.manager.server(name).ok(),
+            Scope::All | Scope::Agent(_) => None,
+        }
     }
 
     /// What servers say about their use, each under its name where there are several.
@@ -240,7 +266,10 @@ impl Shared {
         (!said.is_empty()).then(|| said.join("\n\n"))
     }
 
+    /// Who we are. An endpoint of one server stands for that server.
     pub(crate) fn server_info(&self, revision: Revision) -> Value {
-        serde_json::to_value(self.options.server.wire(revision)).unwrap_or_default()
+        let only = self.only();
+        let its = only.as_ref().and_then(|it| it.client()?.server_info());
+        serde_json::to_value(its.unwrap_or(&self.options.server).wire(revision)).unwrap_or_default()
     }
 }

@@ -28,6 +28,7 @@ mod audience;
 mod caller;
 mod catalogue;
 mod conversation;
+mod ear;
 mod errand;
 mod exchange;
 mod failure;

@@ -30,7 +30,7 @@ impl Exchange {
 
     pub(crate) async fn list_prompts(&self, params: &Params<'_>) -> Outcome {
         let Shared { manager, scope, catalogue, .. } = &*self.shared;
-        let parts = catalogue.prompts.to_show(manager, scope, self.era()).await?;
+        let parts = catalogue.prompts.to_show(manager, scope, self.manner()).await?;
         let named = self.shared.named(&parts);
         let renamed = named.into_iter().map(|(name, (_, prompt))| Prompt { name, ..prompt });
         self.page(Prompt::MEMBER, &written(renamed), params)
@@ -38,14 +38,14 @@ impl Exchange {
 
     pub(crate) async fn list_resources(&self, params: &Params<'_>) -> Outcome {
         let Shared { manager, scope, catalogue, .. } = &*self.shared;
-        let parts = catalogue.resources.to_show(manager, scope, self.era()).await?;
+        let parts = catalogue.resources.to_show(manager, scope, self.manner()).await?;
         let listed = first_of_each(&parts, |it: &Resource| &it.uri);
         self.page(Resource::MEMBER, &written(listed), params)
     }
 
     pub(crate) async fn list_templates(&self, params: &Params<'_>) -> Outcome {
         let Shared { manager, scope, catalogue, .. } = &*self.shared;
-        let parts = catalogue.templates.to_show(manager, scope, self.era()).await?;
+        let parts = catalogue.templates.to_show(manager, scope, self.manner()).await?;
         let listed = first_of_each(&parts, |it: &ResourceTemplate| &it.uri_template);
         self.page(ResourceTemplate::MEMBER, &written(listed), params)
     }
@@ -130,8 +130,22 @@ impl Shared {
         }
         let found = self.manager.find_tool(name);
         let found = found.filter(|it| **it.name() == *name && self.scope.has(it.server()));
-        let found = found.ok_or_else(|| invalid_params(format!("Unknown tool: {name}")))?;
-        Ok(((**found.server()).to_owned(), found.tool().name.clone()))
+        let found = found.map(|it| ((**it.server()).to_owned(), it.tool().name.clone()));
+        let found = found.or_else(|| self.stopped_tool(name));
+        found.ok_or_else(|| invalid_params(format!("Unknown tool: {name}")))
+    }
+
+    /// The same for a tool of a server that was stopped: it is not listed, but whoever knows it shall learn why it
+    /// cannot be called.
+    fn stopped_tool(&self, name: &str) -> Option<(String, String)> {
+        let servers = self.servers();
+        let stopped = servers.iter().filter(|it| it.client().is_none());
+        let mut tools =
+            stopped.flat_map(|it| it.tool_names().into_iter().map(|tool| (it.name(), tool)));
+        let is_it = |(server, tool): &(&str, String)| {
+            self.manager.public_names(&[(*server, tool.as_str())]).iter().any(|it| it == name)
+        };
+        tools.find(is_it).map(|(server, tool)| (server.to_owned(), tool))
     }
 
     async fn prompts(&self, purpose: Purpose) -> NamedPrompts {
@@ -169,8 +183,8 @@ impl Shared {
         Err(invalid_params(format!("Unknown prompt: {name}")))
     }
 
-    /// The servers that may have a resource, the likeliest first: one that lists it, then those whose templates
-    /// fit, then all others that have resources.
+    /// The servers that may have a resource: the one that lists it, or else those whose templates fit best, or else
+    /// all that have resources. Who has it by that has the last word on it.
     pub(crate) async fn owners(&self, uri: &str) -> Vec<String> {
         if let Scope::Server(server) = &self.scope {
             return vec![server.clone()];
@@ -178,26 +192,31 @@ impl Shared {
         let (manager, scope) = (&self.manager, &self.scope);
         let listed = self.catalogue.resources.of_all(manager, scope, Purpose::Way).await;
         let first = listed.iter().find(|(_, it)| it.items.iter().any(|it| it.uri == uri));
-        let mut owners: Vec<String> = first.map(|(server, _)| server.clone()).into_iter().collect();
-        let templates = self.catalogue.templates.of_all(manager, scope, Purpose::Way).await;
-        let mut by_fit = BTreeMap::<usize, Vec<&String>>::new();
-        for (server, listing) in &templates {
-            let best = listing.items.iter().filter_map(|it| fits(&it.uri_template, uri)).max();
-            if let Some(length) = best {
-                by_fit.entry(length).or_default().push(server);
-            }
+        if let Some((server, _)) = first {
+            return vec![server.clone()];
         }
-        owners.extend(by_fit.into_values().rev().flatten().cloned());
-        owners.extend(listed.iter().map(|(server, _)| server.clone()));
-        let mut seen = HashSet::new();
-        owners.retain(|it| seen.insert(it.clone()));
-        owners
+        let templates = self.catalogue.templates.of_all(manager, scope, Purpose::Way).await;
+        let fitting = templates.iter().filter_map(|(server, listing)| {
+            let best = listing.items.iter().filter_map(|it| fits(&it.uri_template, uri)).max();
+            Some((server.as_str(), best?))
+        });
+        let owners = of_best_fit(fitting);
+        if owners.is_empty() { listed.iter().map(|(it, _)| it.clone()).collect() } else { owners }
     }
 
     /// The server that a resource most likely belongs to.
     pub(crate) async fn owner(&self, uri: &str) -> Result<String, JsonRpcError> {
         self.owners(uri).await.into_iter().next().ok_or_else(|| no_resource(uri, Revision::LATEST))
     }
+}
+
+/// The servers whose templates spell out most. One that begins with a variable says nothing of whose it is.
+fn of_best_fit<'a>(fitting: impl Iterator<Item = (&'a str, usize)>) -> Vec<String> {
+    let mut by_fit = BTreeMap::<usize, Vec<String>>::new();
+    for (server, length) in fitting.filter(|(_, length)| *length > 0) {
+        by_fit.entry(length).or_default().push(server.to_owned());
+    }
+    by_fit.into_values().next_back().unwrap_or_default()
 }
 
 /// Spec 2026-07-28, resources §Error Handling: another code than before.
@@ -238,6 +257,17 @@ mod tests {
         check(7, Some(""), None);
         check(7, Some("3"), None);
         assert_eq!(cut(7, Some(&cursor(3)), 3).unwrap(), (3, 6));
+    }
+
+    #[test]
+    fn those_with_the_best_template_have_the_last_word() {
+        let check = |fitting: &[(&'static str, usize)], expected: &[&str]| {
+            assert_eq!(of_best_fit(fitting.iter().copied()), expected, "{fitting:?}");
+        };
+        check(&[("a", 3), ("b", 9)], &["b"]);
+        check(&[("a", 9), ("b", 9), ("c", 0)], &["a", "b"]);
+        check(&[("a", 0)], &[]);
+        check(&[], &[]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde_json::json;
 use toolrack_mcp::{Method, SubscriptionFilter};
 
 use crate::audience::{Listener, tag};
+use crate::ear::Ear;
 use crate::exchange::Exchange;
 use crate::gateway::Shared;
 use crate::outbox::Carries;
@@ -43,7 +44,7 @@ impl Exchange {
             .map_err(|fault| invalid_params(format!("`notifications` is bad: {fault}")))?;
         let mut held = Held { shared: Arc::clone(&self.shared), uris: Vec::new() };
         for uri in asked.resource_subscriptions.iter().take(MAX_URIS) {
-            match self.shared.subscribe(uri, self.era()).await {
+            match self.shared.subscribe(uri, self.manner()).await {
                 Ok(()) => held.uris.push(uri.clone()),
                 Err(error) => tracing::debug!(%error, "a subscription is not granted"),
             }
@@ -55,6 +56,11 @@ impl Exchange {
         let (out, id) = (Arc::clone(&self.out), self.id.clone());
         let listener = Arc::new(Listener::subscription(out, id, granted));
         self.shared.audience.admit(&listener);
+        let ear = params.log_level()?.map(|level| Ear::new(&self.shared, &self.out, level));
+        if let Some(ear) = &ear {
+            self.shared.switchboard.lend(ear);
+            self.shared.set_level(ear.level).await;
+        }
         self.shared.farewell.cancelled().await;
         result(&json!({ "resultType": "complete", "_meta": tag(&self.id) }))
     }

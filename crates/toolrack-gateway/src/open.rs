@@ -1,25 +1,35 @@
-//! The requests of one client that are open, by their ids.
+//! The requests of one client that are open, by their ids: those that are worked on, and those that wait until there
+//! are less of them.
 //!
-//! **Invariant:** an id belongs to one request at a time, and there are never more than the bound, however many come
+//! **Invariant:** an id belongs to one request at a time, and there are never more than the bounds, however many come
 //! at the same moment.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolrack_mcp::Method;
 use toolrack_rpc::{JsonRpcError, RequestId};
 
+use crate::failure::RelayFailure;
 use crate::lock::lock;
-use crate::wire::{internal, invalid_request};
+use crate::wire::invalid_request;
 
 /// What is open.
 #[derive(Debug)]
 pub(crate) struct OpenRequests {
     all: Mutex<HashMap<RequestId, (CancellationToken, Until)>>,
     most: usize,
+    at_work: Semaphore,
+    n_at_work: usize,
 }
+
+/// How long a request waits until it is worked on.
+const WAIT: Duration = Duration::from_mins(1);
 
 /// How long a request is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +47,30 @@ impl Until {
 }
 
 impl OpenRequests {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { all: Mutex::default(), most }
+    /// So many may be worked on, and so many wait.
+    pub(crate) fn new(n_at_work: usize, n_waiting: usize) -> Self {
+        let most = n_at_work.saturating_add(n_waiting);
+        let n_at_work = n_at_work.min(Semaphore::MAX_PERMITS);
+        Self { all: Mutex::default(), most, at_work: Semaphore::new(n_at_work), n_at_work }
+    }
+
+    /// Waits until the request may be worked on, which it may until the place is dropped. What asks nobody, or goes on
+    /// until its client has enough, needs no place.
+    pub(crate) async fn place(
+        &self,
+        method: &str,
+    ) -> Result<Option<SemaphorePermit<'_>>, JsonRpcError> {
+        if method == Method::Ping.as_str() || Until::of(method) == Until::Ended {
+            return Ok(None);
+        }
+        match timeout(WAIT, self.at_work.acquire()).await {
+            Ok(place) => Ok(place.ok()),
+            Err(_elapsed) => Err(RelayFailure::busy(format!(
+                "{} requests are open, and none was answered within {} s",
+                self.n_at_work,
+                WAIT.as_secs()
+            ))),
+        }
     }
 
     /// Takes an id for a request, which is cancelled by the token.
@@ -51,7 +83,10 @@ impl OpenRequests {
         let mut all = lock(&self.all);
         let is_full = all.len() >= self.most;
         match all.entry(id.clone()) {
-            _ if is_full => Err(internal("too many requests are open")),
+            _ if is_full => {
+                let message = format!("too many requests are open: {}", self.most);
+                Err(RelayFailure::busy(message))
+            }
             Entry::Occupied(_) => {
                 Err(invalid_request("the id belongs to a request that is still open"))
             }
@@ -93,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_id_is_free_again_when_its_request_is_answered() {
-        let open = OpenRequests::new(2);
+        let open = OpenRequests::new(1, 1);
         let token = CancellationToken::new();
         let claim = |id: u64, method: &str| {
             open.claim(&RequestId::from(id), &token, Until::of(method)).map_err(|it| it.code)
@@ -112,11 +147,25 @@ mod tests {
         assert!(token.is_cancelled());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_too_late_waits_for_a_place_and_not_forever() {
+        let open = OpenRequests::new(1, 1);
+        let first = open.place("tools/call").await.unwrap();
+        assert!(first.is_some() && open.place("ping").await.unwrap().is_none());
+        assert!(open.place("subscriptions/listen").await.unwrap().is_none());
+        let busy = open.place("tools/call").await.unwrap_err();
+        let told = RelayFailure::read(&busy).unwrap();
+        assert_eq!(told.cause, crate::failure::RelayCause::Busy);
+        assert_eq!(told.delivery, toolrack_link::Delivery::NotSent);
+        let (second, ()) = tokio::join!(open.place("tools/call"), async { drop(first) });
+        assert!(second.unwrap().is_some());
+    }
+
     #[test]
     fn of_those_who_want_an_id_at_once_one_gets_it() {
         const N_THREADS: usize = 2;
         let (n_ready, token) = (AtomicUsize::new(0), CancellationToken::new());
-        let rounds: Vec<OpenRequests> = (0..1_000).map(|_| OpenRequests::new(1)).collect();
+        let rounds: Vec<OpenRequests> = (0..1_000).map(|_| OpenRequests::new(1, 0)).collect();
         let id = RequestId::from(1);
         let take_all = || {
             let mut n_taken = 0;

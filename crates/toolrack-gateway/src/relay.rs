@@ -9,9 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 use toolrack_client::Behalf;
@@ -24,7 +23,7 @@ use crate::exchange::Exchange;
 use crate::params::Params;
 use crate::parked::{Parked, Waiting};
 use crate::reshape::{reshape, top_level};
-use crate::seat::Seat;
+use crate::seat::{Asked, Seat};
 use crate::wire::{Outcome, internal, result};
 
 /// How often a server may ask before it answers.
@@ -158,20 +157,39 @@ impl Exchange {
     }
 
     fn park(&self, waiting: Waiting) -> Outcome {
-        let mut questions = Map::new();
-        for (key, asked) in &waiting.asked {
-            let params = asked.params.as_ref().and_then(|it| it.decode::<Value>().ok());
-            let question = match params {
-                Some(params) => json!({ "method": asked.method, "params": params }),
-                None => json!({ "method": asked.method }),
-            };
-            questions.insert(key.clone(), question);
-        }
+        // Written before it is parked, and as the server wrote it: the order of its fields is that of a form.
+        let questions = to_raw_value(&Questions(&waiting.asked));
+        let questions = questions.map_err(|fault| internal(&fault.to_string()))?;
         let state = self.shared.parked.keep(waiting)?;
-        result(&json!({
-            "resultType": "input_required",
-            "inputRequests": questions,
-            "requestState": state,
+        result(&Asking {
+            result_type: "input_required",
+            input_requests: &questions,
+            request_state: &state,
+        })
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Asking<'a> {
+    result_type: &'static str,
+    input_requests: &'a RawValue,
+    request_state: &'a str,
+}
+
+struct Questions<'a>(&'a [(String, Asked)]);
+
+impl Serialize for Questions<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Question<'a> {
+            method: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            params: Option<&'a RawValue>,
+        }
+        serializer.collect_map(self.0.iter().map(|(key, asked)| {
+            let params = asked.params.as_ref().and_then(|it| it.checked().ok());
+            (key, Question { method: &asked.method, params })
         }))
     }
 }
@@ -180,5 +198,26 @@ impl Exchange {
 fn hand(answer: oneshot::Sender<Outcome>, outcome: Outcome) {
     if answer.send(outcome).is_err() {
         tracing::debug!("nobody waits for an answer of a client any more");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_keeps_its_order() {
+        let asked = |params: Option<&str>| {
+            let params = params.map(|it| RawJson::new(it.to_owned()));
+            Asked { method: "m".to_owned(), params, answer: oneshot::channel().0 }
+        };
+        let asked = [
+            ("q9".to_owned(), asked(Some(r#"{"z":1,"a":{ "y":2.0,"b":3}}"#))),
+            ("q10".to_owned(), asked(None)),
+        ];
+        let written = serde_json::to_string(&Questions(&asked)).unwrap();
+        let expected =
+            r#"{"q9":{"method":"m","params":{"z":1,"a":{ "y":2.0,"b":3}}},"q10":{"method":"m"}}"#;
+        assert_eq!(written, expected);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Asked {
 /// Which log messages a client wants.
 #[derive(Debug, Clone)]
 pub(crate) enum Wanted {
-    /// What its session is set to; everything unless set.
+    /// What its session is set to; what is usual unless set.
     BySession(Arc<Mutex<Option<LogLevel>>>),
     /// What the request says; nothing unless said.
     ByRequest(Option<LogLevel>),
@@ -115,9 +115,10 @@ impl fmt::Debug for Owner {
 }
 
 impl Wanted {
-    pub(crate) fn admits(&self, level: LogLevel) -> bool {
+    /// Whether a message is wanted. `usual` is from which level on those get messages who have not said anything.
+    pub(crate) fn admits(&self, level: LogLevel, usual: LogLevel) -> bool {
         match self {
-            Wanted::BySession(least) => lock(least).is_none_or(|least| level >= least),
+            Wanted::BySession(least) => level >= lock(least).unwrap_or(usual),
             Wanted::ByRequest(least) => least.is_some_and(|least| level >= least),
         }
     }
@@ -216,9 +217,9 @@ impl Seat {
         out.tell(notification(Method::Progress.as_str(), &params));
     }
 
-    pub(crate) fn log(&self, server: &str, message: &LogMessage) {
+    pub(crate) fn log(&self, server: &str, message: &LogMessage, usual: LogLevel) {
         let Spot { out, wanted, .. } = self.spot();
-        if wanted.admits(message.level) {
+        if wanted.admits(message.level, usual) {
             out.tell(log_notification(server, message, self.naming));
         }
     }
@@ -287,11 +288,13 @@ mod tests {
     fn log_messages_are_admitted_by_session_or_request() {
         let session = Arc::new(Mutex::new(None));
         let by_session = Wanted::BySession(Arc::clone(&session));
-        assert!(by_session.admits(LogLevel::Debug));
+        let admits = |wanted: &Wanted, level| wanted.admits(level, LogLevel::Info);
+        assert!(by_session.admits(LogLevel::Debug, LogLevel::Debug));
+        assert!(!admits(&by_session, LogLevel::Debug) && admits(&by_session, LogLevel::Info));
         *lock(&session) = Some(LogLevel::Error);
-        assert!(!by_session.admits(LogLevel::Info) && by_session.admits(LogLevel::Alert));
-        assert!(!Wanted::ByRequest(None).admits(LogLevel::Emergency));
-        assert!(Wanted::ByRequest(Some(LogLevel::Info)).admits(LogLevel::Info));
+        assert!(!admits(&by_session, LogLevel::Info) && admits(&by_session, LogLevel::Alert));
+        assert!(!admits(&Wanted::ByRequest(None), LogLevel::Emergency));
+        assert!(admits(&Wanted::ByRequest(Some(LogLevel::Info)), LogLevel::Info));
     }
 
     #[test]

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use toolrack_mcp::Era;
 use toolrack_rpc::JsonRpcError;
 
-use crate::failure;
+use crate::failure::{self, Manner};
 use crate::gateway::Shared;
 use crate::lock::lock;
 
@@ -40,12 +39,15 @@ impl Drop for Renewing<'_> {
 
 impl Shared {
     /// One more wants to hear of a resource.
-    pub(crate) async fn subscribe(&self, uri: &str, era: Era) -> Result<(), JsonRpcError> {
+    pub(crate) async fn subscribe(&self, uri: &str, manner: Manner) -> Result<(), JsonRpcError> {
         let server = self.owner(uri).await?;
         let key = (server, uri.to_owned());
         if self.subscriptions.count(&key) == 0 {
-            let client = self.borrow(&key.0, era).await?;
-            client.subscribe_resource(uri).await.map_err(|error| failure::of_call(error, era))?;
+            let client = self.borrow(&key.0, manner).await?;
+            client
+                .subscribe_resource(uri)
+                .await
+                .map_err(|error| failure::of_call(error, manner))?;
         }
         *lock(&self.subscriptions.wanted).entry(key).or_default() += 1;
         Ok(())

@@ -27,6 +27,7 @@ use toolrack_mcp::{
 use toolrack_rpc::{JsonRpcError, RawJson};
 
 use crate::conversation::Conversation;
+use crate::ear::Ear;
 use crate::lock::lock;
 use crate::seat::{Owner, Seat};
 use crate::table::{End, Table, Turn, Whose};
@@ -44,6 +45,7 @@ pub struct Switchboard {
     /// Counts requests that have come to their end, for whoever waits for one.
     n_ended: watch::Sender<u64>,
     homes: Mutex<Vec<Weak<Conversation>>>,
+    ears: Mutex<Vec<Weak<Ear>>>,
     fallback: Option<Arc<dyn ClientHandler>>,
 }
 
@@ -195,7 +197,20 @@ impl Switchboard {
 
     /// The least that any client wants to read in the log, if one has said so.
     pub(crate) fn lowest_level(&self) -> Option<LogLevel> {
-        self.homes().iter().filter_map(|it| *lock(it.level())).min()
+        let (homes, ears) = (self.homes(), self.ears());
+        let said = homes.iter().filter_map(|it| *lock(it.level()));
+        said.chain(ears.iter().map(|it| it.level)).min()
+    }
+
+    /// Log messages that belong to no request go to this one too, until it is dropped.
+    pub(crate) fn lend(&self, ear: &Arc<Ear>) {
+        let mut ears = lock(&self.ears);
+        ears.retain(|it| it.strong_count() > 0);
+        ears.push(Arc::downgrade(ear));
+    }
+
+    fn ears(&self) -> Vec<Arc<Ear>> {
+        lock(&self.ears).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Asks whoever the question is for. A request that ends meanwhile was not the one that it is about, so another
@@ -352,11 +367,16 @@ impl ClientHandler for Switchboard {
 
     fn log_from(&self, server: &str, message: &LogMessage) {
         let seats = self.seats_at(server);
+        // Somebody else may have made the server talkative.
+        let usual = if self.lowest_level().is_some() { LogLevel::Info } else { LogLevel::Debug };
         for seat in &seats {
-            seat.log(server, message);
+            seat.log(server, message, usual);
         }
         if seats.is_empty() {
-            self.homes().iter().filter(|it| it.sees(server)).for_each(|it| it.log(server, message));
+            let homes = self.homes();
+            let homes = homes.iter().filter(|it| it.sees(server));
+            homes.for_each(|it| it.log(server, message, usual));
+            self.ears().iter().for_each(|it| it.hear(server, message));
         }
         if let Some(fallback) = &self.fallback {
             fallback.log_from(server, message);

@@ -8,12 +8,13 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStrea
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+use toolrack_client::ClientHandler as _;
 use toolrack_config::McpServerConfig;
-use toolrack_gateway::{Gateway, Scope};
+use toolrack_gateway::{Behind, Gateway, GatewayOptions, Scope};
 use toolrack_manager::ConnectionState;
 use toolrack_testkit::{HttpServer, HttpServerKind, program};
 
-use crate::stage::{LONG, Stage, eventually, scripted};
+use crate::stage::{LONG, Stage, Web, eventually, scripted};
 
 /// Our end of a pipe to a gateway.
 pub(crate) struct Pipe {
@@ -228,10 +229,7 @@ async fn a_slow_client_loses_notifications_and_slows_down_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_list_comes_in_pages() {
-    let options = toolrack_gateway::GatewayOptions {
-        page_size: 7,
-        ..toolrack_gateway::GatewayOptions::default()
-    };
+    let options = GatewayOptions { page_size: 7, ..GatewayOptions::default() };
     let stage = Stage::open(vec![scripted("s", &["--tools", "30"])], Scope::All).await;
     let (manager, board) = (Arc::clone(&stage.manager), Arc::clone(&stage.switchboard));
     let paged = Gateway::with_options(manager, board, Scope::All, options);
@@ -453,4 +451,66 @@ async fn a_subscription_that_a_server_ends_is_renewed() {
     told_of(&mut pipe, updated).await;
     pipe.end().await;
     stage.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_of_a_server_that_was_stopped_says_so() {
+    let stage = Stage::open(vec![scripted("s", &[])], Scope::All).await;
+    let mut pipe = Pipe::open(&stage.gateway, 1 << 16);
+    pipe.greet("2025-11-25").await;
+    stage.manager.disconnect("s").await.unwrap();
+    for (tool, code, cause) in
+        [("s_echo", -32603, json!("not_connected")), ("s_x", -32602, Value::Null)]
+    {
+        let params = json!({"name": tool, "arguments": {"text": "a"}});
+        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
+        pipe.say(&call.to_string()).await;
+        let error = pipe.hear_answer().await["error"].clone();
+        assert_eq!((&error["code"], &error["data"]["cause"]), (&json!(code), &cause), "{error}");
+    }
+    pipe.end().await;
+    stage.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_endpoint_of_one_server_stands_for_it() {
+    let stage = Stage::open(vec![scripted("s", &[])], Scope::Server("s".to_owned())).await;
+    let its = stage.manager.server("s").unwrap().client().unwrap().server_info().unwrap().clone();
+    let mut pipe = Pipe::open(&stage.gateway, 1 << 16);
+    let greeting = pipe.greet("2025-11-25").await;
+    assert_eq!(greeting["result"]["serverInfo"]["name"], its.name);
+    assert_ne!(its.name, "toolrack");
+    pipe.end().await;
+    stage.close().await;
+}
+
+/// As with `toolrack serve` before a daemon.
+#[tokio::test(flavor = "multi_thread")]
+async fn log_messages_between_calls_pass_two_gateways() {
+    let inner = Stage::open(vec![scripted("s", &["--revision", "2025-11-25"])], Scope::All).await;
+    let inner_web = Web::open(&inner.gateway).await;
+    let outer = Stage::open(vec![McpServerConfig::http("in", inner_web.url())], Scope::All).await;
+    let (manager, board) = (Arc::clone(&outer.manager), Arc::clone(&outer.switchboard));
+    let options = GatewayOptions { behind: Behind::Gateway, ..GatewayOptions::default() };
+    let gateway = Gateway::with_options(manager, board, Scope::Server("in".to_owned()), options);
+    let mut pipe = Pipe::open(&gateway, 1 << 16);
+    pipe.greet("2025-11-25").await;
+    pipe.say(r#"{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"debug"}}"#)
+        .await;
+    assert!(pipe.hear_answer().await["result"].is_object());
+    let message = serde_json::from_str(r#"{"level":"debug","data":"between calls"}"#).unwrap();
+    let talking = async {
+        loop {
+            inner.switchboard.log_from("s", &message);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        told = told_of(&mut pipe, "notifications/message") => assert!(!told.is_empty()),
+        () = talking => {}
+    }
+    pipe.end().await;
+    gateway.close().await;
+    outer.close().await;
+    inner.close().await;
 }
