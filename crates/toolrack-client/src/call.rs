@@ -36,7 +36,8 @@ pub struct CallOptions {
 }
 
 impl McpClient {
-    /// Calls a tool and gives its text.
+    /// Calls a tool and gives its text: the text blocks and nothing else, as the founding document has it. Embedded
+    /// resources, images and structured content are in [`call_tool_full`](Self::call_tool_full).
     ///
     /// # Cancel safety
     /// Dropping the future abandons the call, and the server is told.

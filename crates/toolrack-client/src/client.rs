@@ -18,6 +18,9 @@ use crate::task::FAREWELL;
 use crate::tool::McpToolDef;
 
 /// A connection to one MCP server, of whatever era.
+///
+/// The runtime in which it is connected has to run for as long as it is used. When that is dropped the connection ends,
+/// and calls fail.
 #[derive(Debug)]
 pub struct McpClient {
     session: Arc<Session>,

@@ -385,8 +385,13 @@ impl Actor {
 }
 
 impl Drop for Actor {
-    /// Also when its runtime is dropped: whoever waits is told, because nobody else would.
+    /// Also when its runtime is dropped: whoever waits is told, and no server that is gone is shown as connected.
     fn drop(&mut self) {
+        // After a fault of our own nothing more is tried.
+        if !std::thread::panicking() {
+            self.order.clone().iter().for_each(|name| self.step(name, Event::Stop));
+            self.publish();
+        }
         self.shared.end();
     }
 }

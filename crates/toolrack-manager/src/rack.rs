@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_of};
 use toolrack_config::{Lookup, McpServerConfig, McpTransport, Names, Plan, diff};
 use toolrack_http::HttpOptions;
-use toolrack_link::{Credentials, Mask, after};
+use toolrack_link::{Credentials, Mask};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
 
@@ -31,8 +31,6 @@ use crate::toolset::{ToolWithServer, Toolset};
 
 /// How long ending a server may take: its line ends within six seconds whatever it does.
 const END_LIMIT: Duration = Duration::from_secs(10);
-/// What a start may take beyond its own limit: its turn, its end, and hearing of it.
-const START_SLACK: Duration = Duration::from_secs(15);
 
 /// Whoever has the values that configs refer to.
 pub(crate) type SharedLookup = Arc<dyn Lookup + Send + Sync>;
@@ -254,25 +252,17 @@ impl McpManager {
 
     /// Ends all servers and the manager itself. When it returns, nothing of them is left.
     pub async fn close(&self) {
-        if let Err(error) = self.disconnect_all().await {
-            tracing::debug!(%error, "the manager was closed before");
+        // A runtime that stands still does nothing for us, and nobody has to wait for it.
+        match timeout(END_LIMIT, self.disconnect_all()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the manager was closed before"),
+            Err(_elapsed) => tracing::warn!("the runtime of the manager does not run"),
         }
         self.shared.stop.cancel();
         self.shared.tracker.close();
         if timeout(END_LIMIT, self.shared.tracker.wait()).await.is_err() {
             tracing::warn!("some tasks of the manager do not end");
         }
-    }
-
-    /// Waits until a start has come to an end, whichever.
-    async fn settled(&self, name: &str) -> Result<Arc<McpConnection>, RackError> {
-        let limit = start_limit(&self.server(name)?.config).saturating_add(START_SLACK);
-        let deadline = after(Instant::now(), limit);
-        let is_done = |it: &Snapshot| it.server(name).map_or(true, |server| is_settled(server));
-        if !self.shared.until(deadline, is_done).await && self.shared.stop.is_cancelled() {
-            return Err(RackError::Closed);
-        }
-        self.server(name)
     }
 }
 
@@ -368,27 +358,6 @@ impl Shared {
         let Some(catalog) = self.catalog.clone() else { return Memory::default() };
         let loaded = tokio::task::spawn_blocking(move || catalog.load(&config)).await;
         loaded.unwrap_or_default()
-    }
-
-    /// Waits until `fact` holds, and until `deadline` or the end of the manager at the latest. `true` if it holds.
-    pub(crate) async fn until(
-        &self,
-        deadline: Instant,
-        mut fact: impl FnMut(&Snapshot) -> bool,
-    ) -> bool {
-        let mut version = self.version.subscribe();
-        loop {
-            if fact(&self.snapshot.load()) {
-                return true;
-            }
-            if self.stop.is_cancelled() {
-                return false;
-            }
-            match timeout_at(deadline, version.changed()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) | Err(_) => return fact(&self.snapshot.load()),
-            }
-        }
     }
 }
 

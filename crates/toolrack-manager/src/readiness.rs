@@ -14,7 +14,11 @@ use crate::error::RackError;
 use crate::life::event::Epoch;
 use crate::rack::{McpManager, Shared, is_settled, start_limit};
 use crate::route::{Route, Standing, Waits, route};
+use crate::snapshot::Snapshot;
 use crate::state::ConnectionState;
+
+/// What a start may take beyond its own limit: its turn, its end, and hearing of it.
+const START_SLACK: Duration = Duration::from_secs(15);
 
 impl McpManager {
     /// Waits until no server is being connected any more, for so long at most, and gives those that take no calls:
@@ -31,9 +35,41 @@ impl McpManager {
             |it: &Arc<McpConnection>| !is_settled(it) || it.state().failure().is_some();
         self.servers().into_iter().filter(is_missing).collect()
     }
+
+    /// Waits until a start has come to an end, whichever.
+    pub(crate) async fn settled(&self, name: &str) -> Result<Arc<McpConnection>, RackError> {
+        let limit = start_limit(&self.server(name)?.config).saturating_add(START_SLACK);
+        let deadline = after(Instant::now(), limit);
+        let is_done = |it: &Snapshot| it.server(name).map_or(true, |server| is_settled(server));
+        if !self.shared.until(deadline, is_done).await && self.shared.stop.is_cancelled() {
+            return Err(RackError::Closed);
+        }
+        self.server(name)
+    }
 }
 
 impl Shared {
+    /// Waits until `fact` holds, and until `deadline` or the end of the manager at the latest. `true` if it holds.
+    pub(crate) async fn until(
+        &self,
+        deadline: Instant,
+        mut fact: impl FnMut(&Snapshot) -> bool,
+    ) -> bool {
+        let mut version = self.version.subscribe();
+        loop {
+            if fact(&self.snapshot.load()) {
+                return true;
+            }
+            if self.stop.is_cancelled() {
+                return false;
+            }
+            match timeout_at(deadline, version.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return fact(&self.snapshot.load()),
+            }
+        }
+    }
+
     /// A server that takes requests, after it was started if need be. The launch to `avoid` lets nobody in.
     pub(crate) async fn reach(
         &self,

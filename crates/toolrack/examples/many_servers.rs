@@ -34,7 +34,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     // A faulty file is told whole, every fault with its line. A faulty server is no error.
     let rack = Toolrack::open(&path).await?;
     // Servers that are still on their way are waited for; those that have failed are not.
-    rack.ready(Duration::from_secs(120)).await;
+    rack.ready(Duration::from_mins(2)).await;
     for server in rack.servers() {
         println!("{}: {}, {} tools", server.name(), server.state(), server.n_tools());
     }

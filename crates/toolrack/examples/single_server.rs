@@ -29,7 +29,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let server = McpServerConfig::stdio("demo", program, &args);
     let rack = Toolrack::builder().server(server).open().await?;
     // A server that has to be fetched first, as by `npx`, takes its time.
-    for server in rack.ready(Duration::from_secs(120)).await {
+    for server in rack.ready(Duration::from_mins(2)).await {
         println!("{}: {}", server.name(), server.state());
     }
     for tool in rack.tools().iter() {

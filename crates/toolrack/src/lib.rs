@@ -17,7 +17,7 @@
 //! async fn agent() -> Result<(), Box<dyn std::error::Error>> {
 //!     let rack = Toolrack::open("toolrack.toml").await?;
 //!     // A server that `npx` has to fetch first takes its time. Those that cannot be used say why.
-//!     for server in rack.ready(Duration::from_secs(120)).await {
+//!     for server in rack.ready(Duration::from_mins(2)).await {
 //!         eprintln!("{}: {}", server.name(), server.state());
 //!     }
 //!     for tool in rack.tools().iter() {
@@ -166,7 +166,7 @@ pub mod link {
 }
 
 /// Many servers: the manager behind a [`Toolrack`].
-pub mod manager {
+pub mod servers {
     pub use toolrack_manager::*;
 }
 

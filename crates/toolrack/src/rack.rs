@@ -81,7 +81,7 @@ impl Toolrack {
     /// # async fn demo(rack: &toolrack::Toolrack) {
     /// use std::time::Duration;
     ///
-    /// for server in rack.ready(Duration::from_secs(120)).await {
+    /// for server in rack.ready(Duration::from_mins(2)).await {
     ///     eprintln!("{}: {}", server.name(), server.state());
     /// }
     /// # }

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use toolrack_link::Delivery;
-use toolrack_manager::RackError;
+use toolrack_manager::{ConnectionState, RackError};
 use toolrack_testkit::Marker;
 
 use crate::stage::{LONG, builder, scripted};
@@ -30,8 +30,9 @@ fn a_manager_ends_with_the_runtime_in_which_it_was_built() {
         let arguments = json!({"text": "x"});
         let echo = manager.call_tool("a", "echo", &arguments);
         let failed = timeout(LONG, echo).await.unwrap().unwrap_err();
-        assert!(matches!(failed, RackError::Call { .. }), "{failed}");
+        assert!(matches!(failed, RackError::Closed), "{failed}");
         assert_eq!(failed.delivery(), Delivery::NotSent);
+        assert_eq!(*manager.server("a").unwrap().state(), ConnectionState::Disconnected);
         let waiting = manager.call_tool("slow", "echo", &arguments);
         let failed = timeout(LONG, waiting).await.unwrap().unwrap_err();
         assert!(matches!(failed, RackError::Closed), "{failed}");
