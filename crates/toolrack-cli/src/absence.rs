@@ -2,6 +2,7 @@
 
 use toolrack_service::{LogKind, LogLine};
 
+use crate::aim::word;
 use crate::printer::Printer;
 
 /// A server whose tools are not known, or not offered at the moment.
@@ -34,14 +35,14 @@ impl Absence {
 
     /// What to do about it.
     fn advice(self, names: &[&str]) -> Option<String> {
-        let name = match names {
-            [name] => name,
-            _ => "NAME",
+        let typed = match names {
+            [name] => word(name),
+            _ => "NAME".to_owned(),
         };
         match self {
             Self::Unasked => None,
-            Self::Stopped => Some(format!("`toolrack start {name}` starts it")),
-            Self::Failed => Some(format!("`toolrack doctor {name}` says why")),
+            Self::Stopped => Some(format!("`toolrack start {typed}` starts it")),
+            Self::Failed => Some(format!("`toolrack doctor {typed}` says why")),
         }
     }
 }

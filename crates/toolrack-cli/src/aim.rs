@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use toolrack_link::plain_text;
+
 use crate::arguments::GlobalOptions;
 
 /// How a command begins within a text.
@@ -63,11 +65,12 @@ impl Aim {
     }
 }
 
-/// A word as a shell takes it.
+/// A word as a shell takes it, without what cannot be seen.
 pub(crate) fn word(text: &str) -> String {
+    let text = plain_text(text, usize::MAX);
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+=,".contains(it);
     if !text.is_empty() && text.chars().all(is_plain) {
-        text.to_owned()
+        text
     } else {
         format!("'{}'", text.replace('\'', r"'\''"))
     }

@@ -2,6 +2,8 @@
 
 use toolrack_config::{McpServerConfig, McpTransport, without_secrets};
 
+use crate::aim::word;
+
 /// For a server that was typed: logins are kept for servers of the config. A token that was typed was refused, which
 /// is another matter.
 pub(crate) fn how_to_log_in(server: &McpServerConfig) -> Option<String> {
@@ -18,5 +20,5 @@ pub(crate) fn how_to_log_in(server: &McpServerConfig) -> Option<String> {
 
 /// For a server of the config that refuses what its headers say: nobody can log in there.
 pub(crate) fn change_token(server: &McpServerConfig) -> String {
-    format!("change the token in its headers with `toolrack edit {}`", server.name)
+    format!("change the token in its headers with `toolrack edit {}`", word(&server.name))
 }

@@ -10,6 +10,7 @@ use toolrack_link::{Delivery, TransportError, plain_text};
 use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
 use toolrack_service::{ErrorCode, ServiceError, ServiceFault};
 
+use crate::aim::word;
 use crate::relayed;
 use crate::verdict::Verdict;
 
@@ -182,7 +183,7 @@ impl From<RackError> for Failure {
         let hint = match (&error, error.hint()) {
             (RackError::Call { source, .. }, _) => hint_of(source).to_owned(),
             (RackError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
-                format!("run `toolrack enable {server}` to use it")
+                format!("run `toolrack enable {}` to use it", word(server))
             }
             (_, Some(hint)) => hint,
             (RackError::NoSuchServer { .. }, None) => {

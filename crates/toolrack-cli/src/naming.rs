@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** pure. Nothing is started to find out which server is meant.
 
+use crate::aim::word;
 use crate::failure::Failure;
 use crate::near::{meant, near};
 use crate::target::{Kind, Servers};
@@ -69,7 +70,8 @@ pub(crate) fn bare(
             let spellings: Vec<String> = owners.iter().map(|it| format!("{it}.{typed}")).collect();
             let message =
                 format!("several servers have a tool `{typed}`: `{}`", spellings.join("`, `"));
-            let hint = format!("say which one is meant, as in `toolrack call {first}.{typed}`");
+            let first = word(&format!("{first}.{typed}"));
+            let hint = format!("say which one is meant, as in `toolrack call {first}`");
             Err(Failure::usage(message, hint))
         }
     }

@@ -11,6 +11,7 @@ use toolrack_service::{
     ErrorCode, LocalService, McpConfig, McpService as _, ServiceError, ServiceFault,
 };
 
+use crate::aim::word;
 use crate::arguments::server::{AddOptions, Way};
 use crate::discreet::is_reference;
 use crate::failure::Failure;
@@ -72,6 +73,7 @@ pub(crate) async fn create(
         printer.done(format_args!("`{name}` is added to {file}"), &said);
         return Ok(());
     }
+    let typed = word(&name);
     match trial(&name, surroundings).await {
         Ok(trial) => {
             put(&mut said, "check", trial.json());
@@ -85,14 +87,14 @@ pub(crate) async fn create(
                 printer
                     .done(format_args!("`{name}` is added to {file}, and was not checked"), &said);
                 let hint = format!(
-                    "`toolrack status --check {name}` checks it, `toolrack remove {name}` removes it"
+                    "`toolrack status --check {typed}` checks it, `toolrack remove {typed}` removes it"
                 );
                 return Err(failure.advising(hint));
             }
             printer.done(
                 format_args!(
-                    "`{name}` is added to {file}, but does not work yet; `toolrack edit {name}` \
-                     changes it, `toolrack remove {name}` removes it"
+                    "`{name}` is added to {file}, but does not work yet; `toolrack edit {typed}` \
+                     changes it, `toolrack remove {typed}` removes it"
                 ),
                 &said,
             );
@@ -103,10 +105,11 @@ pub(crate) async fn create(
 
 /// Why a new server is not taken, in the words of whoever typed its name.
 fn refused(name: &str, error: ServiceError) -> Failure {
+    let typed = word(name);
     let is_about = |field: &str| error.faults().iter().any(|it| it.field.as_deref() == Some(field));
     match error.code() {
         ErrorCode::Conflict if is_about("name") => Failure::from(error).advising(format!(
-            "`toolrack edit {name}` changes that server, `toolrack remove {name}` removes it; or choose another name"
+            "`toolrack edit {typed}` changes that server, `toolrack remove {typed}` removes it; or choose another name"
         )),
         ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
             let with_subject = |it: &ServiceFault| {

@@ -3,6 +3,7 @@
 use serde_json::json;
 use toolrack_service::{Enabled, LocalService, McpService as _};
 
+use crate::aim::word;
 use crate::daemon;
 use crate::failure::Failure;
 use crate::keeper::{Change, changed, find, must_be_own, must_exist, put, with_service};
@@ -21,7 +22,8 @@ pub(crate) async fn disable(name: &str, surroundings: &Surroundings) -> Result<(
                 Some(daemon) => drop(daemon.act(name, "disable").await?),
                 None => service.set_enabled(config.id, Enabled::No).await?,
             }
-            let text = format!("`{name}` is disabled; `toolrack enable {name}` allows it again");
+            let typed = word(name);
+            let text = format!("`{name}` is disabled; `toolrack enable {typed}` allows it again");
             surroundings.printer.done(text, &said);
         } else {
             surroundings.printer.done(format_args!("`{name}` is disabled already"), &said);

@@ -16,6 +16,7 @@ use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _};
 use toolrack_stdio::find_program;
 use uuid::Uuid;
 
+use crate::aim::word;
 use crate::arguments::keep::DoctorOptions;
 use crate::failure::Failure;
 use crate::keeper::{count, find, with_service};
@@ -258,7 +259,7 @@ async fn examine(
     let config = match find(service, name) {
         Ok(config) if config.enabled => config,
         Ok(_) => {
-            let fix = Some(format!("`toolrack enable {name}`, if it is wanted"));
+            let fix = Some(format!("`toolrack enable {}`, if it is wanted", word(name)));
             let health = Health::Skipped;
             return vec![
                 Finding { health, fix, ..Finding::good("start", "it is disabled") }.of(name),
@@ -297,7 +298,7 @@ fn values(
         let fix = format!(
             "set the variable, or store the secret with `toolrack secret set NAME`, or change the server with \
              `toolrack edit {}`",
-            server.name
+            word(&server.name)
         );
         let each = faults.iter();
         each.map(|it| Finding::bad("values", Verdict::Config, it.to_string(), fix.clone())).collect()
@@ -316,7 +317,8 @@ fn program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>, bool
         Ok(path) => (Some(Finding::good("program", path.display().to_string())), true),
         Err(fault) => {
             let fix = format!(
-                "install it, or give the whole path of the program with `toolrack edit {server}`"
+                "install it, or give the whole path of the program with `toolrack edit {}`",
+                word(server)
             );
             let detail = fault.to_string();
             (Some(Finding::bad("program", Verdict::Unreachable, detail, fix)), false)
@@ -333,7 +335,8 @@ async fn login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
         }
         Ok(_) => Some(Finding::good("login", "nobody is logged in; not every server wants it")),
         Err(error) => {
-            let fix = format!("run `toolrack logout {0}`, then `toolrack login {0}`", config.name);
+            let fix =
+                format!("run `toolrack logout {0}`, then `toolrack login {0}`", word(&config.name));
             Some(Finding::bad("login", Verdict::Auth, error.to_string(), fix))
         }
     }

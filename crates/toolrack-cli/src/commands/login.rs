@@ -9,6 +9,7 @@ use toolrack_link::{AuthError, BoxFuture, plain_text};
 use toolrack_manager::with_causes;
 use toolrack_service::{ErrorCode, LocalService};
 
+use crate::aim::word;
 use crate::arguments::keep::LoginOptions;
 use crate::clock;
 use crate::editor::open_page;
@@ -43,12 +44,13 @@ pub(crate) async fn login(
 
 fn refused(name: &str, error: &AuthError) -> Failure {
     let message = format!("`{name}` did not let us in: {}", with_causes(error));
+    let typed = word(name);
     let hint = match error {
         AuthError::Unregistered { .. } => format!(
-            "make a token at the server, and send it: `toolrack edit {name}`, \
+            "make a token at the server, and send it: `toolrack edit {typed}`, \
              `headers = {{ Authorization = \"Bearer ${{TOKEN}}\" }}`"
         ),
-        _ => format!("run `toolrack login {name}` again; `--no-browser` needs no browser here"),
+        _ => format!("run `toolrack login {typed}` again; `--no-browser` needs no browser here"),
     };
     Failure::new(Verdict::Auth, ErrorCode::Unauthorized, message, hint)
 }

@@ -7,6 +7,7 @@ use tokio::time::sleep;
 use toolrack_link::plain_text;
 use toolrack_service::{LocalService, LogKind, LogLine, LogStore};
 
+use crate::aim::word;
 use crate::arguments::server::LogsOptions;
 use crate::clock;
 use crate::failure::Failure;
@@ -42,8 +43,9 @@ pub(crate) async fn logs(
         }
     }
     if seen.is_empty() {
+        let typed = word(name);
         printer.note(format_args!(
-            "note: nothing is remembered of `{name}`; `toolrack start {name}` starts it once"
+            "note: nothing is remembered of `{name}`; `toolrack start {typed}` starts it once"
         ));
     }
     if !options.follow {

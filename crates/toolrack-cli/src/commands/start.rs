@@ -4,6 +4,7 @@
 
 use serde_json::json;
 
+use crate::aim::word;
 use crate::daemon::{self, Daemon, Status};
 use crate::failure::Failure;
 use crate::keeper::put;
@@ -31,7 +32,8 @@ async fn begin(name: &str, verb: &str, surroundings: &Surroundings) -> Result<()
         return test(name, surroundings).await;
     }
     if !is_enabled {
-        let hint = format!("run `toolrack enable {name}` to use it");
+        let typed = word(name);
+        let hint = format!("run `toolrack enable {typed}` to use it");
         return Err(Failure::config(format!("`{name}` is disabled"), hint));
     }
     if let Some(daemon) = found {

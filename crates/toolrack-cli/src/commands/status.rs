@@ -8,7 +8,7 @@ use toolrack_service::{
 };
 
 use crate::absence::last_outcome;
-use crate::aim::Aim;
+use crate::aim::{Aim, word};
 use crate::arguments::server::StatusOptions;
 use crate::daemon::{self, Daemon, Status};
 use crate::failure::Failure;
@@ -123,7 +123,7 @@ fn look(service: &LocalService, config: McpConfig) -> Known {
 }
 
 fn standing(known: &Known, now: u64) -> Standing {
-    let name = &known.config.name;
+    let name = word(&known.config.name);
     let run = |verb: &str| format!("toolrack {verb} {name}");
     let tell = |state, detail: String, next| Standing { state, detail, next };
     let barred = if known.has_token { ("needs token", "edit") } else { ("needs login", "login") };
@@ -265,6 +265,9 @@ mod tests {
         disabled.config.enabled = false;
         check(&disabled, ["disabled", "", "toolrack enable it"]);
         check(&known(None), ["unknown", "never started", "toolrack start it"]);
+        let mut odd = known(None);
+        odd.config.name = "$(touch\u{202e} x)".to_owned();
+        check(&odd, ["unknown", "never started", "toolrack start '$(touch x)'"]);
         let last = |kind| known(Some(kind));
         check(&last(LogKind::Ready), ["idle", "worked 2 min ago", "toolrack tools it"]);
         check(&last(LogKind::Failure), ["failed", "2 min ago: exit 3", "toolrack doctor it"]);

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::aim::word;
 use crate::daemon;
 use crate::failure::Failure;
 use crate::keeper::must_exist;
@@ -11,9 +12,10 @@ use crate::surroundings::Surroundings;
 /// to be stopped.
 pub(crate) async fn stop(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
     must_exist(name, surroundings)?;
+    let typed = word(name);
     if let Some(daemon) = daemon::find(&surroundings.settings)? {
         surroundings.unless_stopped(daemon.act(name, "stop")).await?;
-        let text = format!("`{name}` has ended; `toolrack start {name}` starts it again");
+        let text = format!("`{name}` has ended; `toolrack start {typed}` starts it again");
         surroundings.printer.done(text, &json!({ "name": name, "state": "stopped" }));
         return Ok(());
     }
@@ -24,7 +26,7 @@ pub(crate) async fn stop(name: &str, surroundings: &Surroundings) -> Result<(), 
     };
     let text = format!(
         "{swept}`{name}` does not run: without a daemon, a server runs as long as the command that uses it\n\
-         `toolrack disable {name}` keeps it from being started"
+         `toolrack disable {typed}` keeps it from being started"
     );
     let said = json!({ "name": name, "state": "stopped", "n_swept": n_swept });
     surroundings.printer.done(text, &said);

@@ -3,6 +3,7 @@
 use toolrack_config::McpServerConfig;
 use toolrack_manager::FailureKind;
 
+use crate::aim::word;
 use crate::barred::change_token;
 use crate::verdict::Verdict;
 
@@ -11,8 +12,8 @@ pub(super) fn judge(
     kind: Option<FailureKind>,
     server: &McpServerConfig,
 ) -> (&'static str, Verdict, String) {
-    let name = &server.name;
-    let logs = format!("`toolrack logs {name}` shows what it wrote");
+    let typed = word(&server.name);
+    let logs = format!("`toolrack logs {typed}` shows what it wrote");
     match kind {
         Some(
             FailureKind::MissingTool
@@ -20,22 +21,24 @@ pub(super) fn judge(
             | FailureKind::InstallFailed
             | FailureKind::InstallTimedOut
             | FailureKind::DockerNotRunning,
-        ) => {
-            ("package", Verdict::Unreachable, format!("`toolrack edit {name}` changes the package"))
-        }
+        ) => (
+            "package",
+            Verdict::Unreachable,
+            format!("`toolrack edit {typed}` changes the package"),
+        ),
         Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
-            ("values", Verdict::Config, format!("`toolrack edit {name}` changes it"))
+            ("values", Verdict::Config, format!("`toolrack edit {typed}` changes it"))
         }
         Some(FailureKind::NeedsLogin) if server.has_authorization() => {
             ("login", Verdict::Auth, change_token(server))
         }
         Some(FailureKind::NeedsLogin) => {
-            ("login", Verdict::Auth, format!("`toolrack login {name}`"))
+            ("login", Verdict::Auth, format!("`toolrack login {typed}`"))
         }
         Some(FailureKind::Unreachable) => (
             "reach",
             Verdict::Unreachable,
-            format!("check the address with `toolrack get {name}`, the network, and the proxy"),
+            format!("check the address with `toolrack get {typed}`, the network, and the proxy"),
         ),
         Some(FailureKind::HandshakeTimedOut) => (
             "handshake",

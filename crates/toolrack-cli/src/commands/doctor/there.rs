@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use toolrack_service::{ErrorCode, ServiceFault};
 
 use super::{Finding, Health};
+use crate::aim::word;
 use crate::daemon::{self, Status};
 use crate::failure::Failure;
 use crate::surroundings::Surroundings;
@@ -42,12 +43,14 @@ fn sound(findings: &[Finding]) -> BTreeSet<&str> {
 fn of(status: &Status) -> Option<Finding> {
     let ServiceFault { code, message, hint, .. } = status.problem.clone()?.in_detail();
     let name = &status.name;
+    let typed = word(name);
     let verdict = match code {
         // It is a program or a package that is not there, and nothing that was typed.
         ErrorCode::NotFound => Verdict::Unreachable,
         code => Verdict::of(code),
     };
-    let usual = || format!("`toolrack restart {name}`; `toolrack logs {name}` shows what it wrote");
+    let usual =
+        || format!("`toolrack restart {typed}`; `toolrack logs {typed}` shows what it wrote");
     let detail = format!("it does not run there: {message}");
     Some(Finding::bad("daemon", verdict, detail, hint.unwrap_or_else(usual)).of(name))
 }

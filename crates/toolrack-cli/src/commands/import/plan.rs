@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{ConfigFile, Dialect, Fault};
+use toolrack_link::plain_text;
 use toolrack_service::McpConfig;
 
 use crate::discreet::shown;
@@ -111,8 +112,20 @@ fn fate(config: &McpConfig, namesake: Option<&McpConfig>) -> Fate {
     match namesake {
         Some(it) if is_same(it) => Fate::Skipped("is there already".to_owned()),
         Some(_) => Fate::Skipped("another server has this name".to_owned()),
+        None if let Some(why) = unfit(&config.name) => Fate::Skipped(why.to_owned()),
         None if !config.enabled => Fate::Skipped("is disabled there".to_owned()),
         None => Fate::Taken,
+    }
+}
+
+/// Why a name cannot be taken over, if that is so: it could not be typed, or would look like another one.
+fn unfit(name: &str) -> Option<&'static str> {
+    if plain_text(name, usize::MAX) != name {
+        Some("its name has characters in it that cannot be seen; give it another one there")
+    } else if name.starts_with('-') {
+        Some("its name begins with `-` and would be taken for an option; give it another one there")
+    } else {
+        None
     }
 }
 
@@ -141,6 +154,23 @@ mod tests {
         assert_eq!(fate(&a, Some(&elsewhere)), skipped("another server has this name"));
         let disabled = McpConfig { enabled: false, ..config("x") };
         assert_eq!(fate(&disabled, None), skipped("is disabled there"));
+    }
+
+    #[test]
+    fn a_name_that_deceives_is_not_taken() {
+        let check = |name: &str, is_fit: bool| {
+            let config = McpConfig { name: name.to_owned(), ..config("x") };
+            assert_eq!(fate(&config, None) == Fate::Taken, is_fit, "{name:?}");
+        };
+        check("git", true);
+        check("größe 漢字", true);
+        check("$(touch x)", true);
+        check("--help", false);
+        check("git\u{202e}", false);
+        check("git\u{200b}", false);
+        check("x\u{3164}", false);
+        check("a\nb", false);
+        check("a\u{1b}[31m", false);
     }
 
     #[test]
