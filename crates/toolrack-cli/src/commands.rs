@@ -8,6 +8,7 @@ pub(crate) mod complete;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod daemon;
+pub(crate) mod daemon_logs;
 pub(crate) mod dashboard;
 pub(crate) mod demo;
 pub(crate) mod demo_server;

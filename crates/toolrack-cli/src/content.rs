@@ -42,6 +42,11 @@ pub(crate) fn of_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<Str
     if let Some(text) = block.as_text() {
         return Ok(clean_text(text).into_owned());
     }
+    if let Content::Unknown(raw) = block
+        && let Some(text) = mended_text(raw)
+    {
+        return Ok(text);
+    }
     let saved = match block {
         Content::Image { data, mime_type, .. } | Content::Audio { data, mime_type, .. } => {
             files.take(data, mime_type)?
@@ -51,6 +56,12 @@ pub(crate) fn of_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<Str
     };
     let placeholder = clean_text(&block.placeholder().unwrap_or_default()).into_owned();
     Ok(with_place(placeholder, saved))
+}
+
+/// The text of a block that could not be read only because a character of it is half.
+fn mended_text(raw: &RawValue) -> Option<String> {
+    let mended = RawValue::from_string(json_text::mended(raw.get())?).ok()?;
+    Content::parse(&mended).as_text().map(|it| clean_text(it).into_owned())
 }
 
 /// What a resource holds.
@@ -100,6 +111,8 @@ mod tests {
         let embedded = format!(r#"{{"content":[{{"type":"resource","resource":{blob}}}]}}"#);
         check(&embedded, None, "[resource: x:y, image/gif, 2 bytes]");
         check("{}", None, "");
+        let half = r#"{"content":[{"type":"text","text":"x\ud800y\u001b[31m"}]}"#;
+        check(half, None, "x\u{fffd}y");
         let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
         let deep = format!(r#"{{"content":[],"structuredContent":{deep}}}"#);
         let shown = "[600001 bytes of JSON, nested too deep to be shown; `-o json` has them]";

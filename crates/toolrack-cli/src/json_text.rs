@@ -64,6 +64,38 @@ pub(crate) fn with_member(json: &str, key: &str, value: &str) -> String {
     format!("{start}{comma}\"{key}\":{value}}}")
 }
 
+/// JSON with U+FFFD in place of halves of characters, which are valid in JSON and nowhere else. `None` without any.
+pub(crate) fn mended(json: &str) -> Option<String> {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    let mut is_mended = false;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        out.push_str(before);
+        let n_bytes = match (unit(escape), escape.get(6..).and_then(unit)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                is_mended = true;
+                out.push('\u{fffd}');
+                rest = escape.get(6..).unwrap_or_default();
+                continue;
+            }
+            _ => 2,
+        };
+        let Some((same, behind)) = escape.split_at_checked(n_bytes) else { return None };
+        out.push_str(same);
+        rest = behind;
+    }
+    out.push_str(rest);
+    is_mended.then_some(out)
+}
+
+/// The number of an escape such as `\ud800` at the beginning of a text.
+fn unit(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Lines,
@@ -175,6 +207,20 @@ mod tests {
             "{\n  \"z\": [\n    1,\n    2.0\n  ],\n  \"a\": \"x: {,} \\\" \"\n}",
             r#"{"z":[1,2.0],"a":"x: {,} \" "}"#,
         );
+    }
+
+    #[test]
+    fn halves_of_characters_are_replaced() {
+        let check = |json: &str, expected: Option<&str>| {
+            assert_eq!(mended(json).as_deref(), expected, "{json}");
+        };
+        check(r#""plain \n \u00fc""#, None);
+        check(r#""\ud83d\ude00""#, None);
+        check(r#""\\ud800""#, None);
+        check(r#""x\ud800y""#, Some("\"x\u{fffd}y\""));
+        check(r#""\uDC00\ud83d\ude00\ud83d""#, Some("\"\u{fffd}\\ud83d\\ude00\u{fffd}\""));
+        check(r#""\ud800\\""#, Some("\"\u{fffd}\\\\\""));
+        check("\"\\ü", None);
     }
 
     #[test]

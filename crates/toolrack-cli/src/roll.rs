@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use toolrack_client::CallError;
+use toolrack_client::{CallError, Cut, Listing};
 use toolrack_config::McpServerConfig;
 use toolrack_manager::McpConnection;
 use toolrack_service::{ErrorCode, ServiceFault};
@@ -113,5 +113,23 @@ pub(crate) fn or_none<T: Default>(outcome: Result<T, CallError>) -> Result<T, Fa
     match outcome {
         Err(CallError::Unsupported { .. }) => Ok(T::default()),
         outcome => Ok(outcome?),
+    }
+}
+
+/// Says what is missing from a list of a server.
+pub(crate) fn remark<T>(listing: &Listing<T>, what: &str, server: &str, printer: &Printer) {
+    let n = listing.skipped.len();
+    if n > 0 {
+        printer
+            .note(format_args!("note: {n} {what} of `{server}` cannot be read and are left out"));
+    }
+    if let Some(cut) = listing.cut {
+        let why = match cut {
+            Cut::RepeatedCursor => "its server begins it again and again",
+            Cut::TooManyPages => "it has more pages than are fetched",
+            Cut::TooManyEntries => "it has more entries than are kept",
+            _ => "it is too long",
+        };
+        printer.note(format_args!("note: the list of {what} of `{server}` is not whole: {why}"));
     }
 }

@@ -25,6 +25,9 @@ pub(crate) enum DaemonAction {
     Stop,
     /// Show whether it runs, and where
     Status,
+    /// Show the end of its log
+    #[command(visible_alias = "log")]
+    Logs(DaemonLogsOptions),
     /// Print a unit with which systemd starts it for you
     Unit,
 }
@@ -41,6 +44,14 @@ pub(crate) struct DaemonStartOptions {
     /// We are in the background already, and the log is for a file
     #[arg(long, hide = true, requires = "foreground")]
     pub(crate) detached: bool,
+}
+
+/// What is shown of the log.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DaemonLogsOptions {
+    /// Go on with what is written from now on, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) follow: bool,
 }
 
 /// What is served on the standard streams.

@@ -12,6 +12,7 @@ use toolrack_daemon::{
 use toolrack_service::{ErrorCode, McpStatus, ServiceOptions, SharedLookup};
 
 use crate::arguments::daemon::{DaemonAction, DaemonStartOptions};
+use crate::commands::{daemon_logs, unit};
 use crate::daemon::{Daemon, log_file, of_home, of_servers};
 use crate::failure::Failure;
 use crate::inherited::{Inherited, start_command};
@@ -21,7 +22,7 @@ use crate::settings::{Listen, Settings};
 use crate::surroundings::Surroundings;
 use crate::target::Servers;
 use crate::verdict::Verdict;
-use crate::{clock, commands::unit, daemon_log, detach};
+use crate::{clock, daemon_log, detach};
 
 /// How long a daemon may take to end: it gives calls five seconds, and its servers some more.
 const END_PATIENCE: Duration = Duration::from_secs(45);
@@ -43,6 +44,7 @@ pub(crate) async fn daemon(
         DaemonAction::Start(options) => start(&options, surroundings).await,
         DaemonAction::Stop => stop(surroundings).await,
         DaemonAction::Status => status(surroundings).await,
+        DaemonAction::Logs(options) => daemon_logs::logs(&options, surroundings).await,
         DaemonAction::Unit => unit::unit(surroundings),
     }
 }

@@ -37,6 +37,7 @@ pub(crate) async fn prompts(
             items: Vec::new(),
         };
         for (connection, prompts) in &roll.answers {
+            roll::remark(prompts, "prompts", connection.name(), printer);
             for it in &prompts.items {
                 list.rows.push(row(connection.name(), it));
                 list.items.push(item(connection.name(), it));

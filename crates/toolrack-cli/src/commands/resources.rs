@@ -46,6 +46,8 @@ pub(crate) async fn resources(
         };
         for (connection, (resources, templates)) in &roll.answers {
             let server = connection.name();
+            roll::remark(resources, "resources", server, printer);
+            roll::remark(templates, "resource templates", server, printer);
             for it in &resources.items {
                 list.rows.push(row(server, of_resource(it)));
                 list.items.push(item(server, it));

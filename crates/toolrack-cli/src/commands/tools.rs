@@ -29,12 +29,8 @@ pub(crate) async fn tools(
         }
         let roll = roll::call(rack, async |_: &McpConnection| Ok(())).await;
         for (connection, ()) in &roll.answers {
-            let skipped = connection.listing().map_or(&[][..], |it| &it.skipped);
-            if !skipped.is_empty() {
-                let (n, name) = (skipped.len(), connection.name());
-                printer.note(format_args!(
-                    "note: {n} tools of `{name}` cannot be read and are left out"
-                ));
+            if let Some(listing) = connection.listing() {
+                roll::remark(listing, "tools", connection.name(), printer);
             }
         }
         if roll.has_answers() {
