@@ -11,6 +11,7 @@ use crate::notes::Notes;
 use crate::origin::Origin;
 use crate::package::{Package, PackageKind};
 use crate::server::{EnvValue, McpTransport};
+use crate::template::has_secret;
 
 /// A server as a file describes it, before anybody has asked whether it makes sense.
 #[derive(Debug, Default)]
@@ -161,6 +162,19 @@ impl Draft {
             }
         }
         self.check_names(notes);
+        self.check_arguments(notes, way);
+    }
+
+    /// Everybody on the machine can list the processes on it, with their arguments.
+    fn check_arguments(&self, notes: &mut Notes<'_>, way: Way) {
+        let is_argument = |field: &str| field == "command" || field.contains("args[");
+        for (field, text, _) in self.texts(way).iter().filter(|(field, ..)| is_argument(field)) {
+            if has_secret(text) {
+                let complaint = "shows the secret to other users of this machine, in the list of processes; \
+                                 give it by `env` if the server takes it there";
+                notes.warn(FaultKind::Exposed, self.place(field), &self.field(field), complaint);
+            }
+        }
     }
 
     fn check_names(&self, notes: &mut Notes<'_>) {

@@ -55,6 +55,8 @@ pub enum FaultKind {
     Conflict,
     /// A name that is ours.
     Reserved,
+    /// A secret where other users of the machine can read it.
+    Exposed,
     /// A `${…}` whose value is not to be had.
     Unresolved,
     /// Something of another tool that has no counterpart here and is left out.

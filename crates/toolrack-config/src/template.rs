@@ -108,6 +108,13 @@ pub(crate) fn has_references(text: &str) -> bool {
     parts(text).iter().any(|it| matches!(it, Part::Reference { .. } | Part::Broken(_)))
 }
 
+/// Whether a stored secret is to be filled in. What has a default is a setting rather than a secret.
+pub(crate) fn has_secret(text: &str) -> bool {
+    parts(text)
+        .iter()
+        .any(|it| matches!(it, Part::Reference { source: Source::Secret, default: None, .. }))
+}
+
 /// Makes text that means itself.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace("${", "$${")

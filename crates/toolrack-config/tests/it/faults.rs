@@ -61,6 +61,17 @@ fn values_of_the_wrong_type_are_named() {
 }
 
 #[test]
+fn a_secret_among_the_arguments_is_warned_of() {
+    server("args = ['--key=${secret:k}']", &["W 4:9 Exposed defaults.mcp[0].args[0]"]);
+    server("args = ['$${secret:k}', '${KEY}']", &[]);
+    server("env = { KEY = '${secret:k}' }", &[]);
+    bare(
+        "package = { type = 'npm', identifier = 'p', args = ['${secret:k}'] }",
+        &["W 3:53 Exposed defaults.mcp[0].package.args[0]"],
+    );
+}
+
+#[test]
 fn a_server_is_reached_in_exactly_one_way() {
     bare("", &["E 1:1 Missing defaults.mcp[0].transport"]);
     bare("transport = 'stdio'", &["E 1:1 Missing defaults.mcp[0].command"]);

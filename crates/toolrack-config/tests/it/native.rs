@@ -54,7 +54,7 @@ fn our_own_file_says_more() {
             r#"filesystem: npx ["-y", "@modelcontextprotocol/server-filesystem", "/workspace"] cwd=${HOME}/work start=Lazy idle=Some(600s) deny=["write_*", "delete_*"] sandbox=Sandbox { read: None, write: ["/workspace"], net: false }"#,
             r#"sentry: https://mcp.sentry.io headers={"Authorization": "Bearer ${SENTRY_TOKEN}"} timeout=90s"#,
             r#"git: pypi mcp-server-git@Some("2026.10.19") ["--repository", "."] env={"LEVEL": "info", "TOKEN": "secret git-token"}"#,
-            r#"main/postgres: npx ["-y", "@modelcontextprotocol/server-postgres", "${secret:postgres-url}"]"#,
+            r#"main/postgres: uvx ["postgres-mcp"] env={"DATABASE_URI": "secret postgres-url"}"#,
         ]
     );
 }
