@@ -53,6 +53,10 @@ pub(crate) async fn resolve(
     }
 }
 
+/// Variables that name the user or the place, and let nobody in. Masking them would spoil every path in a result.
+const NO_SECRETS: [&str; 8] =
+    ["HOME", "HOSTNAME", "LANG", "LOGNAME", "PWD", "SHELL", "TERM", "USER"];
+
 /// What is sent in headers proves who we are, wherever it came from.
 fn hide(resolved: &ResolvedTransport, mask: &Mask) {
     let (ResolvedTransport::Http { headers, .. } | ResolvedTransport::Package { headers, .. }) =
@@ -60,7 +64,8 @@ fn hide(resolved: &ResolvedTransport, mask: &Mask) {
     else {
         return;
     };
-    for (name, value) in headers.values().flat_map(Filled::found) {
+    let found = headers.values().flat_map(Filled::found);
+    for (name, value) in found.filter(|(name, _)| !NO_SECRETS.contains(name)) {
         mask.learn(name, value);
     }
 }
@@ -261,7 +266,7 @@ impl Inbox for Tap {
     }
 
     fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
-        self.inbox.request_about(about, id, method, params);
+        self.inbox.request_about(about, id, method, params.map(|it| clean(it, &self.mask)));
     }
 
     fn notification(&self, method: &str, params: Option<RawJson>) {
@@ -312,18 +317,19 @@ mod tests {
     #[test]
     fn what_is_filled_into_headers_is_masked() {
         let header = |text: &str| ("Authorization".to_owned(), text.to_owned());
-        let headers = HashMap::from([header("Bearer ${TOKEN} ${NONE:-a default}")]);
+        let headers = HashMap::from([header("Bearer ${TOKEN} ${NONE:-a default} ${USER}")]);
         let url = "https://${HOST}/".to_owned();
         let transport = McpTransport::Http { url, headers };
         let config = McpServerConfig { transport, ..McpServerConfig::stdio("s", "x", &[]) };
         let values = |_source: Source, name: &str| match name {
             "TOKEN" => Ok(Some("t0ken-value".to_owned())),
             "HOST" => Ok(Some("host.example".to_owned())),
+            "USER" => Ok(Some("somebody".to_owned())),
             _ => Ok(None),
         };
         let mask = Mask::default();
         hide(&interpolate(&config, &values).unwrap(), &mask);
-        let text = "Bearer t0ken-value a default at host.example";
-        assert_eq!(mask.clean(text), "Bearer [secret TOKEN] a default at host.example");
+        let text = "Bearer t0ken-value a default somebody at host.example";
+        assert_eq!(mask.clean(text), "Bearer [secret TOKEN] a default somebody at host.example");
     }
 }
