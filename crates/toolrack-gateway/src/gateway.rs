@@ -110,7 +110,8 @@ pub(crate) struct Shared {
     pub(crate) farewell: CancellationToken,
 }
 
-pub(crate) type WrittenTools = (Arc<[ToolWithServer]>, Arc<[Bytes]>);
+/// The list of the manager, and what modern and legacy clients get of it.
+pub(crate) type WrittenTools = (Arc<[ToolWithServer]>, Arc<[Bytes]>, Arc<[Bytes]>);
 
 impl Gateway {
     /// A gateway in front of `manager`, which has to have `switchboard` as its handler if servers shall be able

@@ -12,6 +12,7 @@ use serde_json::json;
 use toolrack_manager::ToolWithServer;
 use toolrack_mcp::{
     Era, ErrorCode, Listed as _, MetaKey, Prompt, Resource, ResourceTemplate, Revision, Tool,
+    is_object_schema, strict_schema,
 };
 use toolrack_rpc::{JsonRpcError, RawJson};
 
@@ -25,7 +26,7 @@ use crate::wire::{Outcome, invalid_params};
 
 impl Exchange {
     pub(crate) fn list_tools(&self, params: &Params<'_>) -> Outcome {
-        self.page(Tool::MEMBER, &self.shared.tools(), params)
+        self.page(Tool::MEMBER, &self.shared.tools(self.era()), params)
     }
 
     pub(crate) async fn list_prompts(&self, params: &Params<'_>) -> Outcome {
@@ -108,19 +109,26 @@ type NamedPrompts = Vec<(String, (String, Prompt))>;
 
 impl Shared {
     /// The tools as they are listed. Written once for each list of the manager.
-    fn tools(&self) -> Arc<[Bytes]> {
+    fn tools(&self, era: Era) -> Arc<[Bytes]> {
         let tools = self.manager.all_tools();
         let mut kept = lock(&self.written_tools);
-        if let Some((of, listed)) = &*kept
-            && Arc::ptr_eq(of, &tools)
-        {
-            return Arc::clone(listed);
+        if !kept.as_ref().is_some_and(|(of, ..)| Arc::ptr_eq(of, &tools)) {
+            let naming = self.scope.naming();
+            let seen: Vec<Tool> = tools
+                .iter()
+                .filter(|it| self.scope.has(it.server()))
+                .map(|it| shown(it, naming))
+                .collect();
+            let modern = written(&seen);
+            let legacy = seen.iter().zip(&modern).map(|(tool, written)| for_legacy(tool, written));
+            let legacy = legacy.collect();
+            *kept = Some((tools, modern.into(), legacy));
         }
-        let naming = self.scope.naming();
-        let seen = tools.iter().filter(|it| self.scope.has(it.server()));
-        let listed: Arc<[Bytes]> = written(seen.map(|it| shown(it, naming))).into();
-        *kept = Some((tools, Arc::clone(&listed)));
-        listed
+        let listed = kept.as_ref().map(|(_, modern, legacy)| match era {
+            Era::Modern => Arc::clone(modern),
+            Era::Legacy => Arc::clone(legacy),
+        });
+        listed.unwrap_or_default()
     }
 
     /// The server and the name there of a tool that a client knows.
@@ -235,7 +243,20 @@ fn shown(tool: &ToolWithServer, naming: Naming) -> Tool {
         Naming::Public => (**tool.name()).to_owned(),
     };
     // What it says of tasks is between its server and us: through us it is called like every other.
-    Tool { name, execution: None, ..tool.tool().clone() }
+    let tool = tool.tool().clone();
+    let input_schema = strict_schema(&tool.input_schema).into_owned();
+    Tool { name, input_schema, execution: None, ..tool }
+}
+
+/// Before 2026-07-28 a schema of results was one of an object, and clients refuse the whole list for another.
+fn for_legacy(tool: &Tool, written: &Bytes) -> Bytes {
+    match &tool.output_schema {
+        Some(schema) if !is_object_schema(schema) => {
+            let plain = Tool { output_schema: None, ..tool.clone() };
+            serde_json::to_vec(&plain).map_or_else(|_never| written.clone(), Bytes::from)
+        }
+        _ => written.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -268,6 +289,18 @@ mod tests {
         check(&[("a", 9), ("b", 9), ("c", 0)], &["a", "b"]);
         check(&[("a", 0)], &[]);
         check(&[], &[]);
+    }
+
+    #[test]
+    fn a_schema_of_results_that_is_new_is_kept_from_old_clients() {
+        let check = |schema: &str, expected: &str| {
+            let json = format!(r#"{{"name":"a","inputSchema":{{}}{schema}}}"#);
+            let tool: Tool = serde_json::from_str(&json).unwrap();
+            assert_eq!(for_legacy(&tool, &Bytes::from_static(b"as it was")), expected);
+        };
+        check("", "as it was");
+        check(r#","outputSchema":{"type":"object"}"#, "as it was");
+        check(r#","outputSchema":{"type":"array"}"#, r#"{"name":"a","inputSchema":{}}"#);
     }
 
     #[test]

@@ -148,7 +148,7 @@ fn said(shared: &Shared, server: &str, event: Event) {
 /// Whether the manager lists other tools than were shown last.
 fn tools_differ(shared: &Shared) -> bool {
     let now = shared.manager.all_tools();
-    lock(&shared.written_tools).as_ref().is_some_and(|(shown, _)| !Arc::ptr_eq(shown, &now))
+    lock(&shared.written_tools).as_ref().is_some_and(|(shown, ..)| !Arc::ptr_eq(shown, &now))
 }
 
 /// What a server has to list besides tools, as far as it is there.

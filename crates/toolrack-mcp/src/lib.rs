@@ -13,6 +13,8 @@ mod cancel;
 mod capability;
 mod completion;
 mod content;
+mod decoration;
+mod depth;
 mod discover;
 mod elicitation;
 mod empty;
@@ -43,6 +45,7 @@ mod revision;
 mod role;
 mod root;
 mod sampling;
+mod schema;
 mod task;
 mod token;
 mod tool;
@@ -105,6 +108,7 @@ pub use sampling::{
     IncludeContext, ModelHint, ModelPreferences, SamplingMessage, SamplingParams, SamplingResult,
     ToolChoice, ToolChoiceMode,
 };
+pub use schema::{is_object_schema, strict_schema};
 pub use task::{
     CancelTaskParams, GetTaskParams, ReportTaskParams, TASKS_EXTENSION, Task, TaskReport,
     TaskResultParams, TaskStatus, TaskWish, UpdateTaskParams,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::cache::{CacheHint, Hints};
+use crate::depth::{DEEPEST, depth};
 use crate::error::DecodeError;
 use crate::lenient::{Text, or_absent};
 
@@ -47,14 +48,14 @@ pub struct Skipped {
 impl<T: Listed> Page<T> {
     /// Reads the result of a list request. Fails if it has no list at all.
     pub fn parse(raw: &[u8]) -> Result<Self, DecodeError> {
-        match serde_json::from_slice::<Sheet<'_, T, Vec<T>>>(raw) {
-            Ok(sheet) => sheet.finish(|items| (items, Vec::new())),
-            // Something in it is unsound. A second look finds out what, and keeps the rest.
-            Err(_unsound) => {
-                let sheet: Sheet<'_, T, Vec<&RawValue>> = serde_json::from_slice(raw)?;
-                sheet.finish(|entries| salvage(&entries))
-            }
+        if depth(raw) <= DEEPEST
+            && let Ok(sheet) = serde_json::from_slice::<Sheet<'_, T, Vec<T>>>(raw)
+        {
+            return sheet.finish(|items| (items, Vec::new()));
         }
+        // Something in it is unsound. A second look finds out what, and keeps the rest.
+        let sheet: Sheet<'_, T, Vec<&RawValue>> = serde_json::from_slice(raw)?;
+        sheet.finish(|entries| salvage(&entries))
     }
 }
 
@@ -63,11 +64,14 @@ pub(crate) fn salvage<'a, T: Deserialize<'a>>(entries: &[&'a RawValue]) -> (Vec<
     let mut items = Vec::with_capacity(entries.len());
     let mut skipped = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
-        match serde_json::from_str(entry.get()) {
+        let read = if depth(entry.get().as_bytes()) <= DEEPEST {
+            serde_json::from_str(entry.get()).map_err(|fault| fault.to_string())
+        } else {
+            Err(format!("nested deeper than {DEEPEST} levels"))
+        };
+        match read {
             Ok(item) => items.push(item),
-            Err(fault) => {
-                skipped.push(Skipped { index, name: name(entry), reason: fault.to_string() });
-            }
+            Err(reason) => skipped.push(Skipped { index, name: name(entry), reason }),
         }
     }
     (items, skipped)

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::content::{Content, kept};
+use crate::decoration::{Icons, Object, fitting};
 use crate::input::InputResponses;
+use crate::lenient::or_absent;
 use crate::page::Listed;
 use crate::role::Role;
 
@@ -16,19 +19,28 @@ pub struct Prompt {
     /// The name to ask for.
     pub name: String,
     /// The name for people, since 2025-06-18.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// What it is for.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// What can be filled in. `None` and an empty list mean the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Vec<PromptArgument>>,
     /// Its icons, as written, since 2025-11-25.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "fitting::<_, Icons>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub icons: Option<Box<RawValue>>,
     /// What else the server attached, as written, since 2025-06-18.
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "_meta",
+        default,
+        deserialize_with = "fitting::<_, Object<IgnoredAny>>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub meta: Option<Box<RawValue>>,
 }
 
@@ -38,13 +50,13 @@ pub struct PromptArgument {
     /// The name to fill it in by.
     pub name: String,
     /// The name for people, since 2025-06-18.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// What belongs there.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// It cannot be left out. `None` is no.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub required: Option<bool>,
 }
 

@@ -4,9 +4,12 @@ pub(crate) mod contents;
 pub(crate) mod read;
 pub(crate) mod subscribe;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::decoration::{Annotations, Icons, Object, fitting};
+use crate::lenient::or_absent;
 use crate::page::Listed;
 
 /// Something a server lets one read.
@@ -18,25 +21,42 @@ pub struct Resource {
     /// The programmatic name.
     pub name: String,
     /// The name for people, since 2025-06-18.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// What it is, for a model to read.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Its media type.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// Its size in bytes as written: some servers write a float.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "fitting::<_, f64>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub size: Option<Box<RawValue>>,
     /// For whom it is and how much it matters, as written.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "fitting::<_, Object<Annotations>>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub annotations: Option<Box<RawValue>>,
     /// Its icons, as written, since 2025-11-25.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "fitting::<_, Icons>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub icons: Option<Box<RawValue>>,
     /// What else the server attached, as written, since 2025-06-18.
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "_meta",
+        default,
+        deserialize_with = "fitting::<_, Object<IgnoredAny>>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub meta: Option<Box<RawValue>>,
 }
 
@@ -49,22 +69,35 @@ pub struct ResourceTemplate {
     /// The programmatic name.
     pub name: String,
     /// The name for people, since 2025-06-18.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// What they are, for a model to read.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Their media type, if all have the same.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// For whom they are and how much they matter, as written.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "fitting::<_, Object<Annotations>>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub annotations: Option<Box<RawValue>>,
     /// Their icons, as written, since 2025-11-25.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "fitting::<_, Icons>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub icons: Option<Box<RawValue>>,
     /// What else the server attached, as written, since 2025-06-18.
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "_meta",
+        default,
+        deserialize_with = "fitting::<_, Object<IgnoredAny>>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub meta: Option<Box<RawValue>>,
 }
 

@@ -2,11 +2,14 @@
 //!
 //! **Invariant:** schemas are kept byte for byte, so that keywords we do not know reach the model.
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::lenient::{object, or_absent};
+use crate::decoration::{Execution, Icons, Object, fitting};
+use crate::lenient::or_absent;
 use crate::page::Listed;
+use crate::schema::{input_schema, output_schema};
 
 /// A tool as its server describes it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -15,28 +18,41 @@ pub struct Tool {
     /// The name to call it by. May break every rule for names that the protocol recommends.
     pub name: String,
     /// The name for people, since 2025-06-18.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// What it does, for a model to read.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The JSON Schema of its arguments, always an object, as written.
-    #[serde(deserialize_with = "object")]
+    #[serde(deserialize_with = "input_schema")]
     pub input_schema: Box<RawValue>,
     /// The JSON Schema of its structured content, as written, since 2025-06-18.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "output_schema", skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Box<RawValue>>,
     /// What the server claims about its behavior.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub annotations: Option<ToolAnnotations>,
     /// Its icons, as written, since 2025-11-25.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "fitting::<_, Icons>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub icons: Option<Box<RawValue>>,
     /// How it may be run, as written, in 2025-11-25.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "fitting::<_, Object<Execution>>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub execution: Option<Box<RawValue>>,
     /// What else the server attached, as written, since 2025-06-18.
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "_meta",
+        default,
+        deserialize_with = "fitting::<_, Object<IgnoredAny>>",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub meta: Option<Box<RawValue>>,
 }
 

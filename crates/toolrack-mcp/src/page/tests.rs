@@ -64,3 +64,29 @@ fn hints_are_read_beside_the_entries() {
     let expected = CacheHint { ttl: Duration::from_millis(1500), scope: CacheScope::Public };
     assert_eq!(page.cache, expected);
 }
+
+#[test]
+fn an_entry_that_is_nested_too_deeply_is_left_out() {
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    for (depth, is_read) in [(10, true), (DEEPEST - 2, true), (DEEPEST, false), (100_000, false)] {
+        let deep = format!(r#"{{"name":"b","inputSchema":{{"x":{}}}}}"#, nested(depth));
+        let json = format!(r#"{{"tools":[{{"name":"a","inputSchema":{{}}}},{deep}]}}"#);
+        if is_read {
+            check(&json, &["a", "b"], None, &[]);
+        } else {
+            check(&json, &["a"], None, &[(1, Some("b"))]);
+            let page: Page<Tool> = Page::parse(json.as_bytes()).unwrap();
+            assert_eq!(page.skipped[0].reason, "nested deeper than 120 levels");
+        }
+    }
+}
+
+#[test]
+fn a_tool_whose_schema_no_client_takes_is_left_out_with_the_reason() {
+    let json =
+        r#"{"tools":[{"name":"a","inputSchema":{"type":"string"}},{"name":"b","inputSchema":{}}]}"#;
+    check(json, &["b"], None, &[(0, Some("a"))]);
+    let page: Page<Tool> = Page::parse(json.as_bytes()).unwrap();
+    let reason = &page.skipped[0].reason;
+    assert!(reason.starts_with("inputSchema is not of the type `object`"), "{reason}");
+}

@@ -20,7 +20,8 @@ const MALFORMED: &[&str] = &[
     r#"{"name":7,"inputSchema":{}}"#,
     r#"{"name":"a","inputSchema":null}"#,
     r#"{"name":"a","inputSchema":[]}"#,
-    r#"{"name":"a","inputSchema":{},"title":7}"#,
+    r#"{"name":"a","inputSchema":{"type":"array"}}"#,
+    r#"{"name":"a","inputSchema":{"properties":{"x":5}}}"#,
     r#"{"name":"a","name":"b","inputSchema":{}}"#,
 ];
 
@@ -33,7 +34,7 @@ enum Entry {
 fn entry() -> impl Strategy<Value = Entry> {
     prop_oneof![
         3 => (any::<String>(), json::sound_object())
-            .prop_map(|(name, schema)| Entry::Sound { name, schema }),
+            .prop_map(|(name, within)| Entry::Sound { name, schema: format!(r#"{{"x":{within}}}"#) }),
         1 => select(MALFORMED).prop_map(Entry::Malformed),
     ]
 }
