@@ -7,12 +7,13 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use toolrack_client::{Behalf, CallError, CallOptions, OnProgress};
+use toolrack_manager::RackError;
 use toolrack_mcp::{Era, ErrorCode, Method};
 use toolrack_rpc::JsonRpcError;
 
 use crate::exchange::Exchange;
 use crate::failure;
-use crate::gateway::Shared;
+use crate::gateway::{Behind, Shared};
 use crate::list::no_resource;
 use crate::params::Params;
 use crate::parked::Work;
@@ -119,6 +120,14 @@ impl Target {
                 let (seated, options) = take_place(shared, server, seat, options).await;
                 let called = shared.manager.call_tool_raw(server, tool, arguments, &options).await;
                 seated.ended(End::of_rack(&called));
+                if let (Err(RackError::NoSuchTool { .. }), Behind::Gateway) =
+                    (&called, shared.options.behind)
+                {
+                    // Another gateway knows more tools than it lists, and why one cannot be called.
+                    let client = shared.borrow(server, manner).await?;
+                    let called = client.call_tool_raw(tool, arguments, &options).await;
+                    return called.map_err(|error| failure::of_call(error, manner));
+                }
                 called.map_err(|error| failure::of_rack(error, manner))
             }
             Target::Prompt { server, name, arguments } => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
-use toolrack_manager::ToolWithServer;
+use toolrack_manager::{ConnectionState, McpConnection, ToolWithServer};
 use toolrack_mcp::{
     Era, ErrorCode, Listed as _, MetaKey, Prompt, Resource, ResourceTemplate, Revision, Tool,
     is_object_schema, strict_schema,
@@ -194,6 +194,17 @@ impl Shared {
     /// The servers that may have a resource: the one that lists it, or else those whose templates fit best, or else
     /// all that have resources. Who has it by that has the last word on it.
     pub(crate) async fn owners(&self, uri: &str) -> Vec<String> {
+        let known = self.known_owners(uri).await;
+        if !known.is_empty() {
+            return known;
+        }
+        let resources = &self.catalogue.resources;
+        let listed = resources.of_all(&self.manager, &self.scope, Purpose::Way).await;
+        listed.into_iter().map(|(server, _)| server).collect()
+    }
+
+    /// The same without those that say nothing of it.
+    async fn known_owners(&self, uri: &str) -> Vec<String> {
         if let Scope::Server(server) = &self.scope {
             return vec![server.clone()];
         }
@@ -208,8 +219,20 @@ impl Shared {
             let best = listing.items.iter().filter_map(|it| fits(&it.uri_template, uri)).max();
             Some((server.as_str(), best?))
         });
-        let owners = of_best_fit(fitting);
-        if owners.is_empty() { listed.iter().map(|(it, _)| it.clone()).collect() } else { owners }
+        of_best_fit(fitting)
+    }
+
+    /// The server to subscribe to a resource at. While some are being started, one that says nothing of the resource
+    /// is not taken for its owner, for that would be remembered.
+    pub(crate) async fn teller(&self, uri: &str) -> Result<String, JsonRpcError> {
+        let is_starting = |it: &Arc<McpConnection>| *it.state() == ConnectionState::Connecting;
+        match self.known_owners(uri).await.into_iter().next() {
+            Some(owner) => Ok(owner),
+            None if self.servers().iter().any(is_starting) => {
+                Err(no_resource(uri, Revision::LATEST))
+            }
+            None => self.owner(uri).await,
+        }
     }
 
     /// The server that a resource most likely belongs to.

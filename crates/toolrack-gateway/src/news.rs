@@ -20,6 +20,7 @@ const GATHER: Duration = Duration::from_millis(50);
 const SWEEP: Duration = Duration::from_secs(30);
 
 /// Which lists have changed.
+#[expect(clippy::struct_excessive_bools, reason = "one for each list")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Changed {
     tools: bool,

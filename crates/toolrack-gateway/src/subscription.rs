@@ -40,7 +40,7 @@ impl Drop for Renewing<'_> {
 impl Shared {
     /// One more wants to hear of a resource.
     pub(crate) async fn subscribe(&self, uri: &str, manner: Manner) -> Result<(), JsonRpcError> {
-        let server = self.owner(uri).await?;
+        let server = self.teller(uri).await?;
         let key = (server, uri.to_owned());
         if self.subscriptions.count(&key) == 0 {
             let client = self.borrow(&key.0, manner).await?;
