@@ -262,7 +262,9 @@ mod tests {
             let data = json!({ "delivery": "not_sent", "cause": cause, "hint": "look" });
             check_told(failed(kind), data);
         }
-        check_told(RackError::Closed, json!({ "delivery": "not_sent", "cause": "other" }));
+        let hint = RackError::Closed.hint();
+        let data = json!({ "delivery": "not_sent", "cause": "other", "hint": hint });
+        check_told(RackError::Closed, data);
     }
 
     #[test]
