@@ -82,7 +82,7 @@ pub(crate) fn mended(json: &str) -> Option<String> {
             }
             _ => 2,
         };
-        let Some((same, behind)) = escape.split_at_checked(n_bytes) else { return None };
+        let (same, behind) = escape.split_at_checked(n_bytes)?;
         out.push_str(same);
         rest = behind;
     }

@@ -40,7 +40,10 @@ pub(crate) async fn logs(
     if text.is_empty() {
         printer.note("note: the daemon has not written anything; servers have logs of their own, `toolrack logs NAME`");
     }
-    while options.follow {
+    if !options.follow {
+        return Ok(());
+    }
+    loop {
         tokio::select! {
             // Leaving is how this ends.
             () = surroundings.stop.cancelled() => return Ok(()),
@@ -50,7 +53,6 @@ pub(crate) async fn logs(
         show(&text, printer);
         place = end;
     }
-    Ok(())
 }
 
 /// Whole lines from a place on, and the place behind them. A log that is shorter than that has begun anew, and one that
