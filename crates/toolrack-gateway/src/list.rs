@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
-use toolrack_manager::{ConnectionState, McpConnection, ToolWithServer};
+use toolrack_manager::{ConnectionState, McpConnection, RackError, ToolWithServer};
 use toolrack_mcp::{
     Era, ErrorCode, Listed as _, MetaKey, Prompt, Resource, ResourceTemplate, Revision, Tool,
     is_object_schema, strict_schema,
@@ -18,6 +18,7 @@ use toolrack_rpc::{JsonRpcError, RawJson};
 
 use crate::catalogue::{Part, Purpose, fits};
 use crate::exchange::Exchange;
+use crate::failure;
 use crate::gateway::Shared;
 use crate::lock::lock;
 use crate::params::Params;
@@ -139,21 +140,24 @@ impl Shared {
         let found = self.manager.find_tool(name);
         let found = found.filter(|it| **it.name() == *name && self.scope.has(it.server()));
         let found = found.map(|it| ((**it.server()).to_owned(), it.tool().name.clone()));
-        let found = found.or_else(|| self.stopped_tool(name));
-        found.ok_or_else(|| invalid_params(format!("Unknown tool: {name}")))
+        found.ok_or_else(|| match self.stopped(name) {
+            Some(error) => failure::of_rack(error, self.manner(Era::Modern)),
+            None => invalid_params(format!("Unknown tool: {name}")),
+        })
     }
 
-    /// The same for a tool of a server that was stopped: it is not listed, but whoever knows it shall learn why it
-    /// cannot be called.
-    fn stopped_tool(&self, name: &str) -> Option<(String, String)> {
+    /// Why a tool cannot be called that is not listed, if the only server that could have it does not run.
+    fn stopped(&self, name: &str) -> Option<RackError> {
         let servers = self.servers();
-        let stopped = servers.iter().filter(|it| it.client().is_none());
-        let mut tools =
-            stopped.flat_map(|it| it.tool_names().into_iter().map(|tool| (it.name(), tool)));
-        let is_it = |(server, tool): &(&str, String)| {
-            self.manager.public_names(&[(*server, tool.as_str())]).iter().any(|it| it == name)
+        let has = |it: &&Arc<McpConnection>| {
+            let tools = it.tool_names();
+            let raw: Vec<_> = tools.iter().map(|tool| (it.name(), tool.as_str())).collect();
+            self.manager.public_names(&raw).iter().any(|it| it == name)
         };
-        tools.find(is_it).map(|(server, tool)| (server.to_owned(), tool))
+        let mut having = servers.iter().filter(has);
+        let server = having.next().filter(|it| it.client().is_none())?;
+        let (server, state) = (server.name().to_owned(), server.state().clone());
+        having.next().is_none().then_some(RackError::NotConnected { server, state })
     }
 
     async fn prompts(&self, purpose: Purpose) -> NamedPrompts {
