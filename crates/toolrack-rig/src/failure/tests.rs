@@ -49,7 +49,12 @@ fn every_failure_is_told_in_words_that_help() {
          JSON-RPC error -32602: no path",
     );
     assert_eq!(unreachable_tool(refusal(-32000, "no")).code(), Some("-32000"));
-    check(RackError::Closed, ToolErrorKind::Cancelled, Some(false), "the manager is closed");
+    check(
+        RackError::Closed,
+        ToolErrorKind::Cancelled,
+        Some(false),
+        "the manager is closed (it was shut down, or the runtime in which it was opened has ended)",
+    );
 }
 
 #[test]
