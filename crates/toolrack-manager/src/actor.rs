@@ -57,6 +57,8 @@ pub(crate) enum Order {
     Stop(String, oneshot::Sender<()>),
     /// End a server and forget it.
     Remove(String, oneshot::Sender<()>),
+    /// Take over what the connection of this launch says of its tools now.
+    Learn(String, Epoch),
     /// Deny these tools of a server, and no others than the config does.
     Deny(String, Vec<String>),
 }
@@ -153,6 +155,7 @@ impl Actor {
                 }
                 self.reorder();
             }
+            Order::Learn(server, epoch) => self.learn_of(&server.into(), epoch),
             Order::Deny(server, patterns) => {
                 let name = self.known(&server)?;
                 if let Some(entry) = self.entries.get_mut(&name) {
@@ -228,11 +231,7 @@ impl Actor {
                 self.step(&server, Event::Opened(epoch));
                 self.adopt(&server, link);
             }
-            News::ToolsChanged => {
-                if entry.link.as_ref().is_some_and(|link| link.epoch == epoch) {
-                    self.learn(&server);
-                }
-            }
+            News::ToolsChanged => self.learn_of(&server, epoch),
             News::OpenFailed(failure) => {
                 tracing::warn!(server = &*server, %failure, "a server could not be connected");
                 self.step(&server, Event::OpenFailed(epoch, failure));
@@ -255,6 +254,14 @@ impl Actor {
         }
     }
 
+    /// Takes over the tools of a launch, if it is still the one that is connected.
+    fn learn_of(&mut self, server: &Arc<str>, epoch: Epoch) {
+        let link = self.entries.get(server).and_then(|entry| entry.link.as_ref());
+        if link.is_some_and(|link| link.epoch == epoch) {
+            self.learn(server);
+        }
+    }
+
     fn learn(&mut self, server: &Arc<str>) {
         let Some(entry) = self.entries.get_mut(server) else { return };
         entry.learn();
@@ -266,12 +273,8 @@ impl Actor {
     }
 
     fn warn_of_unused(&self, server: &Arc<str>) {
-        let Some(entry) = self.entries.get(server) else { return };
-        for pattern in entry.toolset.unused_patterns() {
-            let message = format!("the pattern `{pattern}` matches no tool of `{server}`");
-            tracing::warn!(server = &**server, "{message}");
-            let server = Some(Arc::clone(server));
-            self.shared.bulletin.tell(|| RackEvent::Warning { server, message });
+        if let Some(entry) = self.entries.get(server) {
+            entry.warn_of_unused(&self.shared.bulletin);
         }
     }
 

@@ -37,6 +37,14 @@ impl McpManager {
         }
     }
 
+    /// Fails with [`RackError::Ambiguous`] if a name that is no bare name of a tool may mean tools of several servers.
+    pub fn unambiguous(&self, name: &str) -> Result<(), RackError> {
+        match self.shared.snapshot.load().resolve(name) {
+            Err(several @ RackError::Ambiguous { .. }) => Err(several),
+            _ => Ok(()),
+        }
+    }
+
     /// The public names of things that servers name, made by the same rules as those of tools.
     pub fn public_names(&self, things: &[(&str, &str)]) -> Vec<String> {
         let snapshot = self.shared.snapshot.load();

@@ -17,6 +17,7 @@ use toolrack_rpc::RawJson;
 
 use crate::connection::McpConnection;
 use crate::error::RackError;
+use crate::fresh::Unheard;
 use crate::glob;
 use crate::ledger::Ledger;
 use crate::life::event::Epoch;
@@ -66,7 +67,10 @@ impl McpManager {
     /// # Cancel safety
     /// Dropping the future abandons the call, and the server is told.
     pub async fn call(&self, name: &str, arguments: &Value) -> Result<McpToolResult, RackError> {
-        let snapshot = self.shared.snapshot.load_full();
+        let snapshot = match self.look(Called::Public(name)) {
+            Ok(snapshot) => snapshot,
+            Err(Unheard) => Box::pin(self.look_again()).await,
+        };
         let Target { connection, tool } = self.shared.resolve(&snapshot, name)?;
         self.shared.call_text(connection, tool, arguments).await
     }
@@ -81,7 +85,10 @@ impl McpManager {
         tool: &str,
         arguments: &Value,
     ) -> Result<McpToolResult, RackError> {
-        let snapshot = self.shared.snapshot.load_full();
+        let snapshot = match self.look(Called::Of { server, tool }) {
+            Ok(snapshot) => snapshot,
+            Err(Unheard) => Box::pin(self.look_again()).await,
+        };
         let connection = self.shared.find(&snapshot, server)?;
         self.shared.call_text(connection, tool, arguments).await
     }
@@ -97,7 +104,10 @@ impl McpManager {
         arguments: &RawValue,
         options: &CallOptions,
     ) -> Result<RawJson, RackError> {
-        let snapshot = self.shared.snapshot.load_full();
+        let snapshot = match self.look(Called::Public(name)) {
+            Ok(snapshot) => snapshot,
+            Err(Unheard) => Box::pin(self.look_again()).await,
+        };
         let Target { connection, tool } = self.shared.resolve(&snapshot, name)?;
         let arguments = Arguments::Raw(arguments);
         let errand = Errand { number: None, tool, arguments, options: Some(options) };
@@ -114,7 +124,10 @@ impl McpManager {
         arguments: &Value,
         options: &CallOptions,
     ) -> Result<ToolCallResult<'static>, RackError> {
-        let snapshot = self.shared.snapshot.load_full();
+        let snapshot = match self.look(Called::Public(name)) {
+            Ok(snapshot) => snapshot,
+            Err(Unheard) => Box::pin(self.look_again()).await,
+        };
         let Target { connection, tool } = self.shared.resolve(&snapshot, name)?;
         let arguments = Arguments::Value(arguments);
         let errand = Errand { number: None, tool, arguments, options: Some(options) };
@@ -134,7 +147,10 @@ impl McpManager {
         arguments: &RawValue,
         options: &CallOptions,
     ) -> Result<RawJson, RackError> {
-        let snapshot = self.shared.snapshot.load_full();
+        let snapshot = match self.look(Called::Of { server, tool }) {
+            Ok(snapshot) => snapshot,
+            Err(Unheard) => Box::pin(self.look_again()).await,
+        };
         let arguments = Arguments::Raw(arguments);
         let errand = Errand { number: None, tool, arguments, options: Some(options) };
         let connection = self.shared.find(&snapshot, server)?;
@@ -158,7 +174,10 @@ impl McpManager {
         arguments: &RawValue,
         options: &CallOptions,
     ) -> Result<RawJson, RackError> {
-        let snapshot = self.shared.snapshot.load_full();
+        let snapshot = match self.look(called) {
+            Ok(snapshot) => snapshot,
+            Err(Unheard) => Box::pin(self.look_again()).await,
+        };
         let (connection, tool) = match called {
             Called::Public(name) => {
                 let Target { connection, tool } = self.shared.resolve(&snapshot, name)?;

@@ -8,6 +8,7 @@ use toolrack_config::McpServerConfig;
 use toolrack_mcp::Tool;
 
 use crate::filter::{Filter, Rule};
+use crate::fresh::Asked;
 use crate::life::event::Epoch;
 use crate::route::Standing;
 use crate::state::{ConnectPhase, ConnectionState};
@@ -37,6 +38,7 @@ pub(crate) struct Link {
     pub(crate) client: McpClient,
     pub(crate) usage: Usage,
     pub(crate) epoch: Epoch,
+    pub(crate) asked: Asked,
 }
 
 impl McpConnection {

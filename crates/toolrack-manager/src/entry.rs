@@ -11,6 +11,7 @@ use toolrack_link::after;
 
 use crate::catalog::Memory;
 use crate::connection::{Link, McpConnection};
+use crate::event::{Bulletin, RackEvent};
 use crate::filter::Filter;
 use crate::life::Life;
 use crate::life::event::{Allowed, Event, Policy, Tools};
@@ -95,6 +96,16 @@ impl Entry {
         let (listing, verdict) = (Some(link.client.tools()), Some(link.client.verdict()));
         self.memory = Memory { listing, verdict };
         self.refilter();
+    }
+
+    /// Tells which rules match nothing, because they are most likely misspelled.
+    pub(crate) fn warn_of_unused(&self, bulletin: &Bulletin) {
+        for pattern in self.toolset.unused_patterns() {
+            let message = format!("the pattern `{pattern}` matches no tool of `{}`", self.name);
+            tracing::warn!(server = &*self.name, "{message}");
+            let server = Some(Arc::clone(&self.name));
+            bulletin.tell(|| RackEvent::Warning { server, message });
+        }
     }
 
     pub(crate) fn tools(&self) -> Tools {

@@ -19,6 +19,7 @@ use crate::caught::caught;
 use crate::connection::Link;
 use crate::event::{Bulletin, RackEvent};
 use crate::failure::{Failure, FailureKind};
+use crate::fresh::Asked;
 use crate::life::event::Epoch;
 use crate::opening::{Custody, connector, ready, resolve, stdio_options};
 use crate::pace::Pace;
@@ -186,7 +187,12 @@ impl Launch {
         // Listening begins before anybody knows of the connection, so that no change is missed.
         let events = client.subscribe();
         let clock = if self.config.idle.is_some() { Clock::Needed } else { Clock::Unneeded };
-        let link = Arc::new(Link { client, usage: Usage::new(clock), epoch: self.epoch });
+        let link = Arc::new(Link {
+            client,
+            usage: Usage::new(clock),
+            epoch: self.epoch,
+            asked: Asked::default(),
+        });
         self.report(News::Opened(Arc::clone(&link))).await;
         tokio::select! {
             biased;

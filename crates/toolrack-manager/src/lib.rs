@@ -36,6 +36,7 @@ mod error;
 mod event;
 mod failure;
 mod filter;
+mod fresh;
 mod given;
 mod glob;
 mod indexed;

@@ -231,16 +231,7 @@ impl McpManager {
         self.shared.snapshot.load().find(name)
     }
 
-    /// Fails with [`RackError::Ambiguous`] if a name that is no bare name of a tool may mean tools of several servers.
-    pub fn unambiguous(&self, name: &str) -> Result<(), RackError> {
-        match self.shared.snapshot.load().resolve(name) {
-            Err(several @ RackError::Ambiguous { .. }) => Err(several),
-            _ => Ok(()),
-        }
-    }
-
-    /// What must not be seen of what servers write. Calls give what a server wrote; whoever passes that on to others
-    /// cleans it with this.
+    /// What must not be seen of what servers write. It is taken out of all that comes from them.
     pub fn mask(&self) -> &Mask {
         &self.shared.equipment.stdio.mask
     }

@@ -93,7 +93,7 @@ impl Server {
     }
 
     pub(super) fn tell_tools_changed(&self) {
-        for client in self.clients() {
+        for client in self.clients().into_iter().filter(|_| self.options.announces) {
             client.tell_tools_changed();
         }
     }

@@ -24,7 +24,7 @@ impl Server {
         let planned = ticket.twist.as_ref().and_then(|it| it.version.as_deref());
         Ok(Answer::Complete(Answer::members_of(&json!({
             "protocolVersion": planned.unwrap_or(revision.text()),
-            "capabilities": capabilities(revision),
+            "capabilities": self.capabilities(revision),
             "serverInfo": implementation(revision),
             "instructions": INSTRUCTIONS,
         }))))
@@ -35,25 +35,26 @@ impl Server {
         let supported = planned.map_or_else(|| self.options.speaks.supported(), |it| vec![it]);
         Answer::Cacheable(Answer::members_of(&json!({
             "supportedVersions": supported,
-            "capabilities": capabilities(Revision::R2026_07_28),
+            "capabilities": self.capabilities(Revision::R2026_07_28),
             "instructions": INSTRUCTIONS,
         })))
     }
-}
 
-fn capabilities(revision: Revision) -> Value {
-    let mut capabilities = json!({
-        "tools": { "listChanged": true },
-        "resources": { "subscribe": true },
-        "prompts": {},
-        "logging": {},
-    });
-    // The first revision has completion but no way to say so.
-    if let (true, Some(members)) = (revision >= Revision::R2025_03_26, capabilities.as_object_mut())
-    {
-        members.insert("completions".to_owned(), json!({}));
+    fn capabilities(&self, revision: Revision) -> Value {
+        let mut capabilities = json!({
+            "tools": { "listChanged": self.options.announces },
+            "resources": { "subscribe": true },
+            "prompts": {},
+            "logging": {},
+        });
+        // The first revision has completion but no way to say so.
+        if let (true, Some(members)) =
+            (revision >= Revision::R2025_03_26, capabilities.as_object_mut())
+        {
+            members.insert("completions".to_owned(), json!({}));
+        }
+        capabilities
     }
-    capabilities
 }
 
 fn implementation(revision: Revision) -> Value {

@@ -16,6 +16,7 @@ Options:
   --tools N           so many generated tools besides its own
   --schema-bytes SIZE the size of the input schema of each generated tool
   --page-size N       tools per page of `tools/list` (default: all)
+  --silent-changes    does not say that its tools change, nor when
   --journal FILE      appends a line for each call that was run or cancelled
   --marker TEXT       does nothing but be seen, here and on every process started from here
   --lifetime TIME     when processes that would never end do end (default 120s)

@@ -25,6 +25,8 @@ pub(super) struct Options {
     pub(super) schema_bytes: u64,
     /// Tools per page; nothing puts all on one.
     pub(super) page_size: Option<usize>,
+    /// Whether it says that its tools change, and when.
+    pub(super) announces: bool,
     pub(super) journal: Option<PathBuf>,
     pub(super) marker: Option<String>,
     pub(super) lifetime: Duration,
@@ -68,6 +70,7 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
         n_tools: 0,
         schema_bytes: 0,
         page_size: None,
+        announces: true,
         journal: None,
         marker: None,
         lifetime: Duration::from_mins(2),
@@ -94,6 +97,7 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
             "--tools" => options.n_tools = quantity::count(value()?).map_err(within)?,
             "--schema-bytes" => options.schema_bytes = quantity::bytes(value()?).map_err(within)?,
             "--page-size" => options.page_size = Some(page_size(value()?).map_err(within)?),
+            "--silent-changes" => options.announces = false,
             "--journal" => options.journal = Some(PathBuf::from(value()?)),
             "--marker" => options.marker = Some(value()?.clone()),
             "--lifetime" => options.lifetime = quantity::time(value()?).map_err(within)?,
