@@ -62,7 +62,7 @@ impl Exchange {
             })?;
             return Ok(Target::Prompt { server, name, arguments });
         }
-        let (server, tool) = self.shared.tool(name)?;
+        let (server, tool) = self.shared.tool_of_now(name).await?;
         let nothing = || RawValue::from_string("{}".to_owned()).unwrap_or_default();
         let arguments = params.arguments.map_or_else(nothing, ToOwned::to_owned);
         if !arguments.get().starts_with('{') {

@@ -56,7 +56,7 @@ impl Exchange {
         match method {
             Method::Ping => result(&json!({})),
             Method::Discover => self.discover(),
-            Method::ListTools => self.list_tools(params),
+            Method::ListTools => self.list_tools(params).await,
             Method::ListPrompts => self.list_prompts(params).await,
             Method::ListResources => self.list_resources(params).await,
             Method::ListResourceTemplates => self.list_templates(params).await,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolrack_manager::{Borrowed, ConnectionState, McpConnection, McpManager, ToolWithServer};
@@ -104,6 +104,8 @@ pub(crate) struct Shared {
     pub(crate) parked: Parked,
     /// The tools as they are listed, and the list of the manager that they were written from.
     pub(crate) written_tools: Mutex<Option<WrittenTools>>,
+    /// When the first client could come.
+    pub(crate) began: Instant,
     pub(crate) tracker: TaskTracker,
     pub(crate) stop: CancellationToken,
     /// Ends what would go on until the client has enough. Cancelled with `stop` at the latest.
@@ -140,6 +142,7 @@ impl Gateway {
             catalogue: Catalogue::default(),
             subscriptions: Subscriptions::default(),
             written_tools: Mutex::default(),
+            began: Instant::now(),
             tracker: TaskTracker::new(),
             farewell: stop.child_token(),
             stop,

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -25,8 +26,13 @@ use crate::params::Params;
 use crate::scope::{Naming, Scope};
 use crate::wire::{Outcome, invalid_params};
 
+/// How long after its beginning a gateway waits for servers that are being started, before it lists their tools.
+const FIRST_LIST: Duration = Duration::from_secs(5);
+
 impl Exchange {
-    pub(crate) fn list_tools(&self, params: &Params<'_>) -> Outcome {
+    pub(crate) async fn list_tools(&self, params: &Params<'_>) -> Outcome {
+        self.shared.settle().await;
+        self.shared.manager.refresh().await;
         self.page(Tool::MEMBER, &self.shared.tools(self.era()), params)
     }
 
@@ -130,6 +136,27 @@ impl Shared {
             Era::Legacy => Arc::clone(legacy),
         });
         listed.unwrap_or_default()
+    }
+
+    /// Waits for servers that are only being started, while the gateway is new: a list without their tools would be
+    /// taken for all there is. Later on, what comes is told when it comes.
+    async fn settle(&self) {
+        let left = FIRST_LIST.saturating_sub(self.began.elapsed());
+        if !left.is_zero() {
+            self.manager.ready(left).await;
+        }
+    }
+
+    /// The same as [`tool`](Self::tool), after a look at servers that do not tell when their tools change.
+    pub(crate) async fn tool_of_now(&self, name: &str) -> Result<(String, String), JsonRpcError> {
+        match self.tool(name) {
+            Ok(found) => Ok(found),
+            Err(_unknown) => {
+                self.settle().await;
+                self.manager.refresh().await;
+                self.tool(name)
+            }
+        }
     }
 
     /// The server and the name there of a tool that a client knows.
