@@ -126,14 +126,6 @@ impl<'a> ToolCallResult<'a> {
         join(self.content.iter().filter_map(Content::as_text).map(Cow::Borrowed))
     }
 
-    /// Like [`text`](Self::text), with one line in place of each block that is no text.
-    pub fn text_with_placeholders(&self) -> Cow<'_, str> {
-        join(self.content.iter().filter_map(|block| match block.as_text() {
-            Some(text) => Some(Cow::Borrowed(text)),
-            None => block.placeholder().map(Cow::Owned),
-        }))
-    }
-
     /// Copies what is borrowed.
     pub fn into_owned(self) -> ToolCallResult<'static> {
         ToolCallResult {
@@ -290,12 +282,11 @@ mod tests {
     }
 
     #[test]
-    fn text_is_joined_and_the_rest_is_named() {
+    fn text_is_joined_and_the_rest_is_left_out() {
         let json = br#"{"content":[{"type":"text","text":"a"},
             {"type":"resource_link","uri":"x:","name":"n"},{"type":"text","text":"b"}]}"#;
         let read = ToolCallResult::parse(json).unwrap();
         assert_eq!(read.text(), "a\nb");
-        assert_eq!(read.text_with_placeholders(), "a\n[resource link: x:]\nb");
         assert_eq!(ToolCallResult::default().text(), "");
     }
 

@@ -37,7 +37,7 @@ fn show(bytes: &[u8]) -> usize {
     .filter(|it| *it)
     .count();
     if let Ok(result) = ToolCallResult::parse(bytes) {
-        understood += result.text_with_placeholders().len().min(1);
+        understood += result.text().len().min(1);
     }
     if let Ok(params) = SamplingParams::parse(bytes) {
         understood += usize::from(check_sampling(&params, SamplingCapability::default()).is_ok());
