@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{
-    ConfigFile, Dialect, EnvValue, Fault, McpServerConfig, McpTransport, Names, Severity, read,
+    ConfigFile, Dialect, EnvValue, Fault, FaultKind, McpServerConfig, McpTransport, Names,
+    Severity, read,
 };
 use toolrack_manager::read_at_most;
 use toolrack_service::{ErrorCode, ServiceFault};
@@ -63,13 +64,27 @@ impl Servers {
         Ok(servers)
     }
 
-    /// The servers of the config file, and what is odd about it is said.
+    /// The servers of the config file, and what is odd about it is said. That a secret is an argument is somebody's
+    /// choice, of which not every command has to speak.
     pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, Failure> {
+        Self::told(settings, printer, |it| it.kind != FaultKind::Exposed)
+    }
+
+    /// The servers of the config file, and everything about it is said.
+    pub(crate) fn examined(settings: &Settings, printer: &Printer) -> Result<Self, Failure> {
+        Self::told(settings, printer, |_| true)
+    }
+
+    fn told(
+        settings: &Settings,
+        printer: &Printer,
+        is_told: fn(&Fault) -> bool,
+    ) -> Result<Self, Failure> {
         if Path::new(PROJECT_FILE).exists() {
             printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: nobody has approved it"));
         }
         let (servers, warnings) = Self::of_file(settings);
-        for warning in warnings {
+        for warning in warnings.iter().filter(|it| is_told(it)) {
             printer.note(format_args!("warning: {warning}"));
         }
         servers

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use toolrack_mcp::{LogLevel, LogMessage, Method, Progress, Token};
 use toolrack_rpc::RawJson;
 
@@ -42,7 +43,7 @@ pub(crate) enum Wanted {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Owner {
     Number(u64),
-    /// One whose gateway has named it.
+    /// One that its gateway has named, or that names itself.
     Name(Arc<str>),
 }
 
@@ -63,6 +64,8 @@ pub(crate) struct Seat {
     way: Way,
     naming: Naming,
     n_asked: AtomicUsize,
+    /// When the first of the questions that are open now was asked.
+    asked_at: Mutex<Option<Instant>>,
     /// The number that it was sent under, and when that was among all that were sent.
     sent: Mutex<Option<(u64, u64)>>,
 }
@@ -85,7 +88,7 @@ impl fmt::Debug for Way {
 }
 
 /// A question that is open.
-struct Open<'a>(&'a AtomicUsize);
+pub(crate) struct Open<'a>(&'a AtomicUsize);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
@@ -161,7 +164,8 @@ impl Seat {
         way: Way,
     ) -> Arc<Self> {
         let (spot, n_asked, sent) = (Mutex::new(spot), AtomicUsize::new(0), Mutex::default());
-        Arc::new(Self { caller, owner, spot, way, naming, n_asked, sent })
+        let asked_at = Mutex::default();
+        Arc::new(Self { caller, owner, spot, way, naming, n_asked, asked_at, sent })
     }
 
     pub(crate) fn spot(&self) -> Spot {
@@ -183,6 +187,19 @@ impl Seat {
         lock(&self.sent).filter(|(its, _)| *its == id).map(|(_, order)| order)
     }
 
+    /// From now on its client counts as asked, until this is dropped.
+    pub(crate) fn open_question(&self) -> Open<'_> {
+        if self.n_asked.fetch_add(1, Ordering::AcqRel) == 0 {
+            *lock(&self.asked_at) = Some(Instant::now());
+        }
+        Open(&self.n_asked)
+    }
+
+    /// Since when its client is being asked something.
+    pub(crate) fn asked_since(&self) -> Option<Instant> {
+        (*lock(&self.asked_at)).filter(|_| self.is_asked())
+    }
+
     /// Whether its client is being asked something.
     pub(crate) fn is_asked(&self) -> bool {
         self.n_asked.load(Ordering::Acquire) > 0
@@ -190,8 +207,7 @@ impl Seat {
 
     /// Asks the client. Nothing if nobody takes the question, or nobody can answer it any more.
     pub(crate) async fn ask(&self, method: &str, params: Option<&RawJson>) -> Option<Outcome> {
-        self.n_asked.fetch_add(1, Ordering::AcqRel);
-        let _open = Open(&self.n_asked);
+        let _open = self.open_question();
         match &self.way {
             Way::AtOnce(home) => Some(home.ask(&self.spot().out, method, params).await),
             Way::InResult(questions) => {

@@ -42,8 +42,8 @@ const MAX_QUESTIONS: usize = 512;
 pub struct Switchboard {
     clients: Clients,
     tables: Mutex<HashMap<Box<str>, Table>>,
-    /// Counts requests that have come to their end, for whoever waits for one.
-    n_ended: watch::Sender<u64>,
+    /// Counts requests that have come to their end and clients that are asked, for whoever waits for that.
+    n_changes: watch::Sender<u64>,
     homes: Mutex<Vec<Weak<Conversation>>>,
     ears: Mutex<Vec<Weak<Ear>>>,
     fallback: Option<Arc<dyn ClientHandler>>,
@@ -122,7 +122,7 @@ impl Switchboard {
         let number = self.at(server, |table| table.line_up(seat, now));
         let _in_line = InLine { switchboard: self, server, number };
         loop {
-            let mut ended = self.n_ended.subscribe();
+            let mut changes = self.n_changes.subscribe();
             let turn = self.at(server, |table| table.turn(number, Instant::now()));
             let Turn::Wait(until) = turn else { break };
             let until = until.min(now + most);
@@ -130,7 +130,7 @@ impl Switchboard {
                 break;
             }
             tokio::select! {
-                _counted = ended.changed() => {}
+                _counted = changes.changed() => {}
                 () = sleep_until(until) => {}
             }
         }
@@ -223,6 +223,8 @@ impl Switchboard {
             let Some(seat) = seats.iter().find(is_new) else {
                 return Err(internal("the client is gone"));
             };
+            let _open = seat.open_question();
+            self.wake_who_waits();
             let answered = tokio::select! {
                 biased;
                 answered = seat.ask(asked.0, asked.1) => answered,
@@ -235,6 +237,10 @@ impl Switchboard {
         }
     }
 
+    fn wake_who_waits(&self) {
+        self.n_changes.send_modify(|it| *it = it.wrapping_add(1));
+    }
+
     /// Waits until the server works for the client no longer.
     async fn left(&self, server: &str, whose: &Owned) {
         let is_his = |it: &Arc<Seat>| match whose {
@@ -242,8 +248,8 @@ impl Switchboard {
             Owned::Client(owner) => it.owner == *owner,
         };
         loop {
-            let mut ended = self.n_ended.subscribe();
-            if !self.seats_at(server).iter().any(is_his) || ended.changed().await.is_err() {
+            let mut changes = self.n_changes.subscribe();
+            if !self.seats_at(server).iter().any(is_his) || changes.changed().await.is_err() {
                 return;
             }
         }
@@ -261,14 +267,14 @@ impl Drop for Seated {
     fn drop(&mut self) {
         self.switchboard
             .at(&self.server, |table| table.leave(&self.seat, self.end, Instant::now()));
-        self.switchboard.n_ended.send_modify(|it| *it = it.wrapping_add(1));
+        self.switchboard.wake_who_waits();
     }
 }
 
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
         self.switchboard.at(self.server, |table| table.step_out(self.number));
-        self.switchboard.n_ended.send_modify(|it| *it = it.wrapping_add(1));
+        self.switchboard.wake_who_waits();
     }
 }
 

@@ -6,7 +6,8 @@
 //! enough goes on all the same, and what the server asks then is refused.
 //!
 //! **Invariant:** a question belongs to a client only if no request of another could be its cause, not even one that
-//! was given up a moment ago.
+//! was given up a moment ago. A request whose client has been asked something for more than that is no cause: its
+//! server waits for the answer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use toolrack_manager::RackError;
 use crate::seat::{Owner, Seat};
 
 /// How long a request holds up those of other clients. One that takes longer is not worth waiting for.
-pub(crate) const TURN: Duration = Duration::from_secs(15);
-/// How long a server is taken to ask still because of a request that was given up. It was told so, and nobody learns
-/// when it has stopped.
-const AFTERMATH: Duration = Duration::from_secs(10);
+pub(crate) const TURN: Duration = Duration::from_secs(5);
+/// How long a server is taken to ask still because of a request that was given up, until it has heard of that, and of
+/// one for which it has just asked something else.
+const AFTERMATH: Duration = Duration::from_millis(250);
 /// Clients that gave up. To tell whether there is another one than some client, two are enough.
 const MAX_GIVEN_UP: usize = 2;
 
@@ -127,7 +128,9 @@ impl Table {
         let is_asked = |it: &Place| it.seat.owner == mine.seat.owner && it.seat.is_asked();
         let n_ahead = if self.seats.iter().any(is_asked) { 0 } else { index };
         let ahead = self.line.iter().take(n_ahead).map(|(_, it)| it);
-        let others = self.seats.iter().chain(ahead).filter(|it| are_confused(&it.seat, &mine.seat));
+        // A person who is asked may think for long. Nobody is held up by that.
+        let is_in_the_way = |it: &&Place| are_confused(&it.seat, &mine.seat) && !it.seat.is_asked();
+        let others = self.seats.iter().chain(ahead).filter(is_in_the_way);
         let until = others.map(|it| it.since + TURN).filter(|it| *it > now).max();
         until.map_or(Turn::Now, Turn::Wait)
     }
@@ -162,11 +165,15 @@ impl Table {
         }
         self.asks = true;
         self.given_up.retain(|(_, since)| is_near(*since, now));
-        let Some(first) = self.seats.first().map(|it| it.seat.owner.clone()) else {
+        // A server asks several things at once or one after the other: while a person thinks, it waits for the answer.
+        let waits = |it: &&Place| it.seat.asked_since().is_some_and(|since| !is_near(since, now));
+        let (waiting, at_work): (Vec<&Place>, Vec<&Place>) = self.seats.iter().partition(waits);
+        let causes = if at_work.is_empty() { waiting } else { at_work };
+        let Some(first) = causes.first().map(|it| it.seat.owner.clone()) else {
             return Whose::Nobody;
         };
         let given_up = self.given_up.iter().map(|(owner, _)| owner);
-        let mut owners = self.seats.iter().map(|it| &it.seat.owner).chain(given_up);
+        let mut owners = causes.iter().map(|it| &it.seat.owner).chain(given_up);
         if owners.all(|it| *it == first) { Whose::Client(first) } else { Whose::Unknown }
     }
 }

@@ -103,7 +103,7 @@ pub(crate) async fn doctor(
 ) -> Result<(), Failure> {
     let home = surroundings.settings.home()?;
     let mut findings = vec![folder(home.dir()), secrets(&home.secrets_dir())];
-    let servers = match Servers::configured(&surroundings.settings, &surroundings.printer) {
+    let servers = match Servers::examined(&surroundings.settings, &surroundings.printer) {
         Ok(servers) => servers,
         Err(failure) => {
             findings.extend(failure.faults().iter().map(|it| {

@@ -119,6 +119,32 @@ fn clients_that_could_be_confused_take_turns() {
     check_turn(&["b"], &["c"], "d", "goes on");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_client_thinks_is_no_cause() {
+    let mut table = Table::default();
+    let (thinking, working) = (seat("A"), seat("B"));
+    table.sit(&thinking, Instant::now());
+    table.sit(&working, Instant::now());
+    let _open = thinking.open_question();
+    assert_eq!(whose(&mut table, None, Instant::now()), "unknown", "it may ask two things at once");
+    tokio::time::advance(AFTERMATH).await;
+    assert_eq!(whose(&mut table, None, Instant::now()), "B");
+    table.leave(&working, End::Done, Instant::now());
+    assert_eq!(whose(&mut table, None, Instant::now()), "A", "there is nobody else");
+}
+
+#[test]
+fn nobody_waits_for_a_person_who_thinks() {
+    let (mut table, now) = (Table::default(), Instant::now());
+    table.whose(None, now);
+    let asked = seat("B");
+    table.sit(&asked, now);
+    let number = table.line_up(&seat("A"), now);
+    assert_ne!(table.turn(number, now), Turn::Now);
+    let _open = asked.open_question();
+    assert_eq!(table.turn(number, now), Turn::Now);
+}
+
 #[test]
 fn a_server_that_never_asks_has_no_turns() {
     let (mut table, now) = (Table::default(), Instant::now());
