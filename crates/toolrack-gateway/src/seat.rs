@@ -43,7 +43,7 @@ pub(crate) enum Wanted {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Owner {
     Number(u64),
-    /// One that its gateway has named, or that names itself.
+    /// One whose gateway has named it.
     Name(Arc<str>),
 }
 

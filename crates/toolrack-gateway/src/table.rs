@@ -46,6 +46,14 @@ struct Place {
     since: Instant,
 }
 
+impl Place {
+    /// How long it holds up others. A person who is asked may think for long; nobody waits for that.
+    fn until(&self) -> Instant {
+        let asked = self.seat.asked_since().map(|since| since + AFTERMATH);
+        asked.unwrap_or(self.since + TURN).min(self.since + TURN)
+    }
+}
+
 /// Whether a request may go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -128,10 +136,8 @@ impl Table {
         let is_asked = |it: &Place| it.seat.owner == mine.seat.owner && it.seat.is_asked();
         let n_ahead = if self.seats.iter().any(is_asked) { 0 } else { index };
         let ahead = self.line.iter().take(n_ahead).map(|(_, it)| it);
-        // A person who is asked may think for long. Nobody is held up by that.
-        let is_in_the_way = |it: &&Place| are_confused(&it.seat, &mine.seat) && !it.seat.is_asked();
-        let others = self.seats.iter().chain(ahead).filter(is_in_the_way);
-        let until = others.map(|it| it.since + TURN).filter(|it| *it > now).max();
+        let others = self.seats.iter().chain(ahead).filter(|it| are_confused(&it.seat, &mine.seat));
+        let until = others.map(Place::until).filter(|it| *it > now).max();
         until.map_or(Turn::Now, Turn::Wait)
     }
 

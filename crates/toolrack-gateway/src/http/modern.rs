@@ -129,9 +129,8 @@ fn admit(
     {
         header::check_mirror(headers, &mirror, &params)?;
     }
-    // What a client calls itself is the best that tells which requests are of the same one.
-    let own_name = params.meta(MetaKey::CLIENT_INFO).map(|it| it.get().to_owned());
-    let owner = params.client()?.or(own_name).map_or_else(Owner::new, |it| Owner::named(&it));
+    // Otherwise nothing tells which requests are of the same client.
+    let owner = params.client()?.map_or_else(Owner::new, |it| Owner::named(&it));
     Ok(Admitted { caller, wants_log: params.log_level()?.is_some(), owner })
 }
 
