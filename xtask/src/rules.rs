@@ -5,8 +5,6 @@ pub(crate) mod coverage;
 pub(crate) mod dependency;
 pub(crate) mod layer;
 pub(crate) mod machine;
-pub(crate) mod marker;
-pub(crate) mod name;
 pub(crate) mod shape;
 pub(crate) mod transcript;
 

@@ -22,21 +22,6 @@ pub(crate) fn split(text: &str) -> Split {
     Split { code: lexer.code, comments: lexer.comments }
 }
 
-/// The part of a file that ships: everything before its tests.
-pub(crate) fn product_code(code: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = code.lines().take_while(|line| !is_tests(line)).collect();
-    if lines.len() < code.lines().count() && lines.last().is_some_and(|it| it.contains("cfg(test)"))
-    {
-        lines.pop();
-    }
-    lines
-}
-
-/// Whether a file of this path holds nothing but tests.
-pub(crate) fn is_test_file(path: &str) -> bool {
-    path.contains("/tests/") || path.ends_with("/tests.rs")
-}
-
 /// The words of a line of code with what stands between each and the word before.
 pub(crate) fn words(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = line;
@@ -48,10 +33,6 @@ pub(crate) fn words(line: &str) -> impl Iterator<Item = (&str, &str)> {
         rest = tail;
         Some((gap, word))
     })
-}
-
-fn is_tests(line: &str) -> bool {
-    line.starts_with("mod tests {") || line.starts_with("mod tests;")
 }
 
 fn is_word(character: char) -> bool {
@@ -196,14 +177,6 @@ mod tests {
         let split = split("a // one\n\"// no\"\n/* two */ b\n");
         let comments: Vec<&str> = split.comments.lines().map(str::trim).collect();
         assert_eq!(comments, ["// one", "", "/* two */"]);
-    }
-
-    #[test]
-    fn product_code_ends_where_tests_begin() {
-        let with_tests = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n";
-        assert_eq!(product_code(with_tests), ["fn a() {}", ""]);
-        assert_eq!(product_code("fn a() {}\nmod tests_of_time {}\n").len(), 2);
-        assert_eq!(product_code("#[cfg(test)]\n"), ["#[cfg(test)]"]);
     }
 
     #[test]

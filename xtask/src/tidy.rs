@@ -11,9 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::child::{Chore, Ending};
-use crate::rules::{
-    Finding, ban, coverage, dependency, layer, machine, marker, name, shape, transcript,
-};
+use crate::rules::{Finding, ban, coverage, dependency, layer, machine, shape, transcript};
 use crate::tree::Source;
 use crate::{printer, rust_text, tree};
 
@@ -44,10 +42,8 @@ fn findings(sources: &[Source], metadata: &Value) -> Result<Vec<Finding>> {
         found.extend(machine::findings(path, text));
         if is_rust(path) {
             let split = rust_text::split(text);
-            found.extend(shape::findings(path, text, &split));
+            found.extend(shape::findings(path, text));
             found.extend(ban::findings(path, &split));
-            found.extend(marker::findings(path, &split));
-            found.extend(name::findings(path, &split));
             functions.extend(coverage::functions(&split.code));
         }
         if transcript::is_transcript(path) {
@@ -94,12 +90,12 @@ mod tests {
         let source = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
         let specs =
             "| requirement | where | test | note |\n|---|---|---|---|\n| a | b | `gone` | |";
-        let rust = "unsafe {}\n// FIXME\nstruct Util;\n";
+        let rust = "unsafe {}\n";
         let sources = [
             source("crates/a/src/lib.rs", rust),
             source("crates/toolrack-client/tests/transcripts/a.txt", "hello"),
             source(".npmrc", "registry=x"),
-            source("docs/specs.md", specs),
+            source("docs/internal/specs.md", specs),
             source("docs/dependencies.md", ""),
             source("Cargo.toml", "[workspace.dependencies]\nbytes = \"1\"\n"),
         ];
@@ -113,10 +109,8 @@ mod tests {
                 "a/Cargo.toml:1: layer: give `a` a layer in ARCHITECTURE.md and in `layer.rs`",
                 "crates/a/src/lib.rs:1: header: begin with `//!` and say what the file is for",
                 "crates/a/src/lib.rs:1: unsafe: move it to `crates/toolrack-stdio/src/sys`, behind a safe function",
-                "crates/a/src/lib.rs:2: marker: `FIXME` is not used; repair it, or write `TODO(#123)`",
-                "crates/a/src/lib.rs:3: name: `Util` uses `util`; say what the thing is or does",
                 "crates/toolrack-client/tests/transcripts/a.txt:1: transcript: begin with `# `, `> `, `< `, `= ` or `! `",
-                "docs/specs.md:3: coverage: no function `gone` exists; correct the name",
+                "docs/internal/specs.md:3: coverage: no function `gone` exists; correct the name",
             ],
         );
     }

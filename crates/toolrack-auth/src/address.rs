@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 use url::{Host, Url};
 
 use crate::fault::untrusted;

@@ -10,7 +10,7 @@ use ring::signature::{
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 
 use crate::fault::refused;
 use crate::random::unguessable;

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolrack_link::Authorization;
+use toolrack_transport::Authorization;
 
 /// Protocol facts §20.4: three attempts in all, and the first was the login itself.
 const MAX_STEP_UPS: u32 = 2;

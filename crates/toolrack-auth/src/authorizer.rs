@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use toolrack_link::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
+use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
 use url::Url;
 
 use self::core::Core;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use toolrack_link::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
+use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
 
 use crate::challenge::Demand;
 use crate::fault::{forbidden, login_needed};

@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use toolrack_link::{AuthError, BoxFuture};
+use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
 pub use self::loopback::SystemBrowser;

@@ -3,7 +3,7 @@
 //! **Invariant:** a client id that one authorization server gave us is never shown to another.
 
 use serde::{Deserialize, Serialize};
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 
 use crate::fault::{unregistered, untrusted};
 use crate::metadata::ServerMetadata;

@@ -4,7 +4,7 @@
 //! only for a resource that covers the server.
 
 use serde::de::DeserializeOwned;
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 use url::Url;
 
 use crate::address::shown;

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use toolrack_link::{AuthError, plain_text};
+use toolrack_transport::{AuthError, plain_text};
 
 /// How much of somebody else's text is shown.
 const MAX_SHOWN: usize = 300;

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 use url::Url;
 
 use crate::assertion;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Client, Method, RequestBuilder, redirect};
 use rustls::ClientConfig;
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
 use crate::address::{Reach, shown};

@@ -1,7 +1,7 @@
 //! OAuth for MCP servers over HTTP, by the rules of 2026-07-28 for every server, and the older ones where a
 //! server publishes nothing.
 //!
-//! [`Authorizer`] implements the [`Credentials`](toolrack_link::Credentials) of one server. It finds the
+//! [`Authorizer`] implements the [`Credentials`](toolrack_transport::Credentials) of one server. It finds the
 //! authorization server, registers, sends a person to the login page by way of a [`Browser`], keeps tokens in a
 //! [`TokenStore`] and renews them, once for all tasks and all programs. [`StaticBearer`] is for tokens from the
 //! configuration.

@@ -1,7 +1,7 @@
 //! A person logs in: the authorization code flow with PKCE, from the URL to the token.
 
 use tokio_util::sync::CancellationToken;
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 use url::Url;
 
 use crate::browser::{Browser, Errand, Landing, Outcome, Visit};

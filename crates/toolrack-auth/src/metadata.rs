@@ -1,7 +1,7 @@
 //! What servers and authorization servers publish about themselves, and what makes us refuse it.
 
 use serde::Deserialize;
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 
 use crate::fault::untrusted;
 

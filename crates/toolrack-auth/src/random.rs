@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 
 use crate::fault::unreachable;
 use crate::secret::Secret;

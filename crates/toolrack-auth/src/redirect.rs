@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** neither the code nor a word of the error is looked at before state and issuer are right.
 
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 use url::form_urlencoded;
 
 use crate::fault::{refused, untrusted};

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 use url::Url;
 
 use crate::address::shown;

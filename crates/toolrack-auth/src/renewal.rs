@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use toolrack_link::Authorization;
+use toolrack_transport::Authorization;
 
 use crate::record::GrantRecord;
 

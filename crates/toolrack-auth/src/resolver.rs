@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use toolrack_link::BoxFuture;
+use toolrack_transport::BoxFuture;
 
 use crate::address::Reach;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolrack_link::{AuthError, BoxFuture};
+use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
 use crate::assertion::Algorithm;

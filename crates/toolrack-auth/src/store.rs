@@ -10,7 +10,7 @@ mod memory;
 use std::fmt;
 use std::io;
 
-use toolrack_link::{AuthError, BoxFuture};
+use toolrack_transport::{AuthError, BoxFuture};
 
 pub use self::discreet::DiscreetTokenStore;
 pub use self::file::FileTokenStore;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore, crypto};
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 
 use crate::fault::unreachable;
 

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
 use crate::address::shown;

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use toolrack_link::plain_text;
+use toolrack_transport::plain_text;
 
 use crate::arguments::GlobalOptions;
 

@@ -4,7 +4,7 @@
 //! for one plain word is offered.
 
 use clap::{Arg, Command};
-use toolrack_link::plain_text;
+use toolrack_transport::plain_text;
 
 use crate::arguments::keep::Tool;
 

@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use serde_json::value::RawValue;
-use toolrack_link::clean_text;
 use toolrack_mcp::{Content, ResourceBody, ResourceContents, ToolCallResult};
+use toolrack_transport::clean_text;
 
 use crate::failure::Failure;
 use crate::json_text;

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 use toolrack_config::without_secrets;
-use toolrack_link::plain_text;
 use toolrack_service::{McpConfig, McpPackageType};
+use toolrack_transport::plain_text;
 
 use crate::secret_args::named;
 

@@ -6,9 +6,9 @@
 use std::io;
 
 use toolrack_client::{CallError, ConnectError};
-use toolrack_link::{Delivery, TransportError, plain_text};
 use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
 use toolrack_service::{ErrorCode, ServiceError, ServiceFault};
+use toolrack_transport::{Delivery, TransportError, plain_text};
 
 use crate::aim::word;
 use crate::relayed;
@@ -311,8 +311,8 @@ pub(crate) fn hint_of_line(delivery: Delivery) -> &'static str {
 mod tests {
     use std::time::Duration;
 
-    use toolrack_link::LineError;
     use toolrack_manager::Rule;
+    use toolrack_transport::LineError;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::iter::Peekable;
 use std::str::{Bytes, Chars};
 
-use toolrack_link::is_hidden;
+use toolrack_transport::is_hidden;
 
 /// Nobody reads what is nested deeper than this line by line.
 const MOST_DEPTH: usize = 128;
@@ -275,7 +275,7 @@ mod tests {
             let text = value.to_string();
             for styled in [pretty(&text), line(&text)] {
                 prop_assert_eq!(&serde_json::from_str::<Value>(&styled).unwrap(), &value);
-                prop_assert_eq!(toolrack_link::clean_text(&styled), styled.as_str());
+                prop_assert_eq!(toolrack_transport::clean_text(&styled), styled.as_str());
             }
         }
     }

@@ -19,9 +19,9 @@ use toolrack_manager::{
     RackEvents, ToolWithServer,
 };
 use toolrack_mcp::Tool;
-use toolrack_rpc::RawJson;
 use toolrack_service::{Home, LocalService, LogKind, McpStatus, ServiceOptions};
 use toolrack_stdio::{Ladder, StdioOptions};
+use toolrack_transport::RawJson;
 use uuid::Uuid;
 
 use crate::absence::{Absence, Absent, last_outcome};

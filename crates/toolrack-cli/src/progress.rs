@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
-use toolrack_link::plain_text;
 use toolrack_mcp::Progress;
+use toolrack_transport::plain_text;
 
 use crate::printer::{Printer, TICK};
 use crate::terminal::End;

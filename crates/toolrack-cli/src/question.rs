@@ -13,11 +13,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{QueueSelector, tcflush};
 use tokio::sync::Semaphore;
 use toolrack_client::ClientHandler;
-use toolrack_link::{BoxFuture, plain_text};
 use toolrack_mcp::{
     ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, Field, FormContent,
     FormElicitation, LogMessage, UrlElicitation,
 };
+use toolrack_transport::{BoxFuture, plain_text};
 use url::Url;
 
 use self::form::Answer;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolrack_client::CallError;
 use toolrack_gateway::{RelayCause, RelayFailure};
-use toolrack_link::Delivery;
 use toolrack_service::ErrorCode;
+use toolrack_transport::Delivery;
 
 use crate::failure::{Failure, HINT_OF_SIZE, hint_of_lateness, hint_of_line};
 use crate::verdict::Verdict;
@@ -60,7 +60,7 @@ fn usual_hint(cause: RelayCause, delivery: Delivery) -> &'static str {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use toolrack_rpc::JsonRpcError;
+    use toolrack_transport::JsonRpcError;
 
     use super::*;
 

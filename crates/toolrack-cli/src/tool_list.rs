@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use toolrack_link::plain_text;
 use toolrack_manager::ToolWithServer;
 use toolrack_mcp::Tool;
+use toolrack_transport::plain_text;
 
 use crate::call::schema::Schema;
 use crate::call::shape::signature;

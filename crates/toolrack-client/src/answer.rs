@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::time::timeout;
-use toolrack_link::BoxFuture;
 use toolrack_mcp::{
     ClientCapabilities, Elicitation, ElicitationAnswer, ErrorCode, FormElicitation, InputRequest,
     InputResponse, Method, Revision, RootsResult, SamplingParams, SamplingResult, check_sampling,
 };
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::BoxFuture;
+use toolrack_transport::JsonRpcError;
 
 use crate::handler::{ClientHandler, RawQuestion, Refusal};
 use crate::inbox::Mailbox;

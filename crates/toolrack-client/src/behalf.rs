@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use toolrack_mcp::{InputResponses, MetaKey};
-use toolrack_rpc::write_text;
+use toolrack_transport::write_text;
 
 /// For whom a request is passed on.
 #[derive(Debug, Clone, Default)]

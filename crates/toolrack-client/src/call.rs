@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolrack_mcp::{Arguments, CallToolParams, LogLevel, Method, ToolCallResult};
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
 use tracing::Instrument as _;
 use tracing::level_filters::LevelFilter;
 

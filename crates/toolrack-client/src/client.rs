@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use tokio::time::timeout;
-use toolrack_link::{Diagnosis, Ending};
 use toolrack_mcp::{Era, Implementation, Revision, ServerCapabilities, Tool};
+use toolrack_transport::{Diagnosis, Ending};
 
 use crate::builder::ClientBuilder;
 use crate::era::Verdict;

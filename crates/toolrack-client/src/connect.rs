@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_link::{Diagnosis, Ending, Exit, ServerExit, TransportError};
 use toolrack_mcp::{Era, Method, Revision, SubscriptionFilter, Tool};
+use toolrack_transport::{Diagnosis, Ending, Exit, ServerExit, TransportError};
 
 use crate::answer::Respondent;
 use crate::attendant::attend;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use toolrack_link::{BoxFuture, Inbox, Line, TransportError};
+use toolrack_transport::{BoxFuture, Inbox, Line, TransportError};
 
 /// Opens lines to one server.
 ///

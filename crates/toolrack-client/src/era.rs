@@ -9,7 +9,7 @@
 use std::fmt;
 
 use toolrack_mcp::{Era, ErrorCode, Revision};
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
 
 /// Which eras may be tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

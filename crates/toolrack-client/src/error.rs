@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use toolrack_link::{Delivery, LineError, TransportError};
 use toolrack_mcp::{DecodeError, Method};
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
+use toolrack_transport::{Delivery, LineError, TransportError};
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]

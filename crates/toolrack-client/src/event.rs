@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use toolrack_link::Ending;
 use toolrack_mcp::LogMessage;
+use toolrack_transport::Ending;
 
 /// How many events wait for a slow listener. When it is full, the oldest is overwritten.
 const CAPACITY: usize = 64;

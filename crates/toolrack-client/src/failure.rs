@@ -3,9 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use toolrack_link::{AuthError, Diagnosis, ServerExit, SpawnFault, TransportError, said};
 use toolrack_mcp::{DecodeError, ErrorCode, Method, Revision};
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
+use toolrack_transport::{AuthError, Diagnosis, ServerExit, SpawnFault, TransportError, said};
 
 /// Why there is no connection. Whatever was started for it has ended by the time this is given.
 #[derive(Debug, thiserror::Error)]
@@ -196,7 +196,7 @@ fn list(versions: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use toolrack_link::Exit;
+    use toolrack_transport::Exit;
 
     use super::*;
 

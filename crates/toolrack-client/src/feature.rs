@@ -10,7 +10,7 @@ use toolrack_mcp::{
     ResourceTemplate, RootsListChanged, SetLevelParams, SubscribeParams, SubscriptionFilter, Tool,
     UnsubscribeParams,
 };
-use toolrack_rpc::{NoParams, RawJson};
+use toolrack_transport::{NoParams, RawJson};
 
 use crate::call::CallOptions;
 use crate::client::McpClient;

@@ -1,12 +1,12 @@
 //! What the program around a client can do for servers: ask its user, ask a model, name directories.
 
 use serde_json::value::RawValue;
-use toolrack_link::BoxFuture;
 use toolrack_mcp::{
     ClientCapabilities, Elicitation, ElicitationAnswer, LogMessage, Root, SamplingParams,
     SamplingResult,
 };
-use toolrack_rpc::{JsonRpcError, RawJson};
+use toolrack_transport::BoxFuture;
+use toolrack_transport::{JsonRpcError, RawJson};
 
 /// Answers what servers ask.
 ///

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
-use toolrack_link::{
-    Abandon, Diagnosis, Dialect, Line, Medium, Outgoing, Patience, TransportError,
-};
 use toolrack_mcp::{
     Answer, DecodeError, DiscoverParams, DiscoverResult, EmptyResult, Era, InitializeParams,
     InitializeResult, Initialized, Method, Notification, Request, Revision, TASKS_EXTENSION,
 };
-use toolrack_rpc::{JsonRpcError, NoParams, RawJson};
+use toolrack_transport::{
+    Abandon, Diagnosis, Dialect, Line, Medium, Outgoing, Patience, TransportError,
+};
+use toolrack_transport::{JsonRpcError, NoParams, RawJson};
 
 use crate::builder::Plan;
 use crate::connector::Connector;
@@ -171,7 +171,7 @@ impl<'a> Handshake<'a> {
     async fn open(&mut self) -> Result<(), Stopped> {
         self.plan.tell(ConnectStep::Opening);
         let mailbox = Arc::new(Mailbox::new(&self.plan.name, self.plan.handler.clone()));
-        let inbox = Arc::clone(&mailbox) as Arc<dyn toolrack_link::Inbox>;
+        let inbox = Arc::clone(&mailbox) as Arc<dyn toolrack_transport::Inbox>;
         let line = self
             .connector
             .open(inbox)
@@ -378,7 +378,7 @@ pub(crate) fn noise(seen: &Diagnosis, least: u64) -> Option<ConnectError> {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_link::AuthError;
+    use toolrack_transport::AuthError;
 
     use super::*;
 

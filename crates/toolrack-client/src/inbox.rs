@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use tokio::sync::Notify;
-use toolrack_link::{Ending, Inbox, Line};
 use toolrack_mcp::{
     Cancelled, ListKind, LogMessage, Method, Progress, ServerNotification, SubscriptionFilter,
     Token, subscription_id,
 };
-use toolrack_rpc::{RawJson, RequestId};
+use toolrack_transport::{Ending, Inbox, Line};
+use toolrack_transport::{RawJson, RequestId};
 
 use crate::event::{Bulletin, Event};
 use crate::handler::ClientHandler;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use toolrack_link::{BoxFuture, Inbox, Line, TransportError};
 use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
+use toolrack_transport::{BoxFuture, Inbox, Line, TransportError};
 
 use crate::builder::ClientBuilder;
 use crate::client::McpClient;

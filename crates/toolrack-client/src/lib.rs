@@ -14,7 +14,7 @@
 //! ```
 //!
 //! **Invariant:** only `launch.rs` and `remote.rs` know what kind of line there is; everything else knows
-//! [`Line`](toolrack_link::Line).
+//! [`Line`](toolrack_transport::Line).
 
 #![warn(missing_docs)]
 

@@ -13,12 +13,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolrack_link::{
+use toolrack_mcp::{ListenParams, LogLevel, Method, SubscriptionFilter, Token};
+use toolrack_transport::RawJson;
+use toolrack_transport::{
     Abandon, Backoff, CANCELLED, Cancelled, Delivery, LineError, Medium, Outgoing, Patience,
     TransportError,
 };
-use toolrack_mcp::{ListenParams, LogLevel, Method, SubscriptionFilter, Token};
-use toolrack_rpc::RawJson;
 
 use crate::error::CallError;
 use crate::event::Event;

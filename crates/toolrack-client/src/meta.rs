@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use toolrack_mcp::{
     ClientCapabilities, Implementation, LogLevel, MetaKey, Mirror, Request, RequestMeta, Revision,
 };
-use toolrack_rpc::{Params, write_text};
+use toolrack_transport::{Params, write_text};
 
 use crate::behalf::Behalf;
 

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolrack_link::{BoxFuture, Patience};
 use toolrack_mcp::{
     ErrorCode, ListKind, ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams,
     ListToolsParams, Listed, Page, Prompt, Resource, ResourceTemplate, Skipped, Tool,
 };
+use toolrack_transport::{BoxFuture, Patience};
 
 use crate::error::CallError;
 use crate::lock::lock;

@@ -11,7 +11,7 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use toolrack_mcp::{
     EmptyResult, ErrorCode, InputRequest, InputResponse, MetaKey, Method, related_task,
 };
-use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
+use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 use crate::answer::{Unanswered, is_human};
 use crate::handler::RawQuestion;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use toolrack_http::{HttpLine, HttpOptions, HttpServerDef};
-use toolrack_link::{BoxFuture, Inbox, Line, TransportError};
+use toolrack_transport::{BoxFuture, Inbox, Line, TransportError};
 
 use crate::builder::ClientBuilder;
 use crate::client::McpClient;

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use toolrack_link::BoxFuture;
 use toolrack_mcp::{
     CallToolParams, Elicitation, ElicitationAnswer, Era, ErrorCode, ErrorDetail, GetPromptParams,
     InputRequest, InputRequired, InputResponse, InputResponses, ReadResourceParams, Request,
     ResultType, Revision, Tool, UrlElicitation,
 };
-use toolrack_rpc::{JsonRpcError, RawJson};
+use toolrack_transport::BoxFuture;
+use toolrack_transport::{JsonRpcError, RawJson};
 
 use crate::behalf::Behalf;
 use crate::call::CallOptions;

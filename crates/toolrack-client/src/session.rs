@@ -11,12 +11,12 @@ use serde::Serialize;
 use serde_json::value::to_raw_value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_link::{Abandon, Line, Medium, Outgoing, Patience};
 use toolrack_mcp::{
     Answer, Era, Implementation, LogLevel, Method, Request, ResultType, Revision,
     ServerCapabilities,
 };
-use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
+use toolrack_transport::{Abandon, Line, Medium, Outgoing, Patience};
+use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 use crate::answer::Respondent;
 use crate::call::CallOptions;

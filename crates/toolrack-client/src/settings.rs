@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolrack_link::after;
+use toolrack_transport::after;
 
 /// Seconds that a call waits for its answer unless told otherwise.
 pub const MCP_REQUEST_TIMEOUT_SECS: u64 = 120;

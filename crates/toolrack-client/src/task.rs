@@ -15,13 +15,13 @@ use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
-use toolrack_link::{Delivery, plain_text};
 use toolrack_mcp::{
     Answer as _, CallToolParams, CancelTaskParams, Era, GetTaskParams, Method, Progress,
     ReportTaskParams, Request, ResultType, TASKS_EXTENSION, Task, TaskResultParams, TaskStatus,
     TaskWish, Token, Tool, UpdateTaskParams,
 };
-use toolrack_rpc::{JsonRpcError, RawJson};
+use toolrack_transport::{Delivery, plain_text};
+use toolrack_transport::{JsonRpcError, RawJson};
 
 use crate::call::CallOptions;
 use crate::error::CallError;

@@ -7,7 +7,7 @@ use bytes::Buf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolrack_mcp::{Method, OnlyText, Tool, ToolCallResult};
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
 
 use crate::call::parse;
 use crate::error::CallError;

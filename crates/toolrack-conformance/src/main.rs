@@ -16,7 +16,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use toolrack_client::McpClient;
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_link::Credentials;
+use toolrack_transport::Credentials;
 
 use crate::person::Person;
 use crate::settings::Settings;

@@ -1,10 +1,10 @@
 //! Somebody who agrees to everything and fills in forms as they were handed out.
 
 use toolrack_client::ClientHandler;
-use toolrack_link::BoxFuture;
 use toolrack_mcp::{
     ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, FormContent,
 };
+use toolrack_transport::BoxFuture;
 
 use crate::made_up;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use toolrack_link::{Delivery, plain_text};
 use toolrack_manager::{CallOutcome, RackEvent};
+use toolrack_transport::{Delivery, plain_text};
 use utoipa::ToSchema;
 
 /// The longest line of a server that is passed on.

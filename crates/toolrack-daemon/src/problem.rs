@@ -4,8 +4,8 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
-use toolrack_link::Delivery;
 use toolrack_service::{CallFault, ErrorCode, ServiceError, ServiceFault};
+use toolrack_transport::Delivery;
 use utoipa::ToSchema;
 
 use crate::gate::Refusal;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 use toolrack_mcp::{ListKind, LogLevel, Method, SubscriptionFilter};
-use toolrack_rpc::RequestId;
+use toolrack_transport::RequestId;
 
 use crate::lock::lock;
 use crate::outbox::{Notice, Outbox};
@@ -234,7 +234,7 @@ fn loss(n_lost: u64) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_link::Mask;
+    use toolrack_transport::Mask;
 
     use super::*;
     use crate::outbox::Replay;

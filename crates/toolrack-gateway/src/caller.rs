@@ -4,7 +4,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use toolrack_client::Behalf;
 use toolrack_mcp::{ClientCapabilities, Era, ErrorCode, MetaKey, Method, Revision};
-use toolrack_rpc::{JsonRpcError, RawJson};
+use toolrack_transport::{JsonRpcError, RawJson};
 
 use crate::params::{CLIENT, Params};
 use crate::wire::{internal, invalid_params};

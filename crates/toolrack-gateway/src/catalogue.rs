@@ -13,10 +13,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 use toolrack_client::{CallError, Listing, McpClient};
-use toolrack_link::{BoxFuture, Delivery};
 use toolrack_manager::{McpConnection, McpManager, RackError};
 use toolrack_mcp::{Prompt, Resource, ResourceTemplate, ServerCapabilities};
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
+use toolrack_transport::{BoxFuture, Delivery};
 
 use crate::failure::{self, Manner};
 use crate::lock::lock;

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolrack_mcp::{ErrorCode, LogLevel, LogMessage, Method};
-use toolrack_rpc::{Frame, FrameError, JsonRpcError, RawJson, RequestId, elements};
+use toolrack_transport::{Frame, FrameError, JsonRpcError, RawJson, RequestId, elements};
 
 use crate::audience::Listener;
 use crate::caller::Caller;

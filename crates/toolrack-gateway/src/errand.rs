@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use toolrack_client::{Behalf, CallError, CallOptions, OnProgress};
 use toolrack_manager::RackError;
 use toolrack_mcp::{Era, ErrorCode, Method};
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
 
 use crate::exchange::Exchange;
 use crate::failure;

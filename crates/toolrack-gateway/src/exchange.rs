@@ -10,7 +10,7 @@ use toolrack_client::{Behalf, CallOptions};
 use toolrack_mcp::{
     CompletionArgument, CompletionRef, Era, LogLevel, MetaKey, Method, MethodKind, Revision, Sender,
 };
-use toolrack_rpc::{JsonRpcError, RequestId};
+use toolrack_transport::{JsonRpcError, RequestId};
 
 use crate::caller::Caller;
 use crate::conversation::Conversation;

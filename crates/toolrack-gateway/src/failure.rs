@@ -8,10 +8,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolrack_client::CallError;
-use toolrack_link::{Delivery, TransportError};
 use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
 use toolrack_mcp::{Era, ErrorCode};
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
+use toolrack_transport::{Delivery, TransportError};
 
 use crate::gateway::Behind;
 use crate::wire::invalid_params;
@@ -192,8 +192,8 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::Value;
-    use toolrack_link::{AuthError, LineError};
     use toolrack_manager::Failure;
+    use toolrack_transport::{AuthError, LineError};
 
     use super::*;
 

@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolrack_manager::{Borrowed, ConnectionState, McpConnection, McpManager, ToolWithServer};
 use toolrack_mcp::{Era, Implementation, Method, Revision, ServerCapabilities};
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
 use uuid::Uuid;
 
 use crate::audience::Audience;

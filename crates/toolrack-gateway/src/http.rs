@@ -26,7 +26,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolrack_mcp::{Era, ErrorCode, Method as McpMethod, Revision};
-use toolrack_rpc::{Frame, JsonRpcError};
+use toolrack_transport::{Frame, JsonRpcError};
 
 use answer::{Answer, Takes, not_allowed, refusal};
 use guard::Access;

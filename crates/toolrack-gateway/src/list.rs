@@ -15,7 +15,7 @@ use toolrack_mcp::{
     Era, ErrorCode, Listed as _, MetaKey, Prompt, Resource, ResourceTemplate, Revision, Tool,
     is_object_schema, strict_schema,
 };
-use toolrack_rpc::{JsonRpcError, RawJson};
+use toolrack_transport::{JsonRpcError, RawJson};
 
 use crate::catalogue::{Part, Purpose, fits};
 use crate::exchange::Exchange;

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolrack_mcp::Method;
-use toolrack_rpc::{JsonRpcError, RequestId};
+use toolrack_transport::{JsonRpcError, RequestId};
 
 use crate::failure::RelayFailure;
 use crate::lock::lock;
@@ -156,7 +156,7 @@ mod tests {
         let busy = open.place("tools/call").await.unwrap_err();
         let told = RelayFailure::read(&busy).unwrap();
         assert_eq!(told.cause, crate::failure::RelayCause::Busy);
-        assert_eq!(told.delivery, toolrack_link::Delivery::NotSent);
+        assert_eq!(told.delivery, toolrack_transport::Delivery::NotSent);
         let (second, ()) = tokio::join!(open.place("tools/call"), async { drop(first) });
         assert!(second.unwrap().is_some());
     }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use toolrack_link::Mask;
+use toolrack_transport::Mask;
 
 /// Messages that wait for a slow client. When so many do, notifications are lost.
 const MAX_UNREAD: usize = 256;

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolrack_mcp::{ErrorCode, Method};
-use toolrack_rpc::{JsonRpcError, RawJson};
+use toolrack_transport::{JsonRpcError, RawJson};
 
 use crate::exchange::Exchange;
 use crate::params::Params;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolrack_mcp::{InputResponse, InputResponses, LogLevel, MetaKey, Token};
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
 
 use crate::wire::invalid_params;
 
@@ -36,7 +36,7 @@ pub(crate) struct Params<'a> {
     pub(crate) context: Option<Context>,
     #[serde(borrow)]
     pub(crate) notifications: Option<&'a RawValue>,
-    pub(crate) request_id: Option<toolrack_rpc::RequestId>,
+    pub(crate) request_id: Option<toolrack_transport::RequestId>,
     pub(crate) protocol_version: Option<String>,
     #[serde(borrow)]
     pub(crate) capabilities: Option<&'a RawValue>,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
 use uuid::Uuid;
 
 use crate::lock::lock;

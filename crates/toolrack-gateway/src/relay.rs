@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 use toolrack_client::Behalf;
 use toolrack_mcp::{InputResponse, InputResponses, Method, ResultType};
-use toolrack_rpc::{JsonRpcError, RawJson};
+use toolrack_transport::{JsonRpcError, RawJson};
 
 use crate::conversation::Conversation;
 use crate::errand::begin;

@@ -8,7 +8,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use toolrack_mcp::{Era, Method};
-use toolrack_rpc::{RawJson, write_text};
+use toolrack_transport::{RawJson, write_text};
 
 const RESULT_TYPE: &str = "resultType";
 /// What only modern results have.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use toolrack_mcp::{LogLevel, LogMessage, Method, Progress, Token};
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
 
 use crate::caller::Caller;
 use crate::conversation::Conversation;

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
 use toolrack_mcp::ErrorCode;
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
 
 use crate::conversation::{Conversation, Reply};
 use crate::gateway::Gateway;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
 
 use crate::failure::{self, Manner};
 use crate::gateway::Shared;

@@ -19,12 +19,12 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use toolrack_client::{ClientHandler, Limits, RawQuestion, Refusal};
-use toolrack_link::BoxFuture;
 use toolrack_mcp::{
     ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, LogLevel,
     LogMessage, Method, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
-use toolrack_rpc::{JsonRpcError, RawJson};
+use toolrack_transport::BoxFuture;
+use toolrack_transport::{JsonRpcError, RawJson};
 
 use crate::conversation::Conversation;
 use crate::ear::Ear;

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolrack_client::CallError;
-use toolrack_link::Delivery;
 use toolrack_manager::RackError;
+use toolrack_transport::Delivery;
 
 use crate::seat::{Owner, Seat};
 

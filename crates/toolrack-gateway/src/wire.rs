@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 use toolrack_mcp::ErrorCode;
-use toolrack_rpc::{
+use toolrack_transport::{
     JsonRpcError, NoParams, Params, RawJson, RequestId, write_answer, write_notification,
     write_request,
 };

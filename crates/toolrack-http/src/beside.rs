@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use http::{HeaderName, HeaderValue};
-use toolrack_link::Dialect;
-use toolrack_rpc::Params;
+use toolrack_transport::Dialect;
+use toolrack_transport::Params;
 
 use crate::header;
 

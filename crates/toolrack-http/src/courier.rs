@@ -11,7 +11,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::time::{Instant, sleep};
-use toolrack_link::{
+use toolrack_transport::{
     AtHand, AuthError, Authorization, Credentials, LineError, Rebuff, TransportError, plain_text,
 };
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use toolrack_link::Credentials;
+use toolrack_transport::Credentials;
 
 use crate::header::is_reserved;
 use crate::proxy::ProxySettings;
@@ -92,7 +92,7 @@ impl fmt::Debug for HttpServerDef {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_link::{AtHand, AuthError, Authorization, BoxFuture, Rebuff};
+    use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Rebuff};
 
     use super::*;
 

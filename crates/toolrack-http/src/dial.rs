@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
-use toolrack_link::after;
+use toolrack_transport::after;
 use url::Host;
 
 use crate::address::{Origin, Security};

@@ -101,7 +101,7 @@ fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_link::Dialect;
+    use toolrack_transport::Dialect;
 
     use super::*;
 

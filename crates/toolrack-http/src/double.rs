@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use toolrack_link::{Inbox as _, LineError, TransportError, plain_text};
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
+use toolrack_transport::{Inbox as _, LineError, TransportError, plain_text};
 
 use crate::address::Address;
 use crate::beside::Beside;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use toolrack_link::{Dialect, LineError, Outgoing, Patience, TransportError};
-use toolrack_rpc::{Frame, FrameError, RawJson, elements, write_request};
+use toolrack_transport::{Dialect, LineError, Outgoing, Patience, TransportError};
+use toolrack_transport::{Frame, FrameError, RawJson, elements, write_request};
 
 use crate::beside::Beside;
 use crate::content::Kind;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
-use toolrack_link::{Backoff, LineError, TransportError};
-use toolrack_rpc::{Lost, RawJson};
+use toolrack_transport::{Backoff, LineError, TransportError};
+use toolrack_transport::{Lost, RawJson};
 
 use crate::beside::Beside;
 use crate::content::Kind;

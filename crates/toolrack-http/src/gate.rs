@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use toolrack_link::{Ending, Inbox, TransportError};
-use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
+use toolrack_transport::{Ending, Inbox, TransportError};
+use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 /// Stands before the inbox of a line.
 pub(crate) struct Gate {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use tokio::time::timeout;
-use toolrack_link::{
+use toolrack_transport::{
     Abandon, BoxFuture, Dialect, Ending, LineError, Outgoing, Patience, TransportError,
     answer_within,
 };
-use toolrack_rpc::{Params, RawJson};
+use toolrack_transport::{Params, RawJson};
 
 use crate::beside::Beside;
 use crate::exchange::{INITIALIZE, body_of};

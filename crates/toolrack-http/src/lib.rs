@@ -1,10 +1,10 @@
 //! A line to a server over HTTP: stateless 2026-07-28, stateful 2025, two-endpoint SSE 2024.
 //!
 //! [`HttpLine`] is one line in three shapes. Which one it takes follows from what
-//! [`Line::speak`](toolrack_link::Line::speak) says and from how the server answers the first greeting.
+//! [`Line::speak`](toolrack_transport::Line::speak) says and from how the server answers the first greeting.
 //!
 //! **Invariant:** one failing request never ends the line, nothing is sent to another origin, and whatever
-//! the server does, what is tried again is tried at the pace of [`Backoff`](toolrack_link::Backoff).
+//! the server does, what is tried again is tried at the pace of [`Backoff`](toolrack_transport::Backoff).
 
 #![warn(missing_docs)]
 

@@ -13,11 +13,13 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use toolrack_link::{
+use toolrack_transport::{
     Abandon, BoxFuture, CANCELLED, Cancelled, Diagnosis, Dialect, Ending, Inbound, Inbox, Line,
     LineError, Medium, Outgoing, TransportError, answer_within,
 };
-use toolrack_rpc::{JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification};
+use toolrack_transport::{
+    JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification,
+};
 
 use crate::address::{Address, discreet};
 use crate::courier::{Courier, name_ourselves};

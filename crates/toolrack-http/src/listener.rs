@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
-use toolrack_link::{Backoff, Inbox as _, TransportError};
+use toolrack_transport::{Backoff, Inbox as _, TransportError};
 
 use crate::content::Kind;
 use crate::event::EventReader;

@@ -12,7 +12,7 @@ use http::HeaderValue;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use toolrack_link::{AuthError, Backoff, Inbox as _, LineError, TransportError};
+use toolrack_transport::{AuthError, Backoff, Inbox as _, LineError, TransportError};
 
 use crate::address::Address;
 use crate::shared::Shared;

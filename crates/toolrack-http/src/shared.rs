@@ -9,7 +9,7 @@ use http::{HeaderValue, Method};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use toolrack_link::{Dialect, Inbound, Inbox as _, LineError, TransportError};
+use toolrack_transport::{Dialect, Inbound, Inbox as _, LineError, TransportError};
 
 use crate::address::Address;
 use crate::beside::Beside;

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, StatusCode};
 use httpdate::parse_http_date;
-use toolrack_link::{LineError, TransportError, plain_text};
-use toolrack_rpc::{Frame, JsonRpcError};
+use toolrack_transport::{Frame, JsonRpcError};
+use toolrack_transport::{LineError, TransportError, plain_text};
 
 use crate::pool::Repeat;
 
@@ -117,7 +117,7 @@ pub(crate) fn retry_after(
 mod tests {
     use std::io;
 
-    use toolrack_link::Delivery;
+    use toolrack_transport::Delivery;
 
     use super::*;
 

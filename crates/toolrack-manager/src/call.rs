@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use tracing::Instrument as _;
 
 use toolrack_client::{CallError, CallOptions, McpToolResult};
-use toolrack_link::TransportError;
 use toolrack_mcp::{Arguments, DecodeError, ToolCallResult};
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
+use toolrack_transport::TransportError;
 
 use crate::connection::McpConnection;
 use crate::error::RackError;

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use toolrack_client::{Listing, Verdict};
 use toolrack_config::{McpServerConfig, fingerprint};
-use toolrack_link::Mask;
 use toolrack_mcp::{Era, Tool};
+use toolrack_transport::Mask;
 
 use crate::store;
 

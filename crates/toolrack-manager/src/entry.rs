@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolrack_config::{McpServerConfig, fingerprint};
-use toolrack_link::after;
+use toolrack_transport::after;
 
 use crate::catalog::Memory;
 use crate::connection::{Link, McpConnection};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use toolrack_client::CallError;
-use toolrack_link::Delivery;
 use toolrack_mcp::DecodeError;
+use toolrack_transport::Delivery;
 
 use crate::filter::Rule;
 use crate::state::ConnectionState;

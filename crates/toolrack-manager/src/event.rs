@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio_util::sync::CancellationToken;
-use toolrack_link::Delivery;
+use toolrack_transport::Delivery;
 
 use crate::state::{ConnectPhase, ConnectionState};
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use toolrack_client::ConnectError;
-use toolrack_link::{Ending, Mask, TransportError, plain_text, said};
+use toolrack_transport::{Ending, Mask, TransportError, plain_text, said};
 
 pub use kind::FailureKind;
 
@@ -135,7 +135,7 @@ pub fn with_causes(error: &dyn Error) -> String {
 mod tests {
     use std::io;
 
-    use toolrack_link::{AuthError, Exit, ServerExit, SpawnFault};
+    use toolrack_transport::{AuthError, Exit, ServerExit, SpawnFault};
 
     use super::*;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
-use toolrack_link::Delivery;
 use toolrack_mcp::Arguments;
-use toolrack_rpc::RawJson;
+use toolrack_transport::Delivery;
+use toolrack_transport::RawJson;
 
 use crate::connection::McpConnection;
 use crate::error::RackError;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolrack_config::StartMode;
-use toolrack_link::Backoff;
+use toolrack_transport::Backoff;
 
 use crate::failure::{Failure, FailureKind, Remedy};
 use event::{Allowed, Effect, Epoch, Event, Phase, Policy, Tools, Wanted};

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use toolrack_link::{
+use toolrack_transport::{
     AuthError, BoxFuture, Diagnosis, Dialect, Ending, Line, LineError, Mask, Medium, Outgoing,
     TransportError,
 };
-use toolrack_rpc::{JsonRpcError, Params, RawJson, RequestId};
+use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
 /// The line, behind a mask if there is or may be something to hide: over HTTP, tokens come later.
 pub(crate) fn masked(line: Arc<dyn Line>, mask: &Mask) -> Arc<dyn Line> {

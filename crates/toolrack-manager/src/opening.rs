@@ -11,9 +11,9 @@ use toolrack_config::{
     Fault, FaultKind, Filled, McpServerConfig, Pin, ResolvedTransport, interpolate,
 };
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_link::{BoxFuture, Ending, Inbox, Line, Mask, TransportError};
-use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
 use toolrack_stdio::{Inheritance, McpServerDef, StdioOptions};
+use toolrack_transport::{BoxFuture, Ending, Inbox, Line, Mask, TransportError};
+use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;

@@ -5,11 +5,11 @@
 use std::borrow::Cow;
 
 use toolrack_client::McpToolResult;
-use toolrack_link::clean_text;
 use toolrack_mcp::{
     Content, DecodeError, OnlyText, ResourceBody, ResourceContents, ToolCallResult,
 };
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
+use toolrack_transport::clean_text;
 
 /// Reads the answer to a call. A text that is embedded as a resource is text. Blocks that are no text are shown as one
 /// line each; they are whole in the raw result. An answer without any block is shown as its structured content.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use toolrack_config::{Filled, PackageKind, ResolvedTransport};
 use toolrack_http::HttpServerDef;
-use toolrack_link::{BoxFuture, plain_text};
 use toolrack_stdio::{Farewell, McpServerDef, StdioOptions};
+use toolrack_transport::{BoxFuture, plain_text};
 
 use crate::event::{Bulletin, RackEvent};
 use crate::failure::Failure;

@@ -14,9 +14,9 @@ use tokio_util::task::TaskTracker;
 use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_of};
 use toolrack_config::{Lookup, McpServerConfig, McpTransport, Names, Plan, diff};
 use toolrack_http::HttpOptions;
-use toolrack_link::{Credentials, Mask};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
+use toolrack_transport::{Credentials, Mask};
 
 use crate::actor::{Command, Order};
 use crate::builder::RackBuilder;

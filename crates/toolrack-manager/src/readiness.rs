@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use toolrack_link::after;
+use toolrack_transport::after;
 
 use crate::actor::Command;
 use crate::connection::McpConnection;

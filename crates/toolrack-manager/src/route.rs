@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolrack_link::{Delivery, after};
+use toolrack_transport::{Delivery, after};
 
 use crate::life::Life;
 use crate::life::event::{Allowed, Epoch, Phase};

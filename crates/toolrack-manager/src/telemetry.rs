@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 
 use toolrack_client::CallError;
 use toolrack_config::McpTransport;
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
 
 use crate::connection::McpConnection;
 use crate::error::RackError;

@@ -9,8 +9,8 @@ use std::sync::{Arc, LazyLock};
 use foldhash::HashMap;
 use serde_json::value::RawValue;
 use toolrack_client::{Listing, McpToolDef};
-use toolrack_link::clean_text;
 use toolrack_mcp::Tool;
+use toolrack_transport::clean_text;
 
 use crate::filter::{Filter, Rule};
 

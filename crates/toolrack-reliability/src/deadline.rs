@@ -8,9 +8,9 @@ use tempfile::NamedTempFile;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use toolrack_link::Line as _;
-use toolrack_rpc::RawJson;
 use toolrack_testkit::{Event, Journal, Marker, zombies_of};
+use toolrack_transport::Line as _;
+use toolrack_transport::RawJson;
 
 use crate::findings::Findings;
 use crate::gate::Effort;

@@ -8,8 +8,8 @@ use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolrack_link::{Line as _, LineError};
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
+use toolrack_transport::{Line as _, LineError};
 
 use crate::gate::Effort;
 use crate::peer::{Peer, Script};

@@ -13,9 +13,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use toolrack_link::{Delivery, LineError, TransportError};
-use toolrack_rpc::RawJson;
 use toolrack_testkit::{Event, Journal, Marker};
+use toolrack_transport::RawJson;
+use toolrack_transport::{Delivery, LineError, TransportError};
 
 use crate::findings::Findings;
 use crate::gate::Effort;

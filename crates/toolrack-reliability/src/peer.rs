@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolrack_link::{Abandon, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError};
-use toolrack_rpc::{JsonRpcError, RawJson, RequestId};
 use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
 use toolrack_testkit::Marker;
+use toolrack_transport::{
+    Abandon, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError,
+};
+use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 use crate::process;
 

@@ -4,8 +4,8 @@
 
 mod table;
 
-use toolrack_link::{Exit, LineError, TransportError};
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
+use toolrack_transport::{Exit, LineError, TransportError};
 
 pub(crate) use table::PLANS;
 
@@ -138,8 +138,8 @@ impl Plan {
 mod tests {
     use std::collections::BTreeSet;
 
-    use toolrack_link::ServerExit;
-    use toolrack_rpc::JsonRpcError;
+    use toolrack_transport::JsonRpcError;
+    use toolrack_transport::ServerExit;
 
     use super::*;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::task::JoinSet;
-use toolrack_link::Line as _;
+use toolrack_transport::Line as _;
 
 use crate::peer::{Peer, Script};
 use crate::print;

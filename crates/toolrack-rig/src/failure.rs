@@ -5,9 +5,9 @@
 use rig_core::tool::{ToolErrorKind, ToolExecutionError};
 use serde_json::Value;
 use toolrack_client::CallError;
-use toolrack_link::clean_text;
-use toolrack_link::{Delivery, TransportError};
 use toolrack_manager::{ConnectionState, RackError, with_causes};
+use toolrack_transport::clean_text;
+use toolrack_transport::{Delivery, TransportError};
 
 /// The tool ran, and says that it failed.
 pub(crate) fn said_by_tool(content: String) -> ToolExecutionError {

@@ -22,9 +22,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_auth::Authorizer;
-use toolrack_link::{BoxFuture, Mask};
 use toolrack_manager::{FileWatch, McpManager, RackEvents};
 use toolrack_mcp::Tool;
+use toolrack_transport::{BoxFuture, Mask};
 use uuid::Uuid;
 
 use crate::document::Place;

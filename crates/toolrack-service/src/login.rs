@@ -9,7 +9,7 @@ use toolrack_auth::{
     AuthSettings, Authorizer, Browser, DiscreetTokenStore, FileTokenStore, TokenStore,
 };
 use toolrack_config::{McpServerConfig, McpTransport, PackageKind, ResolvedTransport, interpolate};
-use toolrack_link::{Credentials, Mask};
+use toolrack_transport::{Credentials, Mask};
 use url::Url;
 
 use crate::error::{ErrorCode, ServiceError, ServiceFault};

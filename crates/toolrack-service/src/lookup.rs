@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use toolrack_config::{Lookup, Source};
-use toolrack_link::Mask;
+use toolrack_transport::Mask;
 
 use crate::secret::SecretStore;
 

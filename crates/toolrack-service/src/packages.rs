@@ -20,9 +20,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use toolrack_http::HttpServerDef;
-use toolrack_link::BoxFuture;
 use toolrack_manager::{Failure, FailureKind, Installation, Packages, Prepared, WantedPackage};
 use toolrack_stdio::{McpServerDef, find_program, new_mark};
+use toolrack_transport::BoxFuture;
 
 use place::Place;
 use plan::{Folder, Recipe, Site, Tools, plan};

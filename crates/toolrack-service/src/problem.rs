@@ -3,8 +3,8 @@
 //! Decided by kinds alone; no text is read.
 
 use toolrack_client::CallError;
-use toolrack_link::{TransportError, plain_text};
 use toolrack_manager::{ConnectionState, Failure, FailureKind, RackError, with_causes};
+use toolrack_transport::{TransportError, plain_text};
 
 use crate::error::{ErrorCode, ServiceFault};
 use crate::validate::CREDENTIALS_MISSING;
@@ -110,8 +110,8 @@ mod tests {
     use std::io;
     use std::time::Duration;
 
-    use toolrack_link::{AuthError, Delivery, Exit, LineError, ServerExit};
-    use toolrack_rpc::JsonRpcError;
+    use toolrack_transport::JsonRpcError;
+    use toolrack_transport::{AuthError, Delivery, Exit, LineError, ServerExit};
 
     use super::*;
 

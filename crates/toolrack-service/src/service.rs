@@ -1,8 +1,8 @@
 //! The contract of the service.
 
 use serde_json::Value;
-use toolrack_link::BoxFuture;
 use toolrack_mcp::Tool;
+use toolrack_transport::BoxFuture;
 use uuid::Uuid;
 
 use crate::error::ServiceError;

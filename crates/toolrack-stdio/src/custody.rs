@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::watch;
-use toolrack_link::{Exit, SpawnFault, TransportError};
+use toolrack_transport::{Exit, SpawnFault, TransportError};
 
 #[cfg(target_os = "linux")]
 use crate::definition::Guardian;

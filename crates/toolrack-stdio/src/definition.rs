@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toolrack_link::Mask;
+use toolrack_transport::Mask;
 
 use crate::environment::Inheritance;
 

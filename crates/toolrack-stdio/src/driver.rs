@@ -19,7 +19,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 use tokio_util::io::poll_read_buf;
-use toolrack_link::{Ending, Exit, Heard, Inbound, ServerExit};
+use toolrack_transport::{Ending, Exit, Heard, Inbound, ServerExit};
 
 use crate::line::Shared;
 use crate::outbox::Flushed;

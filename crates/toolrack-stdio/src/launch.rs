@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use toolrack_link::SpawnFault;
+use toolrack_transport::SpawnFault;
 
 use crate::definition::{Farewell, McpServerDef, StdioOptions};
 use crate::environment::environment;

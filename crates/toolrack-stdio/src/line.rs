@@ -16,11 +16,11 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_link::{
+use toolrack_transport::{
     Abandon, BoxFuture, CANCELLED, Cancelled, Diagnosis, Ending, Exit, Inbound, Inbox, Line,
     LineError, Outgoing, TransportError,
 };
-use toolrack_rpc::{
+use toolrack_transport::{
     JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification, write_request,
 };
 

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::net::unix::pipe::Sender;
 use tokio::sync::Notify;
-use toolrack_link::TransportError;
+use toolrack_transport::TransportError;
 
 use crate::buffer::Buffer;
 use crate::plain::write_plainly;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use toolrack_link::{Exit, TransportError};
+use toolrack_transport::{Exit, TransportError};
 
 use crate::custody::{Custody, Life, Pipes, Wish};
 use crate::definition::{Ladder, McpServerDef, StdioOptions};

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::unix::pipe::Receiver;
-use toolrack_link::{Mask, plain_text};
+use toolrack_transport::{Mask, plain_text};
 
 use crate::line::Shared;
 use crate::plain::read_out;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Notify;
-use toolrack_link::{Abandon, Ending, Inbox, Line, Outgoing, Patience, TransportError};
-use toolrack_rpc::{
+use toolrack_transport::{Abandon, Ending, Inbox, Line, Outgoing, Patience, TransportError};
+use toolrack_transport::{
     JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, RawJson, RequestId,
 };
 

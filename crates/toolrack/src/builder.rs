@@ -9,10 +9,10 @@ use tokio::runtime::Handle;
 use toolrack_client::ClientHandler;
 use toolrack_config::{ConfigFile, Fault, Lookup, McpServerConfig, Names};
 use toolrack_http::HttpOptions;
-use toolrack_link::Credentials;
 use toolrack_manager::{FileWatch, McpManager, RackBuilder};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::{Guardian, StdioOptions};
+use toolrack_transport::Credentials;
 
 use crate::error::OpenError;
 use crate::file::{Selection, load};

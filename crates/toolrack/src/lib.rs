@@ -162,7 +162,7 @@ pub mod http {
 
 /// What a connection of any kind is, and how it can fail.
 pub mod link {
-    pub use toolrack_link::*;
+    pub use toolrack_transport::*;
 }
 
 /// Many servers: the manager behind a [`Toolrack`].
@@ -177,7 +177,7 @@ pub mod mcp {
 
 /// JSON-RPC, on which the protocol stands.
 pub mod rpc {
-    pub use toolrack_rpc::*;
+    pub use toolrack_transport::*;
 }
 
 /// Servers as child processes, and who watches over them.
@@ -195,7 +195,7 @@ pub use toolrack_auth::{
     AuthSettings, Authorizer, Browser, FileTokenStore, MemoryTokenStore, PastedRedirect, Secret,
     StaticBearer, SystemBrowser, TokenStore,
 };
-pub use toolrack_link::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
+pub use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
 
 // For one server.
 pub use toolrack_client::{
@@ -205,11 +205,11 @@ pub use toolrack_client::{
     Verdict,
 };
 pub use toolrack_http::{HttpOptions, HttpServerDef, ProxySettings};
-pub use toolrack_link::{
-    Delivery, Diagnosis, Ending, Exit, LineError, Mask, ServerExit, SpawnFault, TransportError,
-};
 pub use toolrack_stdio::{
     Farewell, Guardian, Inheritance, Ladder, McpServerDef, StdioOptions, init, sweep,
+};
+pub use toolrack_transport::{
+    Delivery, Diagnosis, Ending, Exit, LineError, Mask, ServerExit, SpawnFault, TransportError,
 };
 
 // For many of them.
@@ -230,7 +230,7 @@ pub use toolrack_mcp::{
     ResourceContents, ResourceTemplate, Root, SamplingParams, SamplingResult, ServerCapabilities,
     Tool, ToolAnnotations, ToolCallResult,
 };
-pub use toolrack_rpc::{JsonRpcError, RawJson};
+pub use toolrack_transport::{JsonRpcError, RawJson};
 
 /// The examples of the README, compiled.
 #[cfg(doctest)]

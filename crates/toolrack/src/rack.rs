@@ -12,7 +12,7 @@ use toolrack_manager::{
     FileWatch, McpConnection, McpManager, RackError, RackEvents, ToolWithServer,
 };
 use toolrack_mcp::ToolCallResult;
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
 
 use crate::builder::ToolrackBuilder;
 use crate::error::OpenError;

@@ -1,4 +1,4 @@
-//! `docs/specs.md`: what was asked for, where it is, and the test that shows it.
+//! `docs/internal/specs.md`: what was asked for, where it is, and the test that shows it.
 //!
 //! **Invariant:** a test named there exists. The page cannot promise what nobody checks.
 
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::{Finding, numbered};
 use crate::rust_text::words;
 
-pub(crate) const PAGE: &str = "docs/specs.md";
+pub(crate) const PAGE: &str = "docs/internal/specs.md";
 
 /// The columns of every table on the page.
 const COLUMNS: [&str; 4] = ["requirement", "where", "test", "note"];
@@ -89,14 +89,14 @@ mod tests {
     #[test]
     fn named_tests_exist() {
         check("| a | b | `late_answer_is_discarded` | |", &[]);
-        check("| a | b | `toolrack_rpc::pending::two`, `late_answer_is_discarded` | |", &[]);
+        check("| a | b | `toolrack_transport::pending::two`, `late_answer_is_discarded` | |", &[]);
         check("| a | b | not yet | |", &[]);
         check("| a \\| c | b | – | |", &[]);
         check(
             "| a | b | `three` and `four` | |",
             &[
-                "docs/specs.md:4: coverage: no function `three` exists; correct the name",
-                "docs/specs.md:4: coverage: no function `four` exists; correct the name",
+                "docs/internal/specs.md:4: coverage: no function `three` exists; correct the name",
+                "docs/internal/specs.md:4: coverage: no function `four` exists; correct the name",
             ],
         );
     }
@@ -104,9 +104,12 @@ mod tests {
     #[test]
     fn every_row_names_a_test_or_says_that_there_is_none() {
         let advice = "name a test in backticks, or write `not yet`";
-        check("| a | b | | |", &[&format!("docs/specs.md:4: coverage: {advice}")]);
-        check("| a | b | somewhere | |", &[&format!("docs/specs.md:4: coverage: {advice}")]);
-        let advice = "docs/specs.md:5: coverage: 3 cells, but the table has 4";
+        check("| a | b | | |", &[&format!("docs/internal/specs.md:4: coverage: {advice}")]);
+        check(
+            "| a | b | somewhere | |",
+            &[&format!("docs/internal/specs.md:4: coverage: {advice}")],
+        );
+        let advice = "docs/internal/specs.md:5: coverage: 3 cells, but the table has 4";
         check("| a | b | not yet | |\n| a | b | not yet |", &[advice]);
     }
 

@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn dependencies_and_rows_go_together() {
-        let manifest = "[workspace]\nx = 1\n[workspace.dependencies]\ntoolrack-rpc = {}\n\n\
+        let manifest = "[workspace]\nx = 1\n[workspace.dependencies]\ntoolrack-transport = {}\n\n\
                         bytes = \"1\"\n# why\n\nlibc = \"0.2\"\n\
                         [workspace.lints]\nunsafe_code = \"deny\"\n";
         let page = "| dependency | what for |\n|---|---|\n| `bytes` | x |\n| `gone` | y |\n";

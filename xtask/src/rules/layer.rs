@@ -11,10 +11,9 @@ use serde_json::Value;
 use super::{Finding, numbered};
 
 /// Every crate of the product and its layer, lowest first.
-const LAYERS: [(&str, u8); 15] = [
-    ("toolrack-rpc", 0),
+const LAYERS: [(&str, u8); 14] = [
+    ("toolrack-transport", 0),
     ("toolrack-mcp", 0),
-    ("toolrack-link", 1),
     ("toolrack-config", 1),
     ("toolrack-stdio", 2),
     ("toolrack-http", 2),
@@ -144,7 +143,7 @@ mod tests {
         let packages: Vec<Value> = packages.into_iter().map(package).collect();
         let metadata = json!({"packages": packages, "workspace_root": "/r"});
         let manifest = "[dependencies]\nanyhow = \"1\"\ntoolrack-client.workspace = true\n";
-        let manifests = [("toolrack-rpc/Cargo.toml".to_owned(), manifest.to_owned())].into();
+        let manifests = [("toolrack-transport/Cargo.toml".to_owned(), manifest.to_owned())].into();
         assert_findings(&findings(&metadata, &manifests).unwrap(), expected);
     }
 
@@ -152,18 +151,18 @@ mod tests {
     fn dependencies_point_down() {
         check(&[("toolrack-client", "toolrack-stdio", None)], &[]);
         check(
-            &[("toolrack-rpc", "toolrack-client", None)],
+            &[("toolrack-transport", "toolrack-client", None)],
             &[
-                "toolrack-rpc/Cargo.toml:3: layer: `toolrack-rpc` (layer 0) may not depend on `toolrack-client` (layer 3)",
+                "toolrack-transport/Cargo.toml:3: layer: `toolrack-transport` (layer 0) may not depend on `toolrack-client` (layer 3)",
             ],
         );
         check(
-            &[("toolrack-mcp", "toolrack-rpc", None)],
+            &[("toolrack-mcp", "toolrack-transport", None)],
             &[
-                "toolrack-mcp/Cargo.toml:1: layer: `toolrack-mcp` (layer 0) may not depend on `toolrack-rpc` (layer 0)",
+                "toolrack-mcp/Cargo.toml:1: layer: `toolrack-mcp` (layer 0) may not depend on `toolrack-transport` (layer 0)",
             ],
         );
-        check(&[("toolrack-rpc", "toolrack-client", Some("dev"))], &[]);
+        check(&[("toolrack-transport", "toolrack-client", Some("dev"))], &[]);
         check(
             &[("toolrack-stdio", "toolrack-client", Some("build"))],
             &[
@@ -188,7 +187,7 @@ mod tests {
     #[test]
     fn every_crate_has_a_place_in_the_table() {
         check(
-            &[("toolrack-extra", "toolrack-rpc", None)],
+            &[("toolrack-extra", "toolrack-transport", None)],
             &[
                 "toolrack-extra/Cargo.toml:1: layer: give `toolrack-extra` a layer in ARCHITECTURE.md and in `layer.rs`",
             ],
@@ -200,9 +199,9 @@ mod tests {
         check(&[("toolrack-cli", "anyhow", None), ("xtask", "anyhow", None)], &[]);
         check(&[("toolrack-client", "anyhow", Some("dev"))], &[]);
         check(
-            &[("toolrack-rpc", "anyhow", None)],
+            &[("toolrack-transport", "anyhow", None)],
             &[
-                "toolrack-rpc/Cargo.toml:2: layer: `anyhow` is for layer 7; define an error enum here",
+                "toolrack-transport/Cargo.toml:2: layer: `anyhow` is for layer 7; define an error enum here",
             ],
         );
     }

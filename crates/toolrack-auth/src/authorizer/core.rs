@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolrack_link::{AtHand, AuthError, Authorization};
+use toolrack_transport::{AtHand, AuthError, Authorization};
 use url::Url;
 
 use super::Status;

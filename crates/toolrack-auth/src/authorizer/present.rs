@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use toolrack_link::{AtHand, Authorization};
+use toolrack_transport::{AtHand, Authorization};
 
 use crate::grant::now;
 use crate::record::GrantRecord;

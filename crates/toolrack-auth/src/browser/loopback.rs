@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use toolrack_link::{AuthError, BoxFuture};
+use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
 use super::{Browser, Errand, Landing, Opener, Outcome, Visit, page};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use toolrack_link::{AuthError, BoxFuture};
+use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
 use super::{Browser, Errand, Landing, Outcome, Visit};

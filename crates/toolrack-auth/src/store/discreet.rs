@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use toolrack_link::{BoxFuture, Mask};
+use toolrack_transport::{BoxFuture, Mask};
 
 use super::{Hold, StoreError, TokenStore};
 use crate::record::Record;

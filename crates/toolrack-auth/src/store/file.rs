@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tokio::time::{Instant, sleep};
-use toolrack_link::BoxFuture;
+use toolrack_transport::BoxFuture;
 use url::Url;
 
 use super::{Hold, StoreError, TokenStore};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use toolrack_link::BoxFuture;
+use toolrack_transport::BoxFuture;
 
 use super::{Hold, StoreError, TokenStore};
 use crate::record::Record;

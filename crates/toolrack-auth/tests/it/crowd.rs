@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolrack_auth::{AuthSettings, Authorizer, Browser, FileTokenStore, TokenStore};
-use toolrack_link::{AtHand, Credentials as _, Rebuff};
 use toolrack_testkit::eventually;
 use toolrack_testkit::oauth::{OAuthPlan, OAuthServer};
+use toolrack_transport::{AtHand, Credentials as _, Rebuff};
 use url::Url;
 
 use crate::stage::{exchange, person};

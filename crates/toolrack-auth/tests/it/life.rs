@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolrack_auth::{AuthSettings, Hold, MemoryTokenStore, Record, StoreError, TokenStore};
-use toolrack_link::{AtHand, BoxFuture, Credentials as _};
 use toolrack_testkit::oauth::Fault;
+use toolrack_transport::{AtHand, BoxFuture, Credentials as _};
 
 use crate::stage::{Stage, authorizer, call, kind};
 
@@ -104,7 +104,7 @@ async fn a_caller_that_goes_away_does_not_lose_the_login() {
         let hasty = stage.another(settings.clone());
         let token = hasty.obtain().await.unwrap();
         let challenges = ["Bearer error=\"invalid_token\"".to_owned()];
-        let rebuff = toolrack_link::Rebuff {
+        let rebuff = toolrack_transport::Rebuff {
             status: 401,
             challenges: &challenges,
             sent: token.as_ref(),

@@ -1,8 +1,8 @@
 //! The ways in: every shape of discovery, registration and client that a server may have.
 
 use toolrack_auth::{AuthSettings, PastedRedirect, Status};
-use toolrack_link::Credentials as _;
 use toolrack_testkit::oauth::{Fault, OAuthPlan, Role, visit};
+use toolrack_transport::Credentials as _;
 use url::Url;
 
 use crate::stage::{Stage, authorizer, call, plan, pre_registered};
@@ -117,7 +117,7 @@ async fn a_person_logs_in_and_out() {
     assert_eq!(stage.authorizer.status().await, Ok(status));
     stage.authorizer.logout().await.unwrap();
     assert_eq!(stage.authorizer.status().await, Ok(Status::LoggedOut));
-    assert_eq!(stage.authorizer.at_hand(), toolrack_link::AtHand::Nothing);
+    assert_eq!(stage.authorizer.at_hand(), toolrack_transport::AtHand::Nothing);
     assert_eq!(stage.asked("/revoke").len(), 1);
     let pages = stage.pages.lock().unwrap().clone();
     assert!(pages.iter().all(|it| it.contains("Logged in")), "{pages:?}");

@@ -23,7 +23,7 @@ fn known(faults: &[Fault]) -> OAuthPlan {
 async fn twice(
     server: &OAuthServer,
     settings: AuthSettings,
-) -> Result<u32, toolrack_link::AuthError> {
+) -> Result<u32, toolrack_transport::AuthError> {
     let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
     let who = authorizer(server, settings, &store, None);
     call(&server.url(), &who, "tools/list").await?;

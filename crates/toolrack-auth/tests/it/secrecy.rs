@@ -28,7 +28,7 @@ async fn nothing_shows_a_secret() {
         let outcome = stage.call("tools/list").await;
         write!(shown, "{outcome:?} {:?} ", stage.authorizer).unwrap();
         let lonely = stage.another(AuthSettings::default());
-        let known = toolrack_link::Credentials::obtain(lonely.as_ref()).await;
+        let known = toolrack_transport::Credentials::obtain(lonely.as_ref()).await;
         write!(shown, "{known:?} ").unwrap();
         stage.server.revoke_all();
         let outcome = call(&stage.server.url(), &lonely, "tools/list").await;

@@ -10,8 +10,8 @@ use toolrack_auth::{
     AuthSettings, Authorizer, Browser, MemoryTokenStore, PreRegistered, Secret, SystemBrowser,
     TokenStore,
 };
-use toolrack_link::{AtHand, AuthError, Authorization, Credentials as _, Rebuff};
 use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer, Role, Seen, visit};
+use toolrack_transport::{AtHand, AuthError, Authorization, Credentials as _, Rebuff};
 use url::Url;
 
 /// A server and somebody who wants in.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolrack_client::CallOptions as Conduct;
-use toolrack_link::plain_text;
 use toolrack_manager::{ToolWithServer, read_at_most};
 use toolrack_mcp::{Tool, ToolCallResult};
-use toolrack_rpc::RawJson;
 use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_transport::RawJson;
+use toolrack_transport::plain_text;
 
 use crate::absence::{self, Absent};
 use crate::arguments::tool::{CallOptions, ConductOptions};

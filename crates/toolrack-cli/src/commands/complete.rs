@@ -4,8 +4,8 @@
 
 use clap::CommandFactory as _;
 use serde_json::Value;
-use toolrack_link::plain_text;
 use toolrack_manager::ToolWithServer;
+use toolrack_transport::plain_text;
 
 use crate::arguments::{Arguments, CompleteOptions};
 use crate::call::schema::Schema;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::sleep;
-use toolrack_link::plain_text;
+use toolrack_transport::plain_text;
 
 use crate::arguments::daemon::DaemonLogsOptions;
 use crate::daemon::log_file;

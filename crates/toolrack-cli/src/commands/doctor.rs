@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use toolrack::Environment;
 use toolrack_auth::Status;
 use toolrack_config::{Lookup as _, McpServerConfig, ResolvedTransport, Source, interpolate};
-use toolrack_link::plain_text;
 use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _};
 use toolrack_stdio::find_program;
+use toolrack_transport::plain_text;
 use uuid::Uuid;
 
 use crate::aim::word;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use toolrack_daemon::{CallRecord, HistoryQuestion, read_call, read_history};
-use toolrack_link::plain_text;
+use toolrack_transport::plain_text;
 
 use crate::arguments::daemon::HistoryOptions;
 use crate::clock;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use toolrack_auth::{Browser, Errand, PastedRedirect, Status, SystemBrowser};
-use toolrack_link::{AuthError, BoxFuture, plain_text};
 use toolrack_manager::with_causes;
 use toolrack_service::{ErrorCode, LocalService};
+use toolrack_transport::{AuthError, BoxFuture, plain_text};
 
 use crate::aim::word;
 use crate::arguments::keep::LoginOptions;

@@ -15,7 +15,7 @@ pub(crate) async fn logout(name: &str, surroundings: &Surroundings) -> Result<()
     must_exist(name, surroundings)?;
     with_service(surroundings, None, async |service: &LocalService| {
         let authorizer = service.authorizer(find(service, name)?.id)?;
-        let refused = |error: toolrack_link::AuthError| {
+        let refused = |error: toolrack_transport::AuthError| {
             let message =
                 format!("the login at `{name}` is not forgotten: {}", with_causes(&error));
             let hint = "look at the rights of the data directory, and try again";

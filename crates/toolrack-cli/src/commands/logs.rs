@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use toolrack_link::plain_text;
 use toolrack_service::{LocalService, LogKind, LogLine, LogStore};
+use toolrack_transport::plain_text;
 
 use crate::aim::word;
 use crate::arguments::server::LogsOptions;

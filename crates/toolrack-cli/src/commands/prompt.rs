@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
-use toolrack_link::plain_text;
 use toolrack_mcp::{GetPromptResult, Prompt};
 use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_transport::plain_text;
 
 use crate::arguments::list::PromptOptions;
 use crate::call::word::{self, From, Reads};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use toolrack_link::plain_text;
 use toolrack_manager::McpConnection;
 use toolrack_mcp::Prompt;
+use toolrack_transport::plain_text;
 
 use crate::arguments::list::PromptsOptions;
 use crate::arguments::tool::ConductOptions;

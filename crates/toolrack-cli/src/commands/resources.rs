@@ -1,9 +1,9 @@
 //! `toolrack resources`: what can be read, and families of it.
 
 use serde::Serialize;
-use toolrack_link::plain_text;
 use toolrack_manager::McpConnection;
 use toolrack_mcp::{Resource, ResourceTemplate};
+use toolrack_transport::plain_text;
 
 use crate::arguments::list::ResourcesOptions;
 use crate::arguments::tool::ConductOptions;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use serde_json::Number;
-use toolrack_link::plain_text;
 use toolrack_mcp::{Choice, Field, FieldKind, FieldValue, FormContent, FormSchema};
+use toolrack_transport::plain_text;
 
 const MOST_CHARS: usize = 200;
 

@@ -5,11 +5,11 @@ use std::sync::Mutex;
 
 use tokio::sync::oneshot;
 use toolrack_client::{ClientHandler, Refusal};
-use toolrack_link::BoxFuture;
 use toolrack_mcp::{
     ClientCapabilities, Content, Elicitation, ElicitationAnswer, ElicitationCapability, LogMessage,
     Role, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
+use toolrack_transport::BoxFuture;
 
 use crate::script::Words;
 use crate::wire::Log;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use toolrack_client::{CallOptions, ClientBuilder, ClientHandler, McpClient};
-use toolrack_link::BoxFuture;
 use toolrack_mcp::{
     ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, FieldKind,
     FieldValue,
 };
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 use toolrack_testkit::{Marker, skipped};
+use toolrack_transport::BoxFuture;
 
 fn servers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers")

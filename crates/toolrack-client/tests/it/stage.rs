@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use tokio::task::{AbortHandle, JoinSet};
 use toolrack_client::{CallOptions, Changes, EraChoice, Limits, McpClient, Timeouts, Verdict};
-use toolrack_link::{Ending, Exit, ServerExit};
 use toolrack_mcp::{CompletionArgument, CompletionRef, Implementation, LogLevel};
+use toolrack_transport::{Ending, Exit, ServerExit};
 
 use crate::person::Person;
 use crate::schema::Judge;

@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use toolrack_client::Connector;
-use toolrack_link::{
+use toolrack_transport::{
     BoxFuture, Diagnosis, Ending, Inbox, Line, LineError, MemoryLine, MemoryPeer, Outgoing,
     SpawnFault, TransportError, pair,
 };
-use toolrack_rpc::{JsonRpcError, Params, RawJson, RequestId};
+use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
 /// What was seen, in order.
 #[derive(Debug, Clone, Default)]

@@ -8,9 +8,9 @@ use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolrack_client::CallOptions;
-use toolrack_link::Delivery;
 use toolrack_manager::{Called, read_result};
 use toolrack_service::ToolCall;
+use toolrack_transport::Delivery;
 use utoipa::ToSchema;
 
 use crate::app::App;

@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use toolrack_link::clean_text;
 use toolrack_manager::ToolWithServer;
+use toolrack_transport::clean_text;
 use utoipa::ToSchema;
 
 use crate::app::App;

@@ -7,7 +7,7 @@ use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tokio::time::timeout;
 use toolrack_mcp::ErrorCode;
-use toolrack_rpc::{JsonRpcError, RequestId};
+use toolrack_transport::{JsonRpcError, RequestId};
 
 use super::body::{self, Events, GatewayBody, event};
 use crate::outbox::Carries;
@@ -181,7 +181,7 @@ mod tests {
     use std::sync::Arc;
 
     use http_body_util::BodyExt as _;
-    use toolrack_link::Mask;
+    use toolrack_transport::Mask;
 
     use super::*;
     use crate::outbox::{Outbox, Replay};

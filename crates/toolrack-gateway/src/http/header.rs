@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderName};
 use toolrack_mcp::{Arguments, ErrorCode, Method, Mirror};
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
 
 use crate::params::Params;
 use crate::wire::invalid_request;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use toolrack_mcp::{Era, Revision};
-use toolrack_rpc::{Frame, JsonRpcError, elements};
+use toolrack_transport::{Frame, JsonRpcError, elements};
 
 use super::HttpGateway;
 use super::answer::{Answer, Shape, Takes, empty, first_of, json, not_allowed, refusal, stream};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio_util::sync::CancellationToken;
 use toolrack_mcp::{ErrorCode, MetaKey, Method, Mirror};
-use toolrack_rpc::{Frame, FrameError, JsonRpcError, RequestId};
+use toolrack_transport::{Frame, FrameError, JsonRpcError, RequestId};
 
 use super::answer::{Answer, Shape, Takes, empty, first_of, refusal, refusal_to, status_of};
 use super::body::Events;

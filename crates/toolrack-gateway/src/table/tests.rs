@@ -1,6 +1,6 @@
 //! Whose question it is, and whose turn.
 
-use toolrack_link::Mask;
+use toolrack_transport::Mask;
 
 use super::*;
 use crate::caller::Caller;

@@ -13,7 +13,6 @@ use toolrack_client::{ClientHandler, EraChoice, McpClient, Refusal};
 use toolrack_config::McpServerConfig;
 use toolrack_gateway::{Gateway, HttpGateway, HttpGatewayOptions, Scope, Switchboard};
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_link::BoxFuture;
 use toolrack_manager::McpManager;
 use toolrack_mcp::{
     ClientCapabilities, Content, Elicitation, ElicitationAnswer, ElicitationCapability, LogMessage,
@@ -21,6 +20,7 @@ use toolrack_mcp::{
 };
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Event, Journal, eventually_async, program};
+use toolrack_transport::BoxFuture;
 
 /// Long enough for a busy machine, short enough for a test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use toolrack_http::HttpOptions;
-use toolrack_link::{Delivery, Dialect, Line};
+use toolrack_transport::{Delivery, Dialect, Line};
 
 use crate::server::{Said, Seen, Server, Step};
 use crate::stage::{Stage, VERSION, until};
@@ -168,7 +168,8 @@ async fn a_lost_stream_fails_who_waits_and_a_new_session_begins() {
     })
     .await;
     let stage = Stage::greeted(&server).await;
-    let asked = stage.ask_with("tools/call", &toolrack_rpc::NoParams, Duration::from_secs(20));
+    let asked =
+        stage.ask_with("tools/call", &toolrack_transport::NoParams, Duration::from_secs(20));
     let cut = async {
         until("it is asked", || server.count("POST tools/call") == 1).await;
         server.cut_live();

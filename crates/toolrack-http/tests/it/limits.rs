@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 use toolrack_http::HttpOptions;
-use toolrack_link::{Abandon, Delivery, Line, Outgoing, Patience};
+use toolrack_transport::{Abandon, Delivery, Line, Outgoing, Patience};
 
 use crate::server::{Said, Seen, Server, Step};
 use crate::stage::{MODERN, SOON, Stage};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_link::{
+use toolrack_transport::{
     AtHand, AuthError, Authorization, BoxFuture, Credentials, Delivery, Line, Rebuff,
 };
 

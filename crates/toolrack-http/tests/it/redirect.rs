@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_link::{Delivery, Line};
+use toolrack_transport::{Delivery, Line};
 
 use crate::server::{Said, Seen, Server};
 use crate::stage::{MODERN, Stage};

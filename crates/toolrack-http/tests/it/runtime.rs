@@ -4,7 +4,7 @@ use std::error::Error as _;
 
 use serde_json::json;
 use tokio::runtime::Runtime;
-use toolrack_link::{Delivery, Line as _};
+use toolrack_transport::{Delivery, Line as _};
 
 use crate::server::{Said, Seen, Server};
 use crate::stage::Stage;

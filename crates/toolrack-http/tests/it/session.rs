@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use toolrack_http::HttpOptions;
-use toolrack_link::{Delivery, Dialect, Line};
-use toolrack_rpc::{NoParams, RequestId};
+use toolrack_transport::{Delivery, Dialect, Line};
+use toolrack_transport::{NoParams, RequestId};
 
 use crate::server::{Said, Seen, Server, Step};
 use crate::stage::{Stage, VERSION, courtesy, until};

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use toolrack_http::{HttpLine, HttpOptions, HttpServerDef};
-use toolrack_link::{
+use toolrack_testkit::eventually_async;
+use toolrack_transport::{
     Abandon, Delivery, Dialect, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError,
 };
-use toolrack_rpc::{NoParams, Params, RawJson, RequestId};
-use toolrack_testkit::eventually_async;
+use toolrack_transport::{NoParams, Params, RawJson, RequestId};
 
 use crate::server::{Said, Seen, Server};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_http::HttpOptions;
-use toolrack_link::{Abandon, Delivery, Line, Outgoing, Patience};
-use toolrack_rpc::NoParams;
+use toolrack_transport::NoParams;
+use toolrack_transport::{Abandon, Delivery, Line, Outgoing, Patience};
 
 use crate::server::{Said, Seen, Server, Step};
 use crate::stage::{Call, MODERN, SOON, Stage, until};

@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 use toolrack_http::HttpOptions;
-use toolrack_link::{
+use toolrack_transport::NoParams;
+use toolrack_transport::{
     AtHand, AuthError, Authorization, BoxFuture, Credentials, Dialect, Line, Rebuff,
 };
-use toolrack_rpc::NoParams;
 
 use crate::server::{Said, Seen, Server};
 use crate::stage::{Stage, VERSION, courtesy};

@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 use toolrack_http::{HttpOptions, ProxySettings};
-use toolrack_link::{Delivery, Line};
-use toolrack_rpc::NoParams;
+use toolrack_transport::NoParams;
+use toolrack_transport::{Delivery, Line};
 
 use crate::server::{Said, Seen, Server, Step};
 use crate::stage::{MODERN, Stage, until};

@@ -1,7 +1,7 @@
 //! What kind of failure keeps a server from being connected, for whoever reacts to it.
 
 use toolrack_client::ConnectError;
-use toolrack_link::{AuthError, Ending, SpawnFault, TransportError};
+use toolrack_transport::{AuthError, Ending, SpawnFault, TransportError};
 
 /// What kind of failure it is. Each asks for its own reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -100,8 +100,8 @@ mod tests {
     use std::io;
     use std::time::Duration;
 
-    use toolrack_link::{Diagnosis, Exit, ServerExit};
     use toolrack_mcp::Method;
+    use toolrack_transport::{Diagnosis, Exit, ServerExit};
 
     use super::*;
 

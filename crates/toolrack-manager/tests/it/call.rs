@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_client::CallOptions;
-use toolrack_link::Delivery;
 use toolrack_manager::{CallOutcome, McpManager, RackError, RackEvent};
 use toolrack_testkit::{Journal, Marker};
+use toolrack_transport::Delivery;
 
 use crate::stage::{LONG, builder, eventually, next, pid, scripted, tools};
 

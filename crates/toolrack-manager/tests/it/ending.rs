@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use toolrack_link::Delivery;
 use toolrack_manager::{ConnectionState, RackError};
 use toolrack_testkit::Marker;
+use toolrack_transport::Delivery;
 
 use crate::stage::{LONG, builder, scripted};
 

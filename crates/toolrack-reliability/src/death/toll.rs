@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolrack_link::{Delivery, Exit, LineError, ServerExit, TransportError};
-use toolrack_rpc::RawJson;
+use toolrack_transport::RawJson;
+use toolrack_transport::{Delivery, Exit, LineError, ServerExit, TransportError};
 
 /// Every call has its outcome this soon after the kill.
 const OUTCOME_LIMIT: Duration = Duration::from_millis(100);

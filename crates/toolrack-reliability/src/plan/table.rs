@@ -1,6 +1,6 @@
 //! The table of plans. A row is a name, the faults it is for, the script, and what has to come of what.
 
-use toolrack_link::Exit;
+use toolrack_transport::Exit;
 
 use super::{Act, Expected, Plan, Step, Weight};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack_link::LineError;
-use toolrack_rpc::JsonRpcError;
+use toolrack_transport::JsonRpcError;
+use toolrack_transport::LineError;
 
 use super::*;
 

@@ -2,9 +2,9 @@
 
 use serde_json::value::RawValue;
 use toolrack_client::CallOptions;
-use toolrack_link::Delivery;
 use toolrack_manager::Called;
-use toolrack_rpc::RawJson;
+use toolrack_transport::Delivery;
+use toolrack_transport::RawJson;
 
 use super::LocalService;
 use crate::error::ServiceError;

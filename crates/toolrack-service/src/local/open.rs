@@ -7,9 +7,9 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_config::McpServerConfig;
-use toolrack_link::Mask;
 use toolrack_manager::{FileWatch, McpManager};
 use toolrack_stdio::StdioOptions;
+use toolrack_transport::Mask;
 
 use super::config::view_of;
 use super::{Inner, LocalService};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::time::Instant;
-use toolrack_link::clean_text;
 use toolrack_manager::{ConnectionState, McpConnection, ToolWithServer};
 use toolrack_mcp::Tool;
+use toolrack_transport::clean_text;
 use uuid::Uuid;
 
 use super::Inner;

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use toolrack_client::ConnectError;
-use toolrack_link::{SpawnFault, TransportError};
 use toolrack_manager::{Failure, FailureKind};
 use toolrack_stdio::find_program;
+use toolrack_transport::{SpawnFault, TransportError};
 
 /// The most suggestions that are worth reading.
 const MOST: usize = 3;

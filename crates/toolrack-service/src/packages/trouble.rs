@@ -129,7 +129,7 @@ fn recognize(finished: &Finished, offline: &[&str], missing: &[&str]) -> Failure
 
 #[cfg(test)]
 mod tests {
-    use toolrack_link::Exit;
+    use toolrack_transport::Exit;
 
     use super::*;
 

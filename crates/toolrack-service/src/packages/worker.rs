@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use toolrack_link::{SpawnFault, TransportError};
 use toolrack_manager::{Failure, FailureKind, Installation, with_causes};
 use toolrack_stdio::{Finished, Inheritance, McpServerDef, Run, StdioOptions, run};
+use toolrack_transport::{SpawnFault, TransportError};
 
 /// Where package managers and their version managers keep their settings. Servers do not get these, because
 /// tokens are among them.

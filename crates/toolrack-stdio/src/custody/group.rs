@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use toolrack_link::{Exit, TransportError, after};
+use toolrack_transport::{Exit, TransportError, after};
 
 use super::farewell::Farewell;
 use super::{Life, Wish, refused};

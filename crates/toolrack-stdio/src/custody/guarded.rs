@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use toolrack_link::{Exit, SpawnFault, TransportError};
+use toolrack_transport::{Exit, SpawnFault, TransportError};
 
 use super::farewell::Farewell;
 use super::{Life, Wish, refused};

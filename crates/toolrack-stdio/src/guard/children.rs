@@ -13,7 +13,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpgid, kill_process, kill_process_group,
     waitid,
 };
-use toolrack_link::Exit;
+use toolrack_transport::Exit;
 
 /// The server and what it has left to us.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toolrack_link::Exit;
+use toolrack_transport::Exit;
 
 use crate::definition::Ladder;
 use crate::launch::LaunchSpec;

@@ -1,7 +1,7 @@
 //! Every way to give a server wrongly has its own clear error, and leaves nothing running.
 
-use toolrack_link::TransportError;
 use toolrack_stdio::{McpServerDef, StdioTransport};
+use toolrack_transport::TransportError;
 
 use crate::support::{guarded, program};
 

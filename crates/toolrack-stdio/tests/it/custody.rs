@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
-use toolrack_link::{Delivery, Ending, Exit, Line, TransportError};
 use toolrack_stdio::{Guardian, Inheritance, StdioOptions};
 use toolrack_testkit::Marker;
+use toolrack_transport::{Delivery, Ending, Exit, Line, TransportError};
 
 use crate::support::{brisk, call, greeted, guarded, scripted, text};
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use toolrack_link::{Exit, Line, TransportError};
 use toolrack_stdio::{Farewell, Finished, Guardian, Run, StdioOptions, run};
 use toolrack_testkit::{Marker, eventually_async};
+use toolrack_transport::{Exit, Line, TransportError};
 
 use crate::custody::kill_guardian;
 use crate::support::{brisk, greeted, guarded, program, scripted};

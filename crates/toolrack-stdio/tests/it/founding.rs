@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use toolrack_link::{Abandon, Delivery, Line as _, Outgoing, Patience, TransportError};
-use toolrack_rpc::{JsonRpcNotification, JsonRpcRequest};
 use toolrack_stdio::{Incoming, McpServerDef, StdioTransport};
 use toolrack_testkit::skipped;
+use toolrack_transport::{Abandon, Delivery, Line as _, Outgoing, Patience, TransportError};
+use toolrack_transport::{JsonRpcNotification, JsonRpcRequest};
 
 use crate::support::{guarded, open, program, spawn};
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures_util::poll;
 use serde_json::json;
 use tokio::time::Instant;
-use toolrack_link::{Delivery, Line, TransportError};
 use toolrack_stdio::{StdioLine, StdioOptions};
 use toolrack_testkit::{Journal, Marker, eventually_async};
+use toolrack_transport::{Delivery, Line, TransportError};
 
 use crate::support::{Heard, brisk, call, greeted, guarded, open, program, scripted, text};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use toolrack_link::{Delivery, Ending, Line as _};
 use toolrack_testkit::Marker;
+use toolrack_transport::{Delivery, Ending, Line as _};
 
 use crate::support::{call, greeted, guarded, scripted};
 

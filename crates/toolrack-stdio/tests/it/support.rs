@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolrack_link::{Abandon, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError};
-use toolrack_rpc::{RawJson, RequestId};
 use toolrack_stdio::{Guardian, McpServerDef, StdioLine, StdioOptions, StdioTransport};
 use toolrack_testkit::Marker;
+use toolrack_transport::{
+    Abandon, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError,
+};
+use toolrack_transport::{RawJson, RequestId};
 
 pub(crate) fn program(command: &str, args: &[&str]) -> McpServerDef {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();

@@ -1,7 +1,7 @@
 //! Getting a token where there is none: who lets people in, what to ask for, and by whose hand.
 
 use tokio::time::Instant;
-use toolrack_link::AuthError;
+use toolrack_transport::AuthError;
 
 use super::{Core, Unasked};
 use crate::challenge::Demand;

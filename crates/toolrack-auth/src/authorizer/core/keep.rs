@@ -3,7 +3,7 @@
 //! **Invariant:** a refresh happens under the lock, after a look at what is kept: who finds a newer token uses it,
 //! and nobody overwrites or removes a token that they have not read.
 
-use toolrack_link::{AuthError, Authorization};
+use toolrack_transport::{AuthError, Authorization};
 
 use super::Core;
 use crate::discovery::Found;

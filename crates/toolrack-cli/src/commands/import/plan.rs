@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{ConfigFile, Dialect, Fault};
-use toolrack_link::plain_text;
 use toolrack_service::McpConfig;
+use toolrack_transport::plain_text;
 
 use crate::discreet::shown;
 use crate::folder;

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolrack_link::Delivery;
+use toolrack_transport::Delivery;
 
 use super::super::{EAGER, LAZY, OFF, failure};
 use super::Random;

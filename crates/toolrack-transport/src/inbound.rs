@@ -6,11 +6,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
-use tokio::time::Instant;
-use toolrack_rpc::{
+use crate::{
     Due, Frame, FrameError, JsonRpcError, Lost, Pending, RawJson, RequestId, Ticket, elements,
 };
+use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::ending::Ending;
 use crate::error::TransportError;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::pin::Pin;
 
+use crate::{JsonRpcError, Params, RawJson, RequestId};
 use serde_json::value::RawValue;
-use toolrack_rpc::{JsonRpcError, Params, RawJson, RequestId};
 
 use crate::ending::Ending;
 use crate::error::{LineError, TransportError};

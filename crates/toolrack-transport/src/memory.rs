@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
+use crate::{
+    JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification, write_request,
+};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, timeout_at};
-use toolrack_rpc::{
-    JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification, write_request,
-};
 
 use crate::ending::Ending;
 use crate::error::{LineError, TransportError};

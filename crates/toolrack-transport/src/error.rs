@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toolrack_rpc::JsonRpcError;
+use crate::JsonRpcError;
 
 use crate::credentials::AuthError;
 use crate::ending::ServerExit;

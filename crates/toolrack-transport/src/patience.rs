@@ -8,8 +8,8 @@ use std::pin::{Pin, pin};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use crate::{Due, Ticket};
 use tokio::time::{Instant, sleep_until};
-use toolrack_rpc::{Due, Ticket};
 
 /// Longer than any wait that ends, and short enough to be added to any moment.
 const FOREVER: Duration = Duration::from_hours(24 * 365 * 30);
@@ -74,7 +74,7 @@ pub async fn answer_within<A, E: Clone>(
 
 #[cfg(test)]
 mod tests {
-    use toolrack_rpc::Pending;
+    use crate::Pending;
 
     use super::*;
 

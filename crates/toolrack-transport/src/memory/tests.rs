@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use toolrack_rpc::NoParams;
+use crate::NoParams;
 
 use super::*;
 use crate::error::Delivery;
