@@ -1,13 +1,13 @@
-//! All speech of these commands: what was asked for to stdout, trouble to stderr.
+//! Output of the commands: results to stdout, errors to stderr.
 
-/// Says one line, or several, to whoever ran the command.
+/// Prints to stdout.
 #[expect(clippy::print_stdout, reason = "these commands exist to be read in a terminal")]
-pub(crate) fn say(text: &str) {
+pub(crate) fn print(text: &str) {
     println!("{text}");
 }
 
-/// Says what went wrong, apart from the output.
+/// Prints to stderr.
 #[expect(clippy::print_stderr, reason = "these commands exist to be read in a terminal")]
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_error(text: &str) {
     eprintln!("{text}");
 }

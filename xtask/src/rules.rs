@@ -1,16 +1,16 @@
 //! The rules of `cargo xtask tidy`. Each is a pure function from file text to findings.
 
-pub(crate) mod ban;
-pub(crate) mod coverage;
-pub(crate) mod dependency;
-pub(crate) mod layer;
-pub(crate) mod machine;
-pub(crate) mod shape;
-pub(crate) mod transcript;
+pub(crate) mod dependencies;
+pub(crate) mod file_header;
+pub(crate) mod forbidden;
+pub(crate) mod layers;
+pub(crate) mod machine_paths;
+pub(crate) mod specs_ledger;
+pub(crate) mod transcripts;
 
 use std::fmt;
 
-/// One place that breaks one rule, and what to do about it.
+/// A violation of a rule, with advice.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
@@ -37,12 +37,12 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Lines with the numbers that editors give them.
+/// Lines with their numbers, from 1.
 pub(crate) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     (1..).zip(text.lines())
 }
 
-/// Compares findings with the form in which a person reads them.
+/// Compares findings as they are printed.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn assert_findings(seen: &[Finding], expected: &[&str]) {

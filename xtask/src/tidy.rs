@@ -1,6 +1,6 @@
-//! `cargo xtask tidy`: the rules of STYLE.md that a program can check, on the whole tree.
+//! `cargo xtask tidy`: checks that clippy cannot do, on the whole tree.
 //!
-//! The test at the end runs it on this repository, so `cargo test` is enough.
+//! A test below runs it on this repository, so `cargo test` covers it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,64 +10,67 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::child::{Chore, Ending};
-use crate::rules::{Finding, ban, coverage, dependency, layer, machine, shape, transcript};
-use crate::tree::Source;
-use crate::{printer, rust_text, tree};
+use crate::rules::{
+    Finding, dependencies, file_header, forbidden, layers, machine_paths, specs_ledger, transcripts,
+};
+use crate::source_tree::Source;
+use crate::subprocess::{ExitResult, Subprocess};
+use crate::{printer, rust_lexer, source_tree};
 
 pub(crate) fn run(root: &Path) -> Result<ExitCode> {
-    let sources = tree::read(root)?;
+    let sources = source_tree::read(root)?;
     let found = findings(&sources, &metadata(root)?)?;
     for finding in &found {
-        printer::say(&finding.to_string());
+        printer::print(&finding.to_string());
     }
-    printer::say(&format!("tidy: {} files, {} findings", sources.len(), found.len()));
+    printer::print(&format!("tidy: {} files, {} findings", sources.len(), found.len()));
     Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What `cargo metadata` says of the crates of the workspace.
+/// Output of `cargo metadata`.
 pub(crate) fn metadata(root: &Path) -> Result<Value> {
-    let chore = Chore::new("cargo", root, Duration::from_mins(2));
-    let chore = chore.args(["metadata", "--format-version", "1", "--no-deps"]);
-    let (ending, text) = chore.read()?;
-    ensure!(ending == Ending::Success, "`{}`: {ending}", chore.line());
-    serde_json::from_str(&text).with_context(|| format!("`{}` is not JSON", chore.line()))
+    let command = Subprocess::new("cargo", root, Duration::from_mins(2));
+    let command = command.args(["metadata", "--format-version", "1", "--no-deps"]);
+    let (exit, text) = command.read()?;
+    ensure!(exit == ExitResult::Success, "`{}`: {exit}", command.command_line());
+    serde_json::from_str(&text).with_context(|| format!("`{}` is not JSON", command.command_line()))
 }
 
-/// Every finding at once, sorted by place.
+/// All findings, sorted by path and line.
 fn findings(sources: &[Source], metadata: &Value) -> Result<Vec<Finding>> {
     let mut found = Vec::new();
     let mut functions = BTreeSet::new();
     for Source { path, text } in sources {
-        found.extend(machine::findings(path, text));
+        found.extend(machine_paths::findings(path, text));
         if is_rust(path) {
-            let split = rust_text::split(text);
-            found.extend(shape::findings(path, text));
-            found.extend(ban::findings(path, &split));
-            functions.extend(coverage::functions(&split.code));
+            let split = rust_lexer::split(text);
+            found.extend(file_header::findings(path, text));
+            found.extend(forbidden::findings(path, &split));
+            functions.extend(specs_ledger::functions(&split.code));
         }
-        if transcript::is_transcript(path) {
-            found.extend(transcript::findings(path, text));
+        if transcripts::is_transcript(path) {
+            found.extend(transcripts::findings(path, text));
         }
     }
-    found.extend(coverage::findings(text_of(sources, coverage::PAGE)?, &functions));
-    let (manifest, page) = (dependency::MANIFEST, dependency::PAGE);
-    found.extend(dependency::findings(text_of(sources, manifest)?, text_of(sources, page)?));
-    let manifests = sources.iter().filter(|it| it.path.ends_with("/Cargo.toml"));
+    found.extend(specs_ledger::findings(text_of(sources, specs_ledger::PAGE)?, &functions));
+    let (manifest, page) = (dependencies::MANIFEST, dependencies::PAGE);
+    found.extend(dependencies::findings(text_of(sources, manifest)?, text_of(sources, page)?));
+    let manifests = sources.iter().filter(|source| source.path.ends_with("/Cargo.toml"));
     let manifests: BTreeMap<String, String> =
-        manifests.map(|it| (it.path.clone(), it.text.clone())).collect();
-    found.extend(layer::findings(metadata, &manifests)?);
+        manifests.map(|manifest| (manifest.path.clone(), manifest.text.clone())).collect();
+    found.extend(layers::findings(metadata, &manifests)?);
     found.sort();
     Ok(found)
 }
 
 fn text_of<'a>(sources: &'a [Source], path: &str) -> Result<&'a str> {
-    let source = sources.iter().find(|it| it.path == path);
-    source.map(|it| it.text.as_str()).with_context(|| format!("{path} is missing"))
+    let source = sources.iter().find(|source| source.path == path);
+    source.map(|source| source.text.as_str()).with_context(|| format!("{path} is missing"))
 }
 
 fn is_rust(path: &str) -> bool {
-    (path.starts_with("crates/") || path.starts_with("xtask/")) && tree::extension(path) == "rs"
+    (path.starts_with("crates/") || path.starts_with("xtask/"))
+        && source_tree::extension(path) == "rs"
 }
 
 #[cfg(test)]
@@ -79,8 +82,9 @@ mod tests {
 
     #[test]
     fn repository_is_tidy() {
-        let root = tree::root();
-        let found = findings(&tree::read(&root).unwrap(), &metadata(&root).unwrap()).unwrap();
+        let root = source_tree::root();
+        let found =
+            findings(&source_tree::read(&root).unwrap(), &metadata(&root).unwrap()).unwrap();
         let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert!(lines.is_empty(), "\n{}", lines.join("\n"));
     }
@@ -106,8 +110,8 @@ mod tests {
             &[
                 ".npmrc:1: machine: leave the registry to the user's own `.npmrc`",
                 "Cargo.toml:2: dependency: give `bytes` a row in docs/dependencies.md: what for, why this one",
-                "a/Cargo.toml:1: layer: give `a` a layer in ARCHITECTURE.md and in `layer.rs`",
-                "crates/a/src/lib.rs:1: header: begin with `//!` and say what the file is for",
+                "a/Cargo.toml:1: layer: give `a` a layer in ARCHITECTURE.md and in `layers.rs`",
+                "crates/a/src/lib.rs:1: header: start with a `//!` module doc",
                 "crates/a/src/lib.rs:1: unsafe: move it to `crates/toolrack-stdio/src/sys`, behind a safe function",
                 "crates/toolrack-client/tests/transcripts/a.txt:1: transcript: begin with `# `, `> `, `< `, `= ` or `! `",
                 "docs/internal/specs.md:3: coverage: no function `gone` exists; correct the name",

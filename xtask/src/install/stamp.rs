@@ -1,7 +1,7 @@
-//! A note beside what was installed, saying from which lock files.
+//! Stamp file beside an install, with a hash of its lock files.
 //!
-//! **Invariant:** the note is written last and removed first, so an install that was interrupted is
-//! never taken for a finished one.
+//! **Invariant:** the stamp is written last and removed first, so an interrupted install never looks
+//! finished.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -17,10 +17,10 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp that fits these files as they are now, and whatever else the install depends on.
-    pub(super) fn of(dir: &Path, files: &[&str], besides: &str, path: &str) -> Result<Self> {
+    /// The stamp for the present content of these files and for `extra`.
+    pub(super) fn for_files(dir: &Path, files: &[&str], extra: &str, path: &str) -> Result<Self> {
         let mut hasher = DefaultHasher::new();
-        besides.hash(&mut hasher);
+        extra.hash(&mut hasher);
         for file in files {
             let file = dir.join(file);
             fs::read(&file).with_context(|| file.display().to_string())?.hash(&mut hasher);
@@ -28,13 +28,13 @@ impl Stamp {
         Ok(Self { path: dir.join(path), mark: format!("{:016x}", hasher.finish()) })
     }
 
-    /// Whether the same was installed before and the programs are still there.
+    /// Whether the same content was installed and the programs still exist.
     pub(super) fn is_current(&self, dir: &Path, programs: &[&str]) -> bool {
         fs::read_to_string(&self.path).is_ok_and(|mark| mark == self.mark)
             && programs.iter().all(|program| dir.join(program).exists())
     }
 
-    pub(super) fn leave(&self) -> Result<()> {
+    pub(super) fn write(&self) -> Result<()> {
         let written =
             fs::File::create(&self.path).and_then(|mut file| file.write_all(self.mark.as_bytes()));
         written.with_context(|| self.path.display().to_string())
@@ -54,7 +54,7 @@ impl Stamp {
 mod tests {
     use super::*;
 
-    /// A folder of our own that goes away with the test.
+    /// Temporary folder, removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -68,12 +68,12 @@ mod tests {
             fs::File::create(self.0.join(file)).unwrap().write_all(text.as_bytes()).unwrap();
         }
 
-        fn stamp(&self, besides: &str) -> Stamp {
-            Stamp::of(&self.0, &["lock"], besides, "stamp").unwrap()
+        fn stamp(&self, extra: &str) -> Stamp {
+            Stamp::for_files(&self.0, &["lock"], extra, "stamp").unwrap()
         }
 
-        fn is_current(&self, besides: &str) -> bool {
-            self.stamp(besides).is_current(&self.0, &["program"])
+        fn is_current(&self, extra: &str) -> bool {
+            self.stamp(extra).is_current(&self.0, &["program"])
         }
     }
 
@@ -89,7 +89,7 @@ mod tests {
         folder.put("lock", "one");
         folder.put("program", "");
         assert!(!folder.is_current("3.11"));
-        folder.stamp("3.11").leave().unwrap();
+        folder.stamp("3.11").write().unwrap();
         assert!(folder.is_current("3.11"));
         assert!(!folder.is_current("3.12"));
         folder.put("lock", "two");
@@ -105,7 +105,7 @@ mod tests {
         let folder = Folder::new("no-stamp");
         folder.put("lock", "one");
         folder.stamp("").remove().unwrap();
-        folder.stamp("").leave().unwrap();
+        folder.stamp("").write().unwrap();
         folder.stamp("").remove().unwrap();
         assert!(!folder.is_current(""));
     }

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: every check there is, in one command.
+//! `cargo xtask test`: runs every check.
 //!
-//! **Invariant:** a failing step does not hide the next one, and nothing that did not run is counted
-//! as passed.
+//! **Invariant:** a failed step does not prevent the next one, and a step that did not run never
+//! counts as passed.
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::Path;
@@ -10,18 +10,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::child::{Chore, Ending, now};
-use crate::command::{Install, TestOptions};
+use crate::args::{Install, TestOptions};
+use crate::install::{self, InstallOutcome};
 use crate::printer;
-use crate::servers::{self, Outcome};
-use crate::tally::Tally;
+use crate::subprocess::{ExitResult, Subprocess, now};
+use crate::test_summary::TestSummary;
 
-/// No step may take longer. A cold build on two slow cores stays well below it.
+/// Time limit of one step. A cold build on two slow cores stays well below it.
 const STEP_LIMIT: Duration = Duration::from_mins(45);
 
-/// The benchmarks bring the clients they measure, so they are only checked, in a step of their own. And rig
-/// and rmcp turn on features of shared dependencies that the rest is neither built nor tested with. Whatever
-/// is built for a check is built with these words: others would build the dependencies anew, with other features.
+/// Package selection of every build. The benchmarks bring the clients they measure, so a step of their own
+/// only checks them. rig and rmcp enable features of shared dependencies, so they are built apart.
+/// Another selection would rebuild the dependencies with other features.
 pub(crate) const WORKSPACE: [&str; 7] = [
     "--workspace",
     "--exclude",
@@ -35,47 +35,49 @@ pub(crate) const WORKSPACE: [&str; 7] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Install,
-    Check { title: &'static str, chore: Chore, component: Option<&'static str> },
-    Tests(Chore),
+    Check { title: &'static str, command: Subprocess, component: Option<&'static str> },
+    Tests(Subprocess),
 }
 
 pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<ExitCode> {
     let started = now();
-    let mut tally = Tally::default();
+    let mut summary = TestSummary::default();
     let steps = plan(root, options);
     for (number, step) in (1..).zip(&steps) {
-        printer::say(&format!("\n[{number}/{}] {}", steps.len(), describe(step)));
+        printer::print(&format!("\n[{number}/{}] {}", steps.len(), describe(step)));
         let began = now();
         match step {
-            Step::Install => install(root, &mut tally)?,
-            Step::Check { title, chore, component } => check(title, chore, *component, &mut tally)?,
-            Step::Tests(chore) => test(chore, &mut tally)?,
+            Step::Install => install(root, &mut summary)?,
+            Step::Check { title, command, component } => {
+                check(title, command, *component, &mut summary)?
+            }
+            Step::Tests(command) => test(command, &mut summary)?,
         }
-        printer::say(&format!(
+        printer::print(&format!(
             "[{number}/{}] took {:.1} s",
             steps.len(),
             began.elapsed().as_secs_f64()
         ));
     }
-    if let Some(filter) = options.filter.as_deref().filter(|_| tally.n_tests() == 0) {
-        tally.fail(format!("no test has `{filter}` in its name"));
+    if let Some(filter) = options.filter.as_deref().filter(|_| summary.n_tests() == 0) {
+        summary.fail(format!("no test has `{filter}` in its name"));
     }
-    printer::say(&format!("\n{}", tally.summary(started.elapsed())));
-    Ok(if tally.n_failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    printer::print(&format!("\n{}", summary.report(started.elapsed())));
+    Ok(if summary.n_failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The steps in order. With a filter, only what it takes to run those tests.
+/// The steps in order. A filter leaves only the steps that its tests need.
 fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
-    let cargo = |verb: &str| Chore::new("cargo", root, STEP_LIMIT).args([verb]);
+    let cargo = |verb: &str| Subprocess::new("cargo", root, STEP_LIMIT).args([verb]);
     let build = Step::Check {
         title: "build",
-        chore: cargo("build").args(WORKSPACE).args(["--bins"]),
+        command: cargo("build").args(WORKSPACE).args(["--bins"]),
         component: None,
     };
-    // A client of others that tests of the gateway start.
+    // Third-party client that gateway tests start.
     let rmcp = Step::Check {
         title: "rmcp",
-        chore: cargo("build").args(["-p", "toolrack-rmcp"]),
+        command: cargo("build").args(["-p", "toolrack-rmcp"]),
         component: None,
     };
     // Every test program runs, also after one has failed.
@@ -87,27 +89,30 @@ fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
     }
     let fmt = Step::Check {
         title: "fmt",
-        chore: cargo("fmt").args(["--all", "--check"]),
+        command: cargo("fmt").args(["--all", "--check"]),
         component: Some("rustfmt"),
     };
     let clippy = Step::Check {
         title: "clippy",
-        chore: cargo("clippy").args(WORKSPACE).args(["--all-targets", "--", "-D", "warnings"]),
+        command: cargo("clippy").args(WORKSPACE).args(["--all-targets", "--", "-D", "warnings"]),
         component: Some("clippy"),
     };
     let doc = Step::Check {
         title: "doc",
-        chore: cargo("doc").args(["--no-deps"]).args(WORKSPACE).env("RUSTDOCFLAGS", "-D warnings"),
+        command: cargo("doc")
+            .args(["--no-deps"])
+            .args(WORKSPACE)
+            .env("RUSTDOCFLAGS", "-D warnings"),
         component: None,
     };
     let bench = Step::Check {
         title: "bench",
-        chore: cargo("check").args(["-p", "toolrack-bench"]),
+        command: cargo("check").args(["-p", "toolrack-bench"]),
         component: None,
     };
     let apart_clippy = Step::Check {
-        title: "clippy of what is built apart",
-        chore: cargo("clippy").args(["-p", "toolrack-rig", "-p", "toolrack-rmcp"]).args([
+        title: "clippy of separate crates",
+        command: cargo("clippy").args(["-p", "toolrack-rig", "-p", "toolrack-rmcp"]).args([
             "--all-targets",
             "--no-deps",
             "--",
@@ -119,12 +124,12 @@ fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
     let rig_tests = Step::Tests(cargo("test").args(["-p", "toolrack-rig", "--no-fail-fast"]));
     let suites = Step::Check {
         title: "conformance",
-        chore: cargo("run").args(["--quiet", "-p", "xtask", "--", "conformance", "--quiet"]),
+        command: cargo("run").args(["--quiet", "-p", "xtask", "--", "conformance", "--quiet"]),
         component: None,
     };
     let page = Step::Check {
         title: "dashboard",
-        chore: cargo("run").args(["--quiet", "-p", "xtask", "--", "dashboard"]),
+        command: cargo("run").args(["--quiet", "-p", "xtask", "--", "dashboard"]),
         component: None,
     };
     let checks = [
@@ -145,51 +150,56 @@ fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
 
 fn describe(step: &Step) -> String {
     match step {
-        Step::Install => "install what tests need".to_owned(),
-        Step::Check { title, chore, .. } => format!("{title}: {}", chore.line()),
-        Step::Tests(chore) => format!("test: {}", chore.line()),
+        Step::Install => "install test servers".to_owned(),
+        Step::Check { title, command, .. } => format!("{title}: {}", command.command_line()),
+        Step::Tests(command) => format!("test: {}", command.command_line()),
     }
 }
 
-fn install(root: &Path, tally: &mut Tally) -> Result<()> {
-    for (what, outcome) in servers::install(root)? {
-        if let Outcome::Skipped(reason) = outcome {
-            tally.skip(format!("{what}: {reason}"));
+fn install(root: &Path, summary: &mut TestSummary) -> Result<()> {
+    for (what, outcome) in install::install(root)? {
+        if let InstallOutcome::Skipped(reason) = outcome {
+            summary.skip(format!("{what}: {reason}"));
         }
     }
     Ok(())
 }
 
-fn check(title: &str, chore: &Chore, component: Option<&str>, tally: &mut Tally) -> Result<()> {
-    if let Some(component) = component.filter(|it| !servers::has_component(it)) {
+fn check(
+    title: &str,
+    command: &Subprocess,
+    component: Option<&str>,
+    summary: &mut TestSummary,
+) -> Result<()> {
+    if let Some(component) = component.filter(|component| !install::has_component(component)) {
         let reason = format!("{component} is missing: `rustup component add {component}`");
-        printer::say(&format!("SKIPPED: {title}: {reason}"));
-        tally.skip(format!("{title}: {reason}"));
+        printer::print(&format!("SKIPPED: {title}: {reason}"));
+        summary.skip(format!("{title}: {reason}"));
         return Ok(());
     }
     let mut skipped = None;
-    let ending = in_color(chore.clone()).stream(|line| {
+    let exit = in_color(command.clone()).stream(|line| {
         if let Some(reason) = line.strip_prefix("SKIPPED: ") {
             skipped = Some(reason.to_owned());
         }
     })?;
-    match (ending, skipped) {
-        (Ending::Success, None) => tally.pass(),
-        (Ending::Success, Some(reason)) => tally.skip(reason),
-        (ending, _) => tally.fail(format!("{title}: {ending}")),
+    match (exit, skipped) {
+        (ExitResult::Success, None) => summary.pass(),
+        (ExitResult::Success, Some(reason)) => summary.skip(reason),
+        (exit, _) => summary.fail(format!("{title}: {exit}")),
     }
     Ok(())
 }
 
-fn test(chore: &Chore, tally: &mut Tally) -> Result<()> {
-    let ending = in_color(chore.clone()).stream(|line| tally.hear(line))?;
-    tally.end_tests(ending);
+fn test(command: &Subprocess, summary: &mut TestSummary) -> Result<()> {
+    let exit = in_color(command.clone()).stream(|line| summary.read_line(line))?;
+    summary.end_tests(exit);
     Ok(())
 }
 
-/// Our pipe would turn cargo's colors off, also for a person at a terminal.
-fn in_color(chore: Chore) -> Chore {
-    if stdout().is_terminal() { chore.env("CARGO_TERM_COLOR", "always") } else { chore }
+/// Keeps cargo's colors on a terminal: cargo itself only sees our pipe.
+fn in_color(command: Subprocess) -> Subprocess {
+    if stdout().is_terminal() { command.env("CARGO_TERM_COLOR", "always") } else { command }
 }
 
 #[cfg(test)]
@@ -209,13 +219,13 @@ mod tests {
             Install::First,
             None,
             &[
-                "install what tests need",
+                "install test servers",
                 "fmt: cargo fmt --all --check",
                 "clippy: cargo clippy --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --all-targets -- -D warnings",
                 "build: cargo build --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --bins",
                 "rmcp: cargo build -p toolrack-rmcp",
                 "test: cargo test --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --no-fail-fast",
-                "clippy of what is built apart: cargo clippy -p toolrack-rig -p toolrack-rmcp --all-targets --no-deps -- -D warnings",
+                "clippy of separate crates: cargo clippy -p toolrack-rig -p toolrack-rmcp --all-targets --no-deps -- -D warnings",
                 "test: cargo test -p toolrack-rig --no-fail-fast",
                 "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp",
                 "bench: cargo check -p toolrack-bench",
@@ -226,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn filter_leaves_only_what_those_tests_need() {
+    fn filter_leaves_only_the_needed_steps() {
         check_plan(
             Install::Never,
             Some("late"),
@@ -238,16 +248,16 @@ mod tests {
         );
     }
 
-    fn script(text: &str) -> Chore {
-        Chore::new("sh", Path::new("."), Duration::from_secs(20)).args(["-c", text])
+    fn script(text: &str) -> Subprocess {
+        Subprocess::new("sh", Path::new("."), Duration::from_secs(20)).args(["-c", text])
     }
 
     #[track_caller]
     fn check_tests(text: &str, expected: &str) {
-        let mut tally = Tally::default();
-        test(&script(text), &mut tally).unwrap();
-        let summary = tally.summary(Duration::ZERO);
-        assert_eq!(summary.lines().last(), Some(expected), "{summary}");
+        let mut summary = TestSummary::default();
+        test(&script(text), &mut summary).unwrap();
+        let report = summary.report(Duration::ZERO);
+        assert_eq!(report.lines().last(), Some(expected), "{report}");
     }
 
     #[test]
@@ -265,12 +275,12 @@ mod tests {
 
     #[test]
     fn failing_check_is_counted_and_named() {
-        let mut tally = Tally::default();
-        check("fmt", &script("exit 1"), None, &mut tally).unwrap();
-        check("doc", &script("exit 0"), None, &mut tally).unwrap();
-        check("x", &script("echo 'SKIPPED: x: no y'"), None, &mut tally).unwrap();
-        let summary = tally.summary(Duration::ZERO);
-        assert!(summary.contains("FAILED: fmt: exit code 1\n"), "{summary}");
-        assert!(summary.ends_with("1 passed, 1 failed, 1 skipped"), "{summary}");
+        let mut summary = TestSummary::default();
+        check("fmt", &script("exit 1"), None, &mut summary).unwrap();
+        check("doc", &script("exit 0"), None, &mut summary).unwrap();
+        check("x", &script("echo 'SKIPPED: x: no y'"), None, &mut summary).unwrap();
+        let report = summary.report(Duration::ZERO);
+        assert!(report.contains("FAILED: fmt: exit code 1\n"), "{report}");
+        assert!(report.ends_with("1 passed, 1 failed, 1 skipped"), "{report}");
     }
 }

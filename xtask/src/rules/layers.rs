@@ -1,7 +1,6 @@
-//! The layer table: a crate depends on lower layers only, and only the top erases its errors.
+//! Layer table: a crate depends on lower layers only, and only the top layer uses `anyhow`.
 //!
-//! Reads what `cargo metadata` says, so that no spelling of a dependency escapes it. Development
-//! dependencies are free: a test may look at anything.
+//! Reads `cargo metadata`, so that no spelling of a dependency escapes it. Dev-dependencies are exempt.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use super::{Finding, numbered};
 
-/// Every crate of the product and its layer, lowest first.
+/// Product crates and their layers, lowest first.
 const LAYERS: [(&str, u8); 14] = [
     ("toolrack-transport", 0),
     ("toolrack-mcp", 0),
@@ -28,7 +27,7 @@ const LAYERS: [(&str, u8); 14] = [
     ("toolrack-cli", 7),
 ];
 
-/// Crates beside the product: they may use all of it, and the product uses none of them.
+/// Crates outside of the product: they may use all of it, and the product uses none of them.
 const OUTSIDE: [&str; 6] = [
     "toolrack-testkit",
     "toolrack-conformance",
@@ -38,39 +37,39 @@ const OUTSIDE: [&str; 6] = [
     "xtask",
 ];
 
-/// Edges that the table forbids and we want: from, to, reason.
+/// Allowed exceptions: from, to, reason.
 const EXCEPTIONS: [(&str, &str, &str); 1] =
     [("toolrack-cli", "toolrack-testkit", "the demo server ships in the program")];
 
-/// The first layer where errors may be `anyhow`, because nobody above it matches on them.
-const ERASED_FROM: u8 = 7;
+/// The first layer that may use `anyhow`, because no code above it matches on errors.
+const ANYHOW_FROM: u8 = 7;
 
-/// One dependency of one crate, as far as the table cares.
+/// One dependency of one crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edge<'a> {
     from: &'a str,
     to: &'a str,
 }
 
-/// What breaks the table. `manifests` gives the text of each crate's `Cargo.toml`, for line numbers.
+/// Violations of the table. `manifests` has the text of each `Cargo.toml`, for line numbers.
 pub(crate) fn findings(
     metadata: &Value,
     manifests: &BTreeMap<String, String>,
 ) -> Result<Vec<Finding>> {
     let packages = metadata.get("packages").and_then(Value::as_array).context("no packages")?;
-    let names: Vec<&str> = packages.iter().filter_map(|it| text(it, "name")).collect();
+    let names: Vec<&str> = packages.iter().filter_map(|package| text(package, "name")).collect();
     let mut found = Vec::new();
     for package in packages {
         let name = text(package, "name").context("a package without a name")?;
         let path = manifest_path(metadata, package).context("a package without a manifest")?;
         let manifest = manifests.get(&path).map_or("", String::as_str);
         if layer(name).is_none() && !OUTSIDE.contains(&name) {
-            let advice = format!("give `{name}` a layer in ARCHITECTURE.md and in `layer.rs`");
+            let advice = format!("give `{name}` a layer in ARCHITECTURE.md and in `layers.rs`");
             found.push(Finding::new(&path, 1, "layer", advice));
         }
         for edge in edges(name, package) {
             if let Some(advice) = fault(&edge, &names) {
-                let line = numbered(manifest).find(|(_, it)| names_dependency(it, edge.to));
+                let line = numbered(manifest).find(|(_, line)| names_dependency(line, edge.to));
                 let line = line.map_or(1, |(line, _)| line);
                 found.push(Finding::new(&path, line, "layer", advice));
             }
@@ -81,22 +80,22 @@ pub(crate) fn findings(
 
 fn edges<'a>(from: &'a str, package: &'a Value) -> impl Iterator<Item = Edge<'a>> {
     let listed = package.get("dependencies").and_then(Value::as_array).into_iter().flatten();
-    let shipped = listed.filter(|it| text(it, "kind") != Some("dev"));
-    shipped.filter_map(move |it| Some(Edge { from, to: text(it, "name")? }))
+    let shipped = listed.filter(|dependency| text(dependency, "kind") != Some("dev"));
+    shipped.filter_map(move |dependency| Some(Edge { from, to: text(dependency, "name")? }))
 }
 
 fn fault(edge: &Edge<'_>, workspace: &[&str]) -> Option<String> {
     let Edge { from, to } = edge;
     let from_layer = layer(from)?;
-    if *to == "anyhow" && from_layer < ERASED_FROM {
-        return Some(format!("`anyhow` is for layer {ERASED_FROM}; define an error enum here"));
+    if *to == "anyhow" && from_layer < ANYHOW_FROM {
+        return Some(format!("`anyhow` is for layer {ANYHOW_FROM}; define an error enum here"));
     }
     let is_excepted = EXCEPTIONS.iter().any(|(a, b, _reason)| a == from && b == to);
     if !workspace.contains(to) || is_excepted {
         return None;
     }
     match layer(to) {
-        None => Some(format!("`{to}` is no part of the product; use it in tests only")),
+        None => Some(format!("`{to}` is not part of the product; use it in tests only")),
         Some(to_layer) if to_layer >= from_layer => Some(format!(
             "`{from}` (layer {from_layer}) may not depend on `{to}` (layer {to_layer})"
         )),
@@ -179,23 +178,23 @@ mod tests {
         check(
             &[("toolrack-client", "toolrack-testkit", None)],
             &[
-                "toolrack-client/Cargo.toml:1: layer: `toolrack-testkit` is no part of the product; use it in tests only",
+                "toolrack-client/Cargo.toml:1: layer: `toolrack-testkit` is not part of the product; use it in tests only",
             ],
         );
     }
 
     #[test]
-    fn every_crate_has_a_place_in_the_table() {
+    fn every_crate_has_a_layer() {
         check(
             &[("toolrack-extra", "toolrack-transport", None)],
             &[
-                "toolrack-extra/Cargo.toml:1: layer: give `toolrack-extra` a layer in ARCHITECTURE.md and in `layer.rs`",
+                "toolrack-extra/Cargo.toml:1: layer: give `toolrack-extra` a layer in ARCHITECTURE.md and in `layers.rs`",
             ],
         );
     }
 
     #[test]
-    fn only_the_top_erases_its_errors() {
+    fn only_the_top_layer_uses_anyhow() {
         check(&[("toolrack-cli", "anyhow", None), ("xtask", "anyhow", None)], &[]);
         check(&[("toolrack-client", "anyhow", Some("dev"))], &[]);
         check(

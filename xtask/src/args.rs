@@ -1,12 +1,12 @@
-//! What can be typed after `cargo xtask`, as one table and one parser.
+//! Command line parser of `cargo xtask`.
 //!
-//! **Invariant:** a command is in [`COMMANDS`] if and only if [`parse`] knows it; a test says so.
+//! **Invariant:** [`COMMANDS`] lists exactly the commands that [`parse`] accepts (tested below).
 
 use std::fmt;
 
 use crate::dashboard::Pictures;
 
-/// What the user asked for.
+/// A parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,
@@ -19,11 +19,11 @@ pub(crate) enum Command {
     Dashboard(Pictures),
 }
 
-/// What a user may leave out of `cargo xtask test`.
+/// Options of `cargo xtask test`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TestOptions {
     pub(crate) install: Install,
-    /// Run only the tests whose names contain this text, and no other check.
+    /// Runs only the tests whose names contain this text, and no other check.
     pub(crate) filter: Option<String>,
 }
 
@@ -34,10 +34,10 @@ pub(crate) enum Install {
     Never,
 }
 
-/// Why a command line means nothing.
+/// An invalid command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Misuse {
-    UnknownCommand { word: String, nearest: Option<&'static str> },
+pub(crate) enum UsageError {
+    UnknownCommand { word: String, suggestion: Option<&'static str> },
     Unexpected { command: &'static str, word: String },
 }
 
@@ -48,13 +48,17 @@ struct Row {
 }
 
 const COMMANDS: [Row; 8] = [
-    Row { name: "tidy", arguments: "", line: "check the rules of STYLE.md on the whole tree" },
+    Row {
+        name: "tidy",
+        arguments: "",
+        line: "check layers, file headers, `unsafe`, the specs ledger and dependencies",
+    },
     Row {
         name: "test",
         arguments: "[--no-install] [FILTER]",
-        line: "install what tests need, then run every check; with FILTER only those tests",
+        line: "install the test servers and run every check; with FILTER only those tests",
     },
-    Row { name: "servers", arguments: "", line: "install the servers and programs tests need" },
+    Row { name: "servers", arguments: "", line: "install the test servers and programs" },
     Row {
         name: "bench",
         arguments: "[ARGS]",
@@ -68,18 +72,18 @@ const COMMANDS: [Row; 8] = [
     Row {
         name: "conformance",
         arguments: "[ARGS]",
-        line: "install and run the official conformance suites, and compare with what is expected",
+        line: "install and run the official conformance suites",
     },
     Row {
         name: "dashboard",
         arguments: "[--pictures]",
-        line: "test the page in a browser; with --pictures, take those of the documents anew",
+        line: "test the dashboard in Chromium; --pictures updates docs/images",
     },
-    Row { name: "help", arguments: "", line: "this list" },
+    Row { name: "help", arguments: "", line: "print this help" },
 ];
 
-/// Reads the words after `cargo xtask`.
-pub(crate) fn parse(words: &[String]) -> Result<Command, Misuse> {
+/// Parses the arguments after `cargo xtask`.
+pub(crate) fn parse(words: &[String]) -> Result<Command, UsageError> {
     let Some((word, rest)) = words.split_first() else {
         return Ok(Command::Help);
     };
@@ -92,11 +96,11 @@ pub(crate) fn parse(words: &[String]) -> Result<Command, Misuse> {
         "reliability" => Ok(Command::Reliability(rest.to_vec())),
         "conformance" => Ok(Command::Conformance(rest.to_vec())),
         "dashboard" => pictures(rest).map(Command::Dashboard),
-        _ => Err(Misuse::UnknownCommand { word: word.clone(), nearest: nearest(word) }),
+        _ => Err(UsageError::UnknownCommand { word: word.clone(), suggestion: suggestion(word) }),
     }
 }
 
-/// The commands, one line each.
+/// Help text: one line per command.
 pub(crate) fn usage() -> String {
     let rows = COMMANDS.iter().map(|Row { name, arguments, line }| {
         let left = format!("{name} {arguments}");
@@ -107,28 +111,32 @@ pub(crate) fn usage() -> String {
     head.into_iter().chain(rows).collect::<Vec<String>>().join("\n")
 }
 
-fn no_arguments(name: &'static str, rest: &[String], command: Command) -> Result<Command, Misuse> {
+fn no_arguments(
+    name: &'static str,
+    rest: &[String],
+    command: Command,
+) -> Result<Command, UsageError> {
     match rest.first() {
         None => Ok(command),
-        Some(word) => Err(Misuse::Unexpected { command: name, word: word.clone() }),
+        Some(word) => Err(UsageError::Unexpected { command: name, word: word.clone() }),
     }
 }
 
-fn pictures(rest: &[String]) -> Result<Pictures, Misuse> {
+fn pictures(rest: &[String]) -> Result<Pictures, UsageError> {
     match rest {
         [] => Ok(Pictures::InTarget),
         [word] if word == "--pictures" => Ok(Pictures::InDocs),
-        [word, ..] => Err(Misuse::Unexpected { command: "dashboard", word: word.clone() }),
+        [word, ..] => Err(UsageError::Unexpected { command: "dashboard", word: word.clone() }),
     }
 }
 
-fn test_options(rest: &[String]) -> Result<TestOptions, Misuse> {
+fn test_options(rest: &[String]) -> Result<TestOptions, UsageError> {
     let mut options = TestOptions::default();
     for word in rest {
         if word == "--no-install" {
             options.install = Install::Never;
         } else if word.starts_with('-') || options.filter.is_some() {
-            return Err(Misuse::Unexpected { command: "test", word: word.clone() });
+            return Err(UsageError::Unexpected { command: "test", word: word.clone() });
         } else {
             options.filter = Some(word.clone());
         }
@@ -136,8 +144,8 @@ fn test_options(rest: &[String]) -> Result<TestOptions, Misuse> {
     Ok(options)
 }
 
-/// The command that was probably meant, if one is near enough to be a slip of the fingers.
-fn nearest(word: &str) -> Option<&'static str> {
+/// The most similar command name, if it is similar enough for a typo.
+fn suggestion(word: &str) -> Option<&'static str> {
     let distances = COMMANDS.iter().map(|row| (distance(word, row.name), row.name));
     distances.filter(|(distance, _)| *distance <= 3).min().map(|(_, name)| name)
 }
@@ -160,20 +168,17 @@ fn distance(from: &str, to: &str) -> usize {
     row.last().copied().unwrap_or(0)
 }
 
-impl fmt::Display for Misuse {
+impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Misuse::UnknownCommand { word, nearest: Some(nearest) } => {
-                write!(f, "no command `{word}`; the nearest is `{nearest}`")
+            UsageError::UnknownCommand { word, suggestion: Some(suggestion) } => {
+                write!(f, "unknown command `{word}`; did you mean `{suggestion}`?")
             }
-            Misuse::UnknownCommand { word, nearest: None } => {
-                write!(f, "no command `{word}`; `cargo xtask help` lists them")
+            UsageError::UnknownCommand { word, suggestion: None } => {
+                write!(f, "unknown command `{word}`; see `cargo xtask help`")
             }
-            Misuse::Unexpected { command, word } => {
-                write!(
-                    f,
-                    "`{command}` does not take `{word}`; `cargo xtask help` shows what it takes"
-                )
+            UsageError::Unexpected { command, word } => {
+                write!(f, "unexpected argument `{word}` for `{command}`; see `cargo xtask help`")
             }
         }
     }
@@ -186,7 +191,7 @@ mod tests {
     #[track_caller]
     fn check(line: &str, expected: Result<Command, &str>) {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let seen = parse(&words).map_err(|misuse| misuse.to_string());
+        let seen = parse(&words).map_err(|error| error.to_string());
         assert_eq!(seen, expected.map_err(str::to_owned));
     }
 
@@ -195,15 +200,15 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_are_read() {
+    fn command_lines_are_parsed() {
         check("", Ok(Command::Help));
         check("help", Ok(Command::Help));
         check("tidy", Ok(Command::Tidy));
         check("servers", Ok(Command::Servers));
         check("test", Ok(test(Install::First, None)));
         check("test --no-install", Ok(test(Install::Never, None)));
-        check("test late_answer", Ok(test(Install::First, Some("late_answer"))));
-        check("test late_answer --no-install", Ok(test(Install::Never, Some("late_answer"))));
+        check("test late_response", Ok(test(Install::First, Some("late_response"))));
+        check("test late_response --no-install", Ok(test(Install::Never, Some("late_response"))));
         check("bench --fast x", Ok(Command::Bench(vec!["--fast".into(), "x".into()])));
         check("conformance --only x", Ok(Command::Conformance(vec!["--only".into(), "x".into()])));
         check("dashboard", Ok(Command::Dashboard(Pictures::InTarget)));
@@ -212,18 +217,18 @@ mod tests {
     }
 
     #[test]
-    fn misuse_says_what_was_probably_meant() {
-        check("tset", Err("no command `tset`; the nearest is `test`"));
-        check("benhc", Err("no command `benhc`; the nearest is `bench`"));
-        check("tidy-up", Err("no command `tidy-up`; the nearest is `tidy`"));
-        check("frobnicate", Err("no command `frobnicate`; `cargo xtask help` lists them"));
-        check("tidy x", Err("`tidy` does not take `x`; `cargo xtask help` shows what it takes"));
-        check("test a b", Err("`test` does not take `b`; `cargo xtask help` shows what it takes"));
-        check("test -q", Err("`test` does not take `-q`; `cargo xtask help` shows what it takes"));
+    fn usage_errors_suggest_a_command() {
+        check("tset", Err("unknown command `tset`; did you mean `test`?"));
+        check("benhc", Err("unknown command `benhc`; did you mean `bench`?"));
+        check("tidy-up", Err("unknown command `tidy-up`; did you mean `tidy`?"));
+        check("frobnicate", Err("unknown command `frobnicate`; see `cargo xtask help`"));
+        check("tidy x", Err("unexpected argument `x` for `tidy`; see `cargo xtask help`"));
+        check("test a b", Err("unexpected argument `b` for `test`; see `cargo xtask help`"));
+        check("test -q", Err("unexpected argument `-q` for `test`; see `cargo xtask help`"));
     }
 
     #[test]
-    fn every_command_of_the_table_is_understood_and_shown() {
+    fn every_listed_command_is_parsed_and_in_the_help() {
         let usage = usage();
         for row in COMMANDS {
             assert!(parse(&[row.name.to_owned()]).is_ok(), "{}", row.name);

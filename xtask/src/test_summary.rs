@@ -1,24 +1,24 @@
-//! What a test run came to: reads the lines of `cargo test`, counts, and words the summary.
+//! Test summary: parses the output of `cargo test`, counts results and formats the report.
 //!
-//! **Invariant:** a test that marked itself as skipped is never counted as passed, although the
-//! harness calls it `ok`.
+//! **Invariant:** a test that marked itself as skipped never counts as passed, although the test
+//! harness reports it as `ok`.
 
 use std::time::Duration;
 
-use crate::child::Ending;
+use crate::subprocess::ExitResult;
 
-/// How a test says that it could not run: `SKIPPED: name: reason`, one line per test, on stderr.
+/// Marker of a skipped test: `SKIPPED: name: reason`, one line per test, on stderr.
 const SKIP_MARK: &str = "SKIPPED: ";
 
 /// Counts of one run of `cargo xtask test`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct TestSummary {
     checks: Counts,
     tests: Counts,
     n_ignored: usize,
-    /// Tests that called themselves skipped; the harness counted them as passed.
+    /// Tests that marked themselves as skipped; the harness counted them as passed.
     n_marked: usize,
-    /// Test programs that began and have not given a result.
+    /// Test programs that started and have not reported a result.
     n_unfinished: usize,
     skips: Vec<String>,
     failures: Vec<String>,
@@ -30,9 +30,9 @@ struct Counts {
     failed: usize,
 }
 
-impl Tally {
-    /// Reads one line of the output of `cargo test`.
-    pub(crate) fn hear(&mut self, line: &str) {
+impl TestSummary {
+    /// Parses one line of the output of `cargo test`.
+    pub(crate) fn read_line(&mut self, line: &str) {
         if let Some(mark) = line.strip_prefix(SKIP_MARK) {
             self.n_marked += 1;
             self.skips.push(mark.trim().to_owned());
@@ -41,38 +41,38 @@ impl Tally {
             self.tests.failed += count(result, "failed");
             self.n_ignored += count(result, "ignored");
             self.n_unfinished = self.n_unfinished.saturating_sub(1);
-        } else if is_beginning(line) {
+        } else if is_start(line) {
             self.n_unfinished += 1;
         } else if let Some(name) = failed_test(line) {
             self.failures.push(format!("test {name}"));
         }
     }
 
-    /// The test step is over. A program that did not compile, crashed or hung has left no `FAILED`
-    /// line behind, so what the tests themselves said is not the whole truth.
-    pub(crate) fn end_tests(&mut self, ending: Ending) {
+    /// Ends the test step. A program that did not compile, crashed or hung printed no `FAILED`
+    /// line, so the exit result counts too.
+    pub(crate) fn end_tests(&mut self, exit: ExitResult) {
         let n_unfinished = std::mem::take(&mut self.n_unfinished);
         if n_unfinished > 0 {
-            self.fail(format!("test: {n_unfinished} programs ended without a result ({ending})"));
-        } else if matches!(ending, Ending::TimedOut(_))
-            || (ending != Ending::Success && self.tests.failed == 0)
+            self.fail(format!("test: {n_unfinished} programs ended without a result ({exit})"));
+        } else if matches!(exit, ExitResult::TimedOut(_))
+            || (exit != ExitResult::Success && self.tests.failed == 0)
         {
-            self.fail(format!("test: {ending}"));
+            self.fail(format!("test: {exit}"));
         }
     }
 
-    /// A check other than a test came out well.
+    /// Records a passed check.
     pub(crate) fn pass(&mut self) {
         self.checks.passed += 1;
     }
 
-    /// A check other than a test came out badly.
+    /// Records a failed check.
     pub(crate) fn fail(&mut self, what: impl Into<String>) {
         self.checks.failed += 1;
         self.failures.push(what.into());
     }
 
-    /// Something could not be done here, for the reason given.
+    /// Records a skipped check or install, with its reason.
     pub(crate) fn skip(&mut self, what: impl Into<String>) {
         self.skips.push(what.into());
     }
@@ -85,15 +85,15 @@ impl Tally {
         self.checks.failed + self.tests.failed
     }
 
-    /// The end of the run in words. Its last line is for programs: `N passed, N failed, N skipped`.
-    pub(crate) fn summary(&self, took: Duration) -> String {
+    /// The report. Its last line is machine-readable: `N passed, N failed, N skipped`.
+    pub(crate) fn report(&self, took: Duration) -> String {
         let tests_passed = self.tests.passed.saturating_sub(self.n_marked);
         let mut lines = vec![
             format!("checks: {} passed, {} failed", self.checks.passed, self.checks.failed),
             format!("tests: {tests_passed} passed, {} failed", self.tests.failed),
         ];
-        lines.extend(self.failures.iter().map(|it| format!("FAILED: {it}")));
-        lines.extend(self.skips.iter().map(|it| format!("{SKIP_MARK}{it}")));
+        lines.extend(self.failures.iter().map(|failure| format!("FAILED: {failure}")));
+        lines.extend(self.skips.iter().map(|skip| format!("{SKIP_MARK}{skip}")));
         if self.n_ignored > 0 {
             lines.push(format!("{SKIP_MARK}{} tests: ignored by their own mark", self.n_ignored));
         }
@@ -109,13 +109,13 @@ impl Tally {
 fn count(result: &str, word: &str) -> usize {
     let words: Vec<&str> = result.split_whitespace().collect();
     let pairs = words.iter().zip(words.iter().skip(1));
-    let mut numbers = pairs.filter(|(_, it)| it.trim_end_matches(';') == word);
+    let mut numbers = pairs.filter(|(_, text)| text.trim_end_matches(';') == word);
     numbers.next().and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
 }
 
-/// `running 5 tests`, as every test program says first.
-fn is_beginning(line: &str) -> bool {
-    let count = line.strip_prefix("running ").and_then(|it| it.split_once(' '));
+/// `running 5 tests`, the first line of every test program.
+fn is_start(line: &str) -> bool {
+    let count = line.strip_prefix("running ").and_then(|text| text.split_once(' '));
     count.is_some_and(|(number, unit)| {
         number.parse::<usize>().is_ok() && matches!(unit, "test" | "tests")
     })
@@ -130,11 +130,11 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(heard: &str, expected: &str) {
-        let mut tally = Tally::default();
-        heard.lines().for_each(|line| tally.hear(line));
-        tally.pass();
-        assert_eq!(tally.summary(Duration::from_millis(1250)), expected);
+    fn check(output: &str, expected: &str) {
+        let mut summary = TestSummary::default();
+        output.lines().for_each(|line| summary.read_line(line));
+        summary.pass();
+        assert_eq!(summary.report(Duration::from_millis(1250)), expected);
     }
 
     #[test]
@@ -168,11 +168,11 @@ mod tests {
 
     #[test]
     fn failed_and_skipped_checks_are_in_the_last_line() {
-        let mut tally = Tally::default();
-        tally.fail("clippy: exit code 101");
-        tally.skip("fmt: rustfmt is not installed");
+        let mut summary = TestSummary::default();
+        summary.fail("clippy: exit code 101");
+        summary.skip("fmt: rustfmt is not installed");
         assert_eq!(
-            tally.summary(Duration::from_secs(2)),
+            summary.report(Duration::from_secs(2)),
             "checks: 0 passed, 1 failed\n\
              tests: 0 passed, 0 failed\n\
              FAILED: clippy: exit code 101\n\

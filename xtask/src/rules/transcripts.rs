@@ -1,12 +1,12 @@
-//! Written dialogues that tests replay: each line has one of a few forms.
+//! Format of transcripts.
 //!
-//! `# why`, `> {…}` what we send, `< …` what the server sends (raw text too, for servers that send
-//! garbage), `= fact`, `! action` of the one who plays the caller, or nothing.
+//! A line is empty, `# comment`, `> {…}` (we send), `< …` (the server sends, raw text too), `= state`
+//! or `! action`.
 
 use serde_json::Value;
 
 use super::{Finding, numbered};
-use crate::tree::extension;
+use crate::source_tree::extension;
 
 const FOLDER: &str = "crates/toolrack-client/tests/transcripts/";
 
@@ -15,7 +15,7 @@ pub(crate) fn is_transcript(path: &str) -> bool {
 }
 
 pub(crate) fn findings(path: &str, text: &str) -> Vec<Finding> {
-    let faults = numbered(text).filter_map(|(line, it)| fault(it).map(|advice| (line, advice)));
+    let faults = numbered(text).filter_map(|(line, text)| fault(text).map(|advice| (line, advice)));
     faults.map(|(line, advice)| Finding::new(path, line, "transcript", advice)).collect()
 }
 
@@ -28,10 +28,10 @@ fn fault(line: &str) -> Option<&'static str> {
         return Some("begin with `# `, `> `, `< `, `= ` or `! `");
     };
     if rest.trim().is_empty() {
-        return Some("say something after the sign, or drop the line");
+        return Some("add text after the sign, or remove the line");
     }
     let is_object = serde_json::from_str::<Value>(rest).is_ok_and(|value| value.is_object());
-    (sign == ">" && !is_object).then_some("what we send is one JSON object")
+    (sign == ">" && !is_object).then_some("a line after `>` is one JSON object")
 }
 
 #[cfg(test)]
@@ -54,9 +54,9 @@ mod tests {
         check("! timed out", None);
         check("{\"id\":1}", Some("begin with `# `, `> `, `< `, `= ` or `! `"));
         check(">{\"id\":1}", Some("begin with `# `, `> `, `< `, `= ` or `! `"));
-        check("= ", Some("say something after the sign, or drop the line"));
-        check("> {\"id\":1", Some("what we send is one JSON object"));
-        check("> 7", Some("what we send is one JSON object"));
+        check("= ", Some("add text after the sign, or remove the line"));
+        check("> {\"id\":1", Some("a line after `>` is one JSON object"));
+        check("> 7", Some("a line after `>` is one JSON object"));
     }
 
     #[test]

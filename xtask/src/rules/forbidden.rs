@@ -1,13 +1,13 @@
-//! Words that code may not hold: `#[allow]`, `#[ignore]`, and `unsafe` outside its one home.
+//! Forbidden code: `#[allow]`, `#[ignore]`, and `unsafe` outside of one module.
 
 use super::{Finding, numbered};
-use crate::rust_text::{Split, words};
+use crate::rust_lexer::{Split, words};
 
-/// The module of the product, as a file or a folder, where the compiler's checks may be suspended.
-const UNSAFE_HOME: &str = "crates/toolrack-stdio/src/sys";
+/// The only product module with `unsafe`, as a file or a folder.
+const UNSAFE_MODULE: &str = "crates/toolrack-stdio/src/sys";
 
-/// Files beside the product that may do the same: path and reason.
-const UNSAFE_GUESTS: [(&str, &str); 1] =
+/// Files outside of the product that may have `unsafe`: path and reason.
+const UNSAFE_EXCEPTIONS: [(&str, &str); 1] =
     [("crates/toolrack-bench/src/alloc.rs", "a counting allocator has no safe form")];
 
 pub(crate) fn findings(path: &str, split: &Split) -> Vec<Finding> {
@@ -21,15 +21,15 @@ pub(crate) fn findings(path: &str, split: &Split) -> Vec<Finding> {
             let advice = "assert what happens today, or mark the skip as CONTRIBUTING.md says";
             found.push(Finding::new(path, line, "ignore", advice));
         }
-        if !is_unsafe_home(path) && words(code).any(|(_, word)| word == "unsafe") {
-            let advice = format!("move it to `{UNSAFE_HOME}`, behind a safe function");
+        if !is_unsafe_allowed(path) && words(code).any(|(_, word)| word == "unsafe") {
+            let advice = format!("move it to `{UNSAFE_MODULE}`, behind a safe function");
             found.push(Finding::new(path, line, "unsafe", advice));
         }
     }
     found
 }
 
-/// Whether an attribute on this line is `name` or applies it on some condition.
+/// Whether an attribute on this line is `name`, also inside `cfg_attr`.
 fn has_attribute(code: &str, name: &str) -> bool {
     let Some((_, attribute)) = code.split_once("#[").or_else(|| code.split_once("#![")) else {
         return false;
@@ -37,21 +37,22 @@ fn has_attribute(code: &str, name: &str) -> bool {
     words(attribute).any(|(gap, word)| word == name && (gap.is_empty() || gap.starts_with(',')))
 }
 
-fn is_unsafe_home(path: &str) -> bool {
-    let inside = path.strip_prefix(UNSAFE_HOME);
+fn is_unsafe_allowed(path: &str) -> bool {
+    let inside = path.strip_prefix(UNSAFE_MODULE);
     inside.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
-        || UNSAFE_GUESTS.iter().any(|(guest, _reason)| *guest == path)
+        || UNSAFE_EXCEPTIONS.iter().any(|(exception, _reason)| *exception == path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rust_text::split;
+    use crate::rust_lexer::split;
 
     #[track_caller]
     fn check_at(path: &str, text: &str, expected: &[(usize, &str)]) {
         let found = findings(path, &split(text));
-        let seen: Vec<(usize, &str)> = found.iter().map(|it| (it.line, it.rule)).collect();
+        let seen: Vec<(usize, &str)> =
+            found.iter().map(|finding| (finding.line, finding.rule)).collect();
         assert_eq!(seen, expected, "{text}");
     }
 

@@ -1,9 +1,9 @@
-//! Rust source split into what is code and what is comment, line for line.
+//! Minimal Rust lexer that separates code, comments and strings.
 //!
-//! The rules look for words, and a word in a string or a comment is not the word in code. This is a
-//! lexer of just that difference: strings of every kind, nested comments, characters, lifetimes.
+//! The rules search for words in code. The lexer knows strings of every kind, nested comments,
+//! characters and lifetimes.
 
-/// The same text twice, with everything else blanked out, so that line numbers stay true.
+/// The source twice, with everything else blanked, so that line numbers stay the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Split {
     /// Code, with the contents of strings and all comments blanked.
@@ -12,7 +12,7 @@ pub(crate) struct Split {
     pub(crate) comments: String,
 }
 
-/// Splits Rust source. Never fails: text that does not compile is split as far as it makes sense.
+/// Splits Rust source. Never fails, also for source that does not compile.
 pub(crate) fn split(text: &str) -> Split {
     let mut lexer =
         Lexer { rest: text, previous: ' ', code: String::new(), comments: String::new() };
@@ -22,13 +22,13 @@ pub(crate) fn split(text: &str) -> Split {
     Split { code: lexer.code, comments: lexer.comments }
 }
 
-/// The words of a line of code with what stands between each and the word before.
+/// The words of a line of code, each with the text before it.
 pub(crate) fn words(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = line;
     std::iter::from_fn(move || {
         let start = rest.find(is_word)?;
         let (gap, tail) = rest.split_at(start);
-        let end = tail.find(|it| !is_word(it)).unwrap_or(tail.len());
+        let end = tail.find(|character| !is_word(character)).unwrap_or(tail.len());
         let (word, tail) = tail.split_at(end);
         rest = tail;
         Some((gap, word))
@@ -108,7 +108,7 @@ fn block_comment_len(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of a literal between two of its first character, which stands at the start.
+/// Length of a literal that ends with its first character.
 fn text_len(rest: &str) -> usize {
     let mut characters = rest.char_indices();
     let quote = characters.next().map(|(_, quote)| quote);

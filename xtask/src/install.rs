@@ -1,7 +1,7 @@
-//! `cargo xtask servers`: installs the programs and MCP servers that tests talk to.
+//! `cargo xtask servers`: installs the programs and MCP servers that tests use.
 //!
-//! **Invariant:** what is already there is not installed again, and what cannot be installed is
-//! reported as skipped with what a person can do about it.
+//! **Invariant:** an installed package is not installed again, and a failed install is reported as
+//! skipped, with the command to run.
 
 mod stamp;
 
@@ -12,13 +12,13 @@ use std::time::Duration;
 use anyhow::Result;
 
 use self::stamp::Stamp;
-use crate::child::{Chore, Ending, is_installed};
 use crate::printer;
+use crate::subprocess::{ExitResult, Subprocess, is_installed};
 
 const LIMIT: Duration = Duration::from_mins(15);
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
 
-/// A program of the operating system, the Debian package it comes in, and what needs it.
+/// A system program, its Debian package, and the tests that need it.
 struct Program {
     name: &'static str,
     package: &'static str,
@@ -37,7 +37,7 @@ const PROGRAMS: [Program; 8] = [
     Program { name: "fish", package: "fish", needed_by: "completion in fish" },
 ];
 
-/// Parts of the Rust toolchain that a minimal install leaves out.
+/// Rust components that a minimal toolchain lacks.
 const COMPONENTS: [&str; 2] = ["rustfmt", "clippy"];
 
 const NODE_DIR: &str = "tests/servers/node";
@@ -48,12 +48,12 @@ const NODE_PROGRAMS: [&str; 3] = [
     "node_modules/.bin/mcp-server-memory",
 ];
 
-/// A client of others, which needs a newer Node than many machines have.
+/// mcporter, which needs a newer Node.js than many machines have.
 const MCPORTER_DIR: &str = "tests/servers/node/mcporter";
 const MCPORTER_PROGRAMS: [&str; 2] =
     ["node_modules/node/bin/node", "node_modules/mcporter/dist/cli.js"];
 
-/// The official conformance suites of MCP, which need a newer Node than many machines have.
+/// Official conformance suites of MCP, which need a newer Node.js than many machines have.
 pub(crate) const SUITES_DIR: &str = "tests/conformance";
 const SUITES_PROGRAMS: [&str; 3] = [
     "node_modules/node/bin/node",
@@ -61,19 +61,19 @@ const SUITES_PROGRAMS: [&str; 3] = [
     "node_modules/conformance-0.2/dist/index.js",
 ];
 
-/// What drives a browser for the tests of the page.
+/// Playwright and axe, for the dashboard tests.
 pub(crate) const DASHBOARD_DIR: &str = "tests/dashboard";
 const DASHBOARD_PARTS: [&str; 2] =
     ["node_modules/playwright-core/package.json", "node_modules/axe-core/axe.min.js"];
 
-/// The programs that `cargo xtask bench cli` measures ours beside, and the Node that they run on.
+/// Programs that `cargo xtask bench cli` compares with, and their Node.js.
 const PEERS_DIR: &str = "tests/bench";
 const PEERS_PROGRAMS: [&str; 3] =
     ["node_modules/node/bin/node", "node_modules/.bin/mcporter", "node_modules/.bin/inspector"];
 
 const PYTHON_FILES: [&str; 1] = ["requirements.txt"];
 
-/// A folder with a file that pins its Python packages, and a program that is there once they are installed.
+/// A folder with pinned Python packages, and a program that exists once they are installed.
 struct Packages {
     what: &'static str,
     dir: &'static str,
@@ -107,9 +107,9 @@ const PACKAGES: [Packages; 5] = [
     },
 ];
 
-/// What became of one thing to install.
+/// Result of one install.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum InstallOutcome {
     UpToDate,
     Installed,
     Skipped(String),
@@ -120,14 +120,16 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Installs everything, saying of each thing what became of it.
-pub(crate) fn install(root: &Path) -> Result<Vec<(&'static str, Outcome)>> {
+/// Installs everything and prints the result of each install.
+pub(crate) fn install(root: &Path) -> Result<Vec<(&'static str, InstallOutcome)>> {
     let mut outcomes = Vec::new();
-    let mut note = |what: &'static str, outcome: Outcome| {
+    let mut note = |what: &'static str, outcome: InstallOutcome| {
         match &outcome {
-            Outcome::UpToDate => printer::say(&format!("{what}: up to date")),
-            Outcome::Installed => printer::say(&format!("{what}: installed")),
-            Outcome::Skipped(reason) => printer::say(&format!("SKIPPED: {what}: {reason}")),
+            InstallOutcome::UpToDate => printer::print(&format!("{what}: up to date")),
+            InstallOutcome::Installed => printer::print(&format!("{what}: installed")),
+            InstallOutcome::Skipped(reason) => {
+                printer::print(&format!("SKIPPED: {what}: {reason}"))
+            }
         }
         outcomes.push((what, outcome));
     };
@@ -147,21 +149,22 @@ pub(crate) fn install(root: &Path) -> Result<Vec<(&'static str, Outcome)>> {
     Ok(outcomes)
 }
 
-/// Whether this part of the toolchain answers. Its launcher may exist without it.
+/// Whether the component works. Its rustup proxy may exist without it.
 pub(crate) fn has_component(component: &str) -> bool {
     let verb = if component == "rustfmt" { "fmt" } else { component };
-    let chore = Chore::new("cargo", Path::new("."), QUESTION_LIMIT).args([verb, "--version"]);
-    matches!(chore.read(), Ok((Ending::Success, _)))
+    let command =
+        Subprocess::new("cargo", Path::new("."), QUESTION_LIMIT).args([verb, "--version"]);
+    matches!(command.read(), Ok((ExitResult::Success, _)))
 }
 
-fn install_program(root: &Path, program: &Program) -> Result<Outcome> {
+fn install_program(root: &Path, program: &Program) -> Result<InstallOutcome> {
     let Program { name, package, needed_by } = program;
     if is_installed(name, root) {
-        return Ok(Outcome::UpToDate);
+        return Ok(InstallOutcome::UpToDate);
     }
     let skipped = |why: &str| {
         let remedy = format!("{why}; {needed_by} need `apt-get install {package}`");
-        Ok(Outcome::Skipped(remedy))
+        Ok(InstallOutcome::Skipped(remedy))
     };
     if !is_installed("apt-get", root) {
         return skipped("not installed, and there is no `apt-get` here");
@@ -170,98 +173,102 @@ fn install_program(root: &Path, program: &Program) -> Result<Outcome> {
         return skipped("not installed, and only root can install packages");
     }
     let apt = |words: &[&str]| {
-        let chore = Chore::new("apt-get", root, LIMIT).args(words);
-        chore.env("DEBIAN_FRONTEND", "noninteractive").stream(|_line| {})
+        let command = Subprocess::new("apt-get", root, LIMIT).args(words);
+        command.env("DEBIAN_FRONTEND", "noninteractive").stream(|_line| {})
     };
     let install = ["install", "--yes", "--no-install-recommends", package];
     // A fresh image has no package lists, so the first attempt may know no package at all.
-    if apt(&install)? != Ending::Success {
+    if apt(&install)? != ExitResult::Success {
         apt(&["update"])?;
-        let ending = apt(&install)?;
-        if ending != Ending::Success {
-            return skipped(&format!("`apt-get install {package}`: {ending}"));
+        let exit = apt(&install)?;
+        if exit != ExitResult::Success {
+            return skipped(&format!("`apt-get install {package}`: {exit}"));
         }
     }
-    Ok(Outcome::Installed)
+    Ok(InstallOutcome::Installed)
 }
 
 fn is_root(root: &Path) -> bool {
-    let answer = Chore::new("id", root, QUESTION_LIMIT).args(["-u"]).read();
+    let answer = Subprocess::new("id", root, QUESTION_LIMIT).args(["-u"]).read();
     answer.is_ok_and(|(_, text)| text.trim() == "0")
 }
 
-fn install_component(root: &Path, component: &str) -> Result<Outcome> {
+fn install_component(root: &Path, component: &str) -> Result<InstallOutcome> {
     if has_component(component) {
-        return Ok(Outcome::UpToDate);
+        return Ok(InstallOutcome::UpToDate);
     }
     let remedy = format!("`rustup component add {component}`");
     if !is_installed("rustup", root) {
-        return Ok(Outcome::Skipped(format!("not installed, and no rustup to run {remedy}")));
+        return Ok(InstallOutcome::Skipped(format!(
+            "not installed, and no rustup to run {remedy}"
+        )));
     }
-    let chore = Chore::new("rustup", root, LIMIT).args(["component", "add", component]);
-    match chore.stream(|_line| {})? {
-        Ending::Success => Ok(Outcome::Installed),
-        ending => Ok(Outcome::Skipped(format!("{remedy}: {ending}"))),
+    let command = Subprocess::new("rustup", root, LIMIT).args(["component", "add", component]);
+    match command.stream(|_line| {})? {
+        ExitResult::Success => Ok(InstallOutcome::Installed),
+        exit => Ok(InstallOutcome::Skipped(format!("{remedy}: {exit}"))),
     }
 }
 
-/// Installs what `cargo xtask conformance` runs.
-pub(crate) fn install_suites(root: &Path) -> Result<Outcome> {
+/// Installs the conformance suites.
+pub(crate) fn install_suites(root: &Path) -> Result<InstallOutcome> {
     install_npm(root, SUITES_DIR, &SUITES_PROGRAMS)
 }
 
-/// Installs what `cargo xtask dashboard` runs.
-pub(crate) fn install_dashboard(root: &Path) -> Result<Outcome> {
+/// Installs the packages of the dashboard tests.
+pub(crate) fn install_dashboard(root: &Path) -> Result<InstallOutcome> {
     install_npm(root, DASHBOARD_DIR, &DASHBOARD_PARTS)
 }
 
-/// Installs what `cargo xtask bench cli` runs: peers that nothing else needs, and the server for all.
-pub(crate) fn install_programs(root: &Path) -> Result<Outcome> {
+/// Installs the peers of `cargo xtask bench cli` and the server that all of them call.
+pub(crate) fn install_programs(root: &Path) -> Result<InstallOutcome> {
     match install_npm(root, NODE_DIR, &NODE_PROGRAMS)? {
-        Outcome::Skipped(reason) => Ok(Outcome::Skipped(reason)),
-        Outcome::UpToDate | Outcome::Installed => install_npm(root, PEERS_DIR, &PEERS_PROGRAMS),
+        InstallOutcome::Skipped(reason) => Ok(InstallOutcome::Skipped(reason)),
+        InstallOutcome::UpToDate | InstallOutcome::Installed => {
+            install_npm(root, PEERS_DIR, &PEERS_PROGRAMS)
+        }
     }
 }
 
-/// Installs the gateway that `cargo xtask bench gateway` measures ours beside.
-pub(crate) fn install_proxy(root: &Path) -> Result<Outcome> {
+/// Installs the gateway that `cargo xtask bench gateway` compares with.
+pub(crate) fn install_proxy(root: &Path) -> Result<InstallOutcome> {
     install_python(root, &FASTMCP)
 }
 
-fn install_npm(root: &Path, dir: &str, programs: &[&str]) -> Result<Outcome> {
+fn install_npm(root: &Path, dir: &str, programs: &[&str]) -> Result<InstallOutcome> {
     for program in ["node", "npm"] {
         if !is_installed(program, root) {
             let reason = format!("`{program}` is missing: install Node.js 20 or newer");
-            return Ok(Outcome::Skipped(reason));
+            return Ok(InstallOutcome::Skipped(reason));
         }
     }
     let dir = root.join(dir);
-    let stamp = Stamp::of(&dir, &NODE_FILES, "", "node_modules/.toolrack-stamp")?;
+    let stamp = Stamp::for_files(&dir, &NODE_FILES, "", "node_modules/.toolrack-stamp")?;
     if stamp.is_current(&dir, programs) {
-        return Ok(Outcome::UpToDate);
+        return Ok(InstallOutcome::UpToDate);
     }
     stamp.remove()?;
-    finish(&[Chore::new("npm", &dir, LIMIT).args(["ci"])], &stamp)
+    finish(&[Subprocess::new("npm", &dir, LIMIT).args(["ci"])], &stamp)
 }
 
-fn install_python(root: &Path, packages: &Packages) -> Result<Outcome> {
+fn install_python(root: &Path, packages: &Packages) -> Result<InstallOutcome> {
     let dir = root.join(packages.dir);
     let asked = is_installed("python3", root)
-        .then(|| Chore::new("python3", root, QUESTION_LIMIT).args(["--version"]).read());
-    let Some(Ok((Ending::Success, version))) = asked else {
+        .then(|| Subprocess::new("python3", root, QUESTION_LIMIT).args(["--version"]).read());
+    let Some(Ok((ExitResult::Success, version))) = asked else {
         let reason = "`python3` is missing: install Python 3.10 or newer with its venv module";
-        return Ok(Outcome::Skipped(reason.to_owned()));
+        return Ok(InstallOutcome::Skipped(reason.to_owned()));
     };
     // A venv belongs to the interpreter that made it.
-    let stamp = Stamp::of(&dir, &PYTHON_FILES, &version, "venv/.toolrack-stamp")?;
+    let stamp = Stamp::for_files(&dir, &PYTHON_FILES, &version, "venv/.toolrack-stamp")?;
     if stamp.is_current(&dir, &["venv/bin/python", packages.program]) {
-        return Ok(Outcome::UpToDate);
+        return Ok(InstallOutcome::UpToDate);
     }
     stamp.remove()?;
-    let venv = Chore::new("python3", &dir, LIMIT).args(["-m", "venv", "--clear", "venv"]);
+    let venv = Subprocess::new("python3", &dir, LIMIT).args(["-m", "venv", "--clear", "venv"]);
     // The file pins the whole set, so there is nothing to resolve.
     let pip = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"];
-    let pip = Chore::new(dir.join("venv/bin/python"), &dir, LIMIT).args(pip).args([
+    let pip = Subprocess::new(dir.join("venv/bin/python"), &dir, LIMIT).args(pip).args([
         "--no-deps",
         "-r",
         "requirements.txt",
@@ -269,16 +276,16 @@ fn install_python(root: &Path, packages: &Packages) -> Result<Outcome> {
     finish(&[venv, pip], &stamp)
 }
 
-/// Runs the chores in order and leaves the stamp only after the last has succeeded.
-fn finish(chores: &[Chore], stamp: &Stamp) -> Result<Outcome> {
-    for chore in chores {
-        let ending = chore.stream(|_line| {})?;
-        if ending != Ending::Success {
-            return Ok(Outcome::Skipped(format!("`{}`: {ending}", chore.line())));
+/// Runs the commands in order and writes the stamp after the last one succeeded.
+fn finish(commands: &[Subprocess], stamp: &Stamp) -> Result<InstallOutcome> {
+    for command in commands {
+        let exit = command.stream(|_line| {})?;
+        if exit != ExitResult::Success {
+            return Ok(InstallOutcome::Skipped(format!("`{}`: {exit}", command.command_line())));
         }
     }
-    stamp.leave()?;
-    Ok(Outcome::Installed)
+    stamp.write()?;
+    Ok(InstallOutcome::Installed)
 }
 
 #[cfg(test)]
@@ -286,25 +293,25 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(program: &Program, expected: &Outcome) {
+    fn check(program: &Program, expected: &InstallOutcome) {
         assert_eq!(install_program(Path::new("."), program).unwrap(), *expected);
     }
 
     #[test]
     fn program_that_is_there_is_not_installed_again() {
         let needed_by = "every test";
-        check(&Program { name: "sh", package: "dash", needed_by }, &Outcome::UpToDate);
+        check(&Program { name: "sh", package: "dash", needed_by }, &InstallOutcome::UpToDate);
     }
 
     #[test]
     fn lock_files_are_where_the_installer_looks() {
-        let root = crate::tree::root();
+        let root = crate::source_tree::root();
         let in_dir = |dir: &str, files: &[&str]| -> Vec<std::path::PathBuf> {
             files.iter().map(|file| root.join(dir).join(file)).collect()
         };
         let node = [NODE_DIR, MCPORTER_DIR, SUITES_DIR, DASHBOARD_DIR, PEERS_DIR];
-        let node = node.into_iter().flat_map(|it| in_dir(it, &NODE_FILES));
-        let python = PACKAGES.iter().flat_map(|it| in_dir(it.dir, &PYTHON_FILES));
+        let node = node.into_iter().flat_map(|dir| in_dir(dir, &NODE_FILES));
+        let python = PACKAGES.iter().flat_map(|packages| in_dir(packages.dir, &PYTHON_FILES));
         let missing: Vec<_> = node.chain(python).filter(|path| !path.is_file()).collect();
         assert_eq!(missing, Vec::<std::path::PathBuf>::new());
     }

@@ -1,24 +1,22 @@
-//! `docs/internal/specs.md`: what was asked for, where it is, and the test that shows it.
-//!
-//! **Invariant:** a test named there exists. The page cannot promise what nobody checks.
+//! Specs ledger: every test named in `docs/internal/specs.md` exists.
 
 use std::collections::BTreeSet;
 
 use super::{Finding, numbered};
-use crate::rust_text::words;
+use crate::rust_lexer::words;
 
 pub(crate) const PAGE: &str = "docs/internal/specs.md";
 
 /// The columns of every table on the page.
 const COLUMNS: [&str; 4] = ["requirement", "where", "test", "note"];
 
-/// What the test column says until there is one.
+/// Test column of a requirement that is not built.
 const NOT_YET: &str = "not yet";
 
-/// What the test column says of a row that no test can show.
+/// Test column of a requirement without a test.
 const NOT_TESTED: &str = "–";
 
-/// The names of all functions defined in a file, tests among them.
+/// Names of all functions defined in a file.
 pub(crate) fn functions(code: &str) -> BTreeSet<String> {
     let pairs = code.lines().flat_map(|line| words(line).zip(words(line).skip(1)));
     let named = pairs.filter(|((_, keyword), (gap, _))| *keyword == "fn" && gap.trim().is_empty());
@@ -44,7 +42,8 @@ pub(crate) fn findings(page: &str, functions: &BTreeSet<String>) -> Vec<Finding>
             continue;
         };
         let advices = faults(test, functions);
-        found.extend(advices.into_iter().map(|it| Finding::new(PAGE, line, "coverage", it)));
+        found
+            .extend(advices.into_iter().map(|advice| Finding::new(PAGE, line, "coverage", advice)));
     }
     found
 }
@@ -63,9 +62,9 @@ fn faults(cell: &str, functions: &BTreeSet<String>) -> Vec<String> {
     missing.map(|name| format!("no function `{name}` exists; correct the name")).collect()
 }
 
-/// The cells of a table row; nothing if the line is not one. `\|` is a character, not a border.
+/// The cells of a table row; empty for another line. `\|` is a character, not a border.
 fn cells(line: &str) -> Vec<String> {
-    let row = line.trim().strip_prefix('|').and_then(|it| it.strip_suffix('|'));
+    let row = line.trim().strip_prefix('|').and_then(|row| row.strip_suffix('|'));
     let Some(row) = row else {
         return Vec::new();
     };
@@ -80,7 +79,7 @@ mod tests {
 
     #[track_caller]
     fn check(rows: &str, expected: &[&str]) {
-        let functions = functions("fn late_answer_is_discarded() {}\nasync fn two() {}");
+        let functions = functions("fn late_response_is_discarded() {}\nasync fn two() {}");
         let page =
             format!("# A page\n| requirement | where | test | note |\n|---|---|:-:|---|\n{rows}");
         assert_findings(&findings(&page, &functions), expected);
@@ -88,8 +87,11 @@ mod tests {
 
     #[test]
     fn named_tests_exist() {
-        check("| a | b | `late_answer_is_discarded` | |", &[]);
-        check("| a | b | `toolrack_transport::pending::two`, `late_answer_is_discarded` | |", &[]);
+        check("| a | b | `late_response_is_discarded` | |", &[]);
+        check(
+            "| a | b | `toolrack_transport::pending::two`, `late_response_is_discarded` | |",
+            &[],
+        );
         check("| a | b | not yet | |", &[]);
         check("| a \\| c | b | – | |", &[]);
         check(

@@ -1,4 +1,4 @@
-//! Every dependency of the workspace has a row in `docs/dependencies.md`, and every row a dependency.
+//! Dependency table: every workspace dependency has a row in `docs/dependencies.md`, and vice versa.
 
 use super::{Finding, numbered};
 
@@ -8,20 +8,20 @@ pub(crate) const MANIFEST: &str = "Cargo.toml";
 pub(crate) fn findings(manifest: &str, page: &str) -> Vec<Finding> {
     let dependencies: Vec<(usize, &str)> = dependencies(manifest).collect();
     let rows: Vec<(usize, &str)> =
-        numbered(page).filter_map(|(n, it)| Some((n, row(it)?))).collect();
-    let has = |list: &[(usize, &str)], name: &str| list.iter().any(|(_, it)| *it == name);
+        numbered(page).filter_map(|(n, line)| Some((n, row(line)?))).collect();
+    let has = |list: &[(usize, &str)], name: &str| list.iter().any(|(_, listed)| *listed == name);
     let missing = dependencies.iter().filter(|(_, name)| !has(&rows, name)).map(|(line, name)| {
         let advice = format!("give `{name}` a row in {PAGE}: what for, why this one");
         Finding::new(MANIFEST, *line, "dependency", advice)
     });
     let stale = rows.iter().filter(|(_, name)| !has(&dependencies, name)).map(|(line, name)| {
-        let advice = format!("`{name}` is no dependency of the workspace; drop the row");
+        let advice = format!("`{name}` is not a dependency of the workspace; remove the row");
         Finding::new(PAGE, *line, "dependency", advice)
     });
     missing.chain(stale).collect()
 }
 
-/// What stands under `[workspace.dependencies]`, without our own crates.
+/// Entries of `[workspace.dependencies]`, without our own crates.
 fn dependencies(manifest: &str) -> impl Iterator<Item = (usize, &str)> {
     let from = numbered(manifest).skip_while(|(_, line)| *line != "[workspace.dependencies]");
     let table = from.skip(1).take_while(|(_, line)| !line.starts_with('['));
@@ -29,7 +29,7 @@ fn dependencies(manifest: &str) -> impl Iterator<Item = (usize, &str)> {
     names.filter(|(_, name)| !name.starts_with("toolrack") && !name.starts_with('#'))
 }
 
-/// The name in the first cell of a table row, if it is one in backticks.
+/// The name in backticks in the first cell of a table row.
 fn row(line: &str) -> Option<&str> {
     line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name)
 }
@@ -49,7 +49,7 @@ mod tests {
             &findings(manifest, page),
             &[
                 "Cargo.toml:9: dependency: give `libc` a row in docs/dependencies.md: what for, why this one",
-                "docs/dependencies.md:4: dependency: `gone` is no dependency of the workspace; drop the row",
+                "docs/dependencies.md:4: dependency: `gone` is not a dependency of the workspace; remove the row",
             ],
         );
     }

@@ -1,11 +1,11 @@
-//! The text files of the repository, read once, so that every rule is a function of text alone.
+//! Text files of the repository, read once, so that every rule is a pure function.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// What is built, downloaded or Git's own: nobody writes it by hand.
+/// Folders with build output, downloads or Git data.
 const SKIPPED_DIRS: [&str; 5] = ["target", "node_modules", "venv", ".git", "__pycache__"];
 
 /// One text file. `path` is relative to the root, with forward slashes.
@@ -15,13 +15,13 @@ pub(crate) struct Source {
     pub(crate) text: String,
 }
 
-/// The folder that holds the workspace.
+/// Root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// What stands after the last dot of a path.
+/// File extension of a path.
 pub(crate) fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
@@ -47,7 +47,7 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
 }
 
 fn is_skipped(folder: &Path) -> bool {
-    folder.file_name().is_some_and(|name| SKIPPED_DIRS.iter().any(|it| name == *it))
+    folder.file_name().is_some_and(|name| SKIPPED_DIRS.iter().any(|dir| name == *dir))
 }
 
 fn read_text(root: &Path, path: &Path) -> Result<Option<Source>> {

@@ -1,13 +1,13 @@
-//! Nothing in the tree says on which machine it was written or from where it downloads.
+//! Finds paths of one machine and download addresses of registries in any text file.
 //!
-//! Looks at every text file. The words are put together here so that this file does not hold them.
+//! The patterns are concatenated so that this file does not match itself.
 
 use super::{Finding, numbered};
 
-/// Folders of one particular machine.
+/// Folders that exist on one machine only.
 const FOLDERS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
-/// Hosts that packages come from. Which one to use is each machine's own business.
+/// Package registries. Each machine chooses its own.
 const HOSTS: [&str; 5] = [
     concat!("registry.npm", "js.org"),
     concat!("registry.yarn", "pkg.com"),
@@ -16,7 +16,7 @@ const HOSTS: [&str; 5] = [
     concat!("index.crates", ".io"),
 ];
 
-/// What a kind of file would hold if it named a download address: end of path, text, advice.
+/// Settings that would name a download address: end of the path, text, advice.
 const ADDRESSES: [(&str, &str, &str); 7] = [
     ("package-lock.json", "\"resolved\"", "`omit-lockfile-registry-resolved=true` leaves it out"),
     (".npmrc", "registry=", "leave the registry to the user's own `.npmrc`"),
@@ -32,16 +32,17 @@ const CRATES_INDEX: &str = "registry+https://github.com/rust-lang/crates.io-inde
 pub(crate) fn findings(path: &str, text: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     for (number, line) in numbered(text) {
-        found.extend(faults(path, line).map(|it| Finding::new(path, number, "machine", it)));
+        found
+            .extend(faults(path, line).map(|advice| Finding::new(path, number, "machine", advice)));
     }
     found
 }
 
 fn faults(path: &str, line: &str) -> impl Iterator<Item = String> {
     let folders = FOLDERS.into_iter().filter(|folder| names_folder(line, folder));
-    let folders = folders.map(|it| format!("`{it}` is a folder of one machine; say it otherwise"));
+    let folders = folders.map(|folder| format!("`{folder}` is a folder of one machine; remove it"));
     let hosts = HOSTS.into_iter().filter(|host| line.contains(host));
-    let hosts = hosts.map(|it| format!("`{it}` is a download address; leave it out"));
+    let hosts = hosts.map(|host| format!("`{host}` is a download address; remove it"));
     let of_kind = ADDRESSES.into_iter().filter(|(end, _, _)| path.ends_with(end));
     let addresses = of_kind.filter(|(_, word, _)| line.contains(word));
     let addresses = addresses.map(|(_, _, advice)| advice.to_owned());
@@ -52,11 +53,13 @@ fn faults(path: &str, line: &str) -> impl Iterator<Item = String> {
     folders.chain(hosts).chain(addresses).chain(mirror)
 }
 
-/// Whether the folder stands at the start of a path, not in the middle of a longer one.
+/// Whether the line has a path that starts with the folder.
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
-        let before = line.get(..at).and_then(|it| it.chars().next_back());
-        !before.is_some_and(|it| it.is_alphanumeric() || matches!(it, '_' | '-' | '.' | '}' | '*'))
+        let before = line.get(..at).and_then(|text| text.chars().next_back());
+        !before.is_some_and(|character| {
+            character.is_alphanumeric() || matches!(character, '_' | '-' | '.' | '}' | '*')
+        })
     })
 }
 
@@ -72,19 +75,19 @@ mod tests {
     #[test]
     fn folders_of_one_machine_are_found() {
         let [work, home] = FOLDERS;
-        let advice = format!("`{work}` is a folder of one machine; say it otherwise");
+        let advice = format!("`{work}` is a folder of one machine; remove it");
         check("README.md", &format!("see {work}main"), &[&advice]);
         check("a.rs", &format!("\"{work}\""), &[&advice]);
         check("a.rs", &format!("/home/me{work}x"), &[]);
         check("a.rs", "/workspace/ and /works/", &[]);
-        let advice = format!("`{home}` is a folder of one machine; say it otherwise");
+        let advice = format!("`{home}` is a folder of one machine; remove it");
         check("a.toml", &format!("path = \"{home}.cargo\""), &[&advice]);
     }
 
     #[test]
     fn download_addresses_are_found() {
         let [npm, ..] = HOSTS;
-        let advice = format!("`{npm}` is a download address; leave it out");
+        let advice = format!("`{npm}` is a download address; remove it");
         check("docs/a.md", &format!("https://{npm}/x"), &[&advice]);
         let advice = "`omit-lockfile-registry-resolved=true` leaves it out";
         check("tests/package-lock.json", "  \"resolved\": \"x\",", &[advice]);

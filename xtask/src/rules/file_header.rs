@@ -1,16 +1,11 @@
-//! The first line of a file, and its name.
+//! File header: the first line is a module doc; no `mod.rs`.
 
 use super::Finding;
 
 pub(crate) fn findings(path: &str, text: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     if !text.starts_with("//!") {
-        found.push(Finding::new(
-            path,
-            1,
-            "header",
-            "begin with `//!` and say what the file is for",
-        ));
+        found.push(Finding::new(path, 1, "header", "start with a `//!` module doc"));
     }
     if path.ends_with("/mod.rs") {
         let advice = "name the file after its folder: `foo.rs` beside `foo/`";
@@ -30,16 +25,16 @@ mod tests {
     }
 
     #[test]
-    fn first_line_says_what_the_file_is_for() {
+    fn first_line_is_a_module_doc() {
         check("crates/a/src/b.rs", "//! What it is for.\n", &[]);
-        let advice = "crates/a/src/b.rs:1: header: begin with `//!` and say what the file is for";
+        let advice = "crates/a/src/b.rs:1: header: start with a `//!` module doc";
         check("crates/a/src/b.rs", "use std::io;\n", &[advice]);
         check("crates/a/src/b.rs", "\n//! Too late.\n", &[advice]);
         check("crates/a/src/b.rs", "", &[advice]);
     }
 
     #[test]
-    fn files_are_named_after_their_folders() {
+    fn mod_rs_is_not_used() {
         let advice = "name the file after its folder: `foo.rs` beside `foo/`";
         check(
             "crates/a/src/b/mod.rs",

@@ -1,7 +1,7 @@
-//! Programs started by these commands, each with a time limit and its output passed on as it comes.
+//! Child processes with a time limit and streamed output.
 //!
-//! **Invariant:** no wait here is without end. A program that outlives its limit is killed with all
-//! its descendants, and an orphan that keeps a pipe open delays us by [`LAST_WORDS`] at most.
+//! **Invariant:** every wait ends. A process that exceeds its limit is killed with all its
+//! descendants, and an orphan that keeps a pipe open delays the return by [`DRAIN_LIMIT`] at most.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -17,15 +17,15 @@ use crate::printer;
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long to listen for what is still in the pipes after the program has ended.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Time to read the rest of the pipes after the process has exited.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
-/// Lines read but not yet passed on. When full, the reader waits, and so does the program.
-const LINES_AHEAD: usize = 1024;
+/// Queued lines. When the queue is full, the reader waits, and so does the process.
+const LINE_QUEUE: usize = 1024;
 
-/// One program to run: what, where, and for how long at most.
+/// A command with its working directory, environment and time limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chore {
+pub(crate) struct Subprocess {
     program: OsString,
     args: Vec<OsString>,
     env: Vec<(&'static str, &'static str)>,
@@ -33,11 +33,11 @@ pub(crate) struct Chore {
     limit: Duration,
 }
 
-/// How a program ended.
+/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum ExitResult {
     Success,
-    /// The exit code, or nothing if a signal ended it.
+    /// The exit code; `None` if a signal ended it.
     Failure(Option<i32>),
     TimedOut(Duration),
 }
@@ -48,7 +48,7 @@ enum Stream {
     Err,
 }
 
-impl Chore {
+impl Subprocess {
     pub(crate) fn new(program: impl Into<OsString>, dir: &Path, limit: Duration) -> Self {
         Self {
             program: program.into(),
@@ -69,8 +69,8 @@ impl Chore {
         self
     }
 
-    /// The command as a person would type it.
-    pub(crate) fn line(&self) -> String {
+    /// The command line, for messages.
+    pub(crate) fn command_line(&self) -> String {
         let mut words: Vec<String> =
             self.env.iter().map(|(name, value)| format!("{name}='{value}'")).collect();
         words.push(self.program.to_string_lossy().into_owned());
@@ -78,48 +78,52 @@ impl Chore {
         words.join(" ")
     }
 
-    /// Runs the program, passes each line of its output on, and lets `hear` see it too.
-    pub(crate) fn stream(&self, mut hear: impl FnMut(&str)) -> Result<Ending> {
-        self.listen(stop_tree, |stream, line| {
+    /// Runs the command, prints its output and passes each line to `on_line`.
+    pub(crate) fn stream(&self, mut on_line: impl FnMut(&str)) -> Result<ExitResult> {
+        self.run_piped(stop_tree, |stream, line| {
             match stream {
-                Stream::Out => printer::say(line),
-                Stream::Err => printer::complain(line),
+                Stream::Out => printer::print(line),
+                Stream::Err => printer::print_error(line),
             }
-            hear(line);
+            on_line(line);
         })
     }
 
-    /// Runs the program and keeps what it printed to stdout; its stderr is dropped.
-    pub(crate) fn read(&self) -> Result<(Ending, String)> {
+    /// Runs the command and returns its stdout; stderr is dropped.
+    pub(crate) fn read(&self) -> Result<(ExitResult, String)> {
         let mut text = String::new();
-        let ending = self.listen(stop_alone, |stream, line| {
+        let exit = self.run_piped(stop_alone, |stream, line| {
             if stream == Stream::Out {
                 text.push_str(line);
                 text.push('\n');
             }
         })?;
-        Ok((ending, text))
+        Ok((exit, text))
     }
 
-    /// Runs the program on our own terminal.
-    pub(crate) fn attached(&self) -> Result<Ending> {
+    /// Runs the command on our own terminal.
+    pub(crate) fn attached(&self) -> Result<ExitResult> {
         let mut child = self.start(Stdio::inherit, Stdio::inherit())?;
         let deadline = now() + self.limit;
         loop {
             if let Some(status) = child.try_wait()? {
-                return Ok(Ending::from(status));
+                return Ok(ExitResult::from(status));
             }
             if now() >= deadline {
                 stop_tree(&mut child);
-                return Ok(Ending::TimedOut(self.limit));
+                return Ok(ExitResult::TimedOut(self.limit));
             }
             thread::sleep(POLL);
         }
     }
 
-    fn listen(&self, stop: fn(&mut Child), mut hear: impl FnMut(Stream, &str)) -> Result<Ending> {
+    fn run_piped(
+        &self,
+        stop: fn(&mut Child),
+        mut on_line: impl FnMut(Stream, &str),
+    ) -> Result<ExitResult> {
         let mut child = self.start(Stdio::piped, Stdio::null())?;
-        let (sender, lines) = sync_channel(LINES_AHEAD);
+        let (sender, lines) = sync_channel(LINE_QUEUE);
         if let Some(pipe) = child.stdout.take() {
             read_lines(pipe, Stream::Out, sender.clone());
         }
@@ -129,23 +133,23 @@ impl Chore {
         drop(sender);
 
         let deadline = now() + self.limit;
-        let ending = loop {
+        let exit = loop {
             match lines.recv_timeout(POLL) {
-                Ok((stream, line)) => hear(stream, &line),
+                Ok((stream, line)) => on_line(stream, &line),
                 Err(RecvTimeoutError::Timeout) => {}
-                // Both pipes are closed, which does not mean that the program has ended.
+                // Both pipes are closed, but the process may still run.
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(POLL),
             }
             if let Some(status) = child.try_wait()? {
-                break Ending::from(status);
+                break ExitResult::from(status);
             }
             if now() >= deadline {
                 stop(&mut child);
-                break Ending::TimedOut(self.limit);
+                break ExitResult::TimedOut(self.limit);
             }
         };
-        drain(&lines, hear);
-        Ok(ending)
+        drain(&lines, on_line);
+        Ok(exit)
     }
 
     #[expect(clippy::disallowed_methods, reason = "xtask runs cargo, npm and python by design")]
@@ -153,38 +157,38 @@ impl Chore {
         let mut command = Command::new(&self.program);
         command.args(&self.args).current_dir(&self.dir).envs(self.env.iter().copied());
         command.stdin(input).stdout(output()).stderr(output());
-        command.spawn().with_context(|| format!("cannot start `{}`", self.line()))
+        command.spawn().with_context(|| format!("cannot start `{}`", self.command_line()))
     }
 }
 
-impl From<ExitStatus> for Ending {
+impl From<ExitStatus> for ExitResult {
     fn from(status: ExitStatus) -> Self {
-        if status.success() { Ending::Success } else { Ending::Failure(status.code()) }
+        if status.success() { ExitResult::Success } else { ExitResult::Failure(status.code()) }
     }
 }
 
-impl std::fmt::Display for Ending {
+impl std::fmt::Display for ExitResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Ending::Success => write!(f, "ok"),
-            Ending::Failure(Some(code)) => write!(f, "exit code {code}"),
-            Ending::Failure(None) => write!(f, "ended by a signal"),
-            Ending::TimedOut(limit) => write!(f, "killed after {} s", limit.as_secs()),
+            ExitResult::Success => write!(f, "ok"),
+            ExitResult::Failure(Some(code)) => write!(f, "exit code {code}"),
+            ExitResult::Failure(None) => write!(f, "ended by a signal"),
+            ExitResult::TimedOut(limit) => write!(f, "killed after {} s", limit.as_secs()),
         }
     }
 }
 
-/// The clock of the real world.
+/// Wall clock.
 #[expect(clippy::disallowed_methods, reason = "no tokio here, and real programs take real time")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Whether a program of this name can be started from the command line.
+/// Whether the program is on `PATH`.
 pub(crate) fn is_installed(program: &str, dir: &Path) -> bool {
-    let chore = Chore::new("sh", dir, Duration::from_secs(10));
-    let found = chore.args(["-c", "command -v \"$1\"", "sh", program]).read();
-    matches!(found, Ok((Ending::Success, _)))
+    let command = Subprocess::new("sh", dir, Duration::from_secs(10));
+    let found = command.args(["-c", "command -v \"$1\"", "sh", program]).read();
+    matches!(found, Ok((ExitResult::Success, _)))
 }
 
 fn read_lines(
@@ -195,7 +199,7 @@ fn read_lines(
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
-        // A read error means the same as the end: there is nothing more to hear.
+        // A read error is treated as end of file.
         while pipe.read_until(b'\n', &mut line).is_ok_and(|n_bytes| n_bytes > 0) {
             let text = String::from_utf8_lossy(&line);
             if lines.send((stream, text.trim_end_matches('\n').to_owned())).is_err() {
@@ -206,25 +210,25 @@ fn read_lines(
     });
 }
 
-fn drain(lines: &Receiver<(Stream, String)>, mut hear: impl FnMut(Stream, &str)) {
-    let deadline = now() + LAST_WORDS;
+fn drain(lines: &Receiver<(Stream, String)>, mut on_line: impl FnMut(Stream, &str)) {
+    let deadline = now() + DRAIN_LIMIT;
     while let Ok((stream, line)) = lines.recv_timeout(deadline.saturating_duration_since(now())) {
-        hear(stream, &line);
+        on_line(stream, &line);
     }
 }
 
-/// Kills the program and everything below it: the tests that `cargo test` runs, and their servers.
+/// Kills the process and its descendants: the tests that `cargo test` runs, and their servers.
 fn stop_tree(child: &mut Child) {
     let here = Path::new(".");
     let limit = Duration::from_secs(10);
-    let processes = Chore::new("ps", here, limit).args(["-A", "-o", "pid=,ppid="]).read();
-    let (_, processes) = processes.unwrap_or((Ending::Failure(None), String::new()));
-    // The root goes first, or it would start the next program in place of a killed one.
+    let processes = Subprocess::new("ps", here, limit).args(["-A", "-o", "pid=,ppid="]).read();
+    let (_, processes) = processes.unwrap_or((ExitResult::Failure(None), String::new()));
+    // The root first: otherwise it could start the next child in place of a killed one.
     let pids = [child.id()].into_iter().chain(descendants(&processes, child.id()));
     let kill = ["-c", "kill -KILL \"$@\"", "sh"].map(str::to_owned);
-    let kill = Chore::new("sh", here, limit).args(kill).args(pids.map(|pid| pid.to_string()));
+    let kill = Subprocess::new("sh", here, limit).args(kill).args(pids.map(|pid| pid.to_string()));
     if let Err(error) = kill.read() {
-        printer::complain(&format!("{error:#}"));
+        printer::print_error(&format!("{error:#}"));
     }
     stop_alone(child);
 }
@@ -232,7 +236,7 @@ fn stop_tree(child: &mut Child) {
 fn stop_alone(child: &mut Child) {
     let stopped = child.kill().and_then(|()| child.wait());
     if let Err(error) = stopped {
-        printer::complain(&format!("cannot kill process {}: {error}", child.id()));
+        printer::print_error(&format!("cannot kill process {}: {error}", child.id()));
     }
 }
 
@@ -262,52 +266,53 @@ fn descendants(processes: &str, root: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    fn sh(script: &str, limit: Duration) -> Chore {
-        Chore::new("sh", Path::new("."), limit).args(["-c", script])
+    fn sh(script: &str, limit: Duration) -> Subprocess {
+        Subprocess::new("sh", Path::new("."), limit).args(["-c", script])
     }
 
     #[track_caller]
-    fn check(script: &str, expected: (Ending, &str)) {
-        let (ending, text) = sh(script, Duration::from_secs(20)).read().unwrap();
-        assert_eq!((ending, text.as_str()), expected);
+    fn check(script: &str, expected: (ExitResult, &str)) {
+        let (exit, text) = sh(script, Duration::from_secs(20)).read().unwrap();
+        assert_eq!((exit, text.as_str()), expected);
     }
 
     #[test]
-    fn output_and_ending_are_reported() {
-        check("echo one; echo two", (Ending::Success, "one\ntwo\n"));
-        check("echo said >&2; exit 3", (Ending::Failure(Some(3)), ""));
-        check("printf 'no newline'", (Ending::Success, "no newline\n"));
-        check("kill -KILL $$", (Ending::Failure(None), ""));
+    fn output_and_exit_are_reported() {
+        check("echo one; echo two", (ExitResult::Success, "one\ntwo\n"));
+        check("echo said >&2; exit 3", (ExitResult::Failure(Some(3)), ""));
+        check("printf 'no newline'", (ExitResult::Success, "no newline\n"));
+        check("kill -KILL $$", (ExitResult::Failure(None), ""));
     }
 
     #[test]
-    fn program_that_outlives_its_limit_is_killed_with_its_children() {
+    fn process_over_its_limit_is_killed_with_its_children() {
         let limit = Duration::from_secs(2);
         let started = now();
-        let mut heard = Vec::new();
-        let ending = sh("sleep 61 & echo $!; sleep 62", limit)
-            .listen(stop_tree, |stream, line| heard.push((stream, line.to_owned())))
+        let mut lines = Vec::new();
+        let exit = sh("sleep 61 & echo $!; sleep 62", limit)
+            .run_piped(stop_tree, |stream, line| lines.push((stream, line.to_owned())))
             .unwrap();
-        assert_eq!(ending, Ending::TimedOut(limit));
+        assert_eq!(exit, ExitResult::TimedOut(limit));
         assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
-        let [(Stream::Out, pid)] = heard.as_slice() else { panic!("one line expected: {heard:?}") };
-        let (_, state) = sh(&format!("ps -o stat= -p {pid}"), LAST_WORDS).read().unwrap();
+        let [(Stream::Out, pid)] = lines.as_slice() else { panic!("one line expected: {lines:?}") };
+        let (_, state) = sh(&format!("ps -o stat= -p {pid}"), DRAIN_LIMIT).read().unwrap();
         assert!(state.is_empty() || state.starts_with('Z'), "{pid} is {state}");
     }
 
     #[test]
-    fn orphan_that_keeps_the_pipe_does_not_hold_us() {
+    fn orphan_with_an_open_pipe_does_not_block() {
         let started = now();
-        let (ending, pid) = sh("sleep 63 & echo $!", Duration::from_mins(1)).read().unwrap();
+        let (exit, pid) = sh("sleep 63 & echo $!", Duration::from_mins(1)).read().unwrap();
         let took = started.elapsed();
-        let (killed, _) = sh(&format!("kill -KILL {pid}"), LAST_WORDS).read().unwrap();
-        assert_eq!((ending, killed), (Ending::Success, Ending::Success));
+        let (killed, _) = sh(&format!("kill -KILL {pid}"), DRAIN_LIMIT).read().unwrap();
+        assert_eq!((exit, killed), (ExitResult::Success, ExitResult::Success));
         assert!(took < Duration::from_secs(30), "{took:?}");
     }
 
     #[test]
-    fn program_that_does_not_exist_is_an_error_that_names_it() {
-        let error = Chore::new("no-such-program", Path::new("."), LAST_WORDS).read().unwrap_err();
+    fn missing_program_is_named_in_the_error() {
+        let error =
+            Subprocess::new("no-such-program", Path::new("."), DRAIN_LIMIT).read().unwrap_err();
         assert_eq!(error.to_string(), "cannot start `no-such-program`");
     }
 

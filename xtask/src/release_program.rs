@@ -1,0 +1,87 @@
+//! `cargo xtask bench` and `cargo xtask reliability`: builds and runs a program in the release profile.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use crate::install::{self, InstallOutcome};
+use crate::subprocess::{ExitResult, Subprocess};
+use crate::{printer, tidy};
+
+const BUILD_LIMIT: Duration = Duration::from_mins(90);
+
+/// Long enough for a soak test overnight.
+const RUN_LIMIT: Duration = Duration::from_hours(24);
+
+pub(crate) fn bench(root: &Path, words: Vec<String>) -> Result<ExitCode> {
+    // Built separately: together with the bench they would get the features that its peers enable.
+    let (beside, peers): (&[&str], _) = match words.first().map(String::as_str) {
+        Some("cli") => (&["-p", "toolrack-cli"], install::install_programs(root)?),
+        Some("gateway") => (&["-p", "toolrack-conformance"], install::install_proxy(root)?),
+        _ => return run(root, &[&["-p", "toolrack-bench"]], "toolrack-bench", words),
+    };
+    // The bench reports missing peers and measures the others.
+    if let InstallOutcome::Skipped(reason) = peers {
+        printer::print_error(&format!("SKIPPED: peers: {reason}"));
+    }
+    run(root, &[beside, &["-p", "toolrack-bench"]], "toolrack-bench", words)
+}
+
+pub(crate) fn reliability(root: &Path, words: Vec<String>) -> Result<ExitCode> {
+    // The gates start the scripted server from the folder of their own executable.
+    let packages =
+        ["-p", "toolrack-reliability", "-p", "toolrack-testkit", "-p", "toolrack-stdio", "--bins"];
+    run(root, &[&packages], "toolrack-reliability", words)
+}
+
+fn run(root: &Path, builds: &[&[&str]], program: &str, words: Vec<String>) -> Result<ExitCode> {
+    for packages in builds {
+        let build = Subprocess::new("cargo", root, BUILD_LIMIT).args(["build", "--release"]);
+        let build = build.args(*packages);
+        let exit = build.attached()?;
+        if exit != ExitResult::Success {
+            printer::print_error(&format!("error: `{}`: {exit}", build.command_line()));
+            return Ok(exit_code(exit));
+        }
+    }
+    let path = target_dir(&tidy::metadata(root)?)?.join("release").join(program);
+    Ok(exit_code(Subprocess::new(path, root, RUN_LIMIT).args(words).attached()?))
+}
+
+/// Target directory, which a user may have moved.
+pub(crate) fn target_dir(metadata: &Value) -> Result<PathBuf> {
+    let path = metadata.get("target_directory").and_then(Value::as_str);
+    path.map(PathBuf::from).context("`cargo metadata` names no target directory")
+}
+
+pub(crate) fn exit_code(exit: ExitResult) -> ExitCode {
+    match exit {
+        ExitResult::Success => ExitCode::SUCCESS,
+        ExitResult::Failure(code) => {
+            code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+        }
+        ExitResult::TimedOut(_) => ExitCode::FAILURE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(exit: ExitResult, expected: ExitCode) {
+        assert_eq!(exit_code(exit), expected);
+    }
+
+    #[test]
+    fn exit_code_is_passed_on() {
+        check(ExitResult::Success, ExitCode::SUCCESS);
+        check(ExitResult::Failure(Some(7)), ExitCode::from(7));
+        check(ExitResult::Failure(Some(256)), ExitCode::FAILURE);
+        check(ExitResult::Failure(None), ExitCode::FAILURE);
+        check(ExitResult::TimedOut(RUN_LIMIT), ExitCode::FAILURE);
+    }
+}
