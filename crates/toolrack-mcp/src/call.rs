@@ -12,12 +12,12 @@ use serde_json::value::RawValue;
 use crate::content::block::Plain;
 use crate::content::{Content, Extra};
 use crate::error::DecodeError;
-use crate::input::InputResponses;
-use crate::lenient::{decode, present};
+use crate::input_required::InputResponses;
 use crate::method::Method;
-use crate::only_text::OnlyText;
 use crate::request::Request;
+use crate::serde_lenient::{decode, present};
 use crate::task::TaskWish;
+use crate::text_result_fast_path::OnlyText;
 
 /// Uses a tool.
 #[derive(Debug, Clone, Copy, Serialize)]

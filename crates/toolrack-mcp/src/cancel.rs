@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::lenient::or_absent;
-use crate::token::Token;
+use crate::progress_token::Token;
+use crate::serde_lenient::or_absent;
 
 /// The answer to a request is no longer wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::lenient::or_absent;
+use crate::serde_lenient::or_absent;
 
 /// Asks what an argument could be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

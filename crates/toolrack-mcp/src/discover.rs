@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{CacheHint, Hints};
-use crate::capability::server::ServerCapabilities;
+use crate::cache_hint::{CacheHint, Hints};
 use crate::error::DecodeError;
 use crate::implementation::Implementation;
-use crate::lenient::{decode, or_absent, or_default};
 use crate::revision::{Era, Revision};
+use crate::serde_lenient::{decode, or_absent, or_default};
+use crate::server_capabilities::ServerCapabilities;
 
 /// The parameters of `server/discover`: none but `_meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::DecodeError;
 use crate::form::{FormContent, FormSchema};
-use crate::lenient::{decode_params, or_absent};
+use crate::serde_lenient::{decode_params, or_absent};
 
 /// What a server asks of the user.
 #[derive(Debug, Clone)]

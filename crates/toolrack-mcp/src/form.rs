@@ -4,7 +4,7 @@
 
 pub(crate) mod check;
 pub(crate) mod field;
-pub(crate) mod format;
+pub(crate) mod string_format;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use self::check::FieldFault;
 use self::field::Field;
-use crate::lenient::{Ordered, or_default};
+use crate::serde_lenient::{Ordered, or_default};
 
 /// A form to be filled in.
 #[derive(Debug, Clone)]

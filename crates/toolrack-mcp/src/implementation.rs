@@ -4,8 +4,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::lenient::or_absent;
 use crate::revision::Revision;
+use crate::serde_lenient::or_absent;
 
 /// What a client or server says about itself.
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -3,11 +3,11 @@
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::capability::client::ClientCapabilities;
-use crate::capability::server::ServerCapabilities;
+use crate::client_capabilities::ClientCapabilities;
 use crate::implementation::Implementation;
-use crate::lenient::{or_absent, or_default};
 use crate::revision::Revision;
+use crate::serde_lenient::{or_absent, or_default};
+use crate::server_capabilities::ServerCapabilities;
 
 /// What we offer in the handshake.
 #[derive(Debug, Clone, Copy)]

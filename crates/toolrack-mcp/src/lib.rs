@@ -7,58 +7,56 @@
 
 #![warn(missing_docs)]
 
-mod cache;
+mod cache_hint;
 mod call;
 mod cancel;
-mod capability;
+mod client_capabilities;
 mod completion;
 mod content;
-mod decoration;
-mod depth;
 mod discover;
 mod elicitation;
 mod empty;
 mod error;
 mod error_code;
-mod error_detail;
+mod error_data;
 mod form;
 mod implementation;
 mod initialize;
-mod input;
-mod lenient;
+mod input_required;
+mod json_depth;
 mod list;
-mod listen;
-mod log;
+mod list_page;
+mod logging;
 mod meta;
 mod method;
-mod mirror;
 mod notification;
-mod only_text;
-mod page;
+mod optional_fields;
+mod param_headers;
 mod ping;
 mod progress;
+mod progress_token;
 mod prompt;
 mod request;
 mod resource;
 mod result_type;
 mod revision;
 mod role;
-mod root;
+mod roots;
 mod sampling;
-mod schema;
+mod serde_lenient;
+mod server_capabilities;
+mod subscriptions_listen;
 mod task;
-mod token;
+mod text_result_fast_path;
 mod tool;
+mod tool_schema;
 
-pub use cache::{CacheHint, CacheScope};
+pub use cache_hint::{CacheHint, CacheScope};
 pub use call::{Arguments, CallToolParams, ToolCallResult};
 pub use cancel::Cancelled;
-pub use capability::client::{
+pub use client_capabilities::{
     ClientCapabilities, ClientCapabilitiesWire, ElicitationCapability, RootsCapability,
     SamplingCapability,
-};
-pub use capability::server::{
-    ListCapability, ResourcesCapability, ServerCapabilities, TasksCapability,
 };
 pub use completion::{
     CompleteParams, CompleteResult, Completion, CompletionArgument, CompletionContext,
@@ -72,27 +70,26 @@ pub use elicitation::{
 pub use empty::EmptyResult;
 pub use error::DecodeError;
 pub use error_code::ErrorCode;
-pub use error_detail::{ErrorDetail, MissingCapability, UnsupportedVersion};
+pub use error_data::{ErrorDetail, MissingCapability, UnsupportedVersion};
 pub use form::check::{FieldFault, FieldFaultKind};
 pub use form::field::{Choice, Field, FieldKind};
-pub use form::format::TextFormat;
+pub use form::string_format::TextFormat;
 pub use form::{FieldValue, FormContent, FormSchema};
 pub use implementation::{Implementation, ImplementationWire};
 pub use initialize::{InitializeParams, InitializeResult, Initialized};
-pub use input::{InputRequest, InputRequired, InputResponse, InputResponses};
+pub use input_required::{InputRequest, InputRequired, InputResponse, InputResponses};
 pub use list::{
     ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams, ListToolsParams,
 };
-pub use listen::{ListenParams, SubscriptionAcknowledged, SubscriptionFilter};
-pub use log::{LogLevel, LogMessage, SetLevelParams};
+pub use list_page::{Listed, Page, Skipped};
+pub use logging::{LogLevel, LogMessage, SetLevelParams};
 pub use meta::{MetaKey, RequestMeta, related_task, subscription_id};
 pub use method::{Method, MethodKind, Sender};
-pub use mirror::{Mirror, MirrorFault};
 pub use notification::{ListKind, ResourceUpdated, ServerNotification};
-pub use only_text::OnlyText;
-pub use page::{Listed, Page, Skipped};
+pub use param_headers::{Mirror, MirrorFault};
 pub use ping::PingParams;
 pub use progress::Progress;
+pub use progress_token::Token;
 pub use prompt::{GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage};
 pub use request::{Answer, Notification, Request};
 pub use resource::contents::{ResourceBody, ResourceContents};
@@ -102,16 +99,20 @@ pub use resource::{Resource, ResourceTemplate};
 pub use result_type::ResultType;
 pub use revision::{Era, Revision};
 pub use role::Role;
-pub use root::{Root, RootFault, RootsListChanged, RootsResult};
+pub use roots::{Root, RootFault, RootsListChanged, RootsResult};
 pub use sampling::check::{SamplingFault, check_sampling};
 pub use sampling::{
     IncludeContext, ModelHint, ModelPreferences, SamplingMessage, SamplingParams, SamplingResult,
     ToolChoice, ToolChoiceMode,
 };
-pub use schema::{is_object_schema, strict_schema};
+pub use server_capabilities::{
+    ListCapability, ResourcesCapability, ServerCapabilities, TasksCapability,
+};
+pub use subscriptions_listen::{ListenParams, SubscriptionAcknowledged, SubscriptionFilter};
 pub use task::{
     CancelTaskParams, GetTaskParams, ReportTaskParams, TASKS_EXTENSION, Task, TaskReport,
     TaskResultParams, TaskStatus, TaskWish, UpdateTaskParams,
 };
-pub use token::Token;
+pub use text_result_fast_path::OnlyText;
 pub use tool::{Tool, ToolAnnotations};
+pub use tool_schema::{is_object_schema, strict_schema};

@@ -4,12 +4,12 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::capability::client::ClientCapabilities;
+use crate::client_capabilities::ClientCapabilities;
 use crate::implementation::Implementation;
-use crate::lenient::{decode, or_absent, or_default};
-use crate::log::LogLevel;
+use crate::logging::LogLevel;
+use crate::progress_token::Token;
 use crate::revision::{Era, Revision};
-use crate::token::Token;
+use crate::serde_lenient::{decode, or_absent, or_default};
 
 /// The keys of `_meta` that the protocol itself uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use serde::Deserialize;
 use crate::cancel::Cancelled;
 use crate::elicitation::ElicitationComplete;
 use crate::error::DecodeError;
-use crate::lenient::decode_params;
-use crate::listen::SubscriptionAcknowledged;
-use crate::log::LogMessage;
+use crate::logging::LogMessage;
 use crate::method::Method;
 use crate::progress::Progress;
+use crate::serde_lenient::decode_params;
+use crate::subscriptions_listen::SubscriptionAcknowledged;
 
 /// What a server tells unasked.
 #[derive(Debug, Clone)]

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::content::{Content, kept};
-use crate::decoration::{Icons, Object, fitting};
-use crate::input::InputResponses;
-use crate::lenient::or_absent;
-use crate::page::Listed;
+use crate::input_required::InputResponses;
+use crate::list_page::Listed;
+use crate::optional_fields::{Icons, Object, fitting};
 use crate::role::Role;
+use crate::serde_lenient::or_absent;
 
 /// A prompt as its server lists it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ pub struct PromptMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::Page;
+    use crate::list_page::Page;
 
     #[test]
     fn prompts_are_listed_with_what_can_be_filled_in() {

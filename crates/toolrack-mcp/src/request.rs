@@ -12,21 +12,21 @@ use crate::discover::{DiscoverParams, DiscoverResult};
 use crate::empty::EmptyResult;
 use crate::error::DecodeError;
 use crate::initialize::{InitializeParams, InitializeResult, Initialized};
-use crate::lenient::decode;
 use crate::list::{
     ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams, ListToolsParams,
 };
-use crate::listen::ListenParams;
-use crate::log::SetLevelParams;
+use crate::list_page::{Listed, Page};
+use crate::logging::SetLevelParams;
 use crate::method::Method;
-use crate::page::{Listed, Page};
 use crate::ping::PingParams;
 use crate::progress::Progress;
 use crate::prompt::{GetPromptParams, GetPromptResult, Prompt};
 use crate::resource::read::{ReadResourceParams, ReadResourceResult};
 use crate::resource::subscribe::{SubscribeParams, UnsubscribeParams};
 use crate::resource::{Resource, ResourceTemplate};
-use crate::root::RootsListChanged;
+use crate::roots::RootsListChanged;
+use crate::serde_lenient::decode;
+use crate::subscriptions_listen::ListenParams;
 use crate::tool::Tool;
 
 /// Parameters of a request, which know their method and their answer.

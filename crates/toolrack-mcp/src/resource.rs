@@ -8,9 +8,9 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::decoration::{Annotations, Icons, Object, fitting};
-use crate::lenient::or_absent;
-use crate::page::Listed;
+use crate::list_page::Listed;
+use crate::optional_fields::{Annotations, Icons, Object, fitting};
+use crate::serde_lenient::or_absent;
 
 /// Something a server lets one read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -119,7 +119,7 @@ impl Resource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::Page;
+    use crate::list_page::Page;
 
     #[test]
     fn resources_keep_their_uri_to_the_byte() {

@@ -6,7 +6,7 @@ use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::lenient::Text;
+use crate::serde_lenient::Text;
 
 /// What kind of result a result is. In the legacy era it has no meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use crate::content::{Content, kept};
 use crate::error::DecodeError;
-use crate::lenient::{decode_params, or_absent, or_default};
 use crate::role::Role;
+use crate::serde_lenient::{decode_params, or_absent, or_default};
 use crate::tool::Tool;
 
 /// What a server asks of a model.

@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 
 use crate::empty::EmptyResult;
 use crate::error::DecodeError;
-use crate::input::{InputRequest, InputResponses, Questions};
-use crate::lenient::{decode, or_absent, or_default};
+use crate::input_required::{InputRequest, InputResponses, Questions};
 use crate::method::Method;
 use crate::request::{Answer, Request};
+use crate::serde_lenient::{decode, or_absent, or_default};
 
 /// The extension of the modern era that brings tasks.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";

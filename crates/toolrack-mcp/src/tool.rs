@@ -6,10 +6,10 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::decoration::{Execution, Icons, Object, fitting};
-use crate::lenient::or_absent;
-use crate::page::Listed;
-use crate::schema::{input_schema, output_schema};
+use crate::list_page::Listed;
+use crate::optional_fields::{Execution, Icons, Object, fitting};
+use crate::serde_lenient::or_absent;
+use crate::tool_schema::{input_schema, output_schema};
 
 /// A tool as its server describes it.
 #[derive(Debug, Clone, Serialize, Deserialize)]

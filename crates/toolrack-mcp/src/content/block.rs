@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{Content, Extra};
-use crate::lenient::{Text, present};
 use crate::resource::Resource;
 use crate::resource::contents::ResourceContents;
+use crate::serde_lenient::{Text, present};
 
 /// A block of one of the plain kinds. Reading it fails on any other, and the reader then looks at
 /// each block by itself.

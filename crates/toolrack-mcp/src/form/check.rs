@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Number;
 
 use super::field::{Choice, Field, FieldKind};
-use super::format::TextFormat;
+use super::string_format::TextFormat;
 use super::{FieldValue, FormContent};
 
 /// What is wrong with one field.

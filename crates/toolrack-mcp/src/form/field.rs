@@ -7,8 +7,8 @@ use serde_json::Number;
 use serde_json::value::RawValue;
 
 use super::FieldValue;
-use super::format::TextFormat;
-use crate::lenient::or_absent;
+use super::string_format::TextFormat;
+use crate::serde_lenient::or_absent;
 
 /// One field of a form.
 #[derive(Debug, Clone)]

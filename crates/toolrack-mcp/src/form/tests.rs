@@ -2,7 +2,7 @@
 
 use super::check::FieldFaultKind;
 use super::field::{Choice, FieldKind};
-use super::format::TextFormat;
+use super::string_format::TextFormat;
 use super::*;
 
 /// Every kind of field of protocol facts §12.3.

@@ -6,7 +6,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::lenient::Text;
+use crate::serde_lenient::Text;
 
 /// What one resource holds, borrowing from the result where it can.
 #[derive(Debug, Clone, Serialize)]

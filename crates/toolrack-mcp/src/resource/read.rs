@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::cache::{CacheHint, Hints};
+use crate::cache_hint::{CacheHint, Hints};
 use crate::error::DecodeError;
-use crate::input::InputResponses;
-use crate::lenient::decode;
-use crate::page::{Skipped, salvage};
+use crate::input_required::InputResponses;
+use crate::list_page::{Skipped, salvage};
 use crate::resource::contents::ResourceContents;
+use crate::serde_lenient::decode;
 
 /// Asks for the contents of a resource.
 #[derive(Debug, Clone, Copy, Serialize)]

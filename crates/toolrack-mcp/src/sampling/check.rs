@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{SamplingMessage, SamplingParams};
-use crate::capability::client::SamplingCapability;
+use crate::client_capabilities::SamplingCapability;
 use crate::content::Content;
 use crate::role::Role;
 

@@ -7,8 +7,8 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::lenient::object;
 use crate::role::Role;
+use crate::serde_lenient::object;
 
 /// Keeps what can be read as a `T`, as it is written. Anything else counts as absent.
 pub(crate) fn fitting<'de, D, T>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error>

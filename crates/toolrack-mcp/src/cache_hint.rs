@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::error::DecodeError;
-use crate::lenient::decode;
+use crate::serde_lenient::decode;
 
 /// The cache hints of a result. The default is what the absence of hints means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

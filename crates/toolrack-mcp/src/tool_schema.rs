@@ -10,7 +10,7 @@ use serde::de::Error as _;
 use serde::{Deserialize as _, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::lenient::{Ordered, object};
+use crate::serde_lenient::{Ordered, object};
 
 const TYPE: &str = "type";
 const PROPERTIES: &str = "properties";

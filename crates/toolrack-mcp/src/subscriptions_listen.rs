@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::lenient::or_default;
+use crate::serde_lenient::or_default;
 
 /// Opens a subscription. The filter cannot be changed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

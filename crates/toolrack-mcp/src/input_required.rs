@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 
 use crate::elicitation::{Elicitation, ElicitationAnswer};
 use crate::error::DecodeError;
-use crate::lenient::{Ordered, Text, decode};
 use crate::method::Method;
-use crate::root::RootsResult;
+use crate::roots::RootsResult;
 use crate::sampling::{SamplingParams, SamplingResult};
+use crate::serde_lenient::{Ordered, Text, decode};
 
 /// A result that asks before it answers.
 #[derive(Debug, Clone)]

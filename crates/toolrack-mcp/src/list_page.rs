@@ -10,10 +10,10 @@ use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::cache::{CacheHint, Hints};
-use crate::depth::{DEEPEST, depth};
+use crate::cache_hint::{CacheHint, Hints};
 use crate::error::DecodeError;
-use crate::lenient::{Text, or_absent};
+use crate::json_depth::{DEEPEST, depth};
+use crate::serde_lenient::{Text, or_absent};
 
 /// Something that servers list page by page.
 pub trait Listed: DeserializeOwned {

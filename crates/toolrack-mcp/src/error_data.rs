@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 
-use crate::capability::client::ClientCapabilities;
+use crate::client_capabilities::ClientCapabilities;
 use crate::elicitation::UrlElicitation;
 use crate::error_code::ErrorCode;
-use crate::lenient::{decode, or_absent};
+use crate::serde_lenient::{decode, or_absent};
 
 /// What an error says beyond its message.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::lenient::{flag, or_default};
+use crate::serde_lenient::{flag, or_default};
 
 /// What a server offers.
 #[derive(Debug, Clone, Default, Deserialize)]

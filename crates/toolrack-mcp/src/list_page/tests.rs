@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::cache::CacheScope;
+use crate::cache_hint::CacheScope;
 use crate::tool::Tool;
 
 #[track_caller]

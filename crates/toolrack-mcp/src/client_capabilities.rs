@@ -8,8 +8,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::lenient::{flag, or_absent, or_default};
 use crate::revision::{Era, Revision};
+use crate::serde_lenient::{flag, or_absent, or_default};
 
 /// What a client can do. Also the shape in which a server says what it misses.
 #[derive(Debug, Clone, Default, Deserialize)]
