@@ -2,16 +2,14 @@
 //!
 //! **Invariant:** reading a block never fails. What we do not understand is kept as it is written.
 
-pub(crate) mod block;
-mod write;
-
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::resource::Resource;
-use crate::resource::contents::ResourceContents;
+use crate::resource::{Resource, ResourceContents};
+use crate::serde_lenient::{Text, present};
 
 /// One block of content, borrowing from the result where it can.
 #[derive(Debug, Clone)]
@@ -90,7 +88,7 @@ pub struct Extra<'a> {
 impl<'a> Content<'a> {
     /// Reads one block.
     pub fn parse(raw: &'a RawValue) -> Self {
-        block::read(raw)
+        read_block(raw)
     }
 
     /// A block of plain text.
@@ -194,6 +192,240 @@ fn owned<T: ToOwned + ?Sized>(value: Cow<'_, T>) -> Cow<'static, T> {
 /// How many bytes the base64 stands for.
 fn decoded_bytes(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
+}
+
+/// A block of one of the plain kinds. Reading it fails on any other, and the reader then looks at
+/// each block by itself.
+pub(crate) struct Plain<'a>(pub(crate) Content<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Plain<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let block = Block::deserialize(deserializer)?;
+        block.plain().map(Plain).ok_or_else(|| D::Error::custom("not a plain block"))
+    }
+}
+
+/// Reads any block.
+fn read_block(raw: &RawValue) -> Content<'_> {
+    let Ok(block) = serde_json::from_str::<Block<'_>>(raw.get()) else {
+        return unknown(raw);
+    };
+    let read = match &*block.kind.0 {
+        "tool_use" => tool_use(raw),
+        "tool_result" => tool_result(raw),
+        _ => return read_outside_tools(raw, block),
+    };
+    read.unwrap_or_else(|_malformed| unknown(raw))
+}
+
+fn read_outside_tools<'a>(raw: &'a RawValue, block: Block<'a>) -> Content<'a> {
+    let read = match &*block.kind.0 {
+        "resource_link" => serde_json::from_str::<Resource>(raw.get())
+            .ok()
+            .map(|it| Content::ResourceLink(Box::new(it))),
+        _ => block.plain(),
+    };
+    read.unwrap_or_else(|| unknown(raw))
+}
+
+fn unknown(raw: &RawValue) -> Content<'_> {
+    Content::Unknown(Cow::Borrowed(raw))
+}
+
+/// The members of all plain kinds together.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    text: Option<Text<'a>>,
+    #[serde(borrow)]
+    data: Option<Text<'a>>,
+    #[serde(borrow)]
+    mime_type: Option<Text<'a>>,
+    #[serde(borrow)]
+    resource: Option<ResourceContents<'a>>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+impl<'a> Block<'a> {
+    fn plain(self) -> Option<Content<'a>> {
+        let Self { kind, text, data, mime_type, resource, annotations, meta } = self;
+        let extra = extra(annotations, meta);
+        match &*kind.0 {
+            "text" => Some(Content::Text { text: text?.0, extra }),
+            "image" => Some(Content::Image { data: data?.0, mime_type: mime_type?.0, extra }),
+            "audio" => Some(Content::Audio { data: data?.0, mime_type: mime_type?.0, extra }),
+            "resource" => Some(Content::Resource { resource: resource?, extra }),
+            _ => None,
+        }
+    }
+}
+
+fn extra<'a>(annotations: Option<&'a RawValue>, meta: Option<&'a RawValue>) -> Extra<'a> {
+    Extra { annotations: annotations.map(Cow::Borrowed), meta: meta.map(Cow::Borrowed) }
+}
+
+fn tool_use(raw: &RawValue) -> Result<Content<'_>, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Members<'a> {
+        #[serde(borrow)]
+        id: Text<'a>,
+        #[serde(borrow)]
+        name: Text<'a>,
+        #[serde(borrow)]
+        input: &'a RawValue,
+        #[serde(borrow)]
+        annotations: Option<&'a RawValue>,
+        #[serde(borrow, rename = "_meta")]
+        meta: Option<&'a RawValue>,
+    }
+    let Members { id, name, input, annotations, meta } = serde_json::from_str(raw.get())?;
+    let (id, name, input) = (id.0, name.0, Cow::Borrowed(input));
+    Ok(Content::ToolUse { id, name, input, extra: extra(annotations, meta) })
+}
+
+fn tool_result(raw: &RawValue) -> Result<Content<'_>, serde_json::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Members<'a> {
+        #[serde(borrow)]
+        tool_use_id: Text<'a>,
+        #[serde(borrow)]
+        content: Vec<&'a RawValue>,
+        #[serde(borrow, default, deserialize_with = "present")]
+        structured_content: Option<&'a RawValue>,
+        is_error: Option<bool>,
+        #[serde(borrow)]
+        annotations: Option<&'a RawValue>,
+        #[serde(borrow, rename = "_meta")]
+        meta: Option<&'a RawValue>,
+    }
+    let members: Members<'_> = serde_json::from_str(raw.get())?;
+    Ok(Content::ToolResult {
+        tool_use_id: members.tool_use_id.0,
+        content: members.content.into_iter().map(read_inner).collect(),
+        structured_content: members.structured_content.map(Cow::Borrowed),
+        is_error: members.is_error.unwrap_or_default(),
+        extra: extra(members.annotations, members.meta),
+    })
+}
+
+/// The protocol has no results within results. Not reading them also bounds how deep we go.
+fn read_inner(raw: &RawValue) -> Content<'_> {
+    match serde_json::from_str::<Block<'_>>(raw.get()) {
+        Ok(block) => read_outside_tools(raw, block),
+        Err(_malformed) => unknown(raw),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+enum BlockWire<'a> {
+    Text {
+        text: &'a str,
+        #[serde(flatten)]
+        extra: Members<'a>,
+    },
+    Image {
+        data: &'a str,
+        mime_type: &'a str,
+        #[serde(flatten)]
+        extra: Members<'a>,
+    },
+    Audio {
+        data: &'a str,
+        mime_type: &'a str,
+        #[serde(flatten)]
+        extra: Members<'a>,
+    },
+    Resource {
+        resource: &'a ResourceContents<'a>,
+        #[serde(flatten)]
+        extra: Members<'a>,
+    },
+    ResourceLink(&'a Resource),
+    ToolUse {
+        id: &'a str,
+        name: &'a str,
+        input: &'a RawValue,
+        #[serde(flatten)]
+        extra: Members<'a>,
+    },
+    ToolResult {
+        tool_use_id: &'a str,
+        content: &'a [Content<'a>],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        structured_content: Option<&'a RawValue>,
+        is_error: bool,
+        #[serde(flatten)]
+        extra: Members<'a>,
+    },
+}
+
+#[derive(Serialize)]
+struct Members<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<&'a RawValue>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a RawValue>,
+}
+
+impl Serialize for Content<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let block = match self {
+            Self::Text { text, extra } => BlockWire::Text { text, extra: members(extra) },
+            Self::Image { data, mime_type, extra } => {
+                BlockWire::Image { data, mime_type, extra: members(extra) }
+            }
+            Self::Audio { data, mime_type, extra } => {
+                BlockWire::Audio { data, mime_type, extra: members(extra) }
+            }
+            Self::Resource { resource, extra } => {
+                BlockWire::Resource { resource, extra: members(extra) }
+            }
+            Self::ResourceLink(link) => BlockWire::ResourceLink(link),
+            Self::ToolUse { id, name, input, extra } => {
+                BlockWire::ToolUse { id, name, input, extra: members(extra) }
+            }
+            Self::ToolResult { tool_use_id, content, structured_content, is_error, extra } => {
+                BlockWire::ToolResult {
+                    tool_use_id,
+                    content,
+                    structured_content: as_written(structured_content.as_ref()),
+                    is_error: *is_error,
+                    extra: members(extra),
+                }
+            }
+            Self::Unknown(raw) => return raw.serialize(serializer),
+        };
+        block.serialize(serializer)
+    }
+}
+
+fn members<'a>(extra: &'a Extra<'_>) -> Members<'a> {
+    Members {
+        annotations: as_written(extra.annotations.as_ref()),
+        meta: as_written(extra.meta.as_ref()),
+    }
+}
+
+fn as_written<'a>(value: Option<&'a Cow<'_, RawValue>>) -> Option<&'a RawValue> {
+    value.map(|it| &**it)
+}
+
+/// The speaker of a prompt or sampling message, and the audience of a content block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The person, or the program on their behalf.
+    User,
+    /// The model.
+    Assistant,
 }
 
 #[cfg(test)]

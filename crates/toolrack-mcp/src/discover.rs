@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache_hint::{CacheHint, Hints};
 use crate::error::DecodeError;
-use crate::implementation::Implementation;
+use crate::initialize::Implementation;
 use crate::revision::{Era, Revision};
 use crate::serde_lenient::{decode, or_absent, or_default};
 use crate::server_capabilities::ServerCapabilities;

@@ -4,7 +4,6 @@
 
 pub(crate) mod check;
 pub(crate) mod field;
-pub(crate) mod string_format;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,12 +7,11 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::cache_hint::{CacheHint, Hints};
 use crate::error::DecodeError;
-use crate::json_depth::{DEEPEST, depth};
 use crate::serde_lenient::{Text, or_absent};
 
 /// Something that servers list page by page.
@@ -153,5 +152,93 @@ impl<'de: 'a, 'a, T: Listed, I: Deserialize<'de>> Deserialize<'de> for Sheet<'a,
     }
 }
 
+macro_rules! list_params {
+    ($($name:ident $what:literal;)*) => {
+        $(
+            #[doc = concat!("Asks for a page of ", $what, ".")]
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+            pub struct $name<'a> {
+                /// Where to go on: the `next_cursor` of the page before, and nothing for the first
+                /// page. An empty string is a cursor like any other.
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub cursor: Option<&'a str>,
+            }
+        )*
+    };
+}
+
+list_params! {
+    ListToolsParams "tools";
+    ListResourcesParams "resources";
+    ListResourceTemplatesParams "resource templates";
+    ListPromptsParams "prompts";
+}
+
+/// How deep an entry of a list may be. A whole message with it stays below 128, which most readers of JSON take at
+/// most.
+pub(crate) const DEEPEST: usize = 120;
+
+/// How many brackets are open at most. What is no JSON has some depth too.
+pub(crate) fn depth(json: &[u8]) -> usize {
+    let (mut open, mut most) = (0_usize, 0);
+    let (mut is_within, mut is_escaped) = (false, false);
+    for byte in json {
+        if is_within {
+            match byte {
+                _ if is_escaped => is_escaped = false,
+                b'\\' => is_escaped = true,
+                b'"' => is_within = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => is_within = true,
+            b'{' | b'[' => {
+                open += 1;
+                most = most.max(open);
+            }
+            b'}' | b']' => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod list_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(cursor: Option<&str>, expected: &str) {
+        let params = ListToolsParams { cursor };
+        assert_eq!(serde_json::to_string(&params).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_empty_cursor_is_sent() {
+        check(None, "{}");
+        check(Some(""), r#"{"cursor":""}"#);
+        check(Some("a\n"), r#"{"cursor":"a\n"}"#);
+    }
+}
+
+#[cfg(test)]
+mod json_depth_tests {
+    use super::*;
+
+    #[test]
+    fn brackets_are_counted_and_those_in_texts_are_not() {
+        let check =
+            |json: &str, expected: usize| assert_eq!(depth(json.as_bytes()), expected, "{json}");
+        check("", 0);
+        check("5", 0);
+        check(r#"{"a":[1,{}],"b":[]}"#, 3);
+        check(r#"["[[[", "\"[[[", "\\", []]"#, 2);
+        check("]]]][", 1);
+        assert_eq!(depth("[".repeat(1_000_000).as_bytes()), 1_000_000);
+    }
+}

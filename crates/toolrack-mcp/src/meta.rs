@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::client_capabilities::ClientCapabilities;
-use crate::implementation::Implementation;
+use crate::initialize::Implementation;
 use crate::logging::LogLevel;
-use crate::progress_token::Token;
+use crate::notification::Token;
 use crate::revision::{Era, Revision};
 use crate::serde_lenient::{decode, or_absent, or_default};
 

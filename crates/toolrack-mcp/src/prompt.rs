@@ -6,12 +6,12 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::content::Role;
 use crate::content::{Content, kept};
 use crate::input_required::InputResponses;
 use crate::list_page::Listed;
-use crate::optional_fields::{Icons, Object, fitting};
-use crate::role::Role;
 use crate::serde_lenient::or_absent;
+use crate::serde_lenient::{Icons, Object, fitting};
 
 /// A prompt as its server lists it.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -3,27 +3,24 @@
 //! The type of the parameters is the name of the row. `_meta` is in none of them: whoever sends a
 //! request splices it in.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::call::{Arguments, ToolCallResult};
-use crate::cancel::Cancelled;
 use crate::completion::{CompleteParams, CompleteResult};
 use crate::discover::{DiscoverParams, DiscoverResult};
-use crate::empty::EmptyResult;
 use crate::error::DecodeError;
 use crate::initialize::{InitializeParams, InitializeResult, Initialized};
-use crate::list::{
+use crate::list_page::{
     ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams, ListToolsParams,
 };
 use crate::list_page::{Listed, Page};
 use crate::logging::SetLevelParams;
 use crate::method::Method;
-use crate::ping::PingParams;
-use crate::progress::Progress;
+use crate::notification::{Cancelled, Progress};
 use crate::prompt::{GetPromptParams, GetPromptResult, Prompt};
-use crate::resource::read::{ReadResourceParams, ReadResourceResult};
-use crate::resource::subscribe::{SubscribeParams, UnsubscribeParams};
+use crate::resource::{ReadResourceParams, ReadResourceResult};
 use crate::resource::{Resource, ResourceTemplate};
+use crate::resource::{SubscribeParams, UnsubscribeParams};
 use crate::roots::RootsListChanged;
 use crate::serde_lenient::decode;
 use crate::subscriptions_listen::ListenParams;
@@ -153,3 +150,11 @@ impl Answer for ReadResourceResult<'static> {
         ReadResourceResult::parse(raw).map(ReadResourceResult::into_owned)
     }
 }
+
+/// The parameters of `ping`: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct PingParams {}
+
+/// `{}`, read and written. Members that a server adds are ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EmptyResult {}

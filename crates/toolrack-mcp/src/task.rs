@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::empty::EmptyResult;
 use crate::error::DecodeError;
 use crate::input_required::{InputRequest, InputResponses, Questions};
 use crate::method::Method;
+use crate::request::EmptyResult;
 use crate::request::{Answer, Request};
 use crate::serde_lenient::{decode, or_absent, or_default};
 

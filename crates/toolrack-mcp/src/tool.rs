@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::list_page::Listed;
-use crate::optional_fields::{Execution, Icons, Object, fitting};
 use crate::serde_lenient::or_absent;
+use crate::serde_lenient::{Execution, Icons, Object, fitting};
 use crate::tool_schema::{input_schema, output_schema};
 
 /// A tool as its server describes it.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Number;
 
-use super::field::{Choice, Field, FieldKind};
-use super::string_format::TextFormat;
 use super::{FieldValue, FormContent};
+use crate::form::field::TextFormat;
+use crate::form::field::{Choice, Field, FieldKind};
 
 /// What is wrong with one field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! Forms, filled in well and badly.
 
-use super::check::FieldFaultKind;
-use super::field::{Choice, FieldKind};
-use super::string_format::TextFormat;
 use super::*;
+use crate::form::check::FieldFaultKind;
+use crate::form::field::TextFormat;
+use crate::form::field::{Choice, FieldKind};
 
 /// Every kind of field of protocol facts §12.3.
 const FORM: &str = r#"{"type":"object","required":["zip","age"],"properties":{
