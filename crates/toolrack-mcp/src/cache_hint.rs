@@ -1,7 +1,6 @@
-//! How long a result may be kept, and for whom.
+//! Cache hints of a result: `ttlMs` and `cacheScope`.
 //!
-//! **Invariant:** whatever a server writes here, the reading is the careful one: stale at once, and
-//! for the asker alone.
+//! **Invariant:** a missing or malformed hint is read as the safe value: stale at once, and private.
 
 use std::time::Duration;
 
@@ -11,26 +10,26 @@ use serde_json::value::RawValue;
 use crate::error::DecodeError;
 use crate::serde_lenient::decode;
 
-/// The cache hints of a result. The default is what the absence of hints means.
+/// Cache hints of a result. The default is the meaning of absent hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheHint {
-    /// How long after its receipt the result is fresh. Zero is stale at once.
+    /// How long the result is fresh after receipt. Zero means stale at once.
     pub ttl: Duration,
-    /// Who may be given the kept result.
+    /// Who may get the cached result.
     pub scope: CacheScope,
 }
 
-/// Who may be given a kept result.
+/// Who may get a cached result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheScope {
-    /// Everybody.
+    /// Every user.
     Public,
-    /// Only whoever presented the same authorization.
+    /// Only callers with the same authorization.
     #[default]
     Private,
 }
 
-/// The members of a result that are hints, as they are written.
+/// Cache hint members of a result, as written.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Hints<'a> {
     #[serde(borrow, rename = "ttlMs")]
@@ -40,7 +39,7 @@ pub(crate) struct Hints<'a> {
 }
 
 impl CacheHint {
-    /// Reads the hints of any result. Fails only if it is no JSON object.
+    /// Reads the cache hints of any result. Fails only if the result is not a JSON object.
     pub fn parse(raw: &[u8]) -> Result<Self, DecodeError> {
         let hints: Hints<'_> = decode(raw)?;
         Ok(hints.read())
@@ -49,10 +48,10 @@ impl CacheHint {
 
 impl Hints<'_> {
     pub(crate) fn read(&self) -> CacheHint {
-        // Negative, fractional or malformed: nothing may be kept.
+        // Negative, fractional or malformed: not cacheable.
         let ttl = self
             .ttl
-            .and_then(|it| it.get().parse().ok())
+            .and_then(|ttl| ttl.get().parse().ok())
             .map_or(Duration::ZERO, Duration::from_millis);
         let scope = match self.scope.map(RawValue::get) {
             Some("\"public\"") => CacheScope::Public,
@@ -74,7 +73,7 @@ mod tests {
 
     /// Protocol facts §14.6.
     #[test]
-    fn anything_unclear_is_stale_and_private() {
+    fn unclear_cache_hints_are_stale_and_private() {
         check(r#"{"ttlMs":60000,"cacheScope":"public","x":[1]}"#, 60_000, CacheScope::Public);
         check(r#"{"ttlMs": 0 ,"cacheScope":"private"}"#, 0, CacheScope::Private);
         check("{}", 0, CacheScope::Private);
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_has_no_hints() {
+    fn non_objects_have_no_cache_hints() {
         assert!(CacheHint::parse(b"[]").is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! `tools/call`: a tool is used and answers.
+//! `tools/call`: parameters and result, with a fast path for a single text block.
 //!
-//! **Invariant:** reading an answer fails only if it is no JSON object. Whatever is odd inside it is
-//! kept as it is written.
+//! **Invariant:** reading a result fails only if it is not a JSON object. A malformed part is
+//! kept as written.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,35 +16,35 @@ use crate::input_required::InputResponses;
 use crate::method::Method;
 use crate::request::Request;
 use crate::serde_lenient::{decode, present};
-use crate::task::TaskWish;
+use crate::task::TaskParams;
 
-/// Uses a tool.
+/// Parameters of `tools/call`.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallToolParams<'a> {
-    /// The name as the server wrote it.
+    /// Tool name, as the server wrote it.
     pub name: &'a str,
-    /// The arguments, an object. Some servers want `{}` rather than nothing.
+    /// Arguments, a JSON object. Some servers require `{}` instead of an absent member.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Arguments<'a>>,
-    /// Our answers, when the server asked something before it would answer. Since 2026-07-28.
+    /// Answers to the server's `input_required` result. Since 2026-07-28.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_responses: Option<&'a InputResponses>,
-    /// What the server wants back with them, unchanged.
+    /// `requestState` of that result, returned unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_state: Option<&'a str>,
-    /// Set if the server should make a task of it. Only in 2025-11-25.
+    /// Asks the server to run the call as a task. Only in 2025-11-25.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub task: Option<TaskWish>,
+    pub task: Option<TaskParams>,
 }
 
-/// Arguments in the form in which the caller has them.
+/// Arguments, raw or as a value.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(untagged)]
 pub enum Arguments<'a> {
-    /// JSON text, written as it is.
+    /// JSON text, written unchanged.
     Raw(&'a RawValue),
-    /// A value, written straight into the message.
+    /// A value, serialized straight into the message.
     Value(&'a Value),
 }
 
@@ -57,10 +57,10 @@ impl<'a> CallToolParams<'a> {
 
 impl Request for CallToolParams<'_> {
     const METHOD: Method = Method::CallTool;
-    type Answer = ToolCallResult<'static>;
+    type Result = ToolCallResult<'static>;
 
-    /// The first request of a call is what this crate writes most often by far, so its names are not
-    /// searched for characters to escape one by one.
+    /// The first request of a call is by far the most frequent message, so its names skip the
+    /// escape check per character.
     fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let is_bare = self.input_responses.is_none() && self.request_state.is_none();
         let is_first = is_bare && self.task.is_none();
@@ -91,23 +91,23 @@ impl Request for CallToolParams<'_> {
     }
 }
 
-/// What a tool answered, borrowing from the raw result where it can.
+/// Result of a tool call, borrowing from the raw result where possible.
 #[derive(Debug, Clone, Default)]
 pub struct ToolCallResult<'a> {
-    /// The answer for a model.
+    /// Content blocks, for a model.
     pub content: Vec<Content<'a>>,
-    /// The answer for a program, as written. `Some` of a JSON `null` is an answer too.
+    /// Structured content as written. `Some` of a JSON `null` counts as content.
     pub structured_content: Option<Cow<'a, RawValue>>,
-    /// The tool ran and failed. A model should see why.
+    /// The tool ran and failed. The model should see the reason.
     pub is_error: bool,
-    /// What else the server attached, as written.
+    /// `_meta`, as written.
     pub meta: Option<Cow<'a, RawValue>>,
 }
 
 impl<'a> ToolCallResult<'a> {
-    /// Reads the answer to a call.
+    /// Reads the result of a call.
     pub fn parse(raw: &'a [u8]) -> Result<Self, DecodeError> {
-        if let Some(only) = OnlyText::find(raw)
+        if let Some(only) = SingleText::find(raw)
             && let Some(Ok(text)) = raw.get(only.text).map(std::str::from_utf8)
         {
             let block = Content::Text { text: Cow::Borrowed(text), extra: Extra::default() };
@@ -116,22 +116,24 @@ impl<'a> ToolCallResult<'a> {
         }
         match decode::<Sound<'a>>(raw) {
             Ok(sound) => Ok(sound.finish()),
-            Err(_unsound) => decode::<Members<'a>>(raw).map(Members::salvage),
+            Err(_unsound) => decode::<Members<'a>>(raw).map(Members::read_lenient),
         }
     }
 
-    /// The text blocks, joined with newlines. Copies nothing if there is only one.
+    /// Text blocks joined with newlines. Does not copy a single block.
     pub fn text(&self) -> Cow<'_, str> {
         join(self.content.iter().filter_map(Content::as_text).map(Cow::Borrowed))
     }
 
-    /// Copies what is borrowed.
+    /// Copies borrowed parts.
     pub fn into_owned(self) -> ToolCallResult<'static> {
         ToolCallResult {
             content: self.content.into_iter().map(Content::into_owned).collect(),
-            structured_content: self.structured_content.map(|it| Cow::Owned(it.into_owned())),
+            structured_content: self
+                .structured_content
+                .map(|content| Cow::Owned(content.into_owned())),
             is_error: self.is_error,
-            meta: self.meta.map(|it| Cow::Owned(it.into_owned())),
+            meta: self.meta.map(|meta| Cow::Owned(meta.into_owned())),
         }
     }
 }
@@ -146,7 +148,7 @@ fn join<'a>(mut lines: impl Iterator<Item = Cow<'a, str>>) -> Cow<'a, str> {
     joined
 }
 
-/// An answer with nothing odd in it, which is read in one pass.
+/// Result without malformed parts, read in one pass.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Sound<'a> {
@@ -163,7 +165,7 @@ impl<'a> Sound<'a> {
     fn finish(self) -> ToolCallResult<'a> {
         let content = self.content.unwrap_or_default();
         ToolCallResult {
-            content: content.into_iter().map(|it| it.0).collect(),
+            content: content.into_iter().map(|block| block.0).collect(),
             structured_content: self.structured_content.map(Cow::Borrowed),
             is_error: self.is_error.unwrap_or_default(),
             meta: self.meta.map(Cow::Borrowed),
@@ -171,7 +173,7 @@ impl<'a> Sound<'a> {
     }
 }
 
-/// Any answer, member by member.
+/// Any result, read member by member.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Members<'a> {
@@ -186,19 +188,19 @@ struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    fn salvage(self) -> ToolCallResult<'a> {
+    fn read_lenient(self) -> ToolCallResult<'a> {
         let content = match self.content {
             None => Vec::new(),
             Some(raw) => match serde_json::from_str::<Vec<&RawValue>>(raw.get()) {
                 Ok(blocks) => blocks.into_iter().map(Content::parse).collect(),
-                // A single block where a list belongs.
+                // A single block in place of a list.
                 Err(_no_list) => vec![Content::parse(raw)],
             },
         };
         ToolCallResult {
             content,
             structured_content: self.structured_content.map(Cow::Borrowed),
-            is_error: self.is_error.is_some_and(|it| it.get() == "true"),
+            is_error: self.is_error.is_some_and(|flag| flag.get() == "true"),
             meta: self.meta.map(Cow::Borrowed),
         }
     }
@@ -206,7 +208,7 @@ impl<'a> Members<'a> {
 
 const HEAD: &[u8] = br#"{"content":[{"type":"text","text":""#;
 
-/// What can stand behind the text, and what it means.
+/// The possible endings after the text, and their `isError`.
 const TAILS: &[(&[u8], bool)] = &[
     (br#""}]}"#, false),
     (br#""}],"isError":false}"#, false),
@@ -215,17 +217,17 @@ const TAILS: &[(&[u8], bool)] = &[
     (br#""}],"resultType":"complete"}"#, false),
 ];
 
-/// Where the text of such an answer stands.
+/// Position of the text in a result with a single text block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OnlyText {
-    /// The text within the answer, which needs no unescaping. Whether it is UTF-8 is not checked.
+pub struct SingleText {
+    /// Range of the text, which has no escapes. UTF-8 is not checked.
     pub text: Range<usize>,
     /// The tool ran and failed.
     pub is_error: bool,
 }
 
-impl OnlyText {
-    /// Finds the text, if the answer has the shape and the text needs no unescaping.
+impl SingleText {
+    /// Finds the text if the result has exactly one text block without escapes.
     pub fn find(answer: &[u8]) -> Option<Self> {
         let rest = answer.strip_prefix(HEAD)?;
         let (tail, is_error) = TAILS.iter().find(|(tail, _)| rest.ends_with(tail))?;
@@ -235,8 +237,8 @@ impl OnlyText {
     }
 }
 
-/// In pieces and without a branch inside, so that the compiler looks at many bytes at once and a large
-/// text can still be given up early.
+/// Works on chunks without an inner branch, so that the compiler vectorizes it and a large text
+/// with an escape is still abandoned early.
 fn is_plain(text: &[u8]) -> bool {
     let odd =
         |byte: &u8| u8::from(*byte < 0x20) | u8::from(*byte == b'"') | u8::from(*byte == b'\\');
@@ -248,7 +250,7 @@ fn is_plain(text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Shows an answer in one line: content, structured content, failure.
+    /// Formats a result in one line: content, structured content, failure.
     #[track_caller]
     fn check(json: &str, expected: (&str, Option<&str>, bool)) {
         let read = ToolCallResult::parse(json.as_bytes()).unwrap().into_owned();
@@ -258,11 +260,11 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_written_as_it_would_be_serialized() {
+    fn call_params_match_their_serialization() {
         let value = serde_json::json!({"a": ["b"]});
         let raw = RawValue::from_string(r#"{ "a" : 1 }"#.to_owned()).unwrap();
         let state = CallToolParams { request_state: Some("s"), ..CallToolParams::new("x", None) };
-        let task = TaskWish { ttl: 5 };
+        let task = TaskParams { ttl: 5 };
         let named = |name| CallToolParams::new(name, Some(Arguments::Value(&value)));
         let calls = [
             CallToolParams { task: Some(task), ..named("echo") },
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_answers_are_read_whole() {
+    fn valid_results_are_read() {
         let text = r#"[{"type":"text","text":"a"}]"#;
         check(&format!(r#"{{"content":{text}}}"#), (text, None, false));
         check(&format!(r#"{{"isError":true,"content":{text},"x":1}}"#), (text, None, true));
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_answers_are_kept() {
+    fn malformed_results_are_kept() {
         check("{}", ("[]", None, false));
         check(r#"{"content":null,"isError":null}"#, ("[]", None, false));
         check(
@@ -314,14 +316,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_no_answer() {
+    fn results_must_be_objects() {
         for json in ["", "[]", "null", "{", "\"text\"", r#"{"content":[}"#] {
             assert!(ToolCallResult::parse(json.as_bytes()).is_err(), "{json}");
         }
     }
 
     #[test]
-    fn text_is_joined_and_the_rest_is_left_out() {
+    fn text_blocks_are_joined() {
         let json = br#"{"content":[{"type":"text","text":"a"},
             {"type":"resource_link","uri":"x:","name":"n"},{"type":"text","text":"b"}]}"#;
         let read = ToolCallResult::parse(json).unwrap();
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_short_text_is_not_copied() {
+    fn single_text_is_not_copied() {
         let json = br#"{"content":[{"type":"text","text":"abc"}]}"#;
         let read = ToolCallResult::parse(json).unwrap();
         assert!(matches!(read.content.first(), Some(Content::Text { text: Cow::Borrowed(_), .. })));
@@ -344,13 +346,13 @@ mod text_result_fast_path_tests {
 
     #[track_caller]
     fn check(answer: &str, expected: Option<(&str, bool)>) {
-        let found = OnlyText::find(answer.as_bytes());
-        let shown = found.map(|it| (&answer[it.text], it.is_error));
+        let found = SingleText::find(answer.as_bytes());
+        let shown = found.map(|found| (&answer[found.text], found.is_error));
         assert_eq!(shown, expected, "{answer}");
     }
 
     #[test]
-    fn the_common_answer_is_recognized() {
+    fn single_text_result_takes_the_fast_path() {
         check(r#"{"content":[{"type":"text","text":"hello"}]}"#, Some(("hello", false)));
         check(r#"{"content":[{"type":"text","text":""}],"isError":true}"#, Some(("", true)));
         check(r#"{"content":[{"type":"text","text":"ä"}],"isError":false}"#, Some(("ä", false)));
@@ -361,7 +363,7 @@ mod text_result_fast_path_tests {
     }
 
     #[test]
-    fn anything_else_is_left_to_the_reader() {
+    fn other_results_skip_the_fast_path() {
         check(r#"{"content":[{"type":"text","text":"a\nb"}]}"#, None);
         check(r#"{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#, None);
         check(r#"{"content":[{"type":"text","text":"a","annotations":{}}]}"#, None);

@@ -1,6 +1,6 @@
-//! What we can do for a server, written the way each revision knows it.
+//! Client capabilities, serialized for each revision.
 //!
-//! **Invariant:** we never say that we run tasks for a server, and nothing is declared that a revision does not have.
+//! **Invariant:** only capabilities that the revision defines are declared, and never client-side tasks.
 
 use std::collections::BTreeMap;
 
@@ -11,53 +11,53 @@ use serde_json::value::RawValue;
 use crate::revision::{Era, Revision};
 use crate::serde_lenient::{flag, or_absent, or_default};
 
-/// What a client can do. Also the shape in which a server says what it misses.
+/// Client capabilities. Servers use the same shape to name missing ones.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct ClientCapabilities {
-    /// It can name the directories it works in.
+    /// The client lists its roots.
     #[serde(default, deserialize_with = "or_absent")]
     pub roots: Option<RootsCapability>,
-    /// It can ask a model on the server's behalf.
+    /// The client forwards sampling requests to a model.
     #[serde(default, deserialize_with = "or_absent")]
     pub sampling: Option<SamplingCapability>,
-    /// It can ask the user on the server's behalf.
+    /// The client forwards elicitation to the user.
     #[serde(default, deserialize_with = "or_absent")]
     pub elicitation: Option<ElicitationCapability>,
-    /// Settings of unofficial features by name, each an object.
+    /// Experimental features by name, each an object.
     #[serde(default, deserialize_with = "or_default")]
     pub experimental: BTreeMap<String, Box<RawValue>>,
-    /// Settings of extensions by identifier, each an object; `{}` is support without settings.
+    /// Extensions by identifier, each an object; `{}` means support without settings.
     #[serde(default, deserialize_with = "or_default")]
     pub extensions: BTreeMap<String, Box<RawValue>>,
 }
 
-/// How roots are served.
+/// Settings of the roots capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RootsCapability {
-    /// The server is told when they change. Only in the legacy era.
+    /// The client announces changes. Legacy era only.
     #[serde(default, deserialize_with = "or_default")]
     pub list_changed: bool,
 }
 
-/// How sampling is served.
+/// Settings of the sampling capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub struct SamplingCapability {
-    /// The server may bring tools, since 2025-11-25.
+    /// Sampling requests may have tools, since 2025-11-25.
     #[serde(default, deserialize_with = "flag")]
     pub tools: bool,
-    /// The server may ask for the context of other servers, since 2025-11-25.
+    /// Sampling requests may include the context of other servers, since 2025-11-25.
     #[serde(default, deserialize_with = "flag")]
     pub context: bool,
 }
 
-/// How the user can be asked.
+/// Supported modes of elicitation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(from = "ElicitationModes")]
 pub struct ElicitationCapability {
-    /// By a form.
+    /// Form mode.
     pub form: bool,
-    /// By a page that the user opens, since 2025-11-25.
+    /// URL mode, since 2025-11-25.
     pub url: bool,
 }
 
@@ -77,28 +77,31 @@ impl From<ElicitationModes> for ElicitationCapability {
 }
 
 impl ClientCapabilities {
-    /// What `revision` knows of them, ready to be written.
+    /// The capabilities that `revision` defines, ready for serialization.
     pub fn wire(&self, revision: Revision) -> ClientCapabilitiesWire<'_> {
         ClientCapabilitiesWire { capabilities: self, revision }
     }
 
-    /// Whether everything that `required` asks for is among them.
+    /// Whether all capabilities of `required` are present.
     pub fn cover(&self, required: &Self) -> bool {
         let roots = required.roots.is_none() || self.roots.is_some();
-        let sampling = required.sampling.is_none_or(|it| {
-            self.sampling.is_some_and(|ours| ours.tools >= it.tools && ours.context >= it.context)
+        let sampling = required.sampling.is_none_or(|required| {
+            self.sampling.is_some_and(|ours| {
+                ours.tools >= required.tools && ours.context >= required.context
+            })
         });
-        let elicitation = required.elicitation.is_none_or(|it| {
-            self.elicitation.is_some_and(|ours| ours.form >= it.form && ours.url >= it.url)
+        let elicitation = required.elicitation.is_none_or(|required| {
+            self.elicitation
+                .is_some_and(|ours| ours.form >= required.form && ours.url >= required.url)
         });
         let experimental =
-            required.experimental.keys().all(|it| self.experimental.contains_key(it));
-        let extensions = required.extensions.keys().all(|it| self.extensions.contains_key(it));
+            required.experimental.keys().all(|name| self.experimental.contains_key(name));
+        let extensions = required.extensions.keys().all(|name| self.extensions.contains_key(name));
         roots && sampling && elicitation && experimental && extensions
     }
 }
 
-/// [`ClientCapabilities`] as one revision writes them.
+/// [`ClientCapabilities`] in the format of one revision.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientCapabilitiesWire<'a> {
     capabilities: &'a ClientCapabilities,
@@ -123,7 +126,7 @@ impl Serialize for ClientCapabilitiesWire<'_> {
             let context = (sampling.context && known).then_some(Flag::Object);
             map.serialize_entry("sampling", &Flags([("tools", tools), ("context", context)]))?;
         }
-        if let Some(modes) = elicitation.and_then(|it| self.modes(it)) {
+        if let Some(modes) = elicitation.and_then(|elicitation| self.modes(elicitation)) {
             map.serialize_entry("elicitation", &modes)?;
         }
         if !extensions.is_empty() && self.revision.era() == Era::Modern {
@@ -134,21 +137,21 @@ impl Serialize for ClientCapabilitiesWire<'_> {
 }
 
 impl ClientCapabilitiesWire<'_> {
-    /// `None` if no mode that we offer exists in the revision: then it must not be declared at all.
+    /// `None` if the revision has none of the offered modes: then elicitation must not be declared.
     fn modes(&self, offered: ElicitationCapability) -> Option<Flags<2>> {
         let form = offered.form && self.revision.has_elicitation();
         let url = offered.url && self.revision.has_url_elicitation();
         if !form && !url {
             return None;
         }
-        // Before pages came, the object was empty and meant forms.
+        // Before URL mode existed, the object was empty and meant form mode.
         let named = self.revision.has_url_elicitation();
         let form = (form && named).then_some(Flag::Object);
         Some(Flags([("form", form), ("url", url.then_some(Flag::Object))]))
     }
 }
 
-/// An object of those members that are set.
+/// An object with the members that are set.
 struct Flags<const N: usize>([(&'static str, Option<Flag>); N]);
 
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! `completion/complete`: what could stand in an argument.
+//! `completion/complete`: argument completion.
 
 use std::collections::BTreeMap;
 
@@ -6,70 +6,70 @@ use serde::{Deserialize, Serialize};
 
 use crate::serde_lenient::or_absent;
 
-/// Asks what an argument could be.
+/// Parameters of `completion/complete`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CompleteParams<'a> {
-    /// Whose argument it is.
+    /// The prompt or resource that has the argument.
     #[serde(rename = "ref")]
     pub reference: CompletionRef<'a>,
-    /// The argument and what has been typed.
+    /// The argument and its partial value.
     pub argument: CompletionArgument<'a>,
-    /// What has been chosen before, since 2025-06-18.
+    /// Arguments chosen before, since 2025-06-18.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<CompletionContext<'a>>,
 }
 
-/// Whose argument is completed.
+/// Reference to a prompt or a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "type")]
 pub enum CompletionRef<'a> {
-    /// A prompt's.
+    /// A prompt.
     #[serde(rename = "ref/prompt")]
     Prompt {
-        /// The prompt's name.
+        /// Prompt name.
         name: &'a str,
     },
-    /// A resource's.
+    /// A resource.
     #[serde(rename = "ref/resource")]
     Resource {
-        /// The URI or the template.
+        /// URI or URI template.
         uri: &'a str,
     },
 }
 
-/// The argument and what has been typed.
+/// The argument and its partial value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CompletionArgument<'a> {
-    /// The argument's name.
+    /// Argument name.
     pub name: &'a str,
-    /// What has been typed, possibly nothing.
+    /// Partial value, possibly empty.
     pub value: &'a str,
 }
 
-/// What has been chosen before.
+/// Arguments chosen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CompletionContext<'a> {
     /// The other arguments by name.
     pub arguments: &'a BTreeMap<String, String>,
 }
 
-/// What the argument could be.
+/// Result of `completion/complete`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct CompleteResult {
-    /// The proposals.
+    /// The completion.
     pub completion: Completion,
 }
 
-/// Proposals for an argument.
+/// Values for an argument.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Completion {
-    /// At most a hundred, best first.
+    /// At most 100 values, best first.
     pub values: Vec<String>,
-    /// How many there are in all.
+    /// Total number of values.
     #[serde(default, deserialize_with = "or_absent")]
     pub total: Option<u64>,
-    /// There are more than were sent.
+    /// More values exist than were sent.
     #[serde(default, deserialize_with = "or_absent")]
     pub has_more: Option<bool>,
 }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_tagged() {
+    fn completion_references_are_tagged() {
         let argument = CompletionArgument { name: "a", value: "" };
         let reference = CompletionRef::Prompt { name: "p" };
         check(
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn proposals_count_even_if_their_number_does_not() {
+    fn completion_values_survive_a_malformed_total() {
         let json = r#"{"completion":{"values":["a"],"total":-1,"hasMore":true}}"#;
         let read: CompleteResult = serde_json::from_str(json).unwrap();
         let completion =

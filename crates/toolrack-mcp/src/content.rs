@@ -1,6 +1,6 @@
-//! Content blocks: what tools answer, prompts say and models write.
+//! Content blocks of tool results, prompts and sampling messages.
 //!
-//! **Invariant:** reading a block never fails. What we do not understand is kept as it is written.
+//! **Invariant:** reading a block never fails. An unknown or malformed block is kept as written.
 
 use std::borrow::Cow;
 
@@ -11,77 +11,77 @@ use serde_json::value::RawValue;
 use crate::resource::{Resource, ResourceContents};
 use crate::serde_lenient::{Text, present};
 
-/// One block of content, borrowing from the result where it can.
+/// One content block, borrowing from the result where possible.
 #[derive(Debug, Clone)]
 pub enum Content<'a> {
     /// Text.
     Text {
         /// The text itself.
         text: Cow<'a, str>,
-        /// What may accompany any block.
+        /// Annotations and `_meta`.
         extra: Extra<'a>,
     },
-    /// A picture.
+    /// An image.
     Image {
-        /// The bytes in base64, not checked.
+        /// Base64 data, not validated.
         data: Cow<'a, str>,
-        /// The media type.
+        /// Media type.
         mime_type: Cow<'a, str>,
-        /// What may accompany any block.
+        /// Annotations and `_meta`.
         extra: Extra<'a>,
     },
-    /// A sound, since 2025-03-26.
+    /// Audio, since 2025-03-26.
     Audio {
-        /// The bytes in base64, not checked.
+        /// Base64 data, not validated.
         data: Cow<'a, str>,
-        /// The media type.
+        /// Media type.
         mime_type: Cow<'a, str>,
-        /// What may accompany any block.
+        /// Annotations and `_meta`.
         extra: Extra<'a>,
     },
-    /// A resource with its contents.
+    /// An embedded resource.
     Resource {
         /// The resource.
         resource: ResourceContents<'a>,
-        /// What may accompany any block.
+        /// Annotations and `_meta`.
         extra: Extra<'a>,
     },
-    /// A resource to be read, since 2025-06-18. It need not be in the server's list.
+    /// A link to a resource, since 2025-06-18. The resource need not be in the server's list.
     ResourceLink(Box<Resource>),
-    /// A model wants to use a tool. Only in sampling, since 2025-11-25.
+    /// Tool call of a model. Only in sampling, since 2025-11-25.
     ToolUse {
-        /// What the answer will refer to.
+        /// Id that the tool result refers to.
         id: Cow<'a, str>,
-        /// The tool's name.
+        /// Tool name.
         name: Cow<'a, str>,
-        /// The arguments, as written.
+        /// Arguments, as written.
         input: Cow<'a, RawValue>,
-        /// What may accompany any block.
+        /// Annotations and `_meta`.
         extra: Extra<'a>,
     },
-    /// What a tool answered to a model. Only in sampling, since 2025-11-25.
+    /// Tool result for a model. Only in sampling, since 2025-11-25.
     ToolResult {
-        /// The use it answers.
+        /// Id of the tool call.
         tool_use_id: Cow<'a, str>,
-        /// The answer for a model; neither uses nor results of tools are understood in it.
+        /// Content for the model, without nested tool calls or results.
         content: Vec<Content<'a>>,
-        /// The answer for a program, as written.
+        /// Structured content, as written.
         structured_content: Option<Cow<'a, RawValue>>,
         /// The tool failed.
         is_error: bool,
-        /// What may accompany any block.
+        /// Annotations and `_meta`.
         extra: Extra<'a>,
     },
-    /// A type we do not know, or a known one that is malformed, as written.
+    /// Unknown type, or a malformed block, as written.
     Unknown(Cow<'a, RawValue>),
 }
 
-/// What may accompany any block.
+/// Annotations and `_meta` of a block.
 #[derive(Debug, Clone, Default)]
 pub struct Extra<'a> {
-    /// For whom the block is and how much it matters, as written.
+    /// Audience and priority, as written.
     pub annotations: Option<Cow<'a, RawValue>>,
-    /// What else was attached, as written.
+    /// `_meta`, as written.
     pub meta: Option<Cow<'a, RawValue>>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// One line that stands for a block that is no text. `None` for text.
+    /// One-line placeholder for a block that is not text. `None` for text.
     pub fn placeholder(&self) -> Option<String> {
         let line = match self {
             Self::Text { .. } => return None,
@@ -123,7 +123,7 @@ impl<'a> Content<'a> {
         Some(line)
     }
 
-    /// Copies what is borrowed.
+    /// Copies borrowed parts.
     pub fn into_owned(self) -> Content<'static> {
         match self {
             Self::Text { text, extra } => {
@@ -164,7 +164,7 @@ impl<'a> Content<'a> {
 }
 
 impl Extra<'_> {
-    /// Copies what is borrowed.
+    /// Copies borrowed parts.
     pub fn into_owned(self) -> Extra<'static> {
         Extra { annotations: self.annotations.map(owned), meta: self.meta.map(owned) }
     }
@@ -176,8 +176,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     }
 }
 
-/// Reads a block to be kept, for messages that are kept whole.
-pub(crate) fn kept<'de, D>(deserializer: D) -> Result<Content<'static>, D::Error>
+/// Reads an owned block, for messages that are stored.
+pub(crate) fn owned_content<'de, D>(deserializer: D) -> Result<Content<'static>, D::Error>
 where
     D: Deserializer<'de>,
 {
@@ -189,13 +189,13 @@ fn owned<T: ToOwned + ?Sized>(value: Cow<'_, T>) -> Cow<'static, T> {
     Cow::Owned(value.into_owned())
 }
 
-/// How many bytes the base64 stands for.
+/// Number of bytes that the base64 text encodes.
 fn decoded_bytes(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }
 
-/// A block of one of the plain kinds. Reading it fails on any other, and the reader then looks at
-/// each block by itself.
+/// A text, image, audio or resource block. Fails on any other type; the caller then reads
+/// each block separately.
 pub(crate) struct Plain<'a>(pub(crate) Content<'a>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Plain<'a> {
@@ -222,7 +222,7 @@ fn read_outside_tools<'a>(raw: &'a RawValue, block: Block<'a>) -> Content<'a> {
     let read = match &*block.kind.0 {
         "resource_link" => serde_json::from_str::<Resource>(raw.get())
             .ok()
-            .map(|it| Content::ResourceLink(Box::new(it))),
+            .map(|resource| Content::ResourceLink(Box::new(resource))),
         _ => block.plain(),
     };
     read.unwrap_or_else(|| unknown(raw))
@@ -232,7 +232,7 @@ fn unknown(raw: &RawValue) -> Content<'_> {
     Content::Unknown(Cow::Borrowed(raw))
 }
 
-/// The members of all plain kinds together.
+/// Members of all simple block types.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Block<'a> {
@@ -315,7 +315,7 @@ fn tool_result(raw: &RawValue) -> Result<Content<'_>, serde_json::Error> {
     })
 }
 
-/// The protocol has no results within results. Not reading them also bounds how deep we go.
+/// The protocol has no nested tool results. Rejecting them also bounds the recursion.
 fn read_inner(raw: &RawValue) -> Content<'_> {
     match serde_json::from_str::<Block<'_>>(raw.get()) {
         Ok(block) => read_outside_tools(raw, block),
@@ -415,14 +415,14 @@ fn members<'a>(extra: &'a Extra<'_>) -> Members<'a> {
 }
 
 fn as_written<'a>(value: Option<&'a Cow<'_, RawValue>>) -> Option<&'a RawValue> {
-    value.map(|it| &**it)
+    value.map(|value| &**value)
 }
 
-/// The speaker of a prompt or sampling message, and the audience of a content block.
+/// Role of a prompt or sampling message, and audience of a content block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The person, or the program on their behalf.
+    /// The user.
     User,
     /// The model.
     Assistant,

@@ -1,4 +1,4 @@
-//! `server/discover`: what a modern server speaks and offers.
+//! `server/discover`: supported versions and capabilities of a modern server.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,22 +9,22 @@ use crate::revision::{Era, Revision};
 use crate::serde_lenient::{decode, or_absent, or_default};
 use crate::server_capabilities::ServerCapabilities;
 
-/// The parameters of `server/discover`: none but `_meta`.
+/// Parameters of `server/discover`: only `_meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DiscoverParams {}
 
-/// What a modern server speaks and offers.
+/// Result of `server/discover`.
 #[derive(Debug, Clone)]
 pub struct DiscoverResult {
-    /// The versions the server speaks, as written; legacy ones may be among them.
+    /// Supported versions as written; may include legacy ones.
     pub supported_versions: Vec<String>,
-    /// What the server offers.
+    /// Server capabilities.
     pub capabilities: ServerCapabilities,
-    /// Who the server says it is. For display only.
+    /// Name and version of the server. For display only.
     pub server: Option<Implementation>,
-    /// How to use the server, for a model to read.
+    /// Instructions for a model.
     pub instructions: Option<String>,
-    /// How long all this may be kept.
+    /// Cache hints.
     pub cache: CacheHint,
 }
 
@@ -35,7 +35,7 @@ struct Members {
     capabilities: ServerCapabilities,
     #[serde(default, deserialize_with = "or_absent")]
     instructions: Option<String>,
-    // Drafts had it in the body; the released place is `_meta`. Both are met.
+    // Drafts had it in the body, the release has it in `_meta`. Servers use both.
     #[serde(default, rename = "serverInfo", deserialize_with = "or_absent")]
     server: Option<Implementation>,
     #[serde(default, rename = "_meta", deserialize_with = "or_default")]
@@ -53,8 +53,8 @@ struct Meta {
 }
 
 impl DiscoverResult {
-    /// Reads the answer. What fails here is no modern server's answer: the versions and the
-    /// capabilities are what tells it from the answer of a server that accepts any method.
+    /// Reads the result. A failure means that the server is not modern: versions and capabilities
+    /// distinguish it from a server that accepts any method.
     pub fn parse(raw: &[u8]) -> Result<Self, DecodeError> {
         let Members { supported_versions, capabilities, instructions, server, meta } = decode(raw)?;
         let hints: Hints<'_> = decode(raw)?;
@@ -62,9 +62,9 @@ impl DiscoverResult {
         Ok(Self { supported_versions, capabilities, server, instructions, cache: hints.read() })
     }
 
-    /// The newest revision of `era` that both sides speak.
-    pub fn best(&self, era: Era) -> Option<Revision> {
-        Revision::best_of(&self.supported_versions, era)
+    /// The newest revision of `era` that both sides support.
+    pub fn newest_revision(&self, era: Era) -> Option<Revision> {
+        Revision::newest_of(&self.supported_versions, era)
     }
 }
 
@@ -75,17 +75,20 @@ mod tests {
     #[track_caller]
     fn check(json: &str, expected: Option<(Option<Revision>, Option<&str>)>) {
         let read = DiscoverResult::parse(json.as_bytes()).ok();
-        let said = read
-            .as_ref()
-            .map(|it| (it.best(Era::Modern), it.server.as_ref().map(|it| it.name.as_str())));
-        assert_eq!(said, expected, "{json}");
+        let actual = read.as_ref().map(|result| {
+            (
+                result.newest_revision(Era::Modern),
+                result.server.as_ref().map(|info| info.name.as_str()),
+            )
+        });
+        assert_eq!(actual, expected, "{json}");
     }
 
     const LATEST: Option<Revision> = Some(Revision::LATEST);
 
     /// Protocol facts §4.1 and §23.
     #[test]
-    fn the_name_tag_may_stand_in_either_place_or_be_unreadable() {
+    fn server_info_is_read_from_body_or_meta() {
         check(
             r#"{"resultType":"complete","supportedVersions":["2025-11-25","2026-07-28"],
                 "capabilities":{"tools":{}},"ttlMs":1,"cacheScope":"public",
@@ -109,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_shape_is_no_discovery() {
+    fn other_results_are_not_a_discovery() {
         check("{}", None);
         check(r#"{"supportedVersions":"2026-07-28","capabilities":{}}"#, None);
         check(r#"{"supportedVersions":["2026-07-28"]}"#, None);

@@ -1,4 +1,4 @@
-//! Elicitation: a server asks the user, by a form or by a page to open.
+//! Elicitation: the server requests input from the user, by a form or a URL.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,35 +6,35 @@ use crate::error::DecodeError;
 use crate::form::{FormContent, FormSchema};
 use crate::serde_lenient::{decode_params, or_absent};
 
-/// What a server asks of the user.
+/// Parameters of `elicitation/create`.
 #[derive(Debug, Clone)]
 pub enum Elicitation {
-    /// To fill in a form, since 2025-06-18.
+    /// Form mode, since 2025-06-18.
     Form(FormElicitation),
-    /// To open a page, since 2025-11-25.
+    /// URL mode, since 2025-11-25.
     Url(UrlElicitation),
 }
 
-/// A form to fill in.
+/// A form.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FormElicitation {
-    /// Why the server asks, for the user to read.
+    /// Reason for the request, shown to the user.
     pub message: String,
-    /// The form.
+    /// The fields.
     #[serde(rename = "requestedSchema")]
     pub schema: FormSchema,
 }
 
-/// A page to open. It must not be fetched by us, and not be opened without consent.
+/// A URL. It must not be fetched, and not be opened without consent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UrlElicitation {
-    /// Why the server asks, for the user to read.
+    /// Reason for the request, shown to the user.
     pub message: String,
-    /// The page.
+    /// The URL.
     pub url: String,
-    /// What the server will call it when it is done. Only in 2025-11-25.
+    /// Id in the completion notification. Only in 2025-11-25.
     #[serde(default, deserialize_with = "or_absent")]
     pub elicitation_id: Option<String>,
 }
@@ -60,7 +60,7 @@ impl Elicitation {
         }
     }
 
-    /// Why the server asks, for the user to read.
+    /// Reason for the request, shown to the user.
     pub fn message(&self) -> &str {
         match self {
             Self::Form(form) => &form.message,
@@ -69,27 +69,27 @@ impl Elicitation {
     }
 }
 
-/// What the user said.
+/// Result of `elicitation/create`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "action", rename_all = "lowercase")]
-pub enum ElicitationAnswer {
-    /// Yes. For a page this means consent to open it, not that the matter is done.
+pub enum ElicitationResult {
+    /// The user accepts. For a URL this is consent to open it, not completion.
     Accept {
-        /// What was filled in; nothing for a page.
+        /// Form values; absent for a URL.
         #[serde(skip_serializing_if = "Option::is_none")]
         content: Option<FormContent>,
     },
-    /// An explicit no.
+    /// The user declines.
     Decline,
-    /// No choice was made: the question was dismissed, or nobody was there.
+    /// The user dismissed the request, or no user is present.
     Cancel,
 }
 
-/// `notifications/elicitation/complete`: what a page was opened for is done. Only in 2025-11-25.
+/// `notifications/elicitation/complete`: the user finished at the URL. Only in 2025-11-25.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ElicitationComplete {
-    /// Which of them. An unknown one is to be ignored.
+    /// Id of the elicitation. Unknown ids are ignored.
     pub elicitation_id: String,
 }
 
@@ -101,7 +101,7 @@ mod tests {
     #[track_caller]
     fn check(json: &str, expected: Option<&str>) {
         let read = Elicitation::parse(json.as_bytes()).ok();
-        let said = read.map(|it| match it {
+        let actual = read.map(|elicitation| match elicitation {
             Elicitation::Form(form) => {
                 format!("form {} {}", form.message, form.schema.fields().len())
             }
@@ -109,12 +109,12 @@ mod tests {
                 format!("page {} {} {:?}", page.message, page.url, page.elicitation_id)
             }
         });
-        assert_eq!(said.as_deref(), expected, "{json}");
+        assert_eq!(actual.as_deref(), expected, "{json}");
     }
 
     /// Protocol facts §12.3 and §12.4.
     #[test]
-    fn the_mode_decides_and_a_missing_one_is_a_form() {
+    fn missing_elicitation_mode_is_form() {
         let schema = r#""requestedSchema":{"type":"object","properties":{"a":{"type":"string"}}}"#;
         check(&format!(r#"{{"message":"m",{schema}}}"#), Some("form m 1"));
         check(&format!(r#"{{"mode":"form","message":"m",{schema}}}"#), Some("form m 1"));
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_content_only_when_accepted() {
+    fn elicitation_content_only_when_accepted() {
         let content = FormContent::from([("a".to_owned(), FieldValue::Boolean(true))]);
         let answers = [
-            ElicitationAnswer::Accept { content: Some(content) },
-            ElicitationAnswer::Accept { content: None },
-            ElicitationAnswer::Decline,
-            ElicitationAnswer::Cancel,
+            ElicitationResult::Accept { content: Some(content) },
+            ElicitationResult::Accept { content: None },
+            ElicitationResult::Decline,
+            ElicitationResult::Cancel,
         ];
         assert_eq!(
             serde_json::to_string(&answers).unwrap(),

@@ -1,4 +1,4 @@
-//! The one way in which reading a payload can fail.
+//! Errors: decode failures, JSON-RPC error codes and typed `error.data`.
 
 use std::fmt;
 
@@ -8,22 +8,22 @@ use crate::client_capabilities::ClientCapabilities;
 use crate::elicitation::UrlElicitation;
 use crate::serde_lenient::{decode, or_absent};
 
-/// A payload that does not fit the protocol.
+/// A payload that does not match the protocol.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Not JSON, or not of the shape the protocol gives it.
+    /// Invalid JSON, or another shape than the protocol defines.
     #[error("the payload does not fit the protocol")]
     Shape(#[from] serde_json::Error),
-    /// A member without which the payload means nothing.
+    /// A required member is missing.
     #[error("the payload has no `{member}`")]
     Missing {
-        /// Its name on the wire.
+        /// Name on the wire.
         member: &'static str,
     },
 }
 
-/// The code of a JSON-RPC error. Any number is one; those with a meaning have a name.
+/// Code of a JSON-RPC error. Any number is valid; known codes have a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorCode(pub i64);
 
@@ -32,7 +32,7 @@ macro_rules! codes {
         impl ErrorCode {
             $(#[doc = $doc] pub const $name: Self = Self($code);)*
 
-            /// What the protocol calls it, if it has a meaning there.
+            /// Name in the protocol, for a known code.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 { $($code => Some($text),)* _ => None }
             }
@@ -60,16 +60,16 @@ codes! {
 }
 
 impl ErrorCode {
-    /// Whether only a modern server answers with it (spec 2026-07-28, versioning).
-    pub fn proves_modern(self) -> bool {
+    /// Whether only modern servers send this code (spec 2026-07-28, versioning).
+    pub fn is_modern_only(self) -> bool {
         matches!(
             self,
             Self::HEADER_MISMATCH | Self::MISSING_CLIENT_CAPABILITY | Self::UNSUPPORTED_VERSION
         )
     }
 
-    /// Whether it may mean that a resource does not exist. Modern servers use a general code.
-    pub fn may_mean_no_resource(self) -> bool {
+    /// Whether the code may mean a missing resource. Modern servers use a general code.
+    pub fn may_be_missing_resource(self) -> bool {
         matches!(self, Self::RESOURCE_NOT_FOUND | Self::INVALID_PARAMS)
     }
 }
@@ -83,42 +83,42 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// What an error says beyond its message.
+/// Typed `data` of an error.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum ErrorDetail {
-    /// The server speaks other revisions. Also of legacy servers, that say "invalid params" to
+pub enum ErrorData {
+    /// The server supports other revisions. Legacy servers send this as "invalid params" to
     /// `initialize`.
     UnsupportedVersion(UnsupportedVersion),
-    /// The server needs something that the request did not offer.
+    /// The server needs a capability that the request did not declare.
     MissingCapability(MissingCapability),
-    /// The user must open these pages; then the request can be repeated.
+    /// The user must open these URLs; then the request can be sent again.
     UrlElicitationRequired(Vec<UrlElicitation>),
 }
 
-/// Which revisions a server speaks, as it wrote them.
+/// Revisions that a server supports, as written.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct UnsupportedVersion {
-    /// What it speaks.
+    /// Supported revisions.
     pub supported: Vec<String>,
-    /// What it was asked to speak.
+    /// Requested revision.
     #[serde(default, deserialize_with = "or_absent")]
     pub requested: Option<String>,
 }
 
-/// What a server needs and was not offered.
+/// Capabilities that a server needs.
 #[derive(Debug, Clone, Deserialize)]
 pub struct MissingCapability {
-    /// The least that would do.
+    /// The required capabilities.
     #[serde(rename = "requiredCapabilities")]
     pub required: ClientCapabilities,
 }
 
-impl ErrorDetail {
-    /// Reads the `data` of an error, as far as its code gives it a meaning.
-    pub fn read(code: ErrorCode, data: &[u8]) -> Option<Self> {
+impl ErrorData {
+    /// Reads `data` of an error, if its code defines it.
+    pub fn from_code(code: ErrorCode, data: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Pages {
+        struct UrlElicitations {
             elicitations: Vec<UrlElicitation>,
         }
         match code {
@@ -126,9 +126,9 @@ impl ErrorDetail {
                 decode(data).ok().map(Self::UnsupportedVersion)
             }
             ErrorCode::MISSING_CLIENT_CAPABILITY => decode(data).ok().map(Self::MissingCapability),
-            ErrorCode::URL_ELICITATION_REQUIRED => {
-                decode(data).ok().map(|it: Pages| Self::UrlElicitationRequired(it.elicitations))
-            }
+            ErrorCode::URL_ELICITATION_REQUIRED => decode(data)
+                .ok()
+                .map(|pages: UrlElicitations| Self::UrlElicitationRequired(pages.elicitations)),
             _ => None,
         }
     }
@@ -138,16 +138,17 @@ impl ErrorDetail {
 mod error_code_tests {
     use super::*;
 
-    /// Protocol facts §5: nothing else proves it.
+    /// Protocol facts §5: only these codes prove a modern server.
     #[test]
-    fn three_codes_prove_a_modern_server() {
-        let proof: Vec<i64> = (-33000..0).filter(|&code| ErrorCode(code).proves_modern()).collect();
+    fn three_error_codes_are_modern_only() {
+        let proof: Vec<i64> =
+            (-33000..0).filter(|&code| ErrorCode(code).is_modern_only()).collect();
         assert_eq!(proof, [-32022, -32021, -32020]);
     }
 
-    /// The first five are those of JSON-RPC 2.0 itself.
+    /// The first five belong to JSON-RPC 2.0.
     #[test]
-    fn codes_are_shown_with_their_meaning() {
+    fn error_codes_display_their_name() {
         let table = [
             (ErrorCode::PARSE_ERROR, "-32700 (parse error)"),
             (ErrorCode::INVALID_REQUEST, "-32600 (invalid request)"),
@@ -168,24 +169,27 @@ mod error_data_tests {
 
     #[track_caller]
     fn check(code: ErrorCode, data: &str, expected: Option<&str>) {
-        let said = ErrorDetail::read(code, data.as_bytes()).map(|it| match it {
-            ErrorDetail::UnsupportedVersion(UnsupportedVersion { supported, requested }) => {
+        let actual = ErrorData::from_code(code, data.as_bytes()).map(|data| match data {
+            ErrorData::UnsupportedVersion(UnsupportedVersion { supported, requested }) => {
                 format!("speaks {supported:?}, asked {requested:?}")
             }
-            ErrorDetail::MissingCapability(MissingCapability { required }) => {
-                format!("needs elicitation {:?}", required.elicitation.map(|it| it.url))
+            ErrorData::MissingCapability(MissingCapability { required }) => {
+                format!(
+                    "needs elicitation {:?}",
+                    required.elicitation.map(|elicitation| elicitation.url)
+                )
             }
-            ErrorDetail::UrlElicitationRequired(pages) => {
-                let urls: Vec<_> = pages.into_iter().map(|it| it.url).collect();
+            ErrorData::UrlElicitationRequired(pages) => {
+                let urls: Vec<_> = pages.into_iter().map(|page| page.url).collect();
                 format!("open {urls:?}")
             }
         });
-        assert_eq!(said.as_deref(), expected, "{code} {data}");
+        assert_eq!(actual.as_deref(), expected, "{code} {data}");
     }
 
     /// Protocol facts §2.1.
     #[test]
-    fn details_are_read_by_their_code() {
+    fn error_data_is_typed_by_code() {
         let versions = r#"{"supported":["2026-07-28"],"requested":"2027-01-01"}"#;
         let speaks = Some(r#"speaks ["2026-07-28"], asked Some("2027-01-01")"#);
         check(ErrorCode::UNSUPPORTED_VERSION, versions, speaks);
@@ -209,7 +213,7 @@ mod error_data_tests {
     }
 
     #[test]
-    fn unreadable_details_are_none() {
+    fn unreadable_error_data_is_none() {
         check(ErrorCode::UNSUPPORTED_VERSION, "", None);
         check(ErrorCode::UNSUPPORTED_VERSION, "null", None);
         check(ErrorCode::INVALID_PARAMS, r#"{"field":"name"}"#, None);

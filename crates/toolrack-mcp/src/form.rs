@@ -1,4 +1,4 @@
-//! The form of an elicitation: flat, ordered fields of a few kinds.
+//! Elicitation form: flat, ordered fields.
 //!
 //! **Invariant:** fields keep the order in which the server wrote them.
 
@@ -11,40 +11,40 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-use self::check::FieldFault;
+use self::check::FieldError;
 use self::field::Field;
 use crate::serde_lenient::{Ordered, or_default};
 
-/// A form to be filled in.
+/// Schema of a form.
 #[derive(Debug, Clone)]
 pub struct FormSchema {
     fields: Vec<Field>,
 }
 
-/// What was filled in, by field name.
+/// Form values by field name.
 pub type FormContent = BTreeMap<String, FieldValue>;
 
-/// What can be filled in.
+/// A form value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FieldValue {
-    /// Yes or no.
+    /// A boolean.
     Boolean(bool),
-    /// A number, whole or not.
+    /// A number.
     Number(Number),
-    /// Text, or the value of the option chosen.
+    /// A string, or the value of the selected option.
     Text(String),
-    /// The values of the options chosen, since 2025-11-25.
+    /// Values of the selected options, since 2025-11-25.
     List(Vec<String>),
 }
 
 impl FormSchema {
-    /// The fields, in the server's order.
+    /// Fields in the server's order.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 
-    /// Fills every field that has a default and was left out.
+    /// Sets every absent field that has a default.
     pub fn fill_defaults(&self, content: &mut FormContent) {
         for field in &self.fields {
             if content.contains_key(&field.name) {
@@ -56,8 +56,8 @@ impl FormSchema {
         }
     }
 
-    /// Finds every reason why `content` is not what the server asked for.
-    pub fn validate(&self, content: &FormContent) -> Result<(), Vec<FieldFault>> {
+    /// All violations of the schema in `content`.
+    pub fn validate(&self, content: &FormContent) -> Result<(), Vec<FieldError>> {
         check::check(&self.fields, content)
     }
 }

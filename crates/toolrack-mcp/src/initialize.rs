@@ -1,4 +1,4 @@
-//! `initialize`: the handshake of the legacy era.
+//! `initialize`: legacy handshake, and `Implementation` (client and server info).
 
 use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Deserialize, Serialize, Serializer};
@@ -9,14 +9,14 @@ use crate::revision::Revision;
 use crate::serde_lenient::{or_absent, or_default};
 use crate::server_capabilities::ServerCapabilities;
 
-/// What we offer in the handshake.
+/// Parameters of `initialize`.
 #[derive(Debug, Clone, Copy)]
 pub struct InitializeParams<'a> {
-    /// The revision we would like to speak. It also decides what the rest looks like.
+    /// Requested revision. It also determines the format of the other members.
     pub revision: Revision,
-    /// What we can do for the server.
+    /// Client capabilities.
     pub capabilities: &'a ClientCapabilities,
-    /// Who we are.
+    /// Client info.
     pub client: &'a Implementation,
 }
 
@@ -30,64 +30,64 @@ impl Serialize for InitializeParams<'_> {
     }
 }
 
-/// `notifications/initialized`: the client has read the answer, and work may begin.
+/// `notifications/initialized`: the client has read the result, and requests may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Initialized {}
 
-/// What the server answers to the handshake.
+/// Result of `initialize`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InitializeResult {
-    /// The version the server chose, as written. It need not be the one we offered.
+    /// Version chosen by the server, as written. May differ from the requested one.
     pub protocol_version: String,
-    /// What the server offers.
+    /// Server capabilities.
     #[serde(default, deserialize_with = "or_default")]
     pub capabilities: ServerCapabilities,
-    /// Who the server says it is. `None` if that cannot be read: it is for display only.
+    /// Server info. `None` if it is malformed: it is for display only.
     #[serde(default, rename = "serverInfo", deserialize_with = "or_absent")]
     pub server: Option<Implementation>,
-    /// How to use the server, for a model to read.
+    /// Instructions for a model.
     #[serde(default, deserialize_with = "or_absent")]
     pub instructions: Option<String>,
 }
 
 impl InitializeResult {
-    /// The revision that was agreed, or `None` if it is one we do not speak.
+    /// The negotiated revision, or `None` if it is unknown.
     pub fn revision(&self) -> Option<Revision> {
         Revision::parse(&self.protocol_version)
     }
 }
 
-/// What a client or server says about itself.
+/// Client or server info.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Implementation {
     /// The programmatic name.
     pub name: String,
-    /// Free text, not necessarily a semantic version. Empty if the server gave none.
+    /// Version, any text. Empty if the server sent none.
     #[serde(default)]
     pub version: String,
-    /// The name for people, since 2025-06-18.
+    /// Display name, since 2025-06-18.
     #[serde(default, deserialize_with = "or_absent")]
     pub title: Option<String>,
-    /// One line about it, since 2025-11-25.
+    /// Description, since 2025-11-25.
     #[serde(default, deserialize_with = "or_absent")]
     pub description: Option<String>,
-    /// Its home page, since 2025-11-25.
+    /// Website, since 2025-11-25.
     #[serde(default, deserialize_with = "or_absent")]
     pub website_url: Option<String>,
-    /// Its icons as written, since 2025-11-25.
+    /// Icons as written, since 2025-11-25.
     pub icons: Option<Box<RawValue>>,
 }
 
 impl Implementation {
-    /// What `revision` knows of it, ready to be written.
+    /// The members that `revision` defines, ready for serialization.
     pub fn wire(&self, revision: Revision) -> ImplementationWire<'_> {
         ImplementationWire { implementation: self, revision }
     }
 }
 
-/// An [`Implementation`] as one revision writes it.
+/// An [`Implementation`] in the format of one revision.
 #[derive(Debug, Clone, Copy)]
 pub struct ImplementationWire<'a> {
     implementation: &'a Implementation,
@@ -131,15 +131,15 @@ mod tests {
     #[track_caller]
     fn check(json: &str, expected: Option<(Option<Revision>, Option<&str>, bool)>) {
         let read: Option<InitializeResult> = serde_json::from_str(json).ok();
-        let said = read.as_ref().map(|it| {
-            let server = it.server.as_ref().map(|it| it.name.as_str());
-            (it.revision(), server, it.capabilities.tools.is_some())
+        let actual = read.as_ref().map(|result| {
+            let server = result.server.as_ref().map(|info| info.name.as_str());
+            (result.revision(), server, result.capabilities.tools.is_some())
         });
-        assert_eq!(said, expected, "{json}");
+        assert_eq!(actual, expected, "{json}");
     }
 
     #[test]
-    fn only_the_version_is_indispensable() {
+    fn only_the_version_is_required() {
         check(
             r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},
                 "serverInfo":{"name":"s","version":"1"},"instructions":"Hi","new":1}"#,
@@ -167,7 +167,7 @@ mod implementation_tests {
     }
 
     #[test]
-    fn each_revision_is_told_what_it_knows() {
+    fn capabilities_are_written_per_revision() {
         check(Revision::R2024_11_05, r#"{"name":"n","version":"1"}"#);
         check(Revision::R2025_03_26, r#"{"name":"n","version":"1"}"#);
         check(Revision::R2025_06_18, r#"{"name":"n","version":"1","title":"T"}"#);

@@ -1,44 +1,44 @@
-//! Questions a server asks before it answers, and our answers to them.
+//! `input_required` results (multi-round-trip requests) and the responses to them.
 //!
-//! In the modern era the questions come in a result of kind `input_required` and the answers go
-//! with the repeated request; in the legacy era each is a request of its own with the same content.
+//! In the modern era the server returns input requests in a result and gets the responses with the
+//! repeated request; in the legacy era each input request is a JSON-RPC request of the server.
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::elicitation::{Elicitation, ElicitationAnswer};
+use crate::elicitation::{Elicitation, ElicitationResult};
 use crate::error::DecodeError;
 use crate::method::Method;
 use crate::roots::RootsResult;
 use crate::sampling::{SamplingParams, SamplingResult};
 use crate::serde_lenient::{Ordered, Text, decode};
 
-/// A result that asks before it answers.
+/// An `input_required` result.
 #[derive(Debug, Clone)]
 pub struct InputRequired {
-    /// The questions by the server's keys, in its order. None at all means: just ask again later.
+    /// Input requests by the server's keys, in its order. Empty means: send the request again later.
     pub input_requests: Vec<(String, InputRequest)>,
-    /// What the server wants back unchanged. If absent, nothing may be sent in its place.
+    /// `requestState`, to be returned unchanged. If absent, it must not be sent.
     pub request_state: Option<String>,
 }
 
-/// One question.
+/// An input request.
 #[derive(Debug, Clone)]
 pub enum InputRequest {
-    /// For the user.
+    /// Elicitation from the user.
     Elicitation(Elicitation),
-    /// For a model.
+    /// Sampling from a model.
     Sampling(Box<SamplingParams>),
-    /// For the directories we work in.
+    /// Roots of the client.
     Roots,
-    /// Something else, which is not to be guessed at.
+    /// An unknown input request.
     Other {
-        /// What the server calls it.
+        /// Method name.
         method: String,
     },
 }
 
-/// Questions as they are written, by the server's keys.
+/// Input requests as written, by the server's keys.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Questions<'a>(#[serde(borrow)] Ordered<Question<'a>>);
@@ -54,15 +54,15 @@ struct Question<'a> {
 impl Questions<'_> {
     pub(crate) fn read(self) -> Result<Vec<(String, InputRequest)>, DecodeError> {
         let read = |(key, question): (String, Question<'_>)| {
-            let params = question.params.map_or(&b""[..], |it| it.get().as_bytes());
-            InputRequest::parse(&question.method.0, params).map(|it| (key, it))
+            let params = question.params.map_or(&b""[..], |params| params.get().as_bytes());
+            InputRequest::parse(&question.method.0, params).map(|request| (key, request))
         };
         self.0.0.into_iter().map(read).collect()
     }
 }
 
 impl InputRequired {
-    /// Reads a result of kind `input_required`.
+    /// Reads an `input_required` result.
     pub fn parse(raw: &[u8]) -> Result<Self, DecodeError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -81,19 +81,19 @@ impl InputRequired {
 }
 
 impl InputRequest {
-    /// Reads one question. Without parameters, `params` is empty.
+    /// Reads an input request. Absent parameters are an empty slice.
     pub fn parse(method: &str, params: &[u8]) -> Result<Self, DecodeError> {
         match Method::parse(method) {
             Some(Method::Elicit) => Elicitation::parse(params).map(Self::Elicitation),
             Some(Method::CreateMessage) => {
-                SamplingParams::parse(params).map(|it| Self::Sampling(Box::new(it)))
+                SamplingParams::parse(params).map(|params| Self::Sampling(Box::new(params)))
             }
             Some(Method::ListRoots) => Ok(Self::Roots),
             _ => Ok(Self::Other { method: method.to_owned() }),
         }
     }
 
-    /// What the server calls it.
+    /// Method name.
     pub fn method(&self) -> &str {
         match self {
             Self::Elicitation(_) => Method::Elicit.as_str(),
@@ -104,31 +104,31 @@ impl InputRequest {
     }
 }
 
-/// One answer, written bare.
+/// A response to an input request, serialized without envelope.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub enum InputResponse {
-    /// Of the user.
-    Elicitation(ElicitationAnswer),
-    /// Of a model.
+    /// From the user.
+    Elicitation(ElicitationResult),
+    /// From a model.
     Sampling(SamplingResult),
-    /// The directories we work in.
+    /// Roots of the client.
     Roots(RootsResult),
-    /// Of somebody else, passed on as written.
+    /// Forwarded from another client, as written.
     Raw(Box<RawValue>),
 }
 
-/// The answers of one round, by the server's keys.
+/// Responses of one round, by the server's keys.
 #[derive(Debug, Clone, Default)]
 pub struct InputResponses(Vec<(String, InputResponse)>);
 
 impl InputResponses {
-    /// Adds the answer to the question with this key.
+    /// Adds a response.
     pub fn push(&mut self, key: String, response: InputResponse) {
         self.0.push((key, response));
     }
 
-    /// Whether there is no answer yet.
+    /// Whether there is no response yet.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -153,23 +153,23 @@ mod tests {
     #[track_caller]
     fn check(json: &str, expected: Option<(&[&str], Option<&str>)>) {
         let read = InputRequired::parse(json.as_bytes()).ok();
-        let said = read.as_ref().map(|it| {
-            let asked: Vec<_> = it
+        let actual = read.as_ref().map(|result| {
+            let asked: Vec<_> = result
                 .input_requests
                 .iter()
                 .map(|(key, request)| format!("{key} {}", request.method()))
                 .collect();
-            (asked, it.request_state.as_deref())
+            (asked, result.request_state.as_deref())
         });
         let expected = expected.map(|(asked, state)| {
-            (asked.iter().map(|&it| it.to_owned()).collect::<Vec<_>>(), state)
+            (asked.iter().map(|&name| name.to_owned()).collect::<Vec<_>>(), state)
         });
-        assert_eq!(said, expected, "{json}");
+        assert_eq!(actual, expected, "{json}");
     }
 
     /// Protocol facts §13.
     #[test]
-    fn questions_keep_their_keys_and_order() {
+    fn input_requests_keep_keys_and_order() {
         check(
             r#"{"resultType":"input_required","requestState":"s","inputRequests":{
                 "z":{"method":"roots/list"},
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn either_questions_or_a_state_must_be_there() {
+    fn input_required_needs_requests_or_state() {
         check(r#"{"requestState":""}"#, Some((&[], Some(""))));
         check(r#"{"inputRequests":{}}"#, Some((&[], None)));
         check(r#"{"resultType":"input_required"}"#, None);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_comes_back_as_it_was() {
+    fn request_state_is_returned_unchanged() {
         let state = r#""a\"\\\u0000/é💥 \n=""#;
         let json = format!(r#"{{"requestState":{state}}}"#);
         let read = InputRequired::parse(json.as_bytes()).unwrap().request_state.unwrap();
@@ -207,9 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_bare() {
+    fn input_responses_have_no_envelope() {
         let mut answers = InputResponses::default();
-        answers.push("q".to_owned(), InputResponse::Elicitation(ElicitationAnswer::Decline));
+        answers.push("q".to_owned(), InputResponse::Elicitation(ElicitationResult::Decline));
         answers.push("r".to_owned(), InputResponse::Roots(RootsResult::default()));
         let written = serde_json::to_string(&answers).unwrap();
         assert_eq!(written, r#"{"q":{"action":"decline"},"r":{"roots":[]}}"#);

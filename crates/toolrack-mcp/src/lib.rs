@@ -1,9 +1,32 @@
-//! MCP as data, for every protocol revision; no IO.
+//! MCP message types for every protocol revision; no IO.
 //!
-//! Parameters are written, results are read, and both know their method. Schemas, arguments and
-//! whatever else is somebody else's business stay raw JSON.
+//! Parameters are serialized, results are parsed, and both know their method. Schemas, arguments and
+//! other foreign JSON stay raw. Start with [`Revision`], [`Method`] and [`Request`].
 //!
-//! **Invariant:** no bytes make a reader panic, and an odd part of a payload never hides the rest.
+//! | module | what it holds |
+//! |---|---|
+//! | `revision`, `method` | revisions and eras; table of all methods |
+//! | `request`, `notification`, `meta` | request and notification traits, server notifications, `_meta` |
+//! | `initialize`, `discover` | legacy handshake, modern discovery, client and server info |
+//! | `client_capabilities`, `server_capabilities` | capabilities per revision |
+//! | `tool`, `tool_schema`, `call` | tools, schema repair, `tools/call` |
+//! | `content` | content blocks |
+//! | `resource`, `prompt`, `completion`, `logging`, `roots` | the other server and client features |
+//! | `list_page`, `cache_hint` | paged lists, cache hints |
+//! | `input_required`, `elicitation`, `form`, `sampling` | server requests and multi-round-trip results |
+//! | `task`, `subscriptions_listen` | tasks, modern subscriptions |
+//! | `result_type`, `error` | `resultType`, error codes and `error.data` |
+//! | `param_headers` | `x-mcp-header` |
+//! | `serde_lenient` | lenient serde helpers |
+//!
+//! **Invariant:** no input makes a parser panic. `bytes_do_not_panic`, `json_does_not_panic`,
+//! `depth_does_not_exhaust_the_stack`.
+//!
+//! **Invariant:** a malformed entry is skipped and reported; it never hides the rest.
+//! `malformed_entries_are_skipped_and_named`, `valid_entries_survive_in_order_and_byte_for_byte`.
+//!
+//! **Invariant:** every message matches the official schema of its revision.
+//! `everything_we_send_matches_the_official_schema`.
 
 #![warn(missing_docs)]
 
@@ -39,7 +62,7 @@ mod tool;
 mod tool_schema;
 
 pub use cache_hint::{CacheHint, CacheScope};
-pub use call::OnlyText;
+pub use call::SingleText;
 pub use call::{Arguments, CallToolParams, ToolCallResult};
 pub use client_capabilities::{
     ClientCapabilities, ClientCapabilitiesWire, ElicitationCapability, RootsCapability,
@@ -53,53 +76,53 @@ pub use content::Role;
 pub use content::{Content, Extra};
 pub use discover::{DiscoverParams, DiscoverResult};
 pub use elicitation::{
-    Elicitation, ElicitationAnswer, ElicitationComplete, FormElicitation, UrlElicitation,
+    Elicitation, ElicitationComplete, ElicitationResult, FormElicitation, UrlElicitation,
 };
 pub use error::DecodeError;
 pub use error::ErrorCode;
-pub use error::{ErrorDetail, MissingCapability, UnsupportedVersion};
-pub use form::check::{FieldFault, FieldFaultKind};
-pub use form::field::TextFormat;
+pub use error::{ErrorData, MissingCapability, UnsupportedVersion};
+pub use form::check::{FieldError, FieldErrorKind};
+pub use form::field::StringFormat;
 pub use form::field::{Choice, Field, FieldKind};
 pub use form::{FieldValue, FormContent, FormSchema};
 pub use initialize::{Implementation, ImplementationWire};
 pub use initialize::{InitializeParams, InitializeResult, Initialized};
 pub use input_required::{InputRequest, InputRequired, InputResponse, InputResponses};
+pub use list_page::{ListEntry, ListPage, SkippedEntry};
 pub use list_page::{
     ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams, ListToolsParams,
 };
-pub use list_page::{Listed, Page, Skipped};
 pub use logging::{LogLevel, LogMessage, SetLevelParams};
 pub use meta::{MetaKey, RequestMeta, related_task, subscription_id};
 pub use method::{Method, MethodKind, Sender};
 pub use notification::Cancelled;
 pub use notification::Progress;
-pub use notification::Token;
+pub use notification::ProgressToken;
 pub use notification::{ListKind, ResourceUpdated, ServerNotification};
-pub use param_headers::{Mirror, MirrorFault};
+pub use param_headers::{ParamHeaders, ParamHeadersError};
 pub use prompt::{GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage};
 pub use request::EmptyResult;
 pub use request::PingParams;
-pub use request::{Answer, Notification, Request};
+pub use request::{Notification, Request, RequestResult};
 pub use resource::{ReadResourceParams, ReadResourceResult};
 pub use resource::{Resource, ResourceTemplate};
 pub use resource::{ResourceBody, ResourceContents};
 pub use resource::{SubscribeParams, UnsubscribeParams};
 pub use result_type::ResultType;
 pub use revision::{Era, Revision};
-pub use roots::{Root, RootFault, RootsListChanged, RootsResult};
+pub use roots::{Root, RootError, RootsListChanged, RootsResult};
 pub use sampling::{
     IncludeContext, ModelHint, ModelPreferences, SamplingMessage, SamplingParams, SamplingResult,
     ToolChoice, ToolChoiceMode,
 };
-pub use sampling::{SamplingFault, check_sampling};
+pub use sampling::{SamplingError, check_sampling};
 pub use server_capabilities::{
     ListCapability, ResourcesCapability, ServerCapabilities, TasksCapability,
 };
 pub use subscriptions_listen::{ListenParams, SubscriptionAcknowledged, SubscriptionFilter};
 pub use task::{
-    CancelTaskParams, GetTaskParams, ReportTaskParams, TASKS_EXTENSION, Task, TaskReport,
-    TaskResultParams, TaskStatus, TaskWish, UpdateTaskParams,
+    CancelTaskParams, GetTaskParams, GetTaskReportParams, TASKS_EXTENSION, Task, TaskParams,
+    TaskReport, TaskResultParams, TaskStatus, UpdateTaskParams,
 };
 pub use tool::{Tool, ToolAnnotations};
 pub use tool_schema::{is_object_schema, strict_schema};

@@ -1,6 +1,6 @@
-//! One page of a list, read in one pass if it is sound and entry by entry if it is not.
+//! UrlElicitations of list results, list parameters, and the JSON depth limit of entries.
 //!
-//! **Invariant:** a malformed entry never fails the list and never disappears: it is skipped,
+//! **Invariant:** a malformed entry never fails the list and never disappears silently: it is skipped,
 //! counted and described.
 
 use std::fmt;
@@ -14,52 +14,54 @@ use crate::cache_hint::{CacheHint, Hints};
 use crate::error::DecodeError;
 use crate::serde_lenient::{Text, or_absent};
 
-/// Something that servers list page by page.
-pub trait Listed: DeserializeOwned {
-    /// The member of the result that holds the entries.
+/// An entry of a paged list.
+pub trait ListEntry: DeserializeOwned {
+    /// Member of the result that holds the entries.
     const MEMBER: &'static str;
 }
 
 /// One page of a list.
 #[derive(Debug, Clone)]
-pub struct Page<T> {
-    /// The entries that could be read, in the server's order.
+pub struct ListPage<T> {
+    /// Valid entries in the server's order.
     pub items: Vec<T>,
-    /// Where the next page begins. Only `None` is the end: an empty string is a cursor.
+    /// Cursor of the next page. Only `None` means the end: an empty string is a cursor.
     pub next_cursor: Option<String>,
-    /// What could not be read.
-    pub skipped: Vec<Skipped>,
-    /// How long this page may be kept.
+    /// SkippedEntry entries.
+    pub skipped: Vec<SkippedEntry>,
+    /// Cache hints.
     pub cache: CacheHint,
 }
 
-/// A part of a result that could not be read.
+/// A skipped part of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
-    /// Its place among the entries, from zero. The place after the last is the cursor's.
+pub struct SkippedEntry {
+    /// Index among the entries. The index after the last entry stands for the cursor.
     pub index: usize,
-    /// Its `name`, if at least that could be read.
+    /// `name` of the entry, if readable.
     pub name: Option<String>,
-    /// What is wrong with it.
+    /// Reason.
     pub reason: String,
 }
 
-impl<T: Listed> Page<T> {
-    /// Reads the result of a list request. Fails if it has no list at all.
+impl<T: ListEntry> ListPage<T> {
+    /// Reads a list result. Fails if it has no list.
     pub fn parse(raw: &[u8]) -> Result<Self, DecodeError> {
         if depth(raw) <= DEEPEST
             && let Ok(sheet) = serde_json::from_slice::<Sheet<'_, T, Vec<T>>>(raw)
         {
             return sheet.finish(|items| (items, Vec::new()));
         }
-        // Something in it is unsound. A second look finds out what, and keeps the rest.
+        // Something is malformed. The second pass finds it and keeps the rest.
         let sheet: Sheet<'_, T, Vec<&RawValue>> = serde_json::from_slice(raw)?;
-        sheet.finish(|entries| salvage(&entries))
+        sheet.finish(|entries| read_lenient(&entries))
     }
 }
 
-/// Reads entry by entry and describes those that cannot be read.
-pub(crate) fn salvage<'a, T: Deserialize<'a>>(entries: &[&'a RawValue]) -> (Vec<T>, Vec<Skipped>) {
+/// Reads entry by entry and describes the malformed ones.
+pub(crate) fn read_lenient<'a, T: Deserialize<'a>>(
+    entries: &[&'a RawValue],
+) -> (Vec<T>, Vec<SkippedEntry>) {
     let mut items = Vec::with_capacity(entries.len());
     let mut skipped = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -70,7 +72,7 @@ pub(crate) fn salvage<'a, T: Deserialize<'a>>(entries: &[&'a RawValue]) -> (Vec<
         };
         match read {
             Ok(item) => items.push(item),
-            Err(reason) => skipped.push(Skipped { index, name: name(entry), reason }),
+            Err(reason) => skipped.push(SkippedEntry { index, name: name(entry), reason }),
         }
     }
     (items, skipped)
@@ -82,10 +84,10 @@ fn name(entry: &RawValue) -> Option<String> {
         #[serde(default, deserialize_with = "or_absent")]
         name: Option<String>,
     }
-    serde_json::from_str(entry.get()).ok().and_then(|it: Named| it.name)
+    serde_json::from_str(entry.get()).ok().and_then(|entry: Named| entry.name)
 }
 
-/// The members of a page, with the entries still in the form `I`.
+/// Members of a page, with entries of type `I`.
 struct Sheet<'a, T, I> {
     entries: Option<Option<I>>,
     next_cursor: Option<&'a RawValue>,
@@ -93,34 +95,34 @@ struct Sheet<'a, T, I> {
     of: PhantomData<T>,
 }
 
-impl<T: Listed, I: Default> Sheet<'_, T, I> {
+impl<T: ListEntry, I: Default> Sheet<'_, T, I> {
     fn finish(
         self,
-        read: impl FnOnce(I) -> (Vec<T>, Vec<Skipped>),
-    ) -> Result<Page<T>, DecodeError> {
+        read: impl FnOnce(I) -> (Vec<T>, Vec<SkippedEntry>),
+    ) -> Result<ListPage<T>, DecodeError> {
         let Some(entries) = self.entries else {
             return Err(DecodeError::Missing { member: T::MEMBER });
         };
-        // Servers in languages where an empty list is nil write it as `null`.
+        // Servers in languages with nil lists write an empty list as `null`.
         let (items, mut skipped) = read(entries.unwrap_or_default());
-        let next_cursor = match self.next_cursor.map(|it| serde_json::from_str(it.get())) {
+        let next_cursor = match self.next_cursor.map(|cursor| serde_json::from_str(cursor.get())) {
             None => None,
             Some(Ok(cursor)) => cursor,
             Some(Err(fault)) => {
                 let index = items.len() + skipped.len();
                 let reason = format!("the list ends here, nextCursor is unreadable: {fault}");
-                skipped.push(Skipped { index, name: None, reason });
+                skipped.push(SkippedEntry { index, name: None, reason });
                 None
             }
         };
-        Ok(Page { items, next_cursor, skipped, cache: self.hints.read() })
+        Ok(ListPage { items, next_cursor, skipped, cache: self.hints.read() })
     }
 }
 
-impl<'de: 'a, 'a, T: Listed, I: Deserialize<'de>> Deserialize<'de> for Sheet<'a, T, I> {
+impl<'de: 'a, 'a, T: ListEntry, I: Deserialize<'de>> Deserialize<'de> for Sheet<'a, T, I> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct SheetVisitor<T, I>(PhantomData<(T, I)>);
-        impl<'de, T: Listed, I: Deserialize<'de>> Visitor<'de> for SheetVisitor<T, I> {
+        impl<'de, T: ListEntry, I: Deserialize<'de>> Visitor<'de> for SheetVisitor<T, I> {
             type Value = Sheet<'de, T, I>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,8 +160,8 @@ macro_rules! list_params {
             #[doc = concat!("Asks for a page of ", $what, ".")]
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
             pub struct $name<'a> {
-                /// Where to go on: the `next_cursor` of the page before, and nothing for the first
-                /// page. An empty string is a cursor like any other.
+                /// Cursor: `next_cursor` of the previous page, absent for the first
+                /// page. An empty string is a valid cursor.
                 #[serde(skip_serializing_if = "Option::is_none")]
                 pub cursor: Option<&'a str>,
             }
@@ -174,11 +176,11 @@ list_params! {
     ListPromptsParams "prompts";
 }
 
-/// How deep an entry of a list may be. A whole message with it stays below 128, which most readers of JSON take at
-/// most.
+/// Maximum nesting of a list entry. A message that contains it stays below 128 levels, the limit of
+/// most JSON parsers.
 pub(crate) const DEEPEST: usize = 120;
 
-/// How many brackets are open at most. What is no JSON has some depth too.
+/// Maximum number of open brackets. One pass without recursion, because a server can nest to any depth.
 pub(crate) fn depth(json: &[u8]) -> usize {
     let (mut open, mut most) = (0_usize, 0);
     let (mut is_within, mut is_escaped) = (false, false);
@@ -219,7 +221,7 @@ mod list_tests {
     }
 
     #[test]
-    fn an_empty_cursor_is_sent() {
+    fn empty_cursor_is_sent() {
         check(None, "{}");
         check(Some(""), r#"{"cursor":""}"#);
         check(Some("a\n"), r#"{"cursor":"a\n"}"#);
@@ -231,7 +233,7 @@ mod json_depth_tests {
     use super::*;
 
     #[test]
-    fn brackets_are_counted_and_those_in_texts_are_not() {
+    fn json_depth_ignores_brackets_in_strings() {
         let check =
             |json: &str, expected: usize| assert_eq!(depth(json.as_bytes()), expected, "{json}");
         check("", 0);

@@ -1,34 +1,34 @@
-//! Log messages of servers, and how much of them one wants.
+//! Logging: levels, `logging/setLevel` and log messages.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::serde_lenient::or_absent;
 
-/// How much a log message matters, least first.
+/// Log levels, least severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Of use when looking for a fault.
+    /// Debug information.
     Debug,
-    /// General.
+    /// General information.
     Info,
-    /// Normal but worth a look.
+    /// Normal but significant events.
     Notice,
-    /// Something may be wrong.
+    /// Warnings.
     Warning,
-    /// Something is wrong.
+    /// Errors.
     Error,
-    /// A part has failed.
+    /// Failure of a component.
     Critical,
-    /// Somebody must act now.
+    /// Immediate action required.
     Alert,
-    /// Nothing works.
+    /// System unusable.
     Emergency,
 }
 
 impl LogLevel {
-    /// Every level, least first.
+    /// Every level, least severe first.
     pub const ALL: &'static [Self] = &[
         Self::Debug,
         Self::Info,
@@ -54,35 +54,35 @@ impl LogLevel {
         }
     }
 
-    /// Reads the name on the wire.
+    /// Parses the name on the wire.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|it| it.as_str() == name)
+        Self::ALL.iter().copied().find(|level| level.as_str() == name)
     }
 }
 
-/// `logging/setLevel`: from which level on messages are wanted. Legacy era only.
+/// `logging/setLevel`: minimum level. Legacy era only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SetLevelParams {
-    /// The least that is wanted.
+    /// Minimum level.
     pub level: LogLevel,
 }
 
-/// `notifications/message`: a server says something for the log.
+/// `notifications/message`: a log message of the server.
 #[derive(Debug, Clone, Deserialize)]
 pub struct LogMessage {
-    /// How much it matters. A level that does not exist is read as [`LogLevel::Info`].
+    /// Level. An unknown level is read as [`LogLevel::Info`].
     #[serde(deserialize_with = "level_or_info")]
     pub level: LogLevel,
-    /// Which part of the server speaks.
+    /// Logger name.
     #[serde(default, deserialize_with = "or_absent")]
     pub logger: Option<String>,
-    /// What it says, any JSON, as written.
+    /// Message, any JSON, as written.
     pub data: Box<RawValue>,
 }
 
-/// A message is worth more than the spelling of its level.
+/// Keeps a message with an unknown level.
 fn level_or_info<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LogLevel, D::Error> {
-    or_absent(deserializer).map(|it| it.unwrap_or(LogLevel::Info))
+    or_absent(deserializer).map(|level| level.unwrap_or(LogLevel::Info))
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_ordered_and_named_alike_everywhere() {
+    fn log_levels_are_ordered_and_round_trip() {
         assert!(LogLevel::ALL.is_sorted());
         for &level in LogLevel::ALL {
             assert_eq!(LogLevel::parse(level.as_str()), Some(level));
@@ -103,12 +103,14 @@ mod tests {
     #[track_caller]
     fn check(json: &str, expected: Option<(LogLevel, Option<&str>, &str)>) {
         let read: Option<LogMessage> = serde_json::from_str(json).ok();
-        let said = read.as_ref().map(|it| (it.level, it.logger.as_deref(), it.data.get()));
-        assert_eq!(said, expected, "{json}");
+        let actual = read
+            .as_ref()
+            .map(|message| (message.level, message.logger.as_deref(), message.data.get()));
+        assert_eq!(actual, expected, "{json}");
     }
 
     #[test]
-    fn messages_are_kept_as_written() {
+    fn log_data_is_kept_as_written() {
         check(
             r#"{"level":"alert","logger":"db","data":{"a" : 1}}"#,
             Some((LogLevel::Alert, Some("db"), r#"{"a" : 1}"#)),

@@ -1,4 +1,4 @@
-//! The keys of `_meta` that the protocol itself uses, and what we write and read there.
+//! `_meta`: the keys that the protocol defines, and the `_meta` of requests.
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
@@ -7,50 +7,50 @@ use serde_json::value::RawValue;
 use crate::client_capabilities::ClientCapabilities;
 use crate::initialize::Implementation;
 use crate::logging::LogLevel;
-use crate::notification::Token;
+use crate::notification::ProgressToken;
 use crate::revision::{Era, Revision};
 use crate::serde_lenient::{decode, or_absent, or_default};
 
-/// The keys of `_meta` that the protocol itself uses.
+/// Keys of `_meta` that the protocol defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaKey;
 
 impl MetaKey {
-    /// The revision a modern request is written in.
+    /// Revision of a modern request.
     pub const PROTOCOL_VERSION: &'static str = "io.modelcontextprotocol/protocolVersion";
-    /// What the sender of a modern request can do.
+    /// Client capabilities of a modern request.
     pub const CLIENT_CAPABILITIES: &'static str = "io.modelcontextprotocol/clientCapabilities";
-    /// Who sends a modern request.
+    /// Client info of a modern request.
     pub const CLIENT_INFO: &'static str = "io.modelcontextprotocol/clientInfo";
-    /// From which level on log messages are wanted while a modern request runs.
+    /// Minimum log level while a modern request runs.
     pub const LOG_LEVEL: &'static str = "io.modelcontextprotocol/logLevel";
-    /// Who answers, in modern results.
+    /// Server info of a modern result.
     pub const SERVER_INFO: &'static str = "io.modelcontextprotocol/serverInfo";
-    /// The subscription a modern notification belongs to.
+    /// Subscription id of a modern notification.
     pub const SUBSCRIPTION_ID: &'static str = "io.modelcontextprotocol/subscriptionId";
-    /// The task that a message of 2025-11-25 belongs to.
+    /// Related task of a 2025-11-25 message.
     pub const RELATED_TASK: &'static str = "io.modelcontextprotocol/related-task";
-    /// The token under which progress is reported.
+    /// Progress token.
     pub const PROGRESS_TOKEN: &'static str = "progressToken";
 }
 
-/// The `_meta` of a request. A legacy one holds nothing but the progress token.
+/// `_meta` of a request. A legacy request has only the progress token.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestMeta<'a> {
-    /// The revision that is spoken. It decides what is written at all.
+    /// Negotiated revision. It determines the members.
     pub revision: Revision,
-    /// What we can do for the server while it works on this request.
+    /// Client capabilities for this request.
     pub capabilities: &'a ClientCapabilities,
-    /// Who we are, unless that is withheld.
+    /// Client info, unless withheld.
     pub client: Option<&'a Implementation>,
-    /// From which level on we want log messages; `None` is none.
+    /// Minimum log level; `None` for no messages.
     pub log_level: Option<LogLevel>,
-    /// The token under which progress is wanted; `None` is none.
-    pub progress_token: Option<&'a Token>,
+    /// Progress token; `None` for no progress.
+    pub progress_token: Option<&'a ProgressToken>,
 }
 
 impl RequestMeta<'_> {
-    /// Whether there is nothing to write, so that `_meta` can be left out.
+    /// Whether there is nothing to write, so that `_meta` can be omitted.
     pub fn is_empty(&self) -> bool {
         self.revision.era() == Era::Legacy && self.progress_token.is_none()
     }
@@ -77,8 +77,8 @@ impl Serialize for RequestMeta<'_> {
     }
 }
 
-/// The subscription that a notification's parameters, or a result, name in their `_meta`.
-pub fn subscription_id(payload: &[u8]) -> Option<Token> {
+/// The subscription id in `_meta` of notification parameters or a result.
+pub fn subscription_id(payload: &[u8]) -> Option<ProgressToken> {
     #[derive(Deserialize)]
     struct Payload {
         #[serde(default, rename = "_meta", deserialize_with = "or_default")]
@@ -91,12 +91,12 @@ pub fn subscription_id(payload: &[u8]) -> Option<Token> {
             rename = "io.modelcontextprotocol/subscriptionId",
             deserialize_with = "or_absent"
         )]
-        id: Option<Token>,
+        id: Option<ProgressToken>,
     }
-    decode(payload).ok().and_then(|it: Payload| it.meta.id)
+    decode(payload).ok().and_then(|payload: Payload| payload.meta.id)
 }
 
-/// What the parameters of a request say in their `_meta` of the task that they belong to, as written.
+/// The related task in `_meta` of request parameters, as written.
 pub fn related_task(params: &[u8]) -> Option<Box<RawValue>> {
     #[derive(Deserialize)]
     struct Params {
@@ -108,7 +108,7 @@ pub fn related_task(params: &[u8]) -> Option<Box<RawValue>> {
         #[serde(rename = "io.modelcontextprotocol/related-task")]
         task: Option<Box<RawValue>>,
     }
-    decode(params).ok().and_then(|it: Params| it.meta.task)
+    decode(params).ok().and_then(|params: Params| params.meta.task)
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(revision: Revision, token: Option<&Token>, expected: &str) {
+    fn check(revision: Revision, token: Option<&ProgressToken>, expected: &str) {
         let client = Implementation { name: "c".to_owned(), ..Implementation::default() };
         let meta = RequestMeta {
             revision,
@@ -130,8 +130,8 @@ mod tests {
     }
 
     #[test]
-    fn a_modern_request_says_who_asks() {
-        let token = Token::from(7);
+    fn modern_meta_has_client_info() {
+        let token = ProgressToken::from(7);
         check(Revision::R2025_11_25, None, "{}");
         check(Revision::R2025_11_25, Some(&token), r#"{"progressToken":7}"#);
         check(
@@ -147,20 +147,21 @@ mod tests {
     }
 
     #[test]
-    fn the_subscription_is_found_in_meta() {
+    fn subscription_id_is_read_from_meta() {
         let of = |id: &str| format!(r#"{{"_meta":{{"{}":{id}}}}}"#, MetaKey::SUBSCRIPTION_ID);
-        assert_eq!(subscription_id(of("5").as_bytes()), Some(Token::from(5)));
-        assert_eq!(subscription_id(of("\"5\"").as_bytes()), Some(Token::from("5")));
+        assert_eq!(subscription_id(of("5").as_bytes()), Some(ProgressToken::from(5)));
+        assert_eq!(subscription_id(of("\"5\"").as_bytes()), Some(ProgressToken::from("5")));
         assert_eq!(subscription_id(of("null").as_bytes()), None);
         assert_eq!(subscription_id(br#"{"_meta":7}"#), None);
         assert_eq!(subscription_id(b""), None);
     }
 
     #[test]
-    fn the_task_is_found_in_meta() {
+    fn related_task_is_read_from_meta() {
         let of =
             |task: &str| format!(r#"{{"_meta":{{"{}":{task}}},"x":1}}"#, MetaKey::RELATED_TASK);
-        let found = |params: &str| related_task(params.as_bytes()).map(|it| it.get().to_owned());
+        let found =
+            |params: &str| related_task(params.as_bytes()).map(|task| task.get().to_owned());
         let task = r#"{ "taskId" : "a" }"#;
         assert_eq!(found(&of(task)).as_deref(), Some(task));
         assert_eq!(found(&of("null")), None);

@@ -1,25 +1,25 @@
-//! Every method of the protocol, once: its name, what it is, who sends it, and in which revisions.
+//! Table of all protocol methods: name, kind, sender and revisions.
 
 use std::fmt;
 
 use crate::revision::Revision;
 use crate::revision::Revision::{R2024_11_05, R2025_03_26, R2025_06_18, R2025_11_25, R2026_07_28};
 
-/// Whether a method is answered.
+/// Request or notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MethodKind {
-    /// Has an id and is answered.
+    /// Has an id and gets a response.
     Request,
-    /// Has no id and is not answered.
+    /// Has no id and gets no response.
     Notification,
 }
 
-/// Who sends a method. In the modern era a server's requests travel inside results.
+/// Sender of a method. In the modern era, requests of a server are part of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
-    /// Only the client.
+    /// The client.
     Client,
-    /// Only the server.
+    /// The server.
     Server,
     /// Either side, in at least one revision.
     Either,
@@ -42,7 +42,7 @@ macro_rules! methods {
         }
 
         impl Method {
-            /// Every method we know.
+            /// Every known method.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// The name on the wire.
@@ -50,12 +50,12 @@ macro_rules! methods {
                 match self { $(Self::$name => $wire,)* }
             }
 
-            /// Reads the name on the wire.
+            /// Parses the name on the wire.
             pub fn parse(name: &str) -> Option<Self> {
                 match name { $($wire => Some(Self::$name),)* _ => None }
             }
 
-            /// Whether it is answered.
+            /// Request or notification.
             pub const fn kind(self) -> MethodKind {
                 match self { $(Self::$name => MethodKind::$kind,)* }
             }
@@ -65,7 +65,7 @@ macro_rules! methods {
                 match self { $(Self::$name => Sender::$sender,)* }
             }
 
-            /// The revisions that define it. None at all means that only an extension does.
+            /// Revisions that define it. Empty means that only an extension does.
             pub const fn revisions(self) -> &'static [Revision] {
                 match self { $(Self::$name => $revisions,)* }
             }
@@ -113,7 +113,7 @@ methods! {
 }
 
 impl Method {
-    /// Whether `revision` itself defines it.
+    /// Whether `revision` defines it.
     pub fn is_in(self, revision: Revision) -> bool {
         self.revisions().contains(&revision)
     }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_leads_back_to_its_method() {
+    fn method_names_round_trip() {
         for &method in Method::ALL {
             assert_eq!(Method::parse(method.as_str()), Some(method));
         }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn notifications_are_named_so() {
+    fn notification_methods_start_with_notifications() {
         for &method in Method::ALL {
             let named = method.as_str().starts_with("notifications/");
             assert_eq!(named, method.kind() == MethodKind::Notification, "{method}");

@@ -1,4 +1,4 @@
-//! What a server tells unasked.
+//! Notifications: server notifications, `cancelled`, `progress` and the progress token.
 
 use std::fmt;
 
@@ -12,48 +12,48 @@ use crate::method::Method;
 use crate::serde_lenient::{decode_params, or_absent};
 use crate::subscriptions_listen::SubscriptionAcknowledged;
 
-/// What a server tells unasked.
+/// A notification from a server.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ServerNotification {
-    /// It no longer wants our answer; in the modern era, a subscription is over.
+    /// Cancels a request of the server; in the modern era, ends a subscription.
     Cancelled(Cancelled),
-    /// How far a request of ours has come.
+    /// Progress of a request.
     Progress(Progress),
-    /// Something for the log.
+    /// A log message.
     LogMessage(LogMessage),
-    /// A list is another now.
+    /// A list changed.
     ListChanged(ListKind),
-    /// A resource, or a part of it, is another now.
+    /// A resource changed.
     ResourceUpdated(ResourceUpdated),
-    /// What a page was opened for is done.
+    /// The user finished at a URL.
     ElicitationComplete(ElicitationComplete),
-    /// What a subscription will tell.
+    /// The acknowledged subscription filter.
     SubscriptionAcknowledged(SubscriptionAcknowledged),
-    /// Something we do not know, or have no use for. To be ignored.
+    /// An unknown notification, to be ignored.
     Other,
 }
 
-/// The lists whose changes are told.
+/// Lists with change notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ListKind {
-    /// Of tools.
+    /// Tools.
     Tools,
-    /// Of prompts.
+    /// Prompts.
     Prompts,
-    /// Of resources, and of their templates.
+    /// Resources and resource templates.
     Resources,
 }
 
-/// `notifications/resources/updated`: a resource is another now.
+/// `notifications/resources/updated`: a resource changed.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ResourceUpdated {
-    /// Which. May lie below the one that was subscribed to.
+    /// URI of the resource. May be below the subscribed URI.
     pub uri: String,
 }
 
 impl ServerNotification {
-    /// Reads a notification. Without parameters, `params` is empty.
+    /// Reads a notification. Absent parameters are an empty slice.
     pub fn parse(method: &str, params: &[u8]) -> Result<Self, DecodeError> {
         let Some(method) = Method::parse(method) else {
             return Ok(Self::Other);
@@ -75,62 +75,62 @@ impl ServerNotification {
     }
 }
 
-/// The answer to a request is no longer wanted.
+/// `notifications/cancelled`: the sender no longer wants the response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cancelled {
-    /// Which request. Only 2025-11-25 lets a peer leave it out, for tasks.
+    /// Id of the request. Only 2025-11-25 allows its absence, for tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_id: Option<Token>,
-    /// Why, for people.
+    pub request_id: Option<ProgressToken>,
+    /// Reason, for display.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// How far a request has come.
+/// `notifications/progress`: progress of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The token that came with the request.
+    /// Progress token of the request.
     #[serde(rename = "progressToken")]
-    pub token: Token,
-    /// How much is done. Only grows.
+    pub token: ProgressToken,
+    /// Progress so far; only increases.
     pub progress: f64,
-    /// How much there is to do, if that is known.
+    /// Total, if known.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub total: Option<f64>,
-    /// What is being done, since 2025-03-26.
+    /// Description of the present step, since 2025-03-26.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// A progress token or a repeated request id.
+/// Progress token, or a request id in a notification: both are a string or an integer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Token {
+pub enum ProgressToken {
     /// A JSON integer.
     Integer(i64),
     /// A JSON string.
     Text(String),
 }
 
-impl From<i64> for Token {
+impl From<i64> for ProgressToken {
     fn from(number: i64) -> Self {
         Self::Integer(number)
     }
 }
 
-impl From<String> for Token {
+impl From<String> for ProgressToken {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<&str> for Token {
+impl From<&str> for ProgressToken {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for ProgressToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(number) => number.fmt(f),
@@ -139,7 +139,7 @@ impl fmt::Display for Token {
     }
 }
 
-impl Serialize for Token {
+impl Serialize for ProgressToken {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Integer(number) => serializer.serialize_i64(*number),
@@ -148,38 +148,40 @@ impl Serialize for Token {
     }
 }
 
-impl<'de> Deserialize<'de> for Token {
+impl<'de> Deserialize<'de> for ProgressToken {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TokenVisitor;
         impl Visitor<'_> for TokenVisitor {
-            type Value = Token;
+            type Value = ProgressToken;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string or an integer")
             }
 
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Token, E> {
-                Ok(Token::Integer(number))
+            fn visit_i64<E: Error>(self, number: i64) -> Result<ProgressToken, E> {
+                Ok(ProgressToken::Integer(number))
             }
 
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Token, E> {
-                i64::try_from(number).map(Token::Integer).map_err(E::custom)
+            fn visit_u64<E: Error>(self, number: u64) -> Result<ProgressToken, E> {
+                i64::try_from(number).map(ProgressToken::Integer).map_err(E::custom)
             }
 
-            fn visit_f64<E: Error>(self, number: f64) -> Result<Token, E> {
-                whole(number).map(Token::Integer).ok_or_else(|| E::custom("not an integer"))
+            fn visit_f64<E: Error>(self, number: f64) -> Result<ProgressToken, E> {
+                as_integer(number)
+                    .map(ProgressToken::Integer)
+                    .ok_or_else(|| E::custom("not an integer"))
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Token, E> {
-                Ok(Token::Text(text.to_owned()))
+            fn visit_str<E: Error>(self, text: &str) -> Result<ProgressToken, E> {
+                Ok(ProgressToken::Text(text.to_owned()))
             }
         }
         deserializer.deserialize_any(TokenVisitor)
     }
 }
 
-/// Some peers write an integer as `1.0`. Beyond 2^53 a float no longer says which integer it was.
-fn whole(number: f64) -> Option<i64> {
+/// Some peers write an integer as `1.0`. Above 2^53 a float is no longer exact.
+fn as_integer(number: f64) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() != 0.0 || number.abs() > EXACT {
         return None;
@@ -195,12 +197,12 @@ mod tests {
     #[track_caller]
     fn check(method: Method, params: &str, expected: Option<&str>) {
         let read = ServerNotification::parse(method.as_str(), params.as_bytes()).ok();
-        let said = read.map(|it| format!("{it:?}"));
-        assert_eq!(said.as_deref(), expected, "{method} {params}");
+        let actual = read.map(|notification| format!("{notification:?}"));
+        assert_eq!(actual.as_deref(), expected, "{method} {params}");
     }
 
     #[test]
-    fn each_notification_is_read() {
+    fn every_notification_is_parsed() {
         check(Method::ToolListChanged, "", Some("ListChanged(Tools)"));
         check(Method::PromptListChanged, r#"{"_meta":{}}"#, Some("ListChanged(Prompts)"));
         check(Method::ResourceListChanged, "7", Some("ListChanged(Resources)"));
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_cannot_read_is_a_failure_and_what_we_do_not_know_is_not() {
+    fn malformed_notifications_fail_and_unknown_ones_do_not() {
         check(Method::Progress, "", None);
         check(Method::LogMessage, "[]", None);
         check(Method::TaskStatus, "{}", Some("Other"));
@@ -237,16 +239,16 @@ mod cancel_tests {
     use super::*;
 
     #[track_caller]
-    fn check(json: &str, request_id: Option<Token>, reason: Option<&str>) {
+    fn check(json: &str, request_id: Option<ProgressToken>, reason: Option<&str>) {
         let read: Cancelled = serde_json::from_str(json).unwrap();
         assert_eq!(read, Cancelled { request_id, reason: reason.map(str::to_owned) });
         assert_eq!(serde_json::to_string(&read).unwrap(), json);
     }
 
     #[test]
-    fn the_id_keeps_its_type() {
-        check(r#"{"requestId":1}"#, Some(Token::from(1)), None);
-        check(r#"{"requestId":"1","reason":"late"}"#, Some(Token::from("1")), Some("late"));
+    fn request_id_keeps_its_type() {
+        check(r#"{"requestId":1}"#, Some(ProgressToken::from(1)), None);
+        check(r#"{"requestId":"1","reason":"late"}"#, Some(ProgressToken::from("1")), Some("late"));
         check("{}", None, None);
     }
 }
@@ -261,14 +263,15 @@ mod progress_tests {
     }
 
     #[test]
-    fn numbers_may_be_whole_or_not() {
-        let token = Token::from("t");
+    fn progress_may_be_integer_or_float() {
+        let token = ProgressToken::from("t");
         let (progress, total, message) = (0.5, Some(2.0), Some("half".to_owned()));
         check(
             r#"{"progressToken":"t","progress":0.5,"total":2,"message":"half","x":1}"#,
             Some(Progress { token, progress, total, message }),
         );
-        let bare = Progress { token: Token::from(7), progress: 3.0, total: None, message: None };
+        let bare =
+            Progress { token: ProgressToken::from(7), progress: 3.0, total: None, message: None };
         check(r#"{"progressToken":7,"progress":3}"#, Some(bare.clone()));
         check(r#"{"progressToken":7,"progress":3,"total":"all","message":null}"#, Some(bare));
         check(r#"{"progress":3}"#, None);
@@ -281,16 +284,16 @@ mod progress_token_tests {
     use super::*;
 
     #[track_caller]
-    fn check(json: &str, expected: Option<Token>) {
+    fn check(json: &str, expected: Option<ProgressToken>) {
         assert_eq!(serde_json::from_str(json).ok(), expected, "{json}");
     }
 
     #[test]
-    fn tokens_keep_their_type() {
-        check("1", Some(Token::Integer(1)));
-        check("-7", Some(Token::Integer(-7)));
-        check("\"1\"", Some(Token::Text("1".to_owned())));
-        check("1.0", Some(Token::Integer(1)));
+    fn progress_tokens_keep_their_type() {
+        check("1", Some(ProgressToken::Integer(1)));
+        check("-7", Some(ProgressToken::Integer(-7)));
+        check("\"1\"", Some(ProgressToken::Text("1".to_owned())));
+        check("1.0", Some(ProgressToken::Integer(1)));
         check("1.5", None);
         check("1e300", None);
         check("18446744073709551615", None);
@@ -299,8 +302,8 @@ mod progress_token_tests {
     }
 
     #[test]
-    fn tokens_are_written_as_they_came() {
-        let tokens = [Token::Integer(-7), Token::from("a\"b")];
+    fn progress_tokens_round_trip() {
+        let tokens = [ProgressToken::Integer(-7), ProgressToken::from("a\"b")];
         assert_eq!(serde_json::to_string(&tokens).unwrap(), r#"[-7,"a\"b"]"#);
     }
 }

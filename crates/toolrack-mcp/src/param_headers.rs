@@ -1,10 +1,10 @@
-//! Arguments of a tool that HTTP repeats in headers, as the tool's schema asks for.
+//! `x-mcp-header`: tool arguments that HTTP repeats in request headers.
 //!
-//! Spec 2026-07-28, transports §Custom Headers: a property with `x-mcp-header` is mirrored, and a tool
-//! whose annotations break the rules must not be offered at all.
+//! Spec 2026-07-28, transports §Custom Headers: a property with `x-mcp-header` is repeated in a header, and a
+//! tool with invalid annotations must not be offered.
 //!
-//! **Invariant:** a [`Mirror`] names only properties that every call can be asked for: reached from the root
-//! by names alone, each with a header of its own.
+//! **Invariant:** [`ParamHeaders`] holds only properties that are reachable from the root by `properties`
+//! alone, each with a unique header.
 
 use std::collections::HashSet;
 
@@ -16,23 +16,23 @@ use crate::call::Arguments;
 
 const KEYWORD: &str = "x-mcp-header";
 
-/// Keywords whose members are named by the server, each with a schema behind it.
+/// Keywords whose members are schemas with names of the server's choice.
 const MAPS: &[&str] =
     &["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 
-/// Keywords that hold examples of data, in which nothing is a schema.
+/// Keywords with example data, which contains no schemas.
 const DATA: &[&str] = &["default", "examples", "const", "enum"];
 
-/// The largest whole number that every JSON reader takes as it is.
+/// The largest integer that every JSON parser reads exactly.
 const MAX_INTEGER: u64 = (1 << 53) - 1;
 
-/// Which arguments of a tool are mirrored.
+/// Arguments of a tool that become headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mirror {
+pub struct ParamHeaders {
     entries: Box<[Mirrored]>,
 }
 
-/// One argument and its header.
+/// An argument and its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mirrored {
     header: String,
@@ -42,15 +42,15 @@ struct Mirrored {
 /// Why a tool must not be offered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the header of property `{property}` {reason}")]
-pub struct MirrorFault {
+pub struct ParamHeadersError {
     property: String,
     reason: &'static str,
 }
 
-impl Mirror {
-    /// Reads the annotations of a tool's input schema. `None` if it has none.
-    pub fn of(schema: &RawValue) -> Result<Option<Self>, MirrorFault> {
-        // Hardly any tool has one, and most schemas are long.
+impl ParamHeaders {
+    /// Reads the annotations of an input schema. `None` if there are none.
+    pub fn from_schema(schema: &RawValue) -> Result<Option<Self>, ParamHeadersError> {
+        // Few tools have annotations, and most schemas are long: skip the parse without a match.
         if memmem::find(schema.get().as_bytes(), KEYWORD.as_bytes()).is_none() {
             return Ok(None);
         }
@@ -61,13 +61,13 @@ impl Mirror {
         Ok((!entries.is_empty()).then_some(Self { entries }))
     }
 
-    /// The headers that arguments can have.
+    /// The header names.
     pub fn headers(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().map(|it| it.header.as_str())
+        self.entries.iter().map(|entry| entry.header.as_str())
     }
 
-    /// Tells header and value of each argument that is there.
-    pub fn tell(&self, arguments: Arguments<'_>, tell: &mut dyn FnMut(&str, &str)) {
+    /// Calls `add` with the header name and value of each argument that is present.
+    pub fn for_each(&self, arguments: Arguments<'_>, add: &mut dyn FnMut(&str, &str)) {
         let parsed;
         let arguments = match arguments {
             Arguments::Value(value) => value,
@@ -81,28 +81,28 @@ impl Mirror {
         };
         for Mirrored { header, path } in &self.entries {
             let value = path.iter().try_fold(arguments, |value, name| value.get(name));
-            if let Some(text) = value.and_then(shown) {
-                tell(header, &text);
+            if let Some(text) = value.and_then(header_text) {
+                add(header, &text);
             }
         }
     }
 }
 
-/// The text of a value, nothing for one that has no place in a header.
-fn shown(value: &Value) -> Option<String> {
+/// Header text of a value; `None` for a value that cannot be a header.
+fn header_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Bool(flag) => Some(flag.to_string()),
         Value::Number(number) => {
-            let whole = number.as_i64().or_else(|| whole(number.as_f64()?))?;
+            let whole = number.as_i64().or_else(|| as_integer(number.as_f64()?))?;
             (whole.unsigned_abs() <= MAX_INTEGER).then(|| whole.to_string())
         }
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
-/// `1.0` is a whole number in JSON Schema.
-fn whole(number: f64) -> Option<i64> {
+/// `1.0` is an integer in JSON Schema.
+fn as_integer(number: f64) -> Option<i64> {
     let text = format!("{number:.0}");
     let back: f64 = text.parse().ok()?;
     (back.to_bits() == number.to_bits()).then(|| text.parse().ok())?
@@ -115,8 +115,12 @@ struct Walk {
 }
 
 impl Walk {
-    /// A schema that every call reaches: by `properties`, and nothing else.
-    fn reachable(&mut self, schema: &Value, path: &mut Vec<String>) -> Result<(), MirrorFault> {
+    /// A schema that is reachable by `properties` alone.
+    fn reachable(
+        &mut self,
+        schema: &Value,
+        path: &mut Vec<String>,
+    ) -> Result<(), ParamHeadersError> {
         let Value::Object(members) = schema else { return Ok(()) };
         if let Some(name) = members.get(KEYWORD) {
             self.annotated(name, members, path)?;
@@ -142,7 +146,7 @@ impl Walk {
         name: &Value,
         members: &Map<String, Value>,
         path: &[String],
-    ) -> Result<(), MirrorFault> {
+    ) -> Result<(), ParamHeadersError> {
         let kind = members.get("type").and_then(Value::as_str);
         let name = name.as_str().unwrap_or_default();
         let is_token = !name.is_empty() && name.bytes().all(is_token_byte);
@@ -160,8 +164,12 @@ impl Walk {
     }
 }
 
-/// Refuses annotations behind any keyword that a call may or may not pass through.
-fn unreachable_from(keyword: &str, value: &Value, path: &[String]) -> Result<(), MirrorFault> {
+/// Rejects annotations below any other keyword.
+fn unreachable_from(
+    keyword: &str,
+    value: &Value,
+    path: &[String],
+) -> Result<(), ParamHeadersError> {
     if DATA.contains(&keyword) {
         return Ok(());
     }
@@ -177,15 +185,15 @@ fn unreachable_from(keyword: &str, value: &Value, path: &[String]) -> Result<(),
     }
 }
 
-fn no_annotation(members: &Map<String, Value>, path: &[String]) -> Result<(), MirrorFault> {
+fn no_annotation(members: &Map<String, Value>, path: &[String]) -> Result<(), ParamHeadersError> {
     if members.contains_key(KEYWORD) {
         return Err(fault(path, "is in a place that not every call has"));
     }
     members.iter().try_for_each(|(keyword, value)| unreachable_from(keyword, value, path))
 }
 
-fn fault(path: &[String], reason: &'static str) -> MirrorFault {
-    MirrorFault { property: path.join("."), reason }
+fn fault(path: &[String], reason: &'static str) -> ParamHeadersError {
+    ParamHeadersError { property: path.join("."), reason }
 }
 
 /// RFC 9110, section 5.6.2.
@@ -200,8 +208,10 @@ mod tests {
 
     use super::*;
 
-    fn read(properties: Value) -> Result<Option<Mirror>, MirrorFault> {
-        Mirror::of(&to_raw_value(&json!({"type": "object", "properties": properties})).unwrap())
+    fn read(properties: Value) -> Result<Option<ParamHeaders>, ParamHeadersError> {
+        ParamHeaders::from_schema(
+            &to_raw_value(&json!({"type": "object", "properties": properties})).unwrap(),
+        )
     }
 
     #[track_caller]
@@ -216,8 +226,9 @@ mod tests {
         let raw = to_raw_value(&arguments).unwrap();
         for arguments in [Arguments::Value(&arguments), Arguments::Raw(&raw)] {
             let mut told = Vec::new();
-            mirror
-                .tell(arguments, &mut |name, value| told.push((name.to_owned(), value.to_owned())));
+            mirror.for_each(arguments, &mut |name, value| {
+                told.push((name.to_owned(), value.to_owned()))
+            });
             told.sort();
             let told: Vec<_> = told.iter().map(|(name, value)| (&**name, &**value)).collect();
             assert_eq!(told, expected);
@@ -226,7 +237,7 @@ mod tests {
 
     /// Protocol facts §18.5, the rules of validity.
     #[test]
-    fn annotations_that_break_a_rule_are_refused() {
+    fn invalid_header_annotations_are_refused() {
         let name = "the header of property `a` has a name that no header can have";
         for bad in [json!(""), json!("a b"), json!("a:b"), json!("é"), json!("a\n"), json!(7)] {
             check_fault(json!({"a": {"type": "string", KEYWORD: bad}}), name);
@@ -251,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_examples_are_no_annotations() {
+    fn property_names_and_examples_are_not_annotations() {
         assert_eq!(read(json!({"a": {"type": "string"}})), Ok(None));
         assert_eq!(read(json!({"x-mcp-header": {"type": "string"}})), Ok(None));
         let example = json!({"a": {"type": "object", "default": {"x-mcp-header": "A"}}});
@@ -259,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_told_as_they_are_written() {
+    fn header_values_are_written_as_in_the_arguments() {
         let properties = json!({
             "region": {"type": "string", KEYWORD: "Region"},
             "n": {"type": "integer", KEYWORD: "N"},

@@ -1,4 +1,4 @@
-//! Prompts: what a server offers to say, and `prompts/get`, which says it.
+//! Prompts: list entries and `prompts/get`.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::content::Role;
-use crate::content::{Content, kept};
+use crate::content::{Content, owned_content};
 use crate::input_required::InputResponses;
-use crate::list_page::Listed;
+use crate::list_page::ListEntry;
 use crate::serde_lenient::or_absent;
 use crate::serde_lenient::{Icons, Object, fitting};
 
-/// A prompt as its server lists it.
+/// A prompt of a list.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Prompt {
-    /// The name to ask for.
+    /// Prompt name.
     pub name: String,
-    /// The name for people, since 2025-06-18.
+    /// Display name, since 2025-06-18.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it is for.
+    /// Description.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// What can be filled in. `None` and an empty list mean the same.
+    /// Arguments. `None` and an empty list mean the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Vec<PromptArgument>>,
-    /// Its icons, as written, since 2025-11-25.
+    /// Icons as written, since 2025-11-25.
     #[serde(
         default,
         deserialize_with = "fitting::<_, Icons>",
         skip_serializing_if = "Option::is_none"
     )]
     pub icons: Option<Box<RawValue>>,
-    /// What else the server attached, as written, since 2025-06-18.
+    /// `_meta` as written, since 2025-06-18.
     #[serde(
         rename = "_meta",
         default,
@@ -44,39 +44,39 @@ pub struct Prompt {
     pub meta: Option<Box<RawValue>>,
 }
 
-/// One thing to fill in. Its value is always text.
+/// An argument of a prompt. Its value is always text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptArgument {
-    /// The name to fill it in by.
+    /// Argument name.
     pub name: String,
-    /// The name for people, since 2025-06-18.
+    /// Display name, since 2025-06-18.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What belongs there.
+    /// Description.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// It cannot be left out. `None` is no.
+    /// The argument is required. `None` means no.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub required: Option<bool>,
 }
 
-impl Listed for Prompt {
+impl ListEntry for Prompt {
     const MEMBER: &'static str = "prompts";
 }
 
-/// Asks for a prompt, filled in.
+/// Parameters of `prompts/get`.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GetPromptParams<'a> {
-    /// The name as the server wrote it.
+    /// Prompt name, as the server wrote it.
     pub name: &'a str,
-    /// What is filled in, by name.
+    /// Arguments by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<&'a BTreeMap<String, String>>,
-    /// Our answers, when the server asked something before it would answer. Since 2026-07-28.
+    /// Answers to the server's `input_required` result. Since 2026-07-28.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_responses: Option<&'a InputResponses>,
-    /// What the server wants back with them, unchanged.
+    /// `requestState` of that result, returned unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_state: Option<&'a str>,
 }
@@ -88,43 +88,43 @@ impl<'a> GetPromptParams<'a> {
     }
 }
 
-/// A prompt, filled in.
+/// Result of `prompts/get`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct GetPromptResult {
-    /// What it is for.
+    /// Description.
     pub description: Option<String>,
-    /// What it says.
+    /// Messages.
     pub messages: Vec<PromptMessage>,
-    /// What else the server attached, as written.
+    /// `_meta`, as written.
     #[serde(rename = "_meta")]
     pub meta: Option<Box<RawValue>>,
 }
 
-/// One message of a prompt.
+/// A message of a prompt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PromptMessage {
-    /// Who is to say it.
+    /// Role.
     pub role: Role,
-    /// What is said.
-    #[serde(deserialize_with = "kept")]
+    /// Content.
+    #[serde(deserialize_with = "owned_content")]
     pub content: Content<'static>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::list_page::Page;
+    use crate::list_page::ListPage;
 
     #[test]
-    fn prompts_are_listed_with_what_can_be_filled_in() {
+    fn prompts_are_listed_with_arguments() {
         let json = r#"[{"name":"p","arguments":[{"name":"a","required":true},{"name":"b"}]},{"name":"q"}]"#;
-        let page: Page<Prompt> =
-            Page::parse(format!(r#"{{"prompts":{json}}}"#).as_bytes()).unwrap();
+        let page: ListPage<Prompt> =
+            ListPage::parse(format!(r#"{{"prompts":{json}}}"#).as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&page.items).unwrap(), json);
     }
 
     #[test]
-    fn messages_keep_blocks_of_any_kind() {
+    fn prompt_messages_keep_any_block() {
         let json = r#"[{"role":"user","content":{"type":"text","text":"a"}},{"role":"assistant","content":{"type":"new" }}]"#;
         let read: GetPromptResult =
             serde_json::from_str(&format!(r#"{{"messages":{json},"resultType":"complete"}}"#))

@@ -1,7 +1,7 @@
-//! The rows of the protocol that we speak: parameters, method and answer side by side.
+//! Requests and notifications with their method and result types.
 //!
-//! The type of the parameters is the name of the row. `_meta` is in none of them: whoever sends a
-//! request splices it in.
+//! The type of the parameters identifies the request. `_meta` is not part of it: the sender
+//! inserts it.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,10 @@ use crate::completion::{CompleteParams, CompleteResult};
 use crate::discover::{DiscoverParams, DiscoverResult};
 use crate::error::DecodeError;
 use crate::initialize::{InitializeParams, InitializeResult, Initialized};
+use crate::list_page::{ListEntry, ListPage};
 use crate::list_page::{
     ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams, ListToolsParams,
 };
-use crate::list_page::{Listed, Page};
 use crate::logging::SetLevelParams;
 use crate::method::Method;
 use crate::notification::{Cancelled, Progress};
@@ -26,14 +26,14 @@ use crate::serde_lenient::decode;
 use crate::subscriptions_listen::ListenParams;
 use crate::tool::Tool;
 
-/// Parameters of a request, which know their method and their answer.
+/// Parameters of a request, with its method and result type.
 pub trait Request: Serialize {
-    /// What is asked.
+    /// The method.
     const METHOD: Method;
-    /// What a complete answer holds.
-    type Answer: Answer;
+    /// Complete result.
+    type Result: RequestResult;
 
-    /// Appends the parameters as JSON, exactly as they would be serialized.
+    /// Appends the parameters as JSON, byte-identical to their serialization.
     fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error>
     where
         Self: Sized,
@@ -41,27 +41,27 @@ pub trait Request: Serialize {
         serde_json::to_writer(out, self)
     }
 
-    /// What is asked about: the name of a tool or prompt, or the URI of a resource to read.
+    /// Name of the tool or prompt, or URI of the resource.
     ///
     /// Spec 2026-07-28, transports §Standard Request Headers: HTTP repeats it in `Mcp-Name`.
     fn subject(&self) -> Option<&str> {
         None
     }
 
-    /// The arguments of a tool, some of which HTTP repeats in headers.
+    /// Tool arguments; HTTP repeats some of them in headers.
     fn arguments(&self) -> Option<Arguments<'_>> {
         None
     }
 }
 
-/// Parameters of a notification, which know their method.
+/// Parameters of a notification, with its method.
 pub trait Notification: Serialize {
-    /// What is told.
+    /// The method.
     const METHOD: Method;
 }
 
-/// A result that can be read from raw JSON and kept.
-pub trait Answer: Sized {
+/// A result that can be read from raw JSON and stored.
+pub trait RequestResult: Sized {
     /// Reads the `result` member of a response.
     fn decode(raw: &[u8]) -> Result<Self, DecodeError>;
 }
@@ -70,7 +70,7 @@ macro_rules! requests {
     ($($params:ty, $method:ident $(($subject:ident))? => $answer:ty;)*) => {
         $(impl Request for $params {
             const METHOD: Method = Method::$method;
-            type Answer = $answer;
+            type Result = $answer;
             $(fn subject(&self) -> Option<&str> {
                 Some(self.$subject)
             })?
@@ -88,7 +88,7 @@ macro_rules! notifications {
 
 macro_rules! plain_answers {
     ($($answer:ty;)*) => {
-        $(impl Answer for $answer {
+        $(impl RequestResult for $answer {
             fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
                 decode(raw)
             }
@@ -100,13 +100,13 @@ requests! {
     InitializeParams<'_>, Initialize => InitializeResult;
     DiscoverParams, Discover => DiscoverResult;
     PingParams, Ping => EmptyResult;
-    ListToolsParams<'_>, ListTools => Page<Tool>;
-    ListResourcesParams<'_>, ListResources => Page<Resource>;
-    ListResourceTemplatesParams<'_>, ListResourceTemplates => Page<ResourceTemplate>;
+    ListToolsParams<'_>, ListTools => ListPage<Tool>;
+    ListResourcesParams<'_>, ListResources => ListPage<Resource>;
+    ListResourceTemplatesParams<'_>, ListResourceTemplates => ListPage<ResourceTemplate>;
     ReadResourceParams<'_>, ReadResource(uri) => ReadResourceResult<'static>;
     SubscribeParams<'_>, Subscribe => EmptyResult;
     UnsubscribeParams<'_>, Unsubscribe => EmptyResult;
-    ListPromptsParams<'_>, ListPrompts => Page<Prompt>;
+    ListPromptsParams<'_>, ListPrompts => ListPage<Prompt>;
     GetPromptParams<'_>, GetPrompt(name) => GetPromptResult;
     CompleteParams<'_>, Complete => CompleteResult;
     SetLevelParams, SetLevel => EmptyResult;
@@ -127,34 +127,34 @@ plain_answers! {
     GetPromptResult;
 }
 
-impl Answer for DiscoverResult {
+impl RequestResult for DiscoverResult {
     fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
         Self::parse(raw)
     }
 }
 
-impl<T: Listed> Answer for Page<T> {
+impl<T: ListEntry> RequestResult for ListPage<T> {
     fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
         Self::parse(raw)
     }
 }
 
-impl Answer for ToolCallResult<'static> {
+impl RequestResult for ToolCallResult<'static> {
     fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
         ToolCallResult::parse(raw).map(ToolCallResult::into_owned)
     }
 }
 
-impl Answer for ReadResourceResult<'static> {
+impl RequestResult for ReadResourceResult<'static> {
     fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
         ReadResourceResult::parse(raw).map(ReadResourceResult::into_owned)
     }
 }
 
-/// The parameters of `ping`: none.
+/// Parameters of `ping`: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct PingParams {}
 
-/// `{}`, read and written. Members that a server adds are ignored.
+/// `{}`. Unknown members are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EmptyResult {}

@@ -1,4 +1,4 @@
-//! What kind of result a result is: `resultType`, since 2026-07-28.
+//! `resultType` of a result, since 2026-07-28.
 
 use std::fmt;
 
@@ -8,28 +8,28 @@ use serde_json::value::RawValue;
 
 use crate::serde_lenient::Text;
 
-/// What kind of result a result is. In the legacy era it has no meaning.
+/// Type of a result. Has no meaning in the legacy era.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultType {
-    /// The answer to the request.
+    /// Complete result.
     Complete,
-    /// The server needs answers first.
+    /// The server needs input first.
     InputRequired,
-    /// The server goes on working; an extension.
+    /// The server continues as a task; an extension.
     Task,
-    /// A kind we do not know: the response is invalid.
+    /// Unknown type: the response is invalid.
     Other,
 }
 
 impl ResultType {
-    /// Reads the kind of a raw result without reading the rest. Spec 2026-07-28: none is complete.
+    /// Reads the type of a raw result without decoding the rest. Spec 2026-07-28: absent means complete.
     ///
-    /// What is no object has no kind either, and is left to whoever reads it whole.
+    /// A result that is not an object counts as complete; decoding it fails later.
     pub fn read(raw: &[u8]) -> Self {
         let mut found = None;
         let mut deserializer = serde_json::Deserializer::from_slice(raw);
-        // Reading stops at the member, and serde_json complains about the rest, which does not
-        // matter: what was found was found.
+        // The visitor stops at the member, so serde_json reports an error for the rest, which is
+        // ignored.
         match deserializer.deserialize_map(Finder(&mut found)) {
             Ok(()) | Err(_) => found.unwrap_or(Self::Complete),
         }
@@ -78,7 +78,7 @@ mod tests {
 
     /// Protocol facts §4.2.
     #[test]
-    fn an_absent_kind_is_complete_and_a_strange_one_is_not() {
+    fn absent_result_type_means_complete() {
         check("{}", ResultType::Complete);
         check(r#"{"content":[],"resultType":"complete"}"#, ResultType::Complete);
         check(r#"{"resultType":"input_required","inputRequests":{}}"#, ResultType::InputRequired);
@@ -89,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_top_level_counts() {
+    fn only_top_level_result_type_counts() {
         check(r#"{"a":{"resultType":"task"},"b":"\"resultType\":\"task\""}"#, ResultType::Complete);
         check(r#"{"\u0072esultType":"task"}"#, ResultType::Task);
     }
 
     #[test]
-    fn what_is_no_object_is_left_to_others() {
+    fn non_objects_count_as_complete() {
         check("", ResultType::Complete);
         check("[1]", ResultType::Complete);
         check(r#"{"resultType":"ta"#, ResultType::Complete);

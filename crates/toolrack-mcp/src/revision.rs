@@ -1,6 +1,6 @@
-//! The dated revisions of the protocol, the two eras they fall into, and what each of them has.
+//! Protocol revisions, the two eras, and the features of each revision.
 //!
-//! **Invariant:** the order of the variants is the order of the dates, so `<` means "older than".
+//! **Invariant:** variants are in chronological order, so `<` means "older than".
 
 use std::fmt;
 
@@ -15,18 +15,18 @@ pub enum Revision {
     R2025_03_26,
     /// `2025-06-18`
     R2025_06_18,
-    /// `2025-11-25`, the last with a handshake.
+    /// `2025-11-25`, the last revision with a handshake.
     R2025_11_25,
     /// `2026-07-28`, the first without one.
     R2026_07_28,
 }
 
-/// How a conversation is opened and kept.
+/// Legacy (with `initialize`) or modern (without).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Era {
-    /// A handshake with `initialize`, then a session.
+    /// `initialize` handshake, then a session.
     Legacy,
-    /// No handshake: every request says in `_meta` who asks and what it can do.
+    /// No handshake: every request has client info and capabilities in `_meta`.
     Modern,
 }
 
@@ -40,10 +40,10 @@ impl Revision {
         Self::R2026_07_28,
     ];
 
-    /// What a modern conversation prefers.
+    /// Preferred revision of a modern connection.
     pub const LATEST: Self = Self::R2026_07_28;
 
-    /// What `initialize` offers. Never a modern one: a server may echo what it does not speak.
+    /// Revision that `initialize` requests. Never a modern one: a server may echo a version that it does not support.
     pub const LATEST_LEGACY: Self = Self::R2025_11_25;
 
     /// The string on the wire.
@@ -57,22 +57,26 @@ impl Revision {
         }
     }
 
-    /// Reads the string on the wire. `None` is a version we do not speak.
+    /// Parses the string on the wire. `None` for an unknown version.
     pub fn parse(text: &str) -> Option<Self> {
-        // Never released, but some servers still answer with it; it differs from the first
-        // release in nothing we use.
+        // Never released, but some servers still send it; the features we use are those of the
+        // first release.
         if text == "2024-10-07" {
             return Some(Self::R2024_11_05);
         }
-        Self::ALL.iter().copied().find(|it| it.as_str() == text)
+        Self::ALL.iter().copied().find(|revision| revision.as_str() == text)
     }
 
-    /// The newest revision of `era` that is among `offered`, for choosing from a server's list.
-    pub fn best_of<S: AsRef<str>>(offered: &[S], era: Era) -> Option<Self> {
-        offered.iter().filter_map(|it| Self::parse(it.as_ref())).filter(|it| it.era() == era).max()
+    /// The newest revision of `era` among `offered`.
+    pub fn newest_of<S: AsRef<str>>(offered: &[S], era: Era) -> Option<Self> {
+        offered
+            .iter()
+            .filter_map(|text| Self::parse(text.as_ref()))
+            .filter(|revision| revision.era() == era)
+            .max()
     }
 
-    /// Whether it opens with a handshake.
+    /// Whether it starts with a handshake.
     pub const fn era(self) -> Era {
         match self {
             Self::R2024_11_05 | Self::R2025_03_26 | Self::R2025_06_18 | Self::R2025_11_25 => {
@@ -82,57 +86,57 @@ impl Revision {
         }
     }
 
-    /// Whether several messages may arrive as one array.
+    /// Whether batches are allowed.
     pub fn has_batches(self) -> bool {
         self == Self::R2025_03_26
     }
 
-    /// Whether progress may carry a `message`.
+    /// Whether progress may have a `message`.
     pub fn has_progress_message(self) -> bool {
         self >= Self::R2025_03_26
     }
 
-    /// Whether completions are a capability that a server declares; before, one just tries.
+    /// Whether completions are a declared capability; before, the client just tries.
     pub fn has_completions_capability(self) -> bool {
         self >= Self::R2025_03_26
     }
 
-    /// Whether things have a `title` for people beside their `name`.
+    /// Whether list entries have a `title` beside their `name`.
     pub fn has_titles(self) -> bool {
         self >= Self::R2025_06_18
     }
 
-    /// Whether a completion may name the arguments chosen before it.
+    /// Whether completion requests may include previous arguments.
     pub fn has_completion_context(self) -> bool {
         self >= Self::R2025_06_18
     }
 
-    /// Whether HTTP requests after the opening must name the revision in a header.
+    /// Whether HTTP requests after the handshake must name the revision in a header.
     pub fn has_version_header(self) -> bool {
         self >= Self::R2025_06_18
     }
 
-    /// Whether the server may ask the user to fill in a form.
+    /// Whether form elicitation exists.
     pub fn has_elicitation(self) -> bool {
         self >= Self::R2025_06_18
     }
 
-    /// Whether the server may ask the user to open a page.
+    /// Whether URL elicitation exists.
     pub fn has_url_elicitation(self) -> bool {
         self >= Self::R2025_11_25
     }
 
-    /// Whether sampling may bring tools, and messages may hold several blocks.
+    /// Whether sampling supports tools and messages with several blocks.
     pub fn has_sampling_tools(self) -> bool {
         self >= Self::R2025_11_25
     }
 
-    /// Whether an implementation may describe itself and show icons.
+    /// Whether an implementation has a description and icons.
     pub fn has_icons(self) -> bool {
         self >= Self::R2025_11_25
     }
 
-    /// Whether tasks are part of the revision itself; later they are an extension.
+    /// Whether tasks are part of the revision; later they are an extension.
     pub fn has_core_tasks(self) -> bool {
         self == Self::R2025_11_25
     }
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn known_dates_are_read_and_others_are_not() {
+    fn known_revisions_are_parsed() {
         for &revision in Revision::ALL {
             check(revision.as_str(), Some(revision));
         }
@@ -173,22 +177,22 @@ mod tests {
     #[test]
     fn revisions_are_ordered_by_date() {
         let mut sorted = Revision::ALL.to_vec();
-        sorted.sort_by_key(|it| it.as_str());
+        sorted.sort_by_key(|revision| revision.as_str());
         assert_eq!(sorted, Revision::ALL);
         assert!(Revision::ALL.is_sorted());
     }
 
     #[test]
-    fn the_named_revisions_are_the_newest_of_their_era() {
-        let all: Vec<_> = Revision::ALL.iter().map(|it| it.as_str()).collect();
-        assert_eq!(Revision::best_of(&all, Era::Modern), Some(Revision::LATEST));
-        assert_eq!(Revision::best_of(&all, Era::Legacy), Some(Revision::LATEST_LEGACY));
-        assert_eq!(Revision::best_of(&["2027-01-01", "2025-03-26"], Era::Modern), None);
+    fn preferred_revisions_are_the_newest_of_their_era() {
+        let all: Vec<_> = Revision::ALL.iter().map(|revision| revision.as_str()).collect();
+        assert_eq!(Revision::newest_of(&all, Era::Modern), Some(Revision::LATEST));
+        assert_eq!(Revision::newest_of(&all, Era::Legacy), Some(Revision::LATEST_LEGACY));
+        assert_eq!(Revision::newest_of(&["2027-01-01", "2025-03-26"], Era::Modern), None);
     }
 
     #[test]
     fn only_the_second_revision_has_batches() {
-        let with: Vec<_> = Revision::ALL.iter().filter(|it| it.has_batches()).collect();
+        let with: Vec<_> = Revision::ALL.iter().filter(|revision| revision.has_batches()).collect();
         assert_eq!(with, [&Revision::R2025_03_26]);
     }
 }

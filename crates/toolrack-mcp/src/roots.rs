@@ -1,10 +1,10 @@
-//! Roots: the directories that we tell servers about.
+//! Roots: directories of the client.
 //!
 //! **Invariant:** a [`Root`] always has a `file://` URI.
 
 use serde::Serialize;
 
-/// A directory that a server may regard as its place of work. No access control.
+/// A directory of the client. Not access control.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Root {
     uri: String,
@@ -14,46 +14,46 @@ pub struct Root {
 
 /// Why a URI cannot be a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RootFault {
-    /// Its scheme is not `file://`.
+pub enum RootError {
+    /// The scheme is not `file://`.
     #[error("a root must be a `file://` URI")]
     Scheme,
-    /// It has characters that a URI cannot have; they must be percent-encoded.
+    /// Characters that must be percent-encoded.
     #[error("a root's URI must not hold spaces, control characters or non-ASCII characters")]
     Characters,
 }
 
 impl Root {
-    /// Takes a URI that names a local directory.
-    pub fn new(uri: String, name: Option<String>) -> Result<Self, RootFault> {
+    /// Checks and wraps a URI of a local directory.
+    pub fn new(uri: String, name: Option<String>) -> Result<Self, RootError> {
         if !uri.starts_with("file://") {
-            return Err(RootFault::Scheme);
+            return Err(RootError::Scheme);
         }
-        if !uri.bytes().all(|it| it.is_ascii_graphic()) {
-            return Err(RootFault::Characters);
+        if !uri.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(RootError::Characters);
         }
         Ok(Self { uri, name })
     }
 
-    /// Where it is.
+    /// URI.
     pub fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// The name for people.
+    /// Display name.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 }
 
-/// The answer to `roots/list`.
+/// Result of `roots/list`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct RootsResult {
     /// All roots.
     pub roots: Vec<Root>,
 }
 
-/// `notifications/roots/list_changed`: the roots are others now. Legacy era only.
+/// `notifications/roots/list_changed`: the roots changed. Legacy era only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct RootsListChanged {}
 
@@ -62,20 +62,20 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(uri: &str, expected: Result<&str, RootFault>) {
+    fn check(uri: &str, expected: Result<&str, RootError>) {
         let root = Root::new(uri.to_owned(), None);
         assert_eq!(root.as_ref().map(Root::uri), expected.as_ref().copied());
     }
 
     #[test]
-    fn only_files_are_roots() {
+    fn roots_are_file_uris() {
         check("file:///home/a%20b", Ok("file:///home/a%20b"));
-        check("https://example.org", Err(RootFault::Scheme));
-        check("/home", Err(RootFault::Scheme));
-        check("file:/home", Err(RootFault::Scheme));
-        check("file:///a b", Err(RootFault::Characters));
-        check("file:///\n", Err(RootFault::Characters));
-        check("file:///é", Err(RootFault::Characters));
+        check("https://example.org", Err(RootError::Scheme));
+        check("/home", Err(RootError::Scheme));
+        check("file:/home", Err(RootError::Scheme));
+        check("file:///a b", Err(RootError::Characters));
+        check("file:///\n", Err(RootError::Characters));
+        check("file:///é", Err(RootError::Characters));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Sampling: a server asks for a model's next message.
+//! Sampling: the server requests a completion from a model.
 
 use std::collections::BTreeSet;
 
@@ -6,108 +6,108 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::client_capabilities::SamplingCapability;
-use crate::content::{Content, Role, kept};
+use crate::content::{Content, Role, owned_content};
 use crate::error::DecodeError;
 use crate::serde_lenient::{decode_params, or_absent, or_default};
 use crate::tool::Tool;
 
-/// What a server asks of a model.
+/// Parameters of `sampling/createMessage`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SamplingParams {
-    /// The conversation so far.
+    /// Conversation so far.
     pub messages: Vec<SamplingMessage>,
-    /// The model must not write more than this.
+    /// Maximum number of tokens.
     pub max_tokens: u64,
-    /// Which model the server would like.
+    /// Preferred model.
     #[serde(default, deserialize_with = "or_default")]
     pub model_preferences: ModelPreferences,
-    /// What the model should be told first. May be changed or left out.
+    /// System prompt. The client may change or omit it.
     #[serde(default, deserialize_with = "or_absent")]
     pub system_prompt: Option<String>,
-    /// Whose context the server would like to be included. May be left out.
+    /// Context of MCP servers to include. The client may ignore it.
     #[serde(default, deserialize_with = "or_absent")]
     pub include_context: Option<IncludeContext>,
-    /// How freely the model should choose. May be changed or left out.
+    /// Temperature. The client may change or omit it.
     #[serde(default, deserialize_with = "or_absent")]
     pub temperature: Option<f64>,
-    /// Where the model should stop. May be changed or left out.
+    /// Stop sequences. The client may change or omit them.
     #[serde(default, deserialize_with = "or_default")]
     pub stop_sequences: Vec<String>,
-    /// Settings for the provider of the model, as written.
+    /// Provider settings, as written.
     pub metadata: Option<Box<RawValue>>,
-    /// Tools the model may ask for and the server will run, since 2025-11-25.
+    /// Tools that the model may call and the server runs, since 2025-11-25.
     pub tools: Option<Vec<Tool>>,
-    /// Whether the model may, must or must not ask for a tool, since 2025-11-25.
+    /// Whether the model may, must or must not call a tool, since 2025-11-25.
     pub tool_choice: Option<ToolChoice>,
 }
 
-/// One message of the conversation.
+/// A message of the conversation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SamplingMessage {
-    /// Who said it.
+    /// Role.
     pub role: Role,
-    /// What was said. Before 2025-11-25 exactly one block.
+    /// Content. Exactly one block before 2025-11-25.
     #[serde(deserialize_with = "one_or_many", serialize_with = "bare_if_one")]
     pub content: Vec<Content<'static>>,
 }
 
-/// Which model the server would like. Priorities are between 0 and 1.
+/// Model preferences. Priorities are between 0 and 1.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelPreferences {
-    /// Parts of model names, most wanted first.
+    /// Hints, most preferred first.
     #[serde(default, deserialize_with = "or_default")]
     pub hints: Vec<ModelHint>,
-    /// How much the price matters.
+    /// Priority of low cost.
     #[serde(default, deserialize_with = "or_absent")]
     pub cost_priority: Option<f64>,
-    /// How much speed matters.
+    /// Priority of speed.
     #[serde(default, deserialize_with = "or_absent")]
     pub speed_priority: Option<f64>,
-    /// How much ability matters.
+    /// Priority of capability.
     #[serde(default, deserialize_with = "or_absent")]
     pub intelligence_priority: Option<f64>,
 }
 
-/// A wish for a model.
+/// Model hint.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct ModelHint {
-    /// Part of a model's name.
+    /// Part of a model name.
     #[serde(default, deserialize_with = "or_absent")]
     pub name: Option<String>,
 }
 
-/// Whose context a server would like to be included.
+/// Context of MCP servers to include.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum IncludeContext {
-    /// Nobody's.
+    /// None.
     None,
-    /// Its own.
+    /// This server's.
     ThisServer,
-    /// That of every server.
+    /// All servers'.
     AllServers,
 }
 
-/// Whether the model asks for tools.
+/// Tool choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub struct ToolChoice {
-    /// May, must or must not.
+    /// Mode.
     #[serde(default, deserialize_with = "or_default")]
     pub mode: ToolChoiceMode,
 }
 
-/// May, must or must not.
+/// Tool choice mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolChoiceMode {
     /// The model decides.
     #[default]
     Auto,
-    /// At least one.
+    /// The model must call at least one tool.
     Required,
-    /// None.
+    /// The model must not call a tool.
     None,
 }
 
@@ -118,18 +118,18 @@ impl SamplingParams {
     }
 }
 
-/// What the model wrote.
+/// Result of `sampling/createMessage`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SamplingResult {
-    /// Who wrote it: the assistant.
+    /// Role: the assistant.
     pub role: Role,
-    /// What was written. A single block is sent bare, as every revision understands.
+    /// Content. A single block is written without a list, which every revision accepts.
     #[serde(serialize_with = "bare_if_one")]
     pub content: Vec<Content<'static>>,
-    /// Which model wrote it.
+    /// Model name.
     pub model: String,
-    /// Why it stopped: `endTurn`, `stopSequence`, `maxTokens`, `toolUse`, or the provider's word.
+    /// Stop reason: `endTurn`, `stopSequence`, `maxTokens`, `toolUse`, or a provider-specific one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<String>,
 }
@@ -139,10 +139,10 @@ where
     D: Deserializer<'de>,
 {
     #[derive(Deserialize)]
-    struct Kept(#[serde(deserialize_with = "kept")] Content<'static>);
+    struct Kept(#[serde(deserialize_with = "owned_content")] Content<'static>);
     let raw: Box<RawValue> = Deserialize::deserialize(deserializer)?;
     Ok(match serde_json::from_str::<Vec<Kept>>(raw.get()) {
-        Ok(blocks) => blocks.into_iter().map(|it| it.0).collect(),
+        Ok(blocks) => blocks.into_iter().map(|block| block.0).collect(),
         Err(_no_list) => vec![Content::parse(&raw).into_owned()],
     })
 }
@@ -157,61 +157,61 @@ fn bare_if_one<S: Serializer>(
     }
 }
 
-/// A rule for tools that a sampling request breaks. The legacy answer to each is "invalid params".
+/// A violation of the rules for tools in sampling. The legacy response is "invalid params".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SamplingFault {
-    /// It brings tools, and we did not say that we take them.
+pub enum SamplingError {
+    /// The request has tools, but the client did not declare support.
     #[error("the request brings tools, and `sampling.tools` was not declared")]
     ToolsUndeclared,
-    /// A message with results of tools holds something else too.
+    /// A message mixes tool results with other content.
     #[error("message {message} mixes results of tools with other content")]
     MixedResults {
-        /// Its place, from zero.
+        /// Index of the message.
         message: usize,
     },
-    /// A use of a tool is not answered by the very next message.
+    /// A tool call has no result in the next message.
     #[error("the tool use `{id}` is not answered by the next message")]
     Unanswered {
-        /// The id of the use.
+        /// Id of the tool call.
         id: String,
     },
-    /// A result answers no use in the message before it.
+    /// A tool result has no call in the previous message.
     #[error("the tool result for `{id}` answers no tool use")]
     Unasked {
-        /// The id it refers to.
+        /// Id of the tool call.
         id: String,
     },
 }
 
-/// Finds the first rule for tools that a request breaks (spec 2025-11-25, sampling §Tools).
+/// Finds the first violation (spec 2025-11-25, sampling §Tools).
 pub fn check_sampling(
     params: &SamplingParams,
     declared: SamplingCapability,
-) -> Result<(), SamplingFault> {
+) -> Result<(), SamplingError> {
     let brings_tools = params.tools.is_some() || params.tool_choice.is_some();
     if brings_tools && !declared.tools {
-        return Err(SamplingFault::ToolsUndeclared);
+        return Err(SamplingError::ToolsUndeclared);
     }
     let mut open: BTreeSet<&str> = BTreeSet::new();
     for (place, message) in params.messages.iter().enumerate() {
         let answered = results(place, message)?;
         if let Some(id) = open.difference(&answered).next() {
-            return Err(SamplingFault::Unanswered { id: (*id).to_owned() });
+            return Err(SamplingError::Unanswered { id: (*id).to_owned() });
         }
         if let Some(id) = answered.difference(&open).next() {
-            return Err(SamplingFault::Unasked { id: (*id).to_owned() });
+            return Err(SamplingError::Unasked { id: (*id).to_owned() });
         }
         open = uses(message);
     }
     match open.first() {
-        Some(id) => Err(SamplingFault::Unanswered { id: (*id).to_owned() }),
+        Some(id) => Err(SamplingError::Unanswered { id: (*id).to_owned() }),
         None => Ok(()),
     }
 }
 
-/// The uses that a message answers.
-fn results(place: usize, message: &SamplingMessage) -> Result<BTreeSet<&str>, SamplingFault> {
+/// Ids of the tool results in a message.
+fn results(place: usize, message: &SamplingMessage) -> Result<BTreeSet<&str>, SamplingError> {
     let answered: Vec<&str> = message
         .content
         .iter()
@@ -222,12 +222,12 @@ fn results(place: usize, message: &SamplingMessage) -> Result<BTreeSet<&str>, Sa
         .collect();
     let mixed = !answered.is_empty() && answered.len() != message.content.len();
     if mixed || (message.role == Role::Assistant && !answered.is_empty()) {
-        return Err(SamplingFault::MixedResults { message: place });
+        return Err(SamplingError::MixedResults { message: place });
     }
     Ok(answered.into_iter().collect())
 }
 
-/// The uses that a message asks for. Only a model asks.
+/// Ids of the tool calls in a message. Only the assistant calls tools.
 fn uses(message: &SamplingMessage) -> BTreeSet<&str> {
     if message.role == Role::User {
         return BTreeSet::new();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_hold_one_block_or_many() {
+    fn sampling_content_is_one_block_or_a_list() {
         let one = r#"[{"role":"user","content":{"type":"text","text":"a"}}]"#;
         check(&format!(r#"{{"messages":{one},"maxTokens":5}}"#), one);
         let many = r#"[{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"tool_use","id":"1","name":"t","input":{}}]}]"#;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_read_with_patience_and_limits_are_not() {
+    fn sampling_preferences_are_lenient_and_limits_strict() {
         let json =
             br#"{"messages":[],"maxTokens":5,"includeContext":"everything","temperature":"hot",
             "modelPreferences":{"hints":[{"name":"m"},{}],"costPriority":0.3},
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_block_is_sent_bare() {
+    fn single_sampling_block_is_written_without_a_list() {
         let result = SamplingResult {
             role: Role::Assistant,
             content: vec![Content::from_text("hi")],
@@ -306,7 +306,7 @@ mod check_tests {
     const TOOLS: SamplingCapability = SamplingCapability { tools: true, context: false };
     const PLAIN: SamplingCapability = SamplingCapability { tools: false, context: false };
 
-    /// Messages in short: `u` or `a` for the role, then `t` text, `?id` a use, `!id` a result.
+    /// Short notation of messages: `u` or `a` for the role, then `t` text, `?id` tool call, `!id` tool result.
     fn messages(short: &str) -> String {
         let message = |word: &str| {
             let role = if word.starts_with('u') { "user" } else { "assistant" };
@@ -333,7 +333,7 @@ mod check_tests {
         short: &str,
         more: &str,
         declared: SamplingCapability,
-        expected: Option<SamplingFault>,
+        expected: Option<SamplingError>,
     ) {
         let json = format!(r#"{{"messages":[{}],"maxTokens":1{more}}}"#, messages(short));
         let params = SamplingParams::parse(json.as_bytes()).unwrap();
@@ -342,17 +342,17 @@ mod check_tests {
 
     /// Protocol facts §12.2.
     #[test]
-    fn tools_need_the_capability() {
+    fn sampling_tools_need_the_capability() {
         check("ut", "", PLAIN, None);
-        check("ut", r#","tools":[]"#, PLAIN, Some(SamplingFault::ToolsUndeclared));
-        check("ut", r#","toolChoice":{}"#, PLAIN, Some(SamplingFault::ToolsUndeclared));
+        check("ut", r#","tools":[]"#, PLAIN, Some(SamplingError::ToolsUndeclared));
+        check("ut", r#","toolChoice":{}"#, PLAIN, Some(SamplingError::ToolsUndeclared));
         check("ut", r#","tools":[],"toolChoice":{}"#, TOOLS, None);
     }
 
     #[test]
-    fn uses_are_answered_at_once_and_alone() {
-        let unanswered = |id: &str| Some(SamplingFault::Unanswered { id: id.to_owned() });
-        let unasked = |id: &str| Some(SamplingFault::Unasked { id: id.to_owned() });
+    fn tool_calls_need_results_in_the_next_message() {
+        let unanswered = |id: &str| Some(SamplingError::Unanswered { id: id.to_owned() });
+        let unasked = |id: &str| Some(SamplingError::Unasked { id: id.to_owned() });
         check("ut at,?1,?2 u!2,!1 at", "", TOOLS, None);
         check("ut a?1 u!1 a?2 u!2", "", TOOLS, None);
         check("ut a?1,?2 u!1", "", TOOLS, unanswered("2"));
@@ -360,7 +360,7 @@ mod check_tests {
         check("ut a?1 ut u!1", "", TOOLS, unanswered("1"));
         check("u!1", "", TOOLS, unasked("1"));
         check("a?1 u!1,!2", "", TOOLS, unasked("2"));
-        check("a?1 u!1,t", "", TOOLS, Some(SamplingFault::MixedResults { message: 1 }));
-        check("a?1 a!1", "", TOOLS, Some(SamplingFault::MixedResults { message: 1 }));
+        check("a?1 u!1,t", "", TOOLS, Some(SamplingError::MixedResults { message: 1 }));
+        check("a?1 a!1", "", TOOLS, Some(SamplingError::MixedResults { message: 1 }));
     }
 }

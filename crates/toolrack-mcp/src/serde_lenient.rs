@@ -1,20 +1,20 @@
-//! Reading members that real servers get wrong, and strings that need not be copied.
+//! Lenient serde helpers for members that real servers get wrong, and for optional fields of list entries.
 //!
-//! **Invariant:** nothing here fails on well-formed JSON except the functions that say so.
+//! **Invariant:** these functions accept any well-formed JSON, except where their docs say otherwise.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::content::Role;
 use crate::error::DecodeError;
 
-/// A string that borrows from the input unless it has escapes. `Option<Cow<str>>` would copy.
+/// A string that borrows from the input unless it has escapes. `Option<Cow<str>>` would always copy.
 #[derive(Debug, Clone)]
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
@@ -44,7 +44,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A map that keeps the order of the wire. A key that comes twice keeps its first place and its
+/// A map in wire order. A duplicate key keeps its first position and its
 /// last value.
 #[derive(Debug)]
 pub(crate) struct Ordered<V>(pub(crate) Vec<(String, V)>);
@@ -78,7 +78,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Ordered<V> {
     }
 }
 
-/// Tells a member that is `null` from one that is missing, which serde's `Option` folds together.
+/// Distinguishes `null` from an absent member, which serde's `Option` does not.
 pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -87,7 +87,7 @@ where
     T::deserialize(deserializer).map(Some)
 }
 
-/// Reads a member that is only decoration: of the wrong type, it counts as absent.
+/// Reads an optional member: a value of the wrong type counts as absent.
 pub(crate) fn or_absent<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -97,7 +97,7 @@ where
     Ok(serde_json::from_str(raw.get()).unwrap_or_default())
 }
 
-/// Like [`or_absent`], with the default for anything unreadable, `null` included.
+/// Like [`or_absent`], with the default for any unreadable value, `null` included.
 pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -106,13 +106,13 @@ where
     or_absent(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Reads a flag that is an object when set: `{}` and anything but `null` and `false` count.
+/// Reads a capability flag: an object, or anything but `null` and `false`.
 pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     let raw: Box<RawValue> = Deserialize::deserialize(deserializer)?;
     Ok(!matches!(raw.get(), "null" | "false"))
 }
 
-/// Keeps an object as it is written. Fails on anything else.
+/// Keeps an object as written. Fails on anything else.
 pub(crate) fn object<'de, D>(deserializer: D) -> Result<Box<RawValue>, D::Error>
 where
     D: Deserializer<'de>,
@@ -121,7 +121,7 @@ where
     if raw.get().starts_with('{') { Ok(raw) } else { Err(D::Error::custom("not an object")) }
 }
 
-/// Reads a payload, which is always an object. Derived readers would also take an array.
+/// Reads a payload, which must be an object. Derived implementations would also accept an array.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(raw: &'a [u8]) -> Result<T, DecodeError> {
     if raw.trim_ascii_start().first() != Some(&b'{') {
         return Err(DecodeError::Shape(serde_json::Error::custom("not an object")));
@@ -129,12 +129,12 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(raw: &'a [u8]) -> Result<T, DecodeE
     Ok(serde_json::from_slice(raw)?)
 }
 
-/// Reads parameters. Those that were left out, an empty slice here, are the same as `{}`.
+/// Reads parameters. Absent parameters (an empty slice) are the same as `{}`.
 pub(crate) fn decode_params<'a, T: Deserialize<'a>>(params: &'a [u8]) -> Result<T, DecodeError> {
     decode(if params.is_empty() { b"{}" } else { params })
 }
 
-/// Keeps what can be read as a `T`, as it is written. Anything else counts as absent.
+/// Keeps a value as written if it parses as `T`. Anything else counts as absent.
 pub(crate) fn fitting<'de, D, T>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -144,7 +144,7 @@ where
     Ok(serde_json::from_str::<T>(raw.get()).is_ok().then_some(raw))
 }
 
-/// A `T` that is written as an object. Derived readers would also take an array.
+/// A `T` that is written as an object. Derived implementations would also accept an array.
 pub(crate) struct Object<T>(PhantomData<T>);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
@@ -155,12 +155,12 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Pictures, since 2025-11-25.
+/// Icons, since 2025-11-25.
 pub(crate) type Icons = Vec<Object<Icon>>;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "it is read to see whether it can be")]
+#[expect(dead_code, reason = "parsed only to validate it")]
 pub(crate) struct Icon {
     src: String,
     mime_type: Option<String>,
@@ -168,10 +168,10 @@ pub(crate) struct Icon {
     theme: Option<String>,
 }
 
-/// How a tool may be run, in 2025-11-25.
+/// `execution` of a tool, in 2025-11-25.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "it is read to see whether it can be")]
+#[expect(dead_code, reason = "parsed only to validate it")]
 pub(crate) struct Execution {
     task_support: Option<TaskSupport>,
 }
@@ -184,10 +184,10 @@ enum TaskSupport {
     Required,
 }
 
-/// Who something is for, and how much it matters.
+/// Audience and priority.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "it is read to see whether it can be")]
+#[expect(dead_code, reason = "parsed only to validate it")]
 pub(crate) struct Annotations {
     audience: Option<Vec<Role>>,
     priority: Option<f64>,
@@ -211,7 +211,7 @@ mod optional_fields_tests {
     }
 
     #[test]
-    fn decoration_of_the_wrong_kind_counts_as_absent() {
+    fn malformed_optional_fields_count_as_absent() {
         let everybody = [
             r#""title":[]"#,
             r#""description":5"#,
@@ -240,7 +240,7 @@ mod optional_fields_tests {
     }
 
     #[test]
-    fn sound_decoration_is_kept_to_the_byte() {
+    fn valid_optional_fields_are_kept_byte_for_byte() {
         let json = concat!(
             r#"{"name":"a","inputSchema":{},"icons":[{ "src":"x","sizes":["1x1"],"new":1 }],"#,
             r#""execution":{ "taskSupport":"optional" },"_meta":{ "a":1 }}"#

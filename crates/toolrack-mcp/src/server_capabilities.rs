@@ -1,6 +1,6 @@
-//! What a server says it can do, read with patience.
+//! Server capabilities, parsed leniently.
 //!
-//! **Invariant:** an odd value in one capability never hides another.
+//! **Invariant:** a malformed capability never hides another.
 
 use std::collections::BTreeMap;
 
@@ -9,65 +9,65 @@ use serde_json::value::RawValue;
 
 use crate::serde_lenient::{flag, or_default};
 
-/// What a server offers.
+/// Server capabilities.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct ServerCapabilities {
-    /// It has tools.
+    /// Tools.
     #[serde(default, deserialize_with = "offered")]
     pub tools: Option<ListCapability>,
-    /// It has resources.
+    /// Resources.
     #[serde(default, deserialize_with = "offered")]
     pub resources: Option<ResourcesCapability>,
-    /// It has prompts.
+    /// Prompts.
     #[serde(default, deserialize_with = "offered")]
     pub prompts: Option<ListCapability>,
-    /// It sends log messages.
+    /// Log messages.
     #[serde(default, deserialize_with = "flag")]
     pub logging: bool,
-    /// It completes arguments. The first revision does not declare this.
+    /// Completion. The first revision does not declare it.
     #[serde(default, deserialize_with = "flag")]
     pub completions: bool,
-    /// How it runs tasks in 2025-11-25, as written.
+    /// Tasks in 2025-11-25, as written.
     pub tasks: Option<Box<RawValue>>,
-    /// Settings of extensions by identifier, since 2026-07-28.
+    /// Extensions by identifier, since 2026-07-28.
     #[serde(default, deserialize_with = "or_default")]
     pub extensions: BTreeMap<String, Box<RawValue>>,
-    /// Unofficial features, as written.
+    /// Experimental features, as written.
     pub experimental: Option<Box<RawValue>>,
 }
 
-/// A list that may change.
+/// A capability with a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListCapability {
-    /// Changes are announced.
+    /// The server announces list changes.
     #[serde(default, deserialize_with = "or_default")]
     pub list_changed: bool,
 }
 
-/// How tasks are run, in 2025-11-25.
+/// Task support in 2025-11-25.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TasksCapability {
-    /// Calls of tools can be tasks.
+    /// Tool calls can run as tasks.
     pub calls: bool,
-    /// Tasks can be given up.
+    /// Tasks can be cancelled.
     pub cancel: bool,
 }
 
-/// How resources are offered.
+/// Resources capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourcesCapability {
-    /// Changes of one resource are announced to those who ask.
+    /// The server announces changes of subscribed resources.
     #[serde(default, deserialize_with = "or_default")]
     pub subscribe: bool,
-    /// Changes of the list are announced.
+    /// The server announces list changes.
     #[serde(default, deserialize_with = "or_default")]
     pub list_changed: bool,
 }
 
 impl ServerCapabilities {
-    /// What it does with tasks in 2025-11-25.
+    /// Task support in 2025-11-25.
     pub fn tasks(&self) -> TasksCapability {
         #[derive(Default, Deserialize)]
         struct Tasks {
@@ -86,13 +86,13 @@ impl ServerCapabilities {
             #[serde(default, deserialize_with = "flag")]
             call: bool,
         }
-        let read = self.tasks.as_ref().and_then(|it| serde_json::from_str(it.get()).ok());
+        let read = self.tasks.as_ref().and_then(|tasks| serde_json::from_str(tasks.get()).ok());
         let Tasks { cancel, requests } = read.unwrap_or_default();
         TasksCapability { calls: requests.tools.call, cancel }
     }
 }
 
-/// Anything but `null` and `false` is an offer, even if its settings cannot be read.
+/// Anything but `null` and `false` counts as support, even with unreadable settings.
 fn offered<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -113,17 +113,17 @@ mod tests {
     fn check(json: &str, expected: &str) {
         let read: ServerCapabilities = serde_json::from_str(json).unwrap();
         let ServerCapabilities { tools, resources, prompts, logging, completions, .. } = read;
-        let said = format!(
+        let actual = format!(
             "tools {:?} resources {:?} prompts {:?} logging {logging} completions {completions}",
-            tools.map(|it| it.list_changed),
-            resources.map(|it| (it.subscribe, it.list_changed)),
-            prompts.map(|it| it.list_changed),
+            tools.map(|tools| tools.list_changed),
+            resources.map(|resources| (resources.subscribe, resources.list_changed)),
+            prompts.map(|prompts| prompts.list_changed),
         );
-        assert_eq!(said, expected, "{json}");
+        assert_eq!(actual, expected, "{json}");
     }
 
     #[test]
-    fn capabilities_are_read_with_patience() {
+    fn server_capabilities_are_lenient() {
         check(
             r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"prompts":{},
                 "logging":{},"completions":{},"brandNew":{}}"#,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_run_as_far_as_it_is_said() {
+    fn task_capability_is_read() {
         let check = |tasks: &str, calls: bool, cancel: bool| {
             let json = format!(r#"{{"tasks":{tasks}}}"#);
             let read: ServerCapabilities = serde_json::from_str(&json).unwrap();
@@ -156,10 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_extensions_stay_as_written() {
+    fn extension_settings_are_kept_as_written() {
         let json = r#"{"extensions":{"a.b/c":{ "x" : 1 }},"tasks":{"list":{}},"experimental":{}}"#;
         let read: ServerCapabilities = serde_json::from_str(json).unwrap();
-        let settings = read.extensions.get("a.b/c").map(|it| it.get());
+        let settings = read.extensions.get("a.b/c").map(|settings| settings.get());
         assert_eq!(settings, Some(r#"{ "x" : 1 }"#));
         assert_eq!(read.tasks.as_deref().map(RawValue::get), Some(r#"{"list":{}}"#));
     }

@@ -1,17 +1,17 @@
-//! `subscriptions/listen`: to be told of changes in the modern era.
+//! `subscriptions/listen`: change notifications of the modern era.
 
 use serde::{Deserialize, Serialize};
 
 use crate::serde_lenient::or_default;
 
-/// Opens a subscription. The filter cannot be changed later.
+/// Parameters of `subscriptions/listen`. The filter cannot change later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ListenParams<'a> {
-    /// What we want to be told.
+    /// Requested notifications.
     pub notifications: &'a SubscriptionFilter,
 }
 
-/// What one is told: asked for by the client, granted by the server.
+/// Filter: requested by the client, granted by the server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(
@@ -39,7 +39,7 @@ fn is_off(switch: &bool) -> bool {
 }
 
 impl SubscriptionFilter {
-    /// What is in `self` but was not granted.
+    /// The part of `self` that was not granted.
     #[must_use]
     pub fn without(&self, granted: &Self) -> Self {
         let missing = |uri: &&String| !granted.resource_subscriptions.contains(uri);
@@ -57,10 +57,10 @@ impl SubscriptionFilter {
     }
 }
 
-/// `notifications/subscriptions/acknowledged`: what the server will tell.
+/// `notifications/subscriptions/acknowledged`: the granted filter.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct SubscriptionAcknowledged {
-    /// The part of our filter that was granted.
+    /// The granted part of our filter.
     #[serde(default, deserialize_with = "or_default")]
     pub notifications: SubscriptionFilter,
 }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_is_sent_even_if_empty() {
+    fn empty_filter_is_sent() {
         check(&SubscriptionFilter::default(), r#"{"notifications":{}}"#);
         check(
             &asked(),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_granted_is_known() {
+    fn missing_grants_are_computed() {
         let json =
             r#"{"notifications":{"resourceSubscriptions":["b:"],"promptsListChanged":null}}"#;
         let granted: SubscriptionAcknowledged = serde_json::from_str(json).unwrap();

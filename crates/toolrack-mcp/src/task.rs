@@ -1,7 +1,7 @@
-//! Tasks: calls whose work goes on after their request was answered, and which are asked about until they are done.
+//! Tasks: calls that continue after their request was answered, and are polled until they finish.
 //!
-//! They are part of 2025-11-25, and an extension of 2026-07-28. The two have the same life and other names for some
-//! of its members, so both are read into one shape.
+//! They are part of 2025-11-25, and an extension of 2026-07-28. Both have the same states with different
+//! member names, so both are read into one type.
 
 use std::time::Duration;
 
@@ -12,64 +12,64 @@ use crate::error::DecodeError;
 use crate::input_required::{InputRequest, InputResponses, Questions};
 use crate::method::Method;
 use crate::request::EmptyResult;
-use crate::request::{Answer, Request};
+use crate::request::{Request, RequestResult};
 use crate::serde_lenient::{decode, or_absent, or_default};
 
-/// The extension of the modern era that brings tasks.
+/// Identifier of the tasks extension of the modern era.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// A task as its server tells of it.
+/// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// What it is asked about by.
+    /// Task id.
     pub id: String,
-    /// How far it is.
+    /// Status.
     pub status: TaskStatus,
-    /// What it does, or why it ended, for people.
+    /// Status message, for display.
     pub message: Option<String>,
-    /// How long the server wants to be left alone before it is asked again.
-    pub pace: Option<Duration>,
+    /// Poll interval that the server requests.
+    pub poll_interval: Option<Duration>,
 }
 
-/// How far a task is.
+/// Status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
-    /// It is being worked on. So is a task of whose status we have never heard.
+    /// In progress. Also stands for an unknown status.
     #[default]
     Working,
-    /// It waits for answers.
+    /// Waiting for input.
     InputRequired,
-    /// It is done.
+    /// Completed.
     Completed,
-    /// It has come to nothing.
+    /// Failed.
     Failed,
-    /// It was given up.
+    /// Cancelled.
     Cancelled,
 }
 
-/// Everything that a modern server tells of a task.
+/// Full report of a modern server about a task.
 #[derive(Debug)]
 pub struct TaskReport {
-    /// The task itself.
+    /// The task.
     pub task: Task,
-    /// What it came to, as written, once it is completed.
+    /// Result as written, once completed.
     pub result: Option<Box<RawValue>>,
-    /// Why it failed, as written.
+    /// Error as written, if failed.
     pub error: Option<Box<RawValue>>,
-    /// What it waits for, by the server's keys.
+    /// Input requests by the server's keys.
     pub questions: Vec<(String, InputRequest)>,
 }
 
 impl TaskStatus {
-    /// Whether nothing more will happen.
-    pub fn is_over(self) -> bool {
+    /// Whether the task has ended.
+    pub fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
 impl Task {
-    /// The task that a server of 2025-11-25 made of a call. None if it answered the call itself.
+    /// The task that a 2025-11-25 server created for a call. `None` if it returned a result directly.
     pub fn created(raw: &[u8]) -> Result<Option<Self>, DecodeError> {
         #[derive(Deserialize)]
         struct Created<'a> {
@@ -77,17 +77,17 @@ impl Task {
             task: Option<&'a RawValue>,
         }
         let Created { task } = decode(raw)?;
-        task.map(|it| Self::decode(it.get().as_bytes())).transpose()
+        task.map(|task| Self::decode(task.get().as_bytes())).transpose()
     }
 }
 
-impl Answer for Task {
+impl RequestResult for Task {
     fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
         decode(raw).map(Members::task)
     }
 }
 
-impl Answer for TaskReport {
+impl RequestResult for TaskReport {
     fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -112,7 +112,7 @@ impl Answer for TaskReport {
     }
 }
 
-/// The members that both have, under the names of either.
+/// Members of both variants, under either name.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Members {
@@ -131,15 +131,15 @@ impl Members {
             id: self.task_id,
             status: self.status,
             message: self.status_message,
-            pace: self.poll_interval.map(Duration::from_millis),
+            poll_interval: self.poll_interval.map(Duration::from_millis),
         }
     }
 }
 
-/// What makes a call of 2025-11-25 a task.
+/// `task` parameter of a 2025-11-25 call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct TaskWish {
-    /// For how many milliseconds the server should keep it.
+pub struct TaskParams {
+    /// Time to live in milliseconds.
     pub ttl: u64,
 }
 
@@ -149,13 +149,13 @@ macro_rules! about_a_task {
         #[derive(Debug, Clone, Copy, Serialize)]
         #[serde(rename_all = "camelCase")]
         pub struct $params<'a> {
-            /// Which one.
+            /// Task id.
             pub task_id: &'a str,
         }
 
         impl Request for $params<'_> {
             const METHOD: Method = Method::$method;
-            type Answer = $answer;
+            type Result = $answer;
 
             fn subject(&self) -> Option<&str> {
                 Some(self.task_id)
@@ -165,29 +165,29 @@ macro_rules! about_a_task {
 }
 
 about_a_task! {
-    /// Asks a server of 2025-11-25 how far a task is.
+    /// `tasks/get` of 2025-11-25: the status.
     GetTaskParams GetTask => Task;
-    /// Asks a modern server how far a task is, and for everything about it.
-    ReportTaskParams GetTask => TaskReport;
-    /// Asks for the result of a task, and waits for it. Only in 2025-11-25.
+    /// `tasks/get` of the modern extension: the full report.
+    GetTaskReportParams GetTask => TaskReport;
+    /// `tasks/result`: waits for the result. Only in 2025-11-25.
     TaskResultParams GetTaskPayload => EmptyResult;
-    /// Asks that a task be given up.
+    /// `tasks/cancel`.
     CancelTaskParams CancelTask => EmptyResult;
 }
 
-/// Brings a modern task what it waits for.
+/// `tasks/update`: sends input to a modern task.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateTaskParams<'a> {
-    /// Which one.
+    /// Task id.
     pub task_id: &'a str,
-    /// Our answers. Some of them may follow later.
+    /// Responses; more may follow later.
     pub input_responses: &'a InputResponses,
 }
 
 impl Request for UpdateTaskParams<'_> {
     const METHOD: Method = Method::UpdateTask;
-    type Answer = EmptyResult;
+    type Result = EmptyResult;
 
     fn subject(&self) -> Option<&str> {
         Some(self.task_id)
@@ -201,15 +201,17 @@ mod tests {
     #[track_caller]
     fn check(json: &str, expected: Option<(&str, TaskStatus, Option<&str>, Option<u64>)>) {
         let read = Task::decode(json.as_bytes()).ok();
-        let said = read.as_ref().map(|it| {
-            let pace = it.pace.map(|it| u64::try_from(it.as_millis()).unwrap());
-            (it.id.as_str(), it.status, it.message.as_deref(), pace)
+        let actual = read.as_ref().map(|task| {
+            let poll_interval = task
+                .poll_interval
+                .map(|poll_interval| u64::try_from(poll_interval.as_millis()).unwrap());
+            (task.id.as_str(), task.status, task.message.as_deref(), poll_interval)
         });
-        assert_eq!(said, expected, "{json}");
+        assert_eq!(actual, expected, "{json}");
     }
 
     #[test]
-    fn both_shapes_of_a_task_are_read() {
+    fn both_task_formats_are_read() {
         check(
             r#"{"taskId":"a","status":"working","statusMessage":"m","createdAt":"x","ttl":1,"pollInterval":5}"#,
             Some(("a", TaskStatus::Working, Some("m"), Some(5))),
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_member_hides_no_other() {
+    fn malformed_capability_hides_no_other() {
         check(
             r#"{"taskId":"a","status":7,"statusMessage":[],"pollInterval":-1}"#,
             Some(("a", TaskStatus::Working, None, None)),
@@ -240,8 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn a_server_may_answer_instead_of_making_a_task() {
-        let created = |json: &str| Task::created(json.as_bytes()).map(|it| it.map(|it| it.id));
+    fn server_may_return_a_result_instead_of_a_task() {
+        let created =
+            |json: &str| Task::created(json.as_bytes()).map(|task| task.map(|task| task.id));
         let task = r#"{"task":{"taskId":"a","status":"working"}}"#;
         assert_eq!(created(task).unwrap().as_deref(), Some("a"));
         assert_eq!(created(r#"{"content":[]}"#).unwrap(), None);
@@ -249,23 +252,23 @@ mod tests {
         assert!(created("[]").is_err());
     }
 
-    /// Shows a report in one line: result, error, keys of questions.
+    /// Formats a report in one line: result, error, keys of input requests.
     #[track_caller]
     fn check_report(status: &str, more: &str, expected: &str) {
         let json = format!(r#"{{"taskId":"a","status":"{status}"{more}}}"#);
-        let said = match TaskReport::decode(json.as_bytes()) {
+        let actual = match TaskReport::decode(json.as_bytes()) {
             Ok(TaskReport { result, error, questions, .. }) => {
                 let keys: Vec<&str> = questions.iter().map(|(key, _)| key.as_str()).collect();
-                let raw = |it: Option<Box<RawValue>>| it.map(|it| it.get().to_owned());
+                let raw = |raw: Option<Box<RawValue>>| raw.map(|raw| raw.get().to_owned());
                 format!("{:?} {:?} {keys:?}", raw(result), raw(error))
             }
             Err(fault) => fault.to_string(),
         };
-        assert_eq!(said, expected, "{json}");
+        assert_eq!(actual, expected, "{json}");
     }
 
     #[test]
-    fn a_report_has_what_its_status_promises() {
+    fn task_report_matches_its_status() {
         check_report("working", "", "None None []");
         check_report("completed", r#","result":{ }"#, r#"Some("{ }") None []"#);
         check_report("failed", r#","error":{ }"#, r#"None Some("{ }") []"#);
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_about_a_task_names_it() {
+    fn task_requests_carry_the_task_id() {
         let written = serde_json::to_string(&GetTaskParams { task_id: "a" }).unwrap();
         assert_eq!(written, r#"{"taskId":"a"}"#);
         let answers = InputResponses::default();

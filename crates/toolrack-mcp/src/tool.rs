@@ -1,52 +1,52 @@
-//! A tool as its server describes it.
+//! Tools: list entries and annotations.
 //!
-//! **Invariant:** schemas are kept byte for byte, so that keywords we do not know reach the model.
+//! **Invariant:** schemas are kept byte for byte, so that unknown keywords reach the model.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::list_page::Listed;
+use crate::list_page::ListEntry;
 use crate::serde_lenient::or_absent;
 use crate::serde_lenient::{Execution, Icons, Object, fitting};
 use crate::tool_schema::{input_schema, output_schema};
 
-/// A tool as its server describes it.
+/// A tool of a list.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tool {
-    /// The name to call it by. May break every rule for names that the protocol recommends.
+    /// Tool name. May violate every naming rule that the protocol recommends.
     pub name: String,
-    /// The name for people, since 2025-06-18.
+    /// Display name, since 2025-06-18.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does, for a model to read.
+    /// Description, for a model.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The JSON Schema of its arguments, always an object, as written.
+    /// JSON Schema of the arguments, always an object, as written.
     #[serde(deserialize_with = "input_schema")]
     pub input_schema: Box<RawValue>,
-    /// The JSON Schema of its structured content, as written, since 2025-06-18.
+    /// JSON Schema of the structured content, as written, since 2025-06-18.
     #[serde(default, deserialize_with = "output_schema", skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Box<RawValue>>,
-    /// What the server claims about its behavior.
+    /// Annotations about its behavior.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub annotations: Option<ToolAnnotations>,
-    /// Its icons, as written, since 2025-11-25.
+    /// Icons as written, since 2025-11-25.
     #[serde(
         default,
         deserialize_with = "fitting::<_, Icons>",
         skip_serializing_if = "Option::is_none"
     )]
     pub icons: Option<Box<RawValue>>,
-    /// How it may be run, as written, in 2025-11-25.
+    /// `execution` as written, in 2025-11-25.
     #[serde(
         default,
         deserialize_with = "fitting::<_, Object<Execution>>",
         skip_serializing_if = "Option::is_none"
     )]
     pub execution: Option<Box<RawValue>>,
-    /// What else the server attached, as written, since 2025-06-18.
+    /// `_meta` as written, since 2025-06-18.
     #[serde(
         rename = "_meta",
         default,
@@ -56,39 +56,40 @@ pub struct Tool {
     pub meta: Option<Box<RawValue>>,
 }
 
-/// Claims about a tool, since 2025-03-26. Worth as much as the server is trusted.
+/// Annotations of a tool, since 2025-03-26. Only as trustworthy as the server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolAnnotations {
-    /// A name for people, older than [`Tool::title`].
+    /// Display name, older than [`Tool::title`].
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// It changes nothing.
+    /// Read-only.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub read_only_hint: Option<bool>,
-    /// Its changes may destroy something.
+    /// May perform destructive updates.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub destructive_hint: Option<bool>,
-    /// Doing it again with the same arguments changes nothing more.
+    /// Repeating a call with the same arguments has no further effect.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub idempotent_hint: Option<bool>,
-    /// It deals with the world outside, not with a closed domain.
+    /// Interacts with external entities.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub open_world_hint: Option<bool>,
 }
 
-impl Listed for Tool {
+impl ListEntry for Tool {
     const MEMBER: &'static str = "tools";
 }
 
 impl Tool {
-    /// The name to show to people.
+    /// Display name, or the tool name.
     pub fn display_name(&self) -> &str {
-        let annotated = || self.annotations.as_ref().and_then(|it| it.title.as_deref());
+        let annotated =
+            || self.annotations.as_ref().and_then(|annotations| annotations.title.as_deref());
         self.title.as_deref().or_else(annotated).unwrap_or(&self.name)
     }
 
-    /// Whether it can only be called as a task.
+    /// Whether the tool can only be called as a task.
     pub fn needs_task(&self) -> bool {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -96,28 +97,33 @@ impl Tool {
             #[serde(default, deserialize_with = "or_absent")]
             task_support: Option<String>,
         }
-        let execution = self.execution.as_ref().and_then(|it| serde_json::from_str(it.get()).ok());
-        execution.is_some_and(|it: Execution| it.task_support.as_deref() == Some("required"))
+        let execution = self
+            .execution
+            .as_ref()
+            .and_then(|execution| serde_json::from_str(execution.get()).ok());
+        execution.is_some_and(|execution: Execution| {
+            execution.task_support.as_deref() == Some("required")
+        })
     }
 }
 
 impl ToolAnnotations {
-    /// Whether it claims to change nothing. Unless claimed, it may.
+    /// Whether it claims to be read-only. Default: no.
     pub fn is_read_only(&self) -> bool {
         self.read_only_hint.unwrap_or(false)
     }
 
-    /// Whether it may destroy something. Unless denied, it may.
+    /// Whether it may be destructive. Default: yes.
     pub fn is_destructive(&self) -> bool {
         self.destructive_hint.unwrap_or(true)
     }
 
-    /// Whether it claims that repeating is harmless. Unless claimed, it is not.
+    /// Whether it claims to be idempotent. Default: no.
     pub fn is_idempotent(&self) -> bool {
         self.idempotent_hint.unwrap_or(false)
     }
 
-    /// Whether it may reach the world outside. Unless denied, it may.
+    /// Whether it may interact with external entities. Default: yes.
     pub fn is_open_world(&self) -> bool {
         self.open_world_hint.unwrap_or(true)
     }
@@ -134,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn some_tools_are_tasks_only() {
+    fn tools_that_require_tasks_are_found() {
         let check = |execution: &str, expected: bool| {
             let json = format!(r#"{{"name":"a","inputSchema":{{}},"execution":{execution}}}"#);
             let tool: Tool = serde_json::from_str(&json).unwrap();
@@ -149,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn known_members_survive_and_raw_ones_to_the_byte() {
+    fn tool_members_are_kept_byte_for_byte() {
         check(
             r#"{"inputSchema":{ "type" : "object", "x":1.50 },"name":"a b/c","new":{},
                 "outputSchema":{"$ref" : "x"},"execution":{"taskSupport":"optional"},
@@ -163,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_annotations_do_not_cost_the_tool() {
+    fn malformed_annotations_do_not_drop_the_tool() {
         check(
             r#"{"name":"a","inputSchema":{},"annotations":{"readOnlyHint":"yes","title":"A"}}"#,
             r#"{"name":"a","inputSchema":{},"annotations":{"title":"A"}}"#,
@@ -175,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_are_preferred_in_order() {
+    fn display_name_prefers_the_title() {
         let shown = |more: &str| {
             let json = format!(r#"{{"name":"n","inputSchema":{{}}{more}}}"#);
             let tool: Tool = serde_json::from_str(&json).unwrap();
@@ -188,14 +194,14 @@ mod tests {
 
     /// Protocol facts §8.1.
     #[test]
-    fn a_silent_tool_is_taken_for_dangerous() {
+    fn tool_without_annotations_counts_as_destructive() {
         let silent = ToolAnnotations::default();
-        let said = [
+        let actual = [
             silent.is_read_only(),
             silent.is_destructive(),
             silent.is_idempotent(),
             silent.is_open_world(),
         ];
-        assert_eq!(said, [false, true, false, true]);
+        assert_eq!(actual, [false, true, false, true]);
     }
 }

@@ -1,8 +1,8 @@
-//! What the schema of a tool has to look like, so that one tool of one server does not cost a client its whole list.
+//! Tool schemas: repairs or rejects the outermost members of input and output schemas.
 //!
-//! Strict clients refuse a list of tools as a whole if a single schema in it is out of shape.
+//! Strict clients reject a whole tool list because of one malformed schema.
 //!
-//! **Invariant:** only the outermost members are looked at. Everything within is kept byte for byte.
+//! **Invariant:** only the outermost members are inspected. Nested content is kept byte for byte.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ const TYPE: &str = "type";
 const PROPERTIES: &str = "properties";
 const REQUIRED: &str = "required";
 
-/// Reads the schema of a tool's arguments. Fails if no client could take it for one.
+/// Reads an input schema. Fails if no client could use it.
 pub(crate) fn input_schema<'de, D>(deserializer: D) -> Result<Box<RawValue>, D::Error>
 where
     D: Deserializer<'de>,
@@ -28,7 +28,7 @@ where
     }
 }
 
-/// Keeps a schema of results as it is written. What is none counts as absent.
+/// Keeps an output schema as written. An invalid one counts as absent.
 pub(crate) fn output_schema<'de, D>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -39,24 +39,24 @@ where
 
 fn flaw(schema: &RawValue) -> Option<&'static str> {
     let members = outline(schema)?;
-    // Servers in languages where an empty list is nil write it as `null`. That is left out for clients.
-    let given = |name: &str| member(&members, name).filter(|it| it.get() != "null");
-    if given(TYPE).is_some_and(|it| it.get() != r#""object""#) {
+    // Servers in languages with nil lists write an empty list as `null`. It is omitted for clients.
+    let given = |name: &str| member(&members, name).filter(|value| value.get() != "null");
+    if given(TYPE).is_some_and(|value| value.get() != r#""object""#) {
         return Some("is not of the type `object`");
     }
     if let Some(properties) = given(PROPERTIES) {
         let Some(each) = outline(properties) else {
             return Some("has properties that are no object");
         };
-        if !each.iter().all(|(_, it)| is_schema(it)) {
+        if !each.iter().all(|(_, schema)| is_schema(schema)) {
             return Some("has a property that is no schema");
         }
     }
-    let is_unsound = |it: &RawValue| serde_json::from_str::<Vec<String>>(it.get()).is_err();
+    let is_unsound = |value: &RawValue| serde_json::from_str::<Vec<String>>(value.get()).is_err();
     given(REQUIRED).is_some_and(is_unsound).then_some("has a `required` that is no list of names")
 }
 
-/// The members of an object as they are written.
+/// Members of an object, as written.
 fn outline(raw: &RawValue) -> Option<Vec<(String, &RawValue)>> {
     serde_json::from_str(raw.get()).ok().map(|Ordered(members)| members)
 }
@@ -69,14 +69,14 @@ fn is_schema(raw: &RawValue) -> bool {
     matches!(raw.get().as_bytes().first(), Some(b'{' | b't' | b'f'))
 }
 
-/// Whether a schema is that of an object, as results had to be before 2026-07-28.
+/// Whether the schema is an object schema, as output schemas had to be before 2026-07-28.
 pub fn is_object_schema(schema: &RawValue) -> bool {
     let members = outline(schema).unwrap_or_default();
-    member(&members, TYPE).is_some_and(|it| it.get() == r#""object""#)
+    member(&members, TYPE).is_some_and(|value| value.get() == r#""object""#)
 }
 
-/// The schema of a tool's arguments as strict clients want it: it says that it is one of an object, and has no member
-/// that is `null` instead of missing.
+/// The input schema for strict clients: `type` is `object`, and no member
+/// is `null`.
 pub fn strict_schema(schema: &RawValue) -> Cow<'_, RawValue> {
     let Some(members) = outline(schema) else { return Cow::Borrowed(schema) };
     let is_void = |(key, value): &(String, &RawValue)| {
@@ -85,7 +85,7 @@ pub fn strict_schema(schema: &RawValue) -> Cow<'_, RawValue> {
     if member(&members, TYPE).is_some() && !members.iter().any(is_void) {
         return Cow::Borrowed(schema);
     }
-    let rest = members.iter().filter(|it| it.0 != TYPE && !is_void(it));
+    let rest = members.iter().filter(|member| member.0 != TYPE && !is_void(member));
     let mut text = format!(r#"{{"{TYPE}":"object""#);
     for (key, value) in rest {
         text.push(',');
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_no_client_takes_is_found_out() {
+    fn unusable_schema_is_rejected() {
         let check = |json: &str, expected: Option<&str>| {
             assert_eq!(flaw(&raw(json)), expected, "{json}");
         };
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_is_mended_only_where_it_says_nothing() {
+    fn schema_is_repaired_only_where_it_is_silent() {
         let check = |json: &str, expected: &str| {
             assert_eq!(strict_schema(&raw(json)).get(), expected);
         };

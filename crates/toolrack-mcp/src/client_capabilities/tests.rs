@@ -1,4 +1,4 @@
-//! Capabilities of the client, revision by revision.
+//! Client capabilities per revision.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn check(capabilities: &ClientCapabilities, revision: Revision, expected: &str) 
 
 /// Protocol facts §6.1.
 #[test]
-fn each_revision_is_told_what_it_knows() {
+fn capabilities_are_written_per_revision() {
     let all = everything();
     let first = r#"{"experimental":{"e":{"k":1}},"roots":{"listChanged":true},"sampling":{}}"#;
     check(&all, Revision::R2024_11_05, first);
@@ -39,14 +39,14 @@ fn each_revision_is_told_what_it_knows() {
 }
 
 #[test]
-fn nothing_is_an_empty_object() {
+fn absent_params_are_an_empty_object() {
     for &revision in Revision::ALL {
         check(&ClientCapabilities::default(), revision, "{}");
     }
 }
 
 #[test]
-fn pages_alone_are_not_declared_where_only_forms_exist() {
+fn url_only_elicitation_is_not_declared_before_url_mode() {
     let pages = ClientCapabilities {
         elicitation: Some(ElicitationCapability { form: false, url: true }),
         ..ClientCapabilities::default()
@@ -56,13 +56,13 @@ fn pages_alone_are_not_declared_where_only_forms_exist() {
 }
 
 #[test]
-fn empty_elicitation_means_forms() {
+fn empty_elicitation_capability_means_forms() {
     let read: ClientCapabilities = serde_json::from_str(r#"{"elicitation":{}}"#).unwrap();
     assert_eq!(read.elicitation, Some(ElicitationCapability { form: true, url: false }));
 }
 
 #[test]
-fn what_is_required_is_compared_part_by_part() {
+fn required_capabilities_are_compared_by_member() {
     let required = |json: &str| serde_json::from_str::<ClientCapabilities>(json).unwrap();
     let all = everything();
     assert!(all.cover(&all));

@@ -1,8 +1,8 @@
-//! Content blocks, sound and unsound.
+//! Content blocks, valid and malformed.
 
 use super::*;
 
-/// Reads a block, keeps it, and writes it again.
+/// Reads a block, copies it, and writes it again.
 #[track_caller]
 fn check(json: &str, kind: &str, expected: &str) {
     let raw: &RawValue = serde_json::from_str(json).unwrap();
@@ -31,7 +31,7 @@ fn check_same(json: &str, kind: &str) {
 
 /// Protocol facts §8.3.
 #[test]
-fn every_kind_of_block_survives() {
+fn every_block_type_round_trips() {
     check_same(r#"{"type":"text","text":"a\nb"}"#, "text");
     check_same(
         r#"{"type":"text","text":"","annotations":{"priority" : 1},"_meta":{"k":[ ]}}"#,
@@ -53,7 +53,7 @@ fn every_kind_of_block_survives() {
 }
 
 #[test]
-fn members_we_do_not_know_are_passed_over() {
+fn unknown_members_are_ignored() {
     check(
         r#"{"new":{"type":1},"text":"a","type":"text"}"#,
         "text",
@@ -62,7 +62,7 @@ fn members_we_do_not_know_are_passed_over() {
 }
 
 #[test]
-fn what_we_do_not_understand_stays_as_written() {
+fn unknown_blocks_are_kept_as_written() {
     for json in [
         r#"{"type":"video","data": "AA"}"#,
         r#"{"type":"text"}"#,
@@ -82,7 +82,7 @@ fn what_we_do_not_understand_stays_as_written() {
 }
 
 #[test]
-fn results_within_results_are_not_followed() {
+fn nested_tool_results_are_not_read() {
     let inner = r#"{"type":"tool_result","toolUseId":"2","content":[]}"#;
     let json =
         format!(r#"{{"type":"tool_result","toolUseId":"1","content":[{inner}],"isError":false}}"#);
@@ -100,12 +100,12 @@ fn plain_text_is_borrowed() {
 }
 
 #[test]
-fn placeholders_say_what_is_missing() {
+fn placeholders_describe_the_block() {
     let shown = |json: &str| {
         let raw: &RawValue = serde_json::from_str(json).unwrap();
         Content::parse(raw).placeholder()
     };
-    let said = [
+    let actual = [
         shown(r#"{"type":"text","text":"a"}"#),
         shown(r#"{"type":"image","data":"AAECAw==","mimeType":"image/png"}"#),
         shown(r#"{"type":"audio","data":"","mimeType":"audio/wav"}"#),
@@ -121,5 +121,5 @@ fn placeholders_say_what_is_missing() {
         Some("[resource link: b:]"),
         Some("[unknown content: 3 bytes]"),
     ];
-    assert_eq!(said, expected.map(|it| it.map(str::to_owned)));
+    assert_eq!(actual, expected.map(|text| text.map(str::to_owned)));
 }

@@ -1,45 +1,45 @@
-//! Whether a form is filled in as its server asked.
+//! Validation of form values.
 
 use std::collections::BTreeSet;
 
 use serde_json::Number;
 
 use super::{FieldValue, FormContent};
-use crate::form::field::TextFormat;
+use crate::form::field::StringFormat;
 use crate::form::field::{Choice, Field, FieldKind};
 
-/// What is wrong with one field.
+/// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}`: {kind}")]
-pub struct FieldFault {
-    /// The field's name.
+pub struct FieldError {
+    /// Field name.
     pub field: String,
-    /// What is wrong.
-    pub kind: FieldFaultKind,
+    /// The violation.
+    pub kind: FieldErrorKind,
 }
 
-/// What can be wrong with a field.
+/// Kinds of violations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum FieldFaultKind {
-    /// It must be filled in.
+pub enum FieldErrorKind {
+    /// Required, but absent.
     #[error("required")]
     Missing,
-    /// The form has no such field.
+    /// Not a field of the form.
     #[error("not in the form")]
-    Unlisted,
-    /// A value of another type belongs there.
+    UnknownField,
+    /// Wrong type.
     #[error("wrong type")]
     WrongType,
-    /// Too few characters.
+    /// Too short.
     #[error("too short")]
     TooShort,
-    /// Too many characters.
+    /// Too long.
     #[error("too long")]
     TooLong,
-    /// Not of the form it must have.
+    /// Wrong string format.
     #[error("not a valid {0}")]
-    Format(TextFormat),
+    Format(StringFormat),
     /// Below the minimum.
     #[error("too small")]
     TooSmall,
@@ -49,34 +49,34 @@ pub enum FieldFaultKind {
     /// Not among the options.
     #[error("not among the options")]
     NotAnOption,
-    /// Too few options chosen.
+    /// Too few options selected.
     #[error("too few chosen")]
     TooFew,
-    /// Too many options chosen.
+    /// Too many options selected.
     #[error("too many chosen")]
     TooMany,
 }
 
-pub(super) fn check(fields: &[Field], content: &FormContent) -> Result<(), Vec<FieldFault>> {
+pub(super) fn check(fields: &[Field], content: &FormContent) -> Result<(), Vec<FieldError>> {
     let mut faults = Vec::new();
     for field in fields {
         let kind = match content.get(&field.name) {
-            None => field.required.then_some(FieldFaultKind::Missing),
-            Some(value) => field.kind.fault(value),
+            None => field.required.then_some(FieldErrorKind::Missing),
+            Some(value) => field.kind.error(value),
         };
-        faults.extend(kind.map(|kind| FieldFault { field: field.name.clone(), kind }));
+        faults.extend(kind.map(|kind| FieldError { field: field.name.clone(), kind }));
     }
-    let listed: BTreeSet<&str> = fields.iter().map(|it| it.name.as_str()).collect();
-    let unlisted = content.keys().filter(|it| !listed.contains(it.as_str()));
+    let listed: BTreeSet<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+    let unlisted = content.keys().filter(|name| !listed.contains(name.as_str()));
     faults.extend(
-        unlisted.map(|it| FieldFault { field: it.clone(), kind: FieldFaultKind::Unlisted }),
+        unlisted.map(|name| FieldError { field: name.clone(), kind: FieldErrorKind::UnknownField }),
     );
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
 impl FieldKind {
-    /// The first thing wrong with a value. `None` is fine.
-    fn fault(&self, value: &FieldValue) -> Option<FieldFaultKind> {
+    /// The first violation of a value.
+    fn error(&self, value: &FieldValue) -> Option<FieldErrorKind> {
         match (self, value) {
             (Self::Text { min_length, max_length, format, .. }, FieldValue::Text(text)) => {
                 text_fault(text, *min_length, *max_length, *format)
@@ -88,22 +88,22 @@ impl FieldKind {
                 if is_whole(number) {
                     range_fault(number, *minimum, *maximum)
                 } else {
-                    Some(FieldFaultKind::WrongType)
+                    Some(FieldErrorKind::WrongType)
                 }
             }
             (Self::Choice { options, .. }, FieldValue::Text(text)) => {
-                (!is_option(options, text)).then_some(FieldFaultKind::NotAnOption)
+                (!is_option(options, text)).then_some(FieldErrorKind::NotAnOption)
             }
             (Self::MultiChoice { options, min_items, max_items, .. }, FieldValue::List(list)) => {
-                if list.iter().any(|it| !is_option(options, it)) {
-                    return Some(FieldFaultKind::NotAnOption);
+                if list.iter().any(|value| !is_option(options, value)) {
+                    return Some(FieldErrorKind::NotAnOption);
                 }
                 let limits = (*min_items, *max_items);
-                let faults = (FieldFaultKind::TooFew, FieldFaultKind::TooMany);
+                let faults = (FieldErrorKind::TooFew, FieldErrorKind::TooMany);
                 count_fault(list.len(), limits, faults)
             }
             (Self::Boolean { .. }, FieldValue::Boolean(_)) | (Self::Other(_), _) => None,
-            _ => Some(FieldFaultKind::WrongType),
+            _ => Some(FieldErrorKind::WrongType),
         }
     }
 }
@@ -112,21 +112,21 @@ fn text_fault(
     text: &str,
     min_length: Option<u64>,
     max_length: Option<u64>,
-    format: Option<TextFormat>,
-) -> Option<FieldFaultKind> {
+    format: Option<StringFormat>,
+) -> Option<FieldErrorKind> {
     // JSON Schema counts characters, not bytes.
-    let faults = (FieldFaultKind::TooShort, FieldFaultKind::TooLong);
+    let faults = (FieldErrorKind::TooShort, FieldErrorKind::TooLong);
     count_fault(text.chars().count(), (min_length, max_length), faults).or_else(|| {
-        let format = format.filter(|it| !it.matches(text))?;
-        Some(FieldFaultKind::Format(format))
+        let format = format.filter(|format| !format.matches(text))?;
+        Some(FieldErrorKind::Format(format))
     })
 }
 
 fn count_fault(
     count: usize,
     (least, most): (Option<u64>, Option<u64>),
-    (too_few, too_many): (FieldFaultKind, FieldFaultKind),
-) -> Option<FieldFaultKind> {
+    (too_few, too_many): (FieldErrorKind, FieldErrorKind),
+) -> Option<FieldErrorKind> {
     let count = u64::try_from(count).unwrap_or(u64::MAX);
     if least.is_some_and(|least| count < least) {
         return Some(too_few);
@@ -138,19 +138,21 @@ fn range_fault(
     number: &Number,
     minimum: Option<f64>,
     maximum: Option<f64>,
-) -> Option<FieldFaultKind> {
+) -> Option<FieldErrorKind> {
     let number = number.as_f64()?;
     if minimum.is_some_and(|least| number < least) {
-        return Some(FieldFaultKind::TooSmall);
+        return Some(FieldErrorKind::TooSmall);
     }
-    maximum.is_some_and(|most| number > most).then_some(FieldFaultKind::TooLarge)
+    maximum.is_some_and(|most| number > most).then_some(FieldErrorKind::TooLarge)
 }
 
-/// JSON Schema takes `1.0` for an integer.
+/// JSON Schema treats `1.0` as an integer.
 fn is_whole(number: &Number) -> bool {
-    number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|it| it.fract() == 0.0)
+    number.is_i64()
+        || number.is_u64()
+        || number.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
 fn is_option(options: &[Choice], value: &str) -> bool {
-    options.iter().any(|it| it.value == value)
+    options.iter().any(|option| option.value == value)
 }

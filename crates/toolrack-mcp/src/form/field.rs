@@ -1,4 +1,4 @@
-//! One field of a form, and the kinds there are.
+//! Form fields and their types, with string formats.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,88 +10,88 @@ use serde_json::value::RawValue;
 use super::FieldValue;
 use crate::serde_lenient::or_absent;
 
-/// One field of a form.
+/// A form field.
 #[derive(Debug, Clone)]
 pub struct Field {
-    /// The name to fill it in by.
+    /// Field name.
     pub name: String,
-    /// The name for people.
+    /// Display name.
     pub title: Option<String>,
-    /// What belongs there.
+    /// Description.
     pub description: Option<String>,
-    /// It cannot be left out.
+    /// The field is required.
     pub required: bool,
-    /// What can be filled in.
+    /// Field type.
     pub kind: FieldKind,
 }
 
-/// What can be filled in.
+/// Field types.
 #[derive(Debug, Clone)]
 pub enum FieldKind {
-    /// Text.
+    /// A string.
     Text {
-        /// The least number of characters.
+        /// Minimum length in characters.
         min_length: Option<u64>,
-        /// The greatest number of characters.
+        /// Maximum length in characters.
         max_length: Option<u64>,
-        /// The form it must have.
-        format: Option<TextFormat>,
-        /// A regular expression, for the server to enforce: we do not run a server's patterns.
+        /// String format.
+        format: Option<StringFormat>,
+        /// Regular expression, enforced by the server only: running a server's pattern could hang.
         pattern: Option<String>,
-        /// What stands there until it is changed.
+        /// Default value.
         default: Option<String>,
     },
-    /// Any number.
+    /// A number.
     Number {
-        /// The least.
+        /// Minimum.
         minimum: Option<f64>,
-        /// The greatest.
+        /// Maximum.
         maximum: Option<f64>,
-        /// What stands there until it is changed.
+        /// Default value.
         default: Option<Number>,
     },
-    /// A whole number.
+    /// An integer.
     Integer {
-        /// The least.
+        /// Minimum.
         minimum: Option<f64>,
-        /// The greatest.
+        /// Maximum.
         maximum: Option<f64>,
-        /// What stands there until it is changed.
+        /// Default value.
         default: Option<Number>,
     },
-    /// Yes or no.
+    /// A boolean.
     Boolean {
-        /// What stands there until it is changed.
+        /// Default value.
         default: Option<bool>,
     },
     /// One of several options.
     Choice {
-        /// The options, in the server's order.
+        /// Options in the server's order.
         options: Vec<Choice>,
-        /// The value chosen until another is.
+        /// Default value.
         default: Option<String>,
     },
-    /// Any of several options.
+    /// Any number of several options.
     MultiChoice {
-        /// The options, in the server's order.
+        /// Options in the server's order.
         options: Vec<Choice>,
-        /// The least number to choose.
+        /// Minimum number of options.
         min_items: Option<u64>,
-        /// The greatest number to choose.
+        /// Maximum number of options.
         max_items: Option<u64>,
-        /// The values chosen until others are.
+        /// Default values.
         default: Option<Vec<String>>,
     },
-    /// A schema that the protocol does not allow here, as written. Any value passes.
+    /// A schema that the protocol does not allow here, as written. Any value is accepted.
     Other(Box<RawValue>),
 }
 
-/// One option.
+/// An option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// What is sent.
+    /// Value to send.
     pub value: String,
-    /// What is shown.
+    /// Label to show.
     pub title: String,
 }
 
@@ -107,14 +107,14 @@ impl Field {
         Self { name, title, description, required, kind }
     }
 
-    /// The name to show to people.
+    /// Display name, or the field name.
     pub fn display_name(&self) -> &str {
         self.title.as_deref().unwrap_or(&self.name)
     }
 }
 
 impl FieldKind {
-    /// What stands in the field until it is changed.
+    /// Default value of the field.
     pub fn default_value(&self) -> Option<FieldValue> {
         match self {
             Self::Text { default, .. } | Self::Choice { default, .. } => {
@@ -130,7 +130,7 @@ impl FieldKind {
     }
 }
 
-/// The members of all kinds together. Malformed limits and defaults count as absent.
+/// Members of all field types. Malformed limits and defaults count as absent.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Members {
@@ -145,7 +145,7 @@ struct Members {
     #[serde(default, deserialize_with = "or_absent")]
     max_length: Option<u64>,
     #[serde(default, deserialize_with = "or_absent")]
-    format: Option<TextFormat>,
+    format: Option<StringFormat>,
     #[serde(default, deserialize_with = "or_absent")]
     pattern: Option<String>,
     #[serde(default, deserialize_with = "or_absent")]
@@ -163,7 +163,7 @@ struct Members {
     items: Option<Options>,
 }
 
-/// The three ways in which options are written.
+/// The three encodings of options.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Options {
@@ -229,9 +229,9 @@ impl Members {
 impl Options {
     fn list(self) -> Option<Vec<Choice>> {
         if let Some(titled) = self.one_of {
-            let choice = |it: Titled| {
-                let title = it.title.unwrap_or_else(|| it.value.clone());
-                Choice { value: it.value, title }
+            let choice = |option: Titled| {
+                let title = option.title.unwrap_or_else(|| option.value.clone());
+                Choice { value: option.value, title }
             };
             return Some(titled.into_iter().map(choice).collect());
         }
@@ -258,22 +258,22 @@ fn number(default: Option<FieldValue>) -> Option<Number> {
     }
 }
 
-/// The form of a text field.
+/// Format of a string field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TextFormat {
-    /// A mail address.
+pub enum StringFormat {
+    /// Email address.
     Email,
     /// An absolute URI.
     Uri,
-    /// A day, as in `2026-07-28`.
+    /// Date, such as `2026-07-28`.
     Date,
-    /// An RFC 3339 moment, as in `2026-07-28T12:00:00Z`.
+    /// RFC 3339 date-time, such as `2026-07-28T12:00:00Z`.
     DateTime,
 }
 
-impl TextFormat {
-    /// Whether `text` has this form.
+impl StringFormat {
+    /// Whether `text` has this format.
     pub fn matches(self, text: &str) -> bool {
         match self {
             Self::Email => is_email(text),
@@ -284,7 +284,7 @@ impl TextFormat {
     }
 }
 
-impl fmt::Display for TextFormat {
+impl fmt::Display for StringFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Email => "email",
@@ -299,8 +299,8 @@ fn is_email(text: &str) -> bool {
     let Some((local, domain)) = text.rsplit_once('@') else {
         return false;
     };
-    let odd = |it: char| it.is_whitespace() || it.is_control();
-    let labels = domain.split('.').all(|it| !it.is_empty());
+    let odd = |character: char| character.is_whitespace() || character.is_control();
+    let labels = domain.split('.').all(|label| !label.is_empty());
     !local.is_empty() && labels && !text.contains(odd)
 }
 
@@ -309,9 +309,9 @@ fn is_uri(text: &str) -> bool {
         return false;
     };
     let mut letters = scheme.bytes();
-    let scheme = letters.next().is_some_and(|it| it.is_ascii_alphabetic())
-        && letters.all(|it| it.is_ascii_alphanumeric() || matches!(it, b'+' | b'-' | b'.'));
-    scheme && !rest.is_empty() && rest.bytes().all(|it| it.is_ascii_graphic())
+    let scheme = letters.next().is_some_and(|byte| byte.is_ascii_alphabetic())
+        && letters.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
+    scheme && !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 fn is_date(text: &str) -> bool {
@@ -345,7 +345,7 @@ fn is_clock(text: &str) -> bool {
         Some((whole, fraction)) => (whole, Some(fraction)),
         None => (text, None),
     };
-    let digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     // RFC 3339 has leap seconds.
     let sound = parts(whole, ':', [2, 2, 2]).is_some_and(|[h, m, s]| h < 24 && m < 60 && s <= 60);
     sound && fraction.is_none_or(digits)
@@ -364,7 +364,7 @@ fn parts<const N: usize>(text: &str, mark: char, widths: [usize; N]) -> Option<[
     let mut pieces = text.split(mark);
     for (number, width) in numbers.iter_mut().zip(widths) {
         let piece = pieces.next()?;
-        if piece.len() != width || !piece.bytes().all(|it| it.is_ascii_digit()) {
+        if piece.len() != width || !piece.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
         *number = piece.parse().ok()?;
@@ -377,7 +377,7 @@ mod string_format_tests {
     use super::*;
 
     #[track_caller]
-    fn check(format: TextFormat, sound: &[&str], unsound: &[&str]) {
+    fn check(format: StringFormat, sound: &[&str], unsound: &[&str]) {
         for text in sound {
             assert!(format.matches(text), "{text} is a sound {format}");
         }
@@ -387,27 +387,31 @@ mod string_format_tests {
     }
 
     #[test]
-    fn formats_catch_slips() {
+    fn string_formats_catch_typos() {
         check(
-            TextFormat::Email,
+            StringFormat::Email,
             &["a@b.org", "a+b@localhost", "é@ü.de"],
             &["", "a", "@b", "a@", "a b@c", "a@b..c"],
         );
         check(
-            TextFormat::Uri,
+            StringFormat::Uri,
             &["https://e.org/?q=1#f", "urn:x", "a+b-c.d:x"],
             &["", "e.org", "://x", "1a:x", "https://e .org", "x:"],
         );
         check(
-            TextFormat::Date,
+            StringFormat::Date,
             &["2026-07-28", "2024-02-29", "2000-02-29"],
             &["2026-7-28", "2023-02-29", "1900-02-29", "2026-13-01", "2026-00-01", "2026-01-32"],
         );
         check(
-            TextFormat::DateTime,
+            StringFormat::DateTime,
             &["2026-07-28T12:00:00Z", "2026-07-28t12:00:60.5+02:00", "2026-07-28 12:00:00-00:30"],
             &["2026-07-28", "2026-07-28T12:00Z", "2026-07-28T24:00:00Z", "2026-07-28T12:00:00"],
         );
-        check(TextFormat::DateTime, &[], &["2026-07-28T12:00:00.Z", "2026-07-28T12:00:00+2", "TZ"]);
+        check(
+            StringFormat::DateTime,
+            &[],
+            &["2026-07-28T12:00:00.Z", "2026-07-28T12:00:00+2", "TZ"],
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Forms, filled in well and badly.
+//! Form validation and defaults.
 
 use super::*;
-use crate::form::check::FieldFaultKind;
-use crate::form::field::TextFormat;
+use crate::form::check::FieldErrorKind;
+use crate::form::field::StringFormat;
 use crate::form::field::{Choice, FieldKind};
 
 /// Every kind of field of protocol facts §12.3.
@@ -29,13 +29,13 @@ fn content(json: &str) -> FormContent {
 }
 
 #[test]
-fn fields_keep_their_order_and_kind() {
+fn form_fields_keep_order_and_type() {
     let form = form();
-    let said: Vec<String> = form
+    let actual: Vec<String> = form
         .fields()
         .iter()
-        .map(|it| {
-            let kind = match &it.kind {
+        .map(|field| {
+            let kind = match &field.kind {
                 FieldKind::Text { .. } => "text".to_owned(),
                 FieldKind::Number { .. } => "number".to_owned(),
                 FieldKind::Integer { .. } => "integer".to_owned(),
@@ -44,7 +44,7 @@ fn fields_keep_their_order_and_kind() {
                 FieldKind::MultiChoice { options, .. } => format!("any of {}", shown(options)),
                 FieldKind::Other(raw) => format!("other {}", raw.get()),
             };
-            format!("{}{} {kind}", it.display_name(), if it.required { "*" } else { "" })
+            format!("{}{} {kind}", field.display_name(), if field.required { "*" } else { "" })
         })
         .collect();
     let expected = [
@@ -60,17 +60,18 @@ fn fields_keep_their_order_and_kind() {
         r#"nested other {"type":"object","properties":{}}"#,
         "odd other 7",
     ];
-    assert_eq!(said, expected);
+    assert_eq!(actual, expected);
 }
 
 fn shown(options: &[Choice]) -> String {
-    let options: Vec<_> = options.iter().map(|it| format!("{}={}", it.value, it.title)).collect();
+    let options: Vec<_> =
+        options.iter().map(|option| format!("{}={}", option.value, option.title)).collect();
     options.join(" ")
 }
 
 /// Conformance scenario `elicitation-sep1034-client-defaults`.
 #[test]
-fn defaults_fill_what_was_left_out_and_nothing_else() {
+fn defaults_fill_absent_fields_only() {
     let mut filled = content(r#"{"news":true}"#);
     form().fill_defaults(&mut filled);
     let expected = r#"{"news":true,"zip":"00","ratio":0.5,"color":"r","days":["mo"]}"#;
@@ -78,18 +79,18 @@ fn defaults_fill_what_was_left_out_and_nothing_else() {
 }
 
 #[track_caller]
-fn check(json: &str, faults: &[(&str, FieldFaultKind)]) {
+fn check(json: &str, faults: &[(&str, FieldErrorKind)]) {
     let mut filled = content(r#"{"zip":"00","age":7}"#);
     filled.extend(content(json));
     let found = form().validate(&filled).err().unwrap_or_default();
-    let found: Vec<_> = found.iter().map(|it| (it.field.as_str(), it.kind)).collect();
+    let found: Vec<_> = found.iter().map(|error| (error.field.as_str(), error.kind)).collect();
     assert_eq!(found, faults, "{json}");
 }
 
 #[test]
-fn every_fault_is_found() {
-    use FieldFaultKind::{
-        Format, NotAnOption, TooFew, TooLarge, TooLong, TooMany, TooShort, TooSmall, Unlisted,
+fn every_violation_is_found() {
+    use FieldErrorKind::{
+        Format, NotAnOption, TooFew, TooLarge, TooLong, TooMany, TooShort, TooSmall, UnknownField,
         WrongType,
     };
     check("{}", &[]);
@@ -104,7 +105,7 @@ fn every_fault_is_found() {
         r#"{"zip":5,"age":"5","news":"no"}"#,
         &[("zip", WrongType), ("age", WrongType), ("news", WrongType)],
     );
-    check(r#"{"mail":"a"}"#, &[("mail", Format(TextFormat::Email))]);
+    check(r#"{"mail":"a"}"#, &[("mail", Format(StringFormat::Email))]);
     check(r#"{"age":-1}"#, &[("age", TooSmall)]);
     check(r#"{"age":151}"#, &[("age", TooLarge)]);
     check(r#"{"age":1.5}"#, &[("age", WrongType)]);
@@ -113,22 +114,22 @@ fn every_fault_is_found() {
     check(r#"{"days":["mo","tu","we"]}"#, &[("days", TooMany)]);
     check(r#"{"days":["su"]}"#, &[("days", NotAnOption)]);
     check(r#"{"days":"mo"}"#, &[("days", WrongType)]);
-    check(r#"{"new":1}"#, &[("new", Unlisted)]);
+    check(r#"{"new":1}"#, &[("new", UnknownField)]);
 }
 
 #[test]
-fn required_fields_cannot_be_left_out() {
+fn required_fields_are_enforced() {
     let found = form().validate(&FormContent::new()).unwrap_err();
-    let said: Vec<_> = found.iter().map(ToString::to_string).collect();
-    assert_eq!(said, ["`zip`: required", "`age`: required"]);
+    let actual: Vec<_> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(actual, ["`zip`: required", "`age`: required"]);
 }
 
 #[test]
-fn a_field_that_comes_twice_is_one_field() {
+fn duplicate_form_field_is_one_field() {
     let json =
         r#"{"properties":{"a":{"type":"string"},"b":{"type":"string"},"a":{"type":"boolean"}}}"#;
     let form: FormSchema = serde_json::from_str(json).unwrap();
-    let names: Vec<_> = form.fields().iter().map(|it| it.name.as_str()).collect();
+    let names: Vec<_> = form.fields().iter().map(|field| field.name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
     assert!(matches!(form.fields()[0].kind, FieldKind::Boolean { .. }));
 }

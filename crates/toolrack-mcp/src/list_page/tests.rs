@@ -1,4 +1,4 @@
-//! Pages, sound and unsound.
+//! List pages, valid and malformed.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use crate::tool::Tool;
 
 #[track_caller]
 fn check(json: &str, names: &[&str], next: Option<&str>, skipped: &[(usize, Option<&str>)]) {
-    let page: Page<Tool> = Page::parse(json.as_bytes()).unwrap();
-    let read: Vec<_> = page.items.iter().map(|it| it.name.as_str()).collect();
-    let passed: Vec<_> = page.skipped.iter().map(|it| (it.index, it.name.as_deref())).collect();
+    let page: ListPage<Tool> = ListPage::parse(json.as_bytes()).unwrap();
+    let read: Vec<_> = page.items.iter().map(|tool| tool.name.as_str()).collect();
+    let passed: Vec<_> =
+        page.skipped.iter().map(|entry| (entry.index, entry.name.as_deref())).collect();
     assert_eq!((&*read, page.next_cursor.as_deref(), &*passed), (names, next, skipped), "{json}");
 }
 
 #[test]
-fn an_empty_cursor_is_not_the_end() {
+fn empty_cursor_is_not_the_end() {
     let tool = r#"{"name":"a","inputSchema":{}}"#;
     check(&format!(r#"{{"tools":[{tool}]}}"#), &["a"], None, &[]);
     check(&format!(r#"{{"tools":[{tool}],"nextCursor":null}}"#), &["a"], None, &[]);
@@ -24,7 +25,7 @@ fn an_empty_cursor_is_not_the_end() {
 }
 
 #[test]
-fn an_unreadable_cursor_ends_the_list_and_says_so() {
+fn unreadable_cursor_ends_the_list() {
     check(
         r#"{"tools":[{"name":"a","inputSchema":{}}],"nextCursor":5}"#,
         &["a"],
@@ -46,27 +47,27 @@ fn malformed_entries_are_skipped_and_named() {
 }
 
 #[test]
-fn a_null_list_is_empty_and_a_missing_one_is_a_failure() {
+fn null_list_is_empty_and_missing_list_fails() {
     check(r#"{"tools":null}"#, &[], None, &[]);
     check(r#"{"tools":[]}"#, &[], None, &[]);
-    let missing = Page::<Tool>::parse(br#"{"resources":[]}"#).unwrap_err();
+    let missing = ListPage::<Tool>::parse(br#"{"resources":[]}"#).unwrap_err();
     assert!(matches!(missing, DecodeError::Missing { member: "tools" }));
     for unsound in ["", "[]", "null", r#"{"tools":{}}"#, r#"{"tools":[}"#, r#"{"tools":[]} x"#] {
-        let failure = Page::<Tool>::parse(unsound.as_bytes()).unwrap_err();
+        let failure = ListPage::<Tool>::parse(unsound.as_bytes()).unwrap_err();
         assert!(matches!(failure, DecodeError::Shape(_)), "{unsound}");
     }
 }
 
 #[test]
-fn hints_are_read_beside_the_entries() {
+fn cache_hints_are_read_with_the_page() {
     let json = br#"{"tools":[],"ttlMs":1500,"cacheScope":"public","resultType":"complete"}"#;
-    let page: Page<Tool> = Page::parse(json).unwrap();
+    let page: ListPage<Tool> = ListPage::parse(json).unwrap();
     let expected = CacheHint { ttl: Duration::from_millis(1500), scope: CacheScope::Public };
     assert_eq!(page.cache, expected);
 }
 
 #[test]
-fn an_entry_that_is_nested_too_deeply_is_left_out() {
+fn too_deep_entry_is_skipped() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     for (depth, is_read) in [(10, true), (DEEPEST - 2, true), (DEEPEST, false), (100_000, false)] {
         let deep = format!(r#"{{"name":"b","inputSchema":{{"x":{}}}}}"#, nested(depth));
@@ -75,18 +76,18 @@ fn an_entry_that_is_nested_too_deeply_is_left_out() {
             check(&json, &["a", "b"], None, &[]);
         } else {
             check(&json, &["a"], None, &[(1, Some("b"))]);
-            let page: Page<Tool> = Page::parse(json.as_bytes()).unwrap();
+            let page: ListPage<Tool> = ListPage::parse(json.as_bytes()).unwrap();
             assert_eq!(page.skipped[0].reason, "nested deeper than 120 levels");
         }
     }
 }
 
 #[test]
-fn a_tool_whose_schema_no_client_takes_is_left_out_with_the_reason() {
+fn tool_with_unusable_schema_is_skipped() {
     let json =
         r#"{"tools":[{"name":"a","inputSchema":{"type":"string"}},{"name":"b","inputSchema":{}}]}"#;
     check(json, &["b"], None, &[(0, Some("a"))]);
-    let page: Page<Tool> = Page::parse(json.as_bytes()).unwrap();
+    let page: ListPage<Tool> = ListPage::parse(json.as_bytes()).unwrap();
     let reason = &page.skipped[0].reason;
     assert!(reason.starts_with("inputSchema is not of the type `object`"), "{reason}");
 }

@@ -1,10 +1,10 @@
-//! Random JSON text, odd in layout and full of words that mean something to the protocol.
+//! Random JSON text with unusual layout and protocol words.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Words that readers look for, as keys and as values.
+/// Keys and values that parsers look for.
 const WORDS: &[&str] = &[
     "tools",
     "resources",
@@ -101,7 +101,7 @@ const WORDS: &[&str] = &[
 
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
-        8 => select(WORDS).prop_map(|it| format!("\"{it}\"")),
+        8 => select(WORDS).prop_map(|word| format!("\"{word}\"")),
         1 => select(&["\"\"", "\"\\u00e9\\n\"", "\"\\ud800\"", "\"é\"", "\"a b\""][..])
             .prop_map(str::to_owned),
     ]
@@ -147,8 +147,9 @@ fn object(member: impl Strategy<Value = String>) -> impl Strategy<Value = String
     })
 }
 
-/// The text of an object that any reader of JSON accepts.
+/// Text of an object that any JSON parser accepts.
 pub(crate) fn sound_object() -> impl Strategy<Value = String> {
-    object(text())
-        .prop_filter("sound", |it| serde_json::from_str::<&serde_json::value::RawValue>(it).is_ok())
+    object(text()).prop_filter("sound", |text| {
+        serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok()
+    })
 }

@@ -1,4 +1,4 @@
-//! The crate from outside: against the official schemas, and against noise.
+//! Integration tests: official schemas and random input.
 
 #[cfg(test)]
 mod json;

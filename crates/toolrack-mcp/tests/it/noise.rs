@@ -1,26 +1,26 @@
-//! No bytes make a reader panic.
+//! No input makes a parser panic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::value::RawValue;
 use toolrack_mcp::{
-    Answer, CacheHint, CompleteResult, Content, DiscoverResult, Elicitation, EmptyResult,
-    ErrorCode, ErrorDetail, FormContent, FormSchema, GetPromptResult, InitializeResult,
-    InputRequest, InputRequired, Method, Page, Prompt, ReadResourceResult, Resource,
+    CacheHint, CompleteResult, Content, DiscoverResult, Elicitation, EmptyResult, ErrorCode,
+    ErrorData, FormContent, FormSchema, GetPromptResult, InitializeResult, InputRequest,
+    InputRequired, ListPage, Method, Prompt, ReadResourceResult, RequestResult, Resource,
     ResourceTemplate, ResultType, Revision, SamplingCapability, SamplingParams, ServerNotification,
     Tool, ToolCallResult, check_sampling, subscription_id,
 };
 
 use crate::json;
 
-/// Shows `bytes` to every reader of the crate, and counts those that could make sense of them.
+/// Passes `bytes` to every parser of the crate and counts the successes.
 fn show(bytes: &[u8]) -> usize {
     let mut understood = [
-        Page::<Tool>::parse(bytes).is_ok(),
-        Page::<Resource>::parse(bytes).is_ok(),
-        Page::<ResourceTemplate>::parse(bytes).is_ok(),
-        Page::<Prompt>::parse(bytes).is_ok(),
+        ListPage::<Tool>::parse(bytes).is_ok(),
+        ListPage::<Resource>::parse(bytes).is_ok(),
+        ListPage::<ResourceTemplate>::parse(bytes).is_ok(),
+        ListPage::<Prompt>::parse(bytes).is_ok(),
         ReadResourceResult::decode(bytes).is_ok(),
         InitializeResult::decode(bytes).is_ok(),
         DiscoverResult::parse(bytes).is_ok(),
@@ -34,7 +34,7 @@ fn show(bytes: &[u8]) -> usize {
         ResultType::read(bytes) != ResultType::Complete,
     ]
     .into_iter()
-    .filter(|it| *it)
+    .filter(|passed| *passed)
     .count();
     if let Ok(result) = ToolCallResult::parse(bytes) {
         understood += result.text().len().min(1);
@@ -56,7 +56,7 @@ fn show(bytes: &[u8]) -> usize {
         understood += usize::from(InputRequest::parse(name, bytes).is_ok());
     }
     for code in [-32602, -32042, -32022, -32021, 0] {
-        understood += usize::from(ErrorDetail::read(ErrorCode(code), bytes).is_some());
+        understood += usize::from(ErrorData::from_code(ErrorCode(code), bytes).is_some());
     }
     if let Ok(text) = str::from_utf8(bytes) {
         understood += usize::from(Revision::parse(text).is_some());
@@ -89,7 +89,7 @@ proptest! {
     }
 }
 
-/// Depth is where recursive readers die. None of ours may follow a payload all the way down.
+/// Deep nesting must not exhaust the stack of a recursive parser.
 #[test]
 fn depth_does_not_exhaust_the_stack() {
     const DEPTH: usize = 5_000;
@@ -119,9 +119,9 @@ fn depth_does_not_exhaust_the_stack() {
     }
 }
 
-/// Otherwise the properties above would be about nothing.
+/// Guards against vacuous properties above.
 #[test]
-fn readers_do_understand_what_is_sound() {
+fn readers_accept_valid_input() {
     assert!(show(br#"{"tools":[],"content":[{"type":"text","text":"a"}]}"#) > show(b"{}"));
     assert!(show(b"{}") > show(b"7"));
 }

@@ -1,7 +1,7 @@
-//! The official JSON schemas, if they lie beside the project.
+//! The official JSON schemas, if they are beside the repository.
 //!
-//! Those of revisions are closed before use: a member that a revision does not list is a fault, so that a test
-//! notices what a newer revision must not say to an older one.
+//! Schemas are closed before use: a member that a revision does not list is an error, so that a test
+//! notices a member of a newer revision in an older message.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(crate) struct Official {
     defs: &'static str,
 }
 
-/// All five, oldest first; or none, with a note that the capture of output does not swallow.
+/// All five, oldest first; or none, with a note on stderr.
 pub(crate) fn all(test: &str) -> Option<Vec<(Revision, Official)>> {
     let dir = dir(test)?;
     let read = |&revision: &Revision| {
@@ -26,7 +26,7 @@ pub(crate) fn all(test: &str) -> Option<Vec<(Revision, Official)>> {
     Some(Revision::ALL.iter().map(read).collect())
 }
 
-/// That of the tasks of the modern era, which is put together from parts that list their own members only.
+/// Schema of the modern tasks extension, assembled from parts that list only their own members.
 pub(crate) fn tasks(test: &str) -> Option<Official> {
     Some(Official::read(&dir(test)?.join("ext-tasks-draft-e434597.json")))
 }
@@ -56,15 +56,17 @@ impl Official {
         self.definitions().get(name)
     }
 
-    /// The methods of the definitions that a union lists.
+    /// Methods of the definitions in a union.
     pub(crate) fn methods_of(&self, union: &str) -> Vec<&str> {
-        let Some(listed) = self.definition(union).and_then(|it| it["anyOf"].as_array()) else {
+        let Some(listed) =
+            self.definition(union).and_then(|definition| definition["anyOf"].as_array())
+        else {
             // There is none, or it is a union of one, which is written out.
             return self.method(union).into_iter().collect();
         };
         let names =
-            listed.iter().map(|it| it["$ref"].as_str().unwrap().rsplit('/').next().unwrap());
-        names.map(|it| self.method(it).unwrap()).collect()
+            listed.iter().map(|entry| entry["$ref"].as_str().unwrap().rsplit('/').next().unwrap());
+        names.map(|name| self.method(name).unwrap()).collect()
     }
 
     /// The method that a definition is about.
@@ -74,12 +76,12 @@ impl Official {
 
     /// Every definition that is about a method, with that method.
     pub(crate) fn methods(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.definitions().keys().filter_map(|it| Some((it.as_str(), self.method(it)?)))
+        self.definitions().keys().filter_map(|name| Some((name.as_str(), self.method(name)?)))
     }
 
     /// The definition that is about `method`.
     pub(crate) fn of_method(&self, method: &str) -> Option<&str> {
-        self.methods().find(|&(_, it)| it == method).map(|(definition, _)| definition)
+        self.methods().find(|&(_, name)| name == method).map(|(definition, _)| definition)
     }
 
     /// Every reason why `value` is not what `definition` says.
@@ -87,7 +89,10 @@ impl Official {
         let mut schema = self.document.clone();
         schema["$ref"] = json!(format!("#/{}/{definition}", self.defs));
         let validator = jsonschema::validator_for(&schema).unwrap();
-        validator.iter_errors(value).map(|it| format!("{it} at {}", it.instance_path())).collect()
+        validator
+            .iter_errors(value)
+            .map(|error| format!("{error} at {}", error.instance_path()))
+            .collect()
     }
 }
 

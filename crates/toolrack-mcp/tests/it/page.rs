@@ -1,14 +1,14 @@
-//! Lists with random faults in them.
+//! Lists with random malformed entries.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::value::RawValue;
-use toolrack_mcp::{Page, Prompt, Resource, Tool, ToolCallResult};
+use toolrack_mcp::{ListPage, Prompt, Resource, Tool, ToolCallResult};
 
 use crate::json;
 
-/// What can be wrong with an entry. None of these is a tool.
+/// Malformed entries.
 const MALFORMED: &[&str] = &[
     "null",
     "7",
@@ -55,22 +55,22 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn sound_entries_survive_in_order_and_to_the_byte(entries in vec(entry(), 0..12)) {
+    fn valid_entries_survive_in_order_and_byte_for_byte(entries in vec(entry(), 0..12)) {
         let list: Vec<_> = entries.iter().map(Entry::text).collect();
         let json = format!(r#"{{"tools":[{}],"nextCursor":""}}"#, list.join(","));
-        let page: Page<Tool> = Page::parse(json.as_bytes()).unwrap();
+        let page: ListPage<Tool> = ListPage::parse(json.as_bytes()).unwrap();
 
         let kept: Vec<_> = page
             .items
             .iter()
-            .map(|it| {
-                let output = it.output_schema.as_deref().map(RawValue::get);
-                (it.name.as_str(), it.input_schema.get(), output)
+            .map(|tool| {
+                let output = tool.output_schema.as_deref().map(RawValue::get);
+                (tool.name.as_str(), tool.input_schema.get(), output)
             })
             .collect();
         let sound: Vec<_> = entries
             .iter()
-            .filter_map(|it| match it {
+            .filter_map(|entry| match entry {
                 Entry::Sound { name, schema } => {
                     Some((name.as_str(), schema.as_str(), Some(schema.as_str())))
                 }
@@ -79,32 +79,32 @@ proptest! {
             .collect();
         prop_assert_eq!(kept, sound);
 
-        let skipped: Vec<_> = page.skipped.iter().map(|it| it.index).collect();
+        let skipped: Vec<_> = page.skipped.iter().map(|entry| entry.index).collect();
         let malformed: Vec<_> = (0..entries.len())
-            .filter(|&it| matches!(entries[it], Entry::Malformed(_)))
+            .filter(|&index| matches!(entries[index], Entry::Malformed(_)))
             .collect();
         prop_assert_eq!(skipped, malformed);
         prop_assert_eq!(page.next_cursor.as_deref(), Some(""));
     }
 
     #[test]
-    fn other_lists_lose_nothing_but_what_is_malformed(sound in vec(any::<bool>(), 0..12)) {
+    fn other_lists_lose_only_malformed_entries(sound in vec(any::<bool>(), 0..12)) {
         let list = |good: &str| {
-            let entries: Vec<_> = sound.iter().map(|&it| if it { good } else { "{}" }).collect();
+            let entries: Vec<_> = sound.iter().map(|&is_valid| if is_valid { good } else { "{}" }).collect();
             entries.join(",")
         };
-        let n_sound = sound.iter().filter(|it| **it).count();
+        let n_sound = sound.iter().filter(|is_valid| **is_valid).count();
         let expected = (n_sound, sound.len() - n_sound);
         let json = format!(r#"{{"resources":[{}]}}"#, list(r#"{"uri":"a:","name":"a"}"#));
-        let page: Page<Resource> = Page::parse(json.as_bytes()).unwrap();
+        let page: ListPage<Resource> = ListPage::parse(json.as_bytes()).unwrap();
         prop_assert_eq!((page.items.len(), page.skipped.len()), expected);
         let json = format!(r#"{{"prompts":[{}]}}"#, list(r#"{"name":"a"}"#));
-        let page: Page<Prompt> = Page::parse(json.as_bytes()).unwrap();
+        let page: ListPage<Prompt> = ListPage::parse(json.as_bytes()).unwrap();
         prop_assert_eq!((page.items.len(), page.skipped.len()), expected);
     }
 
     #[test]
-    fn no_block_of_an_answer_is_lost(blocks in vec(json::sound_object(), 0..8)) {
+    fn no_content_block_is_lost(blocks in vec(json::sound_object(), 0..8)) {
         let json = format!(
             r#"{{"content":[{}],"structuredContent":[{}]}}"#,
             blocks.join(","),

@@ -1,4 +1,4 @@
-//! Everything we write against the official schema of every revision that has it.
+//! All our messages against the official schema of each revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use toolrack_mcp::{
     Arguments, CallToolParams, CancelTaskParams, Cancelled, ClientCapabilities, CompleteParams,
     CompletionArgument, CompletionContext, CompletionRef, Content, DiscoverParams,
-    ElicitationAnswer, ElicitationCapability, Era, FieldValue, FormContent, GetPromptParams,
-    GetTaskParams, Implementation, InitializeParams, Initialized, InputResponse, InputResponses,
-    ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams, ListToolsParams,
-    ListenParams, LogLevel, Method, MethodKind, Notification, PingParams, Progress,
-    ReadResourceParams, ReportTaskParams, Request, RequestMeta, Revision, Role, Root,
-    RootsCapability, RootsListChanged, RootsResult, SamplingCapability, SamplingResult, Sender,
-    SetLevelParams, SubscribeParams, SubscriptionFilter, TaskResultParams, TaskWish, Token,
+    ElicitationCapability, ElicitationResult, Era, FieldValue, FormContent, GetPromptParams,
+    GetTaskParams, GetTaskReportParams, Implementation, InitializeParams, Initialized,
+    InputResponse, InputResponses, ListPromptsParams, ListResourceTemplatesParams,
+    ListResourcesParams, ListToolsParams, ListenParams, LogLevel, Method, MethodKind, Notification,
+    PingParams, Progress, ProgressToken, ReadResourceParams, Request, RequestMeta, Revision, Role,
+    Root, RootsCapability, RootsListChanged, RootsResult, SamplingCapability, SamplingResult,
+    Sender, SetLevelParams, SubscribeParams, SubscriptionFilter, TaskParams, TaskResultParams,
     UnsubscribeParams, UpdateTaskParams,
 };
 
 use crate::official::{self, Official};
 
-/// Messages to be sent, with whatever `revision` allows in them.
+/// Messages to send, with everything that `revision` allows.
 #[derive(Default)]
 struct Outbox(Vec<(Method, Value)>);
 
@@ -70,7 +70,7 @@ fn written() -> SamplingResult {
     }
 }
 
-fn accepted(revision: Revision) -> ElicitationAnswer {
+fn accepted(revision: Revision) -> ElicitationResult {
     let mut content = FormContent::from([
         ("t".to_owned(), FieldValue::Text("x".to_owned())),
         ("n".to_owned(), FieldValue::Number(7.into())),
@@ -79,7 +79,7 @@ fn accepted(revision: Revision) -> ElicitationAnswer {
     if revision.has_url_elicitation() {
         content.insert("l".to_owned(), FieldValue::List(vec!["a".to_owned()]));
     }
-    ElicitationAnswer::Accept { content: Some(content) }
+    ElicitationResult::Accept { content: Some(content) }
 }
 
 fn requests(revision: Revision) -> Outbox {
@@ -114,10 +114,10 @@ fn requests(revision: Revision) -> Outbox {
         arguments: arguments.map(Arguments::Raw),
         input_responses,
         request_state,
-        task: revision.has_core_tasks().then_some(TaskWish { ttl: 60_000 }),
+        task: revision.has_core_tasks().then_some(TaskParams { ttl: 60_000 }),
     });
     out.ask(GetTaskParams { task_id: "1" });
-    out.ask(ReportTaskParams { task_id: "1" });
+    out.ask(GetTaskReportParams { task_id: "1" });
     out.ask(TaskResultParams { task_id: "1" });
     out.ask(CancelTaskParams { task_id: "1" });
     out.ask(UpdateTaskParams { task_id: "1", input_responses: &answers });
@@ -152,7 +152,7 @@ fn notifications(revision: Revision) -> Outbox {
     let mut out = Outbox::default();
     out.tell(Initialized {});
     out.tell(RootsListChanged {});
-    for id in [Token::from(1), Token::from("1")] {
+    for id in [ProgressToken::from(1), ProgressToken::from("1")] {
         let reason = Some("late".to_owned());
         out.tell(Cancelled { request_id: Some(id.clone()), reason });
         let message = revision.has_progress_message().then(|| "half".to_owned());
@@ -164,7 +164,7 @@ fn notifications(revision: Revision) -> Outbox {
 fn envelope(revision: Revision, method: Method, mut params: Value) -> Value {
     let is_request = method.kind() == MethodKind::Request;
     if is_request && revision.era() == Era::Modern {
-        let (capabilities, client, token) = (everything(), client(), Token::from(1));
+        let (capabilities, client, token) = (everything(), client(), ProgressToken::from(1));
         let meta = RequestMeta {
             revision,
             capabilities: &capabilities,
@@ -175,7 +175,7 @@ fn envelope(revision: Revision, method: Method, mut params: Value) -> Value {
         params["_meta"] = serde_json::to_value(meta).unwrap();
     }
     let mut message = json!({"method": method.as_str(), "params": params});
-    // Only from 2025-11-25 on do the definitions include the envelope.
+    // Definitions include the envelope since 2025-11-25.
     if revision >= Revision::R2025_11_25 {
         message["jsonrpc"] = json!("2.0");
         if is_request {
@@ -186,7 +186,7 @@ fn envelope(revision: Revision, method: Method, mut params: Value) -> Value {
 }
 
 #[test]
-fn everything_we_send_fits_the_official_schema() {
+fn everything_we_send_matches_the_official_schema() {
     let Some(all) = official::all("everything_we_send_fits_the_official_schema") else {
         return;
     };
@@ -202,7 +202,7 @@ fn everything_we_send_fits_the_official_schema() {
 }
 
 #[test]
-fn what_we_ask_about_modern_tasks_fits_their_schema() {
+fn modern_task_requests_match_their_schema() {
     let Some(official) = official::tasks("what_we_ask_about_modern_tasks_fits_their_schema") else {
         return;
     };
@@ -225,16 +225,16 @@ fn what_we_ask_about_modern_tasks_fits_their_schema() {
 }
 
 #[test]
-fn every_method_a_client_sends_has_its_parameters() {
-    // We ask about the tasks that we have begun ourselves, and run none for a server.
+fn every_client_method_has_parameters() {
+    // The client polls tasks that it started, and runs none for a server.
     let never_sent = [Method::ListTasks, Method::TaskStatus];
     let revision = Revision::LATEST;
     let sent = requests(revision).0.into_iter().chain(notifications(revision).0);
     let sent: BTreeSet<&str> = sent.map(|(method, _)| method.as_str()).collect();
     let ours = Method::ALL
         .iter()
-        .filter(|it| it.sender() != Sender::Server && !never_sent.contains(it))
-        .map(|it| it.as_str());
+        .filter(|method| method.sender() != Sender::Server && !never_sent.contains(method))
+        .map(|method| method.as_str());
     assert_eq!(ours.collect::<BTreeSet<_>>(), sent);
 }
 
@@ -257,7 +257,7 @@ fn value(answer: impl Serialize) -> Value {
 }
 
 #[test]
-fn every_answer_fits_the_official_schema() {
+fn every_result_matches_the_official_schema() {
     let Some(all) = official::all("every_answer_fits_the_official_schema") else {
         return;
     };
@@ -274,18 +274,18 @@ fn every_answer_fits_the_official_schema() {
         });
         revision.has_sampling_tools().then(|| value(answer))
     });
-    let elicited = |answer: fn(Revision) -> ElicitationAnswer| {
+    let elicited = |answer: fn(Revision) -> ElicitationResult| {
         move |revision: Revision| revision.has_elicitation().then(|| value(answer(revision)))
     };
     check_answer(&all, "ElicitResult", elicited(accepted));
-    check_answer(&all, "ElicitResult", elicited(|_| ElicitationAnswer::Accept { content: None }));
-    check_answer(&all, "ElicitResult", elicited(|_| ElicitationAnswer::Decline));
-    check_answer(&all, "ElicitResult", elicited(|_| ElicitationAnswer::Cancel));
+    check_answer(&all, "ElicitResult", elicited(|_| ElicitationResult::Accept { content: None }));
+    check_answer(&all, "ElicitResult", elicited(|_| ElicitationResult::Decline));
+    check_answer(&all, "ElicitResult", elicited(|_| ElicitationResult::Cancel));
 }
 
 /// The check itself must be able to fail.
 #[test]
-fn what_a_revision_does_not_know_is_noticed() {
+fn members_unknown_to_a_revision_are_detected() {
     let Some(all) = official::all("what_a_revision_does_not_know_is_noticed") else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Our tables against the official ones.
+//! Our tables against the official schemas.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,22 @@ use crate::official;
 
 /// Protocol facts §7.
 #[test]
-fn every_revision_has_the_methods_we_say_it_has() {
+fn method_table_matches_the_official_schemas() {
     let Some(all) = official::all("every_revision_has_the_methods_we_say_it_has") else {
         return;
     };
     for (revision, official) in all {
         let theirs: BTreeSet<&str> = official.methods().map(|(_, method)| method).collect();
-        let ours = Method::ALL.iter().filter(|it| it.is_in(revision)).map(|it| it.as_str());
+        let ours = Method::ALL
+            .iter()
+            .filter(|method| method.is_in(revision))
+            .map(|method| method.as_str());
         assert_eq!(ours.collect::<BTreeSet<_>>(), theirs, "{revision}");
     }
 }
 
 #[test]
-fn every_method_is_sent_by_whom_we_say() {
+fn method_senders_match_the_official_schemas() {
     let Some(all) = official::all("every_method_is_sent_by_whom_we_say") else {
         return;
     };
@@ -32,7 +35,7 @@ fn every_method_is_sent_by_whom_we_say() {
         };
         all.iter().flat_map(named).collect()
     };
-    for &method in Method::ALL.iter().filter(|it| !it.revisions().is_empty()) {
+    for &method in Method::ALL.iter().filter(|method| !method.revisions().is_empty()) {
         let kind = match method.kind() {
             MethodKind::Request => "Request",
             MethodKind::Notification => "Notification",
@@ -50,7 +53,7 @@ fn every_method_is_sent_by_whom_we_say() {
 
 /// Protocol facts §2.1.
 #[test]
-fn error_codes_are_the_official_ones() {
+fn error_codes_match_the_official_schemas() {
     let Some(all) = official::all("error_codes_are_the_official_ones") else {
         return;
     };
@@ -65,21 +68,21 @@ fn error_codes_are_the_official_ones() {
         (Revision::R2026_07_28, "UnsupportedProtocolVersionError", ErrorCode::UNSUPPORTED_VERSION),
     ];
     for (revision, definition, code) in table {
-        let (_, official) = all.iter().find(|(it, _)| *it == revision).unwrap();
+        let (_, official) = all.iter().find(|(listed, _)| *listed == revision).unwrap();
         let error = &official.definition(definition).unwrap()["properties"]["error"]["allOf"][1];
         assert_eq!(error["properties"]["code"]["const"], json!(code.0), "{definition}");
     }
 }
 
 #[test]
-fn log_levels_are_the_official_ones() {
+fn log_levels_match_the_official_schemas() {
     let Some(all) = official::all("log_levels_are_the_official_ones") else {
         return;
     };
     for (revision, official) in all {
         let listed = official.definition("LoggingLevel").unwrap()["enum"].as_array().unwrap();
-        let theirs: BTreeSet<&str> = listed.iter().map(|it| it.as_str().unwrap()).collect();
-        let ours = LogLevel::ALL.iter().map(|it| it.as_str());
+        let theirs: BTreeSet<&str> = listed.iter().map(|level| level.as_str().unwrap()).collect();
+        let ours = LogLevel::ALL.iter().map(|level| level.as_str());
         assert_eq!(ours.collect::<BTreeSet<_>>(), theirs, "{revision}");
     }
 }
