@@ -4,20 +4,20 @@
 //! nobody further on knows the difference.
 
 mod codex;
+mod detect;
 mod goose;
 mod mcp_servers;
 mod opencode;
-mod recognize;
-mod translate;
+mod variables;
 mod vscode;
 mod zed;
 
-use crate::draft::{Draft, Way};
-use crate::fault::{FaultKind, Reading};
-use crate::fields::join;
-use crate::file::{ConfigFile, ServerEntry};
-use crate::native;
-use crate::notes::{Notes, nearest};
+use crate::config_file::{ConfigFile, ServerEntry};
+use crate::diagnostic::{FaultKind, Reading};
+use crate::diagnostics::{Notes, nearest};
+use crate::raw_server::{Draft, Way};
+use crate::table_reader::join;
+use crate::toolrack_toml;
 use crate::tree::{self, Member, Node};
 
 /// Whose format a config file is written in.
@@ -65,31 +65,31 @@ pub struct Detection {
 /// Says whose format a file is in, by its content first and its name second.
 pub fn detect(file: &str, text: &str) -> Detection {
     let mut notes = Notes::new(file, text);
-    let format = recognize::format(file, notes.text());
+    let format = detect::format(file, notes.text());
     let root = tree::read(format, &mut notes);
-    recognize::dialect(file, format, &root)
+    detect::dialect(file, format, &root)
 }
 
 /// Reads a config file of whatever dialect. The name of the file is only used in messages and as a hint.
 pub fn read(file: &str, text: &str) -> Reading<ConfigFile> {
     let mut notes = Notes::new(file, text);
-    let format = recognize::format(file, notes.text());
+    let format = detect::format(file, notes.text());
     let root = tree::read(format, &mut notes);
-    let Detection { dialect, .. } = recognize::dialect(file, format, &root);
+    let Detection { dialect, .. } = detect::dialect(file, format, &root);
     finish(dialect, notes, &root)
 }
 
 /// Reads a config file as one of a dialect, whatever it looks like.
 pub fn read_as(dialect: Dialect, file: &str, text: &str) -> Reading<ConfigFile> {
     let mut notes = Notes::new(file, text);
-    let root = tree::read(recognize::format_of(dialect), &mut notes);
+    let root = tree::read(detect::format_of(dialect), &mut notes);
     finish(dialect, notes, &root)
 }
 
 fn finish(dialect: Dialect, mut notes: Notes<'_>, root: &Node) -> Reading<ConfigFile> {
     let notes_ref = &mut notes;
     let file = match dialect {
-        Dialect::Toolrack => native::read(notes_ref, root),
+        Dialect::Toolrack => toolrack_toml::read(notes_ref, root),
         Dialect::VsCode => vscode::read(notes_ref, root),
         Dialect::Zed => zed::read(notes_ref, root),
         Dialect::Codex => codex::read(notes_ref, root),

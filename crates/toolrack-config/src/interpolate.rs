@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::check::{self, Rule};
-use crate::fault::{Fault, FaultKind, Severity};
-use crate::fields::join;
+use crate::diagnostic::{Fault, FaultKind, Severity};
 use crate::package::PackageKind;
 use crate::server::{EnvValue, McpServerConfig, McpTransport, sorted_names};
+use crate::table_reader::join;
 use crate::template::{Part, Source, has_references, parts};
+use crate::validate::{self, Rule};
 
 /// The variable with the user's home.
 const HOME: &str = "HOME";
@@ -230,7 +230,7 @@ impl Pen<'_> {
     }
 
     fn checked(&mut self, field: &str, value: String, (template, rule): (&str, Rule)) -> Filled {
-        if let Some(complaint) = check::value(&value, rule) {
+        if let Some(complaint) = validate::value(&value, rule) {
             self.fault(FaultKind::Invalid, field, complaint.to_owned());
         }
         Filled { value, template: template.to_owned(), found: Vec::new() }

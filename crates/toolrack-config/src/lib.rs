@@ -24,39 +24,39 @@
 
 #![warn(missing_docs)]
 
-mod check;
+mod config_file;
+mod diagnostic;
+mod diagnostics;
 mod dialect;
-mod draft;
-mod fault;
-mod fields;
-mod file;
+mod diff;
+mod duration;
 mod fingerprint;
 mod interpolate;
-mod key;
-mod native;
-mod notes;
-mod origin;
+mod json_schema;
+mod keys;
 mod package;
-mod plan;
-mod schema;
+mod raw_server;
 mod server;
+mod source_location;
+mod table_reader;
 mod template;
-mod time;
+mod toolrack_toml;
 mod tree;
+mod validate;
 
+pub use config_file::{Agent, ConfigFile, Names, ServerEntry, Settings};
+pub use diagnostic::{Fault, FaultKind, Reading, Severity};
+pub use diagnostics::nearest;
 pub use dialect::{Detection, Dialect, detect, read, read_as};
-pub use fault::{Fault, FaultKind, Reading, Severity};
-pub use fields::join;
-pub use file::{Agent, ConfigFile, Names, ServerEntry, Settings};
+pub use diff::{Plan, diff};
+pub use duration::parse_time;
 pub use fingerprint::{Fingerprint, fingerprint};
 pub use interpolate::{Filled, Lookup, ResolvedTransport, interpolate};
-pub use notes::nearest;
-pub use origin::{Origin, Position};
+pub use json_schema::{json_schema, key_reference};
 pub use package::{Package, PackageKind};
-pub use plan::{Plan, diff};
-pub use schema::{json_schema, key_reference};
 pub use server::{
     EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, StartMode, without_secrets,
 };
+pub use source_location::{Origin, Position};
+pub use table_reader::join;
 pub use template::Source;
-pub use time::parse_time;

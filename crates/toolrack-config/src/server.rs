@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::check;
-use crate::fault::{Fault, Severity};
-use crate::origin::Origin;
+use crate::diagnostic::{Fault, Severity};
 use crate::package::Package;
+use crate::source_location::Origin;
+use crate::validate;
 
 /// A server as its user described it, with every default filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,7 +191,7 @@ impl McpServerConfig {
     /// What is wrong with its name, if anything is. For a config that was built in code; a file is checked when it is
     /// read.
     pub fn name_fault(&self) -> Option<Fault> {
-        let (kind, complaint) = check::server_name(&self.name)?;
+        let (kind, complaint) = validate::server_name(&self.name)?;
         Some(Fault {
             severity: Severity::Error,
             kind,

@@ -3,7 +3,7 @@
 //!
 //! **Invariant:** a template is cut into parts once. What is filled in is never looked at again.
 
-use crate::notes::nearest;
+use crate::diagnostics::nearest;
 
 /// Where a value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

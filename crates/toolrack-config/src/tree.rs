@@ -8,8 +8,8 @@ mod yaml;
 
 use std::collections::HashMap;
 
-use crate::fault::FaultKind;
-use crate::notes::Notes;
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::Notes;
 
 /// How deep a document may be nested. Sound config files need five.
 pub(crate) const DEEPEST: usize = 100;

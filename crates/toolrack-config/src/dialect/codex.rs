@@ -2,13 +2,13 @@
 
 use super::mcp_servers::texts;
 use super::servers;
-use super::translate::{self, Manner};
-use crate::draft::Draft;
-use crate::fields::{self, Fields, join};
-use crate::file::ConfigFile;
-use crate::key::{Key, Kind, Scope, Strangers};
-use crate::notes::Notes;
+use super::variables::{self, Manner};
+use crate::config_file::ConfigFile;
+use crate::diagnostics::Notes;
+use crate::keys::{Key, Kind, Scope, Strangers};
+use crate::raw_server::Draft;
 use crate::server::EnvValue;
+use crate::table_reader::{self, Fields, join};
 use crate::tree::Node;
 
 const fn key(name: &'static str, kind: Kind) -> Key {
@@ -44,9 +44,9 @@ static SERVER: Scope = Scope {
 pub(super) fn read(notes: &mut Notes<'_>, root: &Node) -> ConfigFile {
     let map = root.get("mcp_servers");
     let defaults = servers(notes, "mcp_servers", map, |notes, path, member| {
-        let mut fields = fields::read(notes, &SERVER, path, &member.value);
+        let mut fields = table_reader::read(notes, &SERVER, path, &member.value);
         let mut draft = draft(&mut fields);
-        translate::draft(notes, &mut draft, Manner::Plain);
+        variables::draft(notes, &mut draft, Manner::Plain);
         // References of our own go in after the translation, which would have escaped them.
         refer(&mut draft, &mut fields);
         Some(draft)

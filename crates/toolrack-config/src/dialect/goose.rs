@@ -5,14 +5,14 @@
 
 use super::mcp_servers::texts;
 use super::servers;
-use super::translate::{self, Manner};
-use crate::draft::{Draft, Way};
-use crate::fault::FaultKind;
-use crate::fields::{self, Fields, join};
-use crate::file::ConfigFile;
-use crate::key::{Key, Kind, Scope, Strangers};
-use crate::notes::{Notes, nearest};
+use super::variables::{self, Manner};
+use crate::config_file::ConfigFile;
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::{Notes, nearest};
+use crate::keys::{Key, Kind, Scope, Strangers};
+use crate::raw_server::{Draft, Way};
 use crate::server::EnvValue;
+use crate::table_reader::{self, Fields, join};
 use crate::tree::{Member, Node, Value};
 
 const fn key(name: &'static str, kind: Kind) -> Key {
@@ -56,10 +56,10 @@ const KINDS: [(&str, Option<Way>); 7] = [
 pub(super) fn read(notes: &mut Notes<'_>, root: &Node) -> ConfigFile {
     let map = root.get("extensions");
     let defaults = servers(notes, "extensions", map, |notes, path, member| {
-        let mut fields = fields::read(notes, &SERVER, path, &flat(&member.value));
+        let mut fields = table_reader::read(notes, &SERVER, path, &flat(&member.value));
         let way = kind(notes, &mut fields)?;
         let mut draft = draft(&mut fields, way);
-        translate::draft(notes, &mut draft, Manner::Shell);
+        variables::draft(notes, &mut draft, Manner::Shell);
         secrets(&mut draft, &mut fields);
         Some(draft)
     });

@@ -4,15 +4,15 @@
 
 use std::collections::HashMap;
 
-use super::recognize::is_bare_map;
-use super::translate::{self, Manner};
+use super::detect::is_bare_map;
+use super::variables::{self, Manner};
 use super::{Dialect, servers, way};
-use crate::draft::Draft;
-use crate::fields::{self, Fields, join};
-use crate::file::{Agent, ConfigFile, ServerEntry};
-use crate::key::{Key, Kind, Scope, Strangers};
-use crate::notes::Notes;
+use crate::config_file::{Agent, ConfigFile, ServerEntry};
+use crate::diagnostics::Notes;
+use crate::keys::{Key, Kind, Scope, Strangers};
+use crate::raw_server::Draft;
 use crate::server::EnvValue;
+use crate::table_reader::{self, Fields, join};
 use crate::tree::{Member, Node};
 
 const fn key(name: &'static str, kind: Kind) -> Key {
@@ -85,7 +85,7 @@ fn list(
     dialect: Dialect,
 ) -> Vec<ServerEntry> {
     servers(notes, path, map, |notes, path, member| {
-        let mut fields = fields::read(notes, &SERVER, path, &member.value);
+        let mut fields = table_reader::read(notes, &SERVER, path, &member.value);
         let mut draft = draft(notes, &mut fields, dialect);
         let nothing = HashMap::new();
         let manner = match dialect {
@@ -93,7 +93,7 @@ fn list(
             Dialect::ClaudeCode => Manner::Shell,
             _ => Manner::Editor(&nothing),
         };
-        translate::draft(notes, &mut draft, manner);
+        variables::draft(notes, &mut draft, manner);
         Some(draft)
     })
 }

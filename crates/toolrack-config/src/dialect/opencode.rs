@@ -3,13 +3,13 @@
 //! `timeout` is milliseconds: a number bounds the start of the server; a table has `startup` and `request`.
 
 use super::mcp_servers::texts;
-use super::translate::{self, Manner};
+use super::variables::{self, Manner};
 use super::{servers, way};
-use crate::draft::Draft;
-use crate::fields;
-use crate::file::{ConfigFile, Settings};
-use crate::key::{Key, Kind, Scope, Strangers};
-use crate::notes::Notes;
+use crate::config_file::{ConfigFile, Settings};
+use crate::diagnostics::Notes;
+use crate::keys::{Key, Kind, Scope, Strangers};
+use crate::raw_server::Draft;
+use crate::table_reader;
 use crate::tree::{Member, Node, Value};
 
 const fn key(name: &'static str, kind: Kind) -> Key {
@@ -48,14 +48,14 @@ pub(super) fn read(notes: &mut Notes<'_>, root: &Node) -> ConfigFile {
     };
     let defaults = servers(notes, path, map, |notes, path, member| {
         let mut draft = draft(notes, path, &member.value);
-        translate::draft(notes, &mut draft, Manner::Braces);
+        variables::draft(notes, &mut draft, Manner::Braces);
         Some(draft)
     });
     ConfigFile { defaults, ..ConfigFile::default() }
 }
 
 fn draft(notes: &mut Notes<'_>, path: &str, node: &Node) -> Draft {
-    let mut fields = fields::read(notes, &SERVER, path, node);
+    let mut fields = table_reader::read(notes, &SERVER, path, node);
     let mut draft = Draft::of(&fields, "");
     let word = fields.text("type");
     draft.transport = way(notes, &fields.field("type"), fields.place("type"), word);
@@ -86,7 +86,7 @@ fn times(notes: &mut Notes<'_>, path: &str, timeout: &Node) -> Settings {
     let startup = Member { key: "startup".to_owned(), at: timeout.at, value: timeout.clone() };
     let bare = Node { at: timeout.at, value: Value::Table(vec![startup]) };
     let table = if timeout.is_table() { timeout } else { &bare };
-    let mut fields = fields::read(notes, &TIMEOUT, path, table);
+    let mut fields = table_reader::read(notes, &TIMEOUT, path, table);
     Settings {
         startup_timeout: fields.time("startup"),
         timeout: fields.time("request"),

@@ -7,14 +7,14 @@
 use std::collections::HashMap;
 
 use super::mcp_servers::texts;
-use super::translate::{self, Manner};
+use super::variables::{self, Manner};
 use super::{servers, way};
-use crate::draft::Draft;
-use crate::fault::FaultKind;
-use crate::fields;
-use crate::file::ConfigFile;
-use crate::key::{Key, Kind, Scope, Strangers};
-use crate::notes::Notes;
+use crate::config_file::ConfigFile;
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::Notes;
+use crate::keys::{Key, Kind, Scope, Strangers};
+use crate::raw_server::Draft;
+use crate::table_reader;
 use crate::tree::{Node, Value};
 
 const fn key(name: &'static str, kind: Kind) -> Key {
@@ -47,7 +47,7 @@ pub(super) fn read(notes: &mut Notes<'_>, root: &Node) -> ConfigFile {
     let inputs = inputs(notes, home.and_then(|it| it.get("inputs")));
     let map = home.and_then(|it| it.get("servers"));
     let defaults = servers(notes, path, map, |notes, path, member| {
-        let mut fields = fields::read(notes, &SERVER, path, &member.value);
+        let mut fields = table_reader::read(notes, &SERVER, path, &member.value);
         let mut draft = Draft::of(&fields, "");
         let word = fields.text("type");
         draft.transport = way(notes, &fields.field("type"), fields.place("type"), word);
@@ -58,7 +58,7 @@ pub(super) fn read(notes: &mut Notes<'_>, root: &Node) -> ConfigFile {
         draft.url = fields.text("url");
         draft.headers = fields.map("headers");
         draft.enabled = fields.flag("disabled").map(|it| !it);
-        translate::draft(notes, &mut draft, Manner::Editor(&inputs));
+        variables::draft(notes, &mut draft, Manner::Editor(&inputs));
         Some(draft)
     });
     ConfigFile { defaults, ..ConfigFile::default() }

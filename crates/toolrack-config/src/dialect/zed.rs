@@ -4,13 +4,13 @@
 
 use super::mcp_servers::texts;
 use super::servers;
-use super::translate::{self, Manner};
-use crate::draft::Draft;
-use crate::fault::FaultKind;
-use crate::fields::{self, Fields};
-use crate::file::ConfigFile;
-use crate::key::{Key, Kind, Scope, Strangers};
-use crate::notes::Notes;
+use super::variables::{self, Manner};
+use crate::config_file::ConfigFile;
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::Notes;
+use crate::keys::{Key, Kind, Scope, Strangers};
+use crate::raw_server::Draft;
+use crate::table_reader::{self, Fields};
 use crate::tree::{Member, Node};
 
 const fn key(name: &'static str, kind: Kind) -> Key {
@@ -61,7 +61,7 @@ pub(super) fn read(notes: &mut Notes<'_>, root: &Node) -> ConfigFile {
     let map = root.get("context_servers");
     let defaults = servers(notes, "context_servers", map, |notes, path, member| {
         let mut draft = draft(notes, path, member)?;
-        translate::draft(notes, &mut draft, Manner::Plain);
+        variables::draft(notes, &mut draft, Manner::Plain);
         Some(draft)
     });
     ConfigFile { defaults, ..ConfigFile::default() }
@@ -75,7 +75,7 @@ fn draft(notes: &mut Notes<'_>, path: &str, member: &Member) -> Option<Draft> {
         return None;
     }
     if node.get("command").is_some_and(Node::is_table) {
-        let mut fields = fields::read(notes, &OLD_SERVER, path, node);
+        let mut fields = table_reader::read(notes, &OLD_SERVER, path, node);
         let mut command = fields.table("command").unwrap_or_default();
         let mut draft = Draft::of(&command, "");
         draft.renamed("path", "command");
@@ -83,7 +83,7 @@ fn draft(notes: &mut Notes<'_>, path: &str, member: &Member) -> Option<Draft> {
         draft.enabled = fields.flag("enabled");
         return Some(draft);
     }
-    let mut fields = fields::read(notes, &SERVER, path, node);
+    let mut fields = table_reader::read(notes, &SERVER, path, node);
     let mut draft = Draft::of(&fields, "");
     process(&mut draft, &mut fields, "command");
     draft.url = fields.text("url");

@@ -5,8 +5,8 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, parse_to_ast};
 
 use super::{DEEPEST, Member, Node, Value};
-use crate::fault::FaultKind;
-use crate::notes::Notes;
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::Notes;
 
 /// What the tools whose files we read let pass: comments and trailing commas.
 const OPTIONS: ParseOptions = ParseOptions {

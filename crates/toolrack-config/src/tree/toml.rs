@@ -3,8 +3,8 @@
 use ::toml::de::{DeTable, DeValue};
 
 use super::{DEEPEST, Member, Node, Value};
-use crate::fault::FaultKind;
-use crate::notes::Notes;
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::Notes;
 
 pub(super) fn read(notes: &mut Notes<'_>) -> Node {
     let text = notes.text();

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 
 use super::{DEEPEST, Member, Node, Value};
-use crate::fault::FaultKind;
-use crate::notes::Notes;
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::Notes;
 
 /// How many values a document may have, copies included.
 const MOST_NODES: usize = 200_000;

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use crate::draft::Draft;
-use crate::fault::FaultKind;
-use crate::fields::join;
-use crate::notes::Notes;
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::Notes;
+use crate::raw_server::Draft;
 use crate::server::EnvValue;
+use crate::table_reader::join;
 use crate::template::escaped;
 
 /// How a tool writes references.

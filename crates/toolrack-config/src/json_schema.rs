@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::key::{Key, Kind, SCOPES, Scope};
+use crate::keys::{Key, Kind, SCOPES, Scope};
 
 /// Where the schema is published.
 const ID: &str = "https://github.com/toolrack/toolrack/raw/main/docs/toolrack.schema.json";

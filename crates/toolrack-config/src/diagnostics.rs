@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::fault::{Fault, FaultKind, Severity};
-use crate::origin::Position;
+use crate::diagnostic::{Fault, FaultKind, Severity};
+use crate::source_location::Position;
 
 /// More errors than this are not worth listing, nor are more warnings; a file that has them is no config.
 const MOST_FAULTS: usize = 500;

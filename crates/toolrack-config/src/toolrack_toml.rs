@@ -7,21 +7,21 @@
 
 use std::collections::HashMap;
 
-use crate::draft::{Draft, Way};
-use crate::fault::FaultKind;
-use crate::fields::{self, Fields};
-use crate::file::{Agent, ConfigFile, ServerEntry, Settings};
-use crate::key;
-use crate::notes::Notes;
+use crate::config_file::{Agent, ConfigFile, ServerEntry, Settings};
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::Notes;
+use crate::keys;
 use crate::package::{Package, PackageKind};
+use crate::raw_server::{Draft, Way};
 use crate::server::{Pin, Sandbox, StartMode};
+use crate::table_reader::{self, Fields};
 use crate::tree::Node;
 
 /// Top-level keys of those who expect servers somewhere else.
 const MISPLACED: [&str; 4] = ["mcp", "mcpServers", "mcp_servers", "servers"];
 
 pub(crate) fn read(notes: &mut Notes<'_>, root: &Node) -> ConfigFile {
-    let mut file = fields::read(notes, &key::FILE, "", root);
+    let mut file = table_reader::read(notes, &keys::FILE, "", root);
     for key in MISPLACED.iter().filter(|it| file.has(it)) {
         let message = "has no effect here; servers are written as `[[defaults.mcp]]`";
         notes.warn(FaultKind::UnknownKey, file.place(key), key, message);

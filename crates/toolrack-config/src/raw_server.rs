@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::check;
-use crate::fault::FaultKind;
-use crate::fields::{Fields, join};
-use crate::file::{ServerEntry, Settings};
-use crate::notes::Notes;
-use crate::origin::Origin;
+use crate::config_file::{ServerEntry, Settings};
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::Notes;
 use crate::package::{Package, PackageKind};
 use crate::server::{EnvValue, McpTransport};
+use crate::source_location::Origin;
+use crate::table_reader::{Fields, join};
 use crate::template::has_secret;
+use crate::validate;
 
 /// A server as a file describes it, before anybody has asked whether it makes sense.
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ impl Draft {
     }
 
     fn check_name(&self, notes: &mut Notes<'_>) {
-        let Some((kind, complaint)) = check::server_name(&self.name) else { return };
+        let Some((kind, complaint)) = validate::server_name(&self.name) else { return };
         // A name that is missing altogether has been complained about.
         if !(self.name.is_empty() && self.places.contains_key("name")) {
             notes.error(kind, self.place("name"), &self.field("name"), complaint);
@@ -149,13 +149,13 @@ impl Draft {
             notes.warn(FaultKind::Conflict, self.place(field), &self.field(field), complaint);
         }
         for (field, text, rule) in self.texts(way) {
-            for verdict in check::text(text, rule) {
+            for verdict in validate::text(text, rule) {
                 let (at, path) = (self.place(&field), self.field(&field));
                 match verdict {
-                    check::Verdict::Wrong(complaint) => {
+                    validate::Verdict::Wrong(complaint) => {
                         notes.error(FaultKind::Invalid, at, &path, &complaint);
                     }
-                    check::Verdict::Odd(complaint) => {
+                    validate::Verdict::Odd(complaint) => {
                         notes.warn(FaultKind::Invalid, at, &path, &complaint);
                     }
                 }
@@ -181,7 +181,7 @@ impl Draft {
         let mut seen = HashSet::new();
         for (name, _) in &self.headers {
             let field = join("headers", name);
-            if !check::header_name(name) {
+            if !validate::header_name(name) {
                 let complaint = "is no header name; use letters, digits and `-`";
                 notes.error(FaultKind::Invalid, self.place(&field), &self.field(&field), complaint);
             }
@@ -195,7 +195,7 @@ impl Draft {
                 );
             }
         }
-        for (name, _) in self.env.iter().filter(|(name, _)| !check::variable_name(name)) {
+        for (name, _) in self.env.iter().filter(|(name, _)| !validate::variable_name(name)) {
             let field = join("env", name);
             let complaint = "is no variable name; it must not be empty or contain `=`";
             notes.error(FaultKind::Invalid, self.place(&field), &self.field(&field), complaint);
@@ -203,41 +203,44 @@ impl Draft {
     }
 
     /// Every text with references in it, and what it has to be.
-    fn texts(&self, way: Way) -> Vec<(String, &str, check::Rule)> {
-        let mut texts: Vec<(String, &str, check::Rule)> = Vec::new();
+    fn texts(&self, way: Way) -> Vec<(String, &str, validate::Rule)> {
+        let mut texts: Vec<(String, &str, validate::Rule)> = Vec::new();
         if let (Way::Process, Some(command)) = (way, &self.command) {
-            let rule =
-                if self.args.is_empty() { check::Rule::LoneCommand } else { check::Rule::Command };
+            let rule = if self.args.is_empty() {
+                validate::Rule::LoneCommand
+            } else {
+                validate::Rule::Command
+            };
             texts.push(("command".to_owned(), command, rule));
         }
         if let (Way::Endpoint, Some(url)) = (way, &self.url) {
-            texts.push(("url".to_owned(), url, check::Rule::Url));
+            texts.push(("url".to_owned(), url, validate::Rule::Url));
         }
         if let Some(package) = &self.package {
             let rule = match package.kind {
-                PackageKind::Http => check::Rule::Url,
-                _ => check::Rule::Command,
+                PackageKind::Http => validate::Rule::Url,
+                _ => validate::Rule::Command,
             };
             texts.push(("package.identifier".to_owned(), &package.identifier, rule));
             let lists = [("args", &package.args), ("runtime_args", &package.runtime_args)];
             for (key, list) in lists {
                 let each = list.iter().enumerate();
                 let field = |n| format!("package.{key}[{n}]");
-                texts.extend(each.map(|(n, it)| (field(n), &**it, check::Rule::Any)));
+                texts.extend(each.map(|(n, it)| (field(n), &**it, validate::Rule::Any)));
             }
         }
         let args = self.args.iter().enumerate();
-        texts.extend(args.map(|(n, it)| (format!("args[{n}]"), &**it, check::Rule::Any)));
+        texts.extend(args.map(|(n, it)| (format!("args[{n}]"), &**it, validate::Rule::Any)));
         if let Some(cwd) = &self.cwd {
-            texts.push(("cwd".to_owned(), cwd, check::Rule::Command));
+            texts.push(("cwd".to_owned(), cwd, validate::Rule::Command));
         }
         for (name, value) in &self.env {
             if let EnvValue::Text(text) = value {
-                texts.push((join("env", name), text, check::Rule::Value));
+                texts.push((join("env", name), text, validate::Rule::Value));
             }
         }
         for (name, value) in &self.headers {
-            texts.push((join("headers", name), value, check::Rule::Header));
+            texts.push((join("headers", name), value, validate::Rule::Header));
         }
         texts
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::origin::Position;
+use crate::source_location::Position;
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]

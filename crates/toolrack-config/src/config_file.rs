@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use crate::dialect::Dialect;
-use crate::origin::Origin;
 use crate::server::{McpServerConfig, McpTransport, Pin, Sandbox, StartMode};
+use crate::source_location::Origin;
 
 /// What a config file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

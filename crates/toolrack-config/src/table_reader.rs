@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::fault::FaultKind;
-use crate::key::{Key, Kind, SECRET, Scope, Strangers};
-use crate::notes::{Notes, nearest};
+use crate::diagnostic::FaultKind;
+use crate::diagnostics::{Notes, nearest};
+use crate::duration;
+use crate::keys::{Key, Kind, SECRET, Scope, Strangers};
 use crate::server::EnvValue;
-use crate::time;
 use crate::tree::{Node, Value};
 
 /// A table that has been read.
@@ -170,7 +170,7 @@ impl Reader<'_, '_> {
         let never = matches!(kind, Kind::TimeOrNever);
         match &node.value {
             Value::Text(text) if never && text.trim() == "never" => Some(None),
-            Value::Text(text) => match time::parse(text) {
+            Value::Text(text) => match duration::parse(text) {
                 Ok(time) => Some(Some(time)),
                 Err(fault) => self.invalid(path, node, fault.complaint()),
             },
@@ -194,7 +194,7 @@ impl Reader<'_, '_> {
             Value::Text(_) => return self.time(Kind::Time, path, node),
             _ => return self.wrong(path, node, "a number"),
         };
-        match time::counted(number, unit) {
+        match duration::counted(number, unit) {
             Ok(time) => Some(Some(time)),
             Err(fault) => {
                 let message = format!("{}; our own default holds", fault.complaint());

@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use crate::fault::FaultKind;
+use crate::diagnostic::FaultKind;
 use crate::template::{Part, has_references, parts};
 
 /// What a text is for.
