@@ -1,58 +1,58 @@
-//! A whole config file as data, and what it means for one agent.
+//! Config file as data, and its resolution for one agent.
 //!
-//! **Invariant:** reading keeps what a user left out apart from what a user set; defaults are filled in
-//! only by [`ConfigFile::resolve`], so that files can be laid over one another first.
+//! **Invariant:** unset values stay distinct from set ones; [`ConfigFile::resolve`] applies defaults,
+//! so that files can be overlaid first.
 
 use std::time::Duration;
 
+use crate::diagnostics::SourceLocation;
 use crate::dialect::Dialect;
 use crate::server::{McpServerConfig, McpTransport, Pin, Sandbox, StartMode};
-use crate::source_location::Origin;
 
-/// What a config file says.
+/// A parsed config file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigFile {
-    /// Whose format it was written in.
+    /// Format of the file.
     pub dialect: Dialect,
-    /// What holds for every server that does not say otherwise.
+    /// Defaults of all servers.
     pub settings: Settings,
-    /// See [`Names::separator`].
+    /// See [`ToolNaming::separator`].
     pub name_separator: Option<String>,
-    /// See [`Names::limit`].
+    /// See [`ToolNaming::limit`].
     pub name_limit: Option<usize>,
-    /// Servers that every agent has.
+    /// Servers of every agent.
     pub defaults: Vec<ServerEntry>,
-    /// Agents with servers of their own.
+    /// Agents with their own servers.
     pub agents: Vec<Agent>,
 }
 
-/// An agent and the servers it has beside the defaults.
+/// An agent and its own servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Agent {
-    /// What the agent is called.
+    /// Agent id.
     pub id: String,
-    /// Added to the defaults; one with the name of a default takes its place.
+    /// Added to the defaults; an entry with the name of a default replaces it.
     pub mcp: Vec<ServerEntry>,
 }
 
-/// A server as it stands in a file, with only what the file says.
+/// A server entry with only the values that the file sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerEntry {
-    /// What people and agents call it.
+    /// Server name.
     pub name: String,
-    /// Its lasting identity, once the service has given it one.
+    /// UUID, once the service assigned one.
     pub id: Option<String>,
-    /// Whether it is to be connected.
+    /// Whether the server may be connected.
     pub enabled: bool,
-    /// How it is reached.
+    /// Transport.
     pub transport: McpTransport,
-    /// What it says about how it is to be treated.
+    /// Settings of this entry.
     pub settings: Settings,
-    /// Where it was written.
-    pub origin: Origin,
+    /// Position in the file.
+    pub origin: SourceLocation,
 }
 
-/// How servers are to be treated, as far as somebody said so.
+/// Server settings; `None` means not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// See [`McpServerConfig::timeout`].
@@ -65,7 +65,7 @@ pub struct Settings {
     pub install_timeout: Option<Duration>,
     /// See [`McpServerConfig::start`].
     pub start: Option<StartMode>,
-    /// See [`McpServerConfig::idle`]. `Some(None)` is "never", said aloud.
+    /// See [`McpServerConfig::idle`]. `Some(None)` is an explicit "never".
     pub idle: Option<Option<Duration>>,
     /// See [`McpServerConfig::max_output_bytes`].
     pub max_output_bytes: Option<usize>,
@@ -85,44 +85,44 @@ pub struct Settings {
     pub sandbox: Option<Sandbox>,
 }
 
-/// How public names of tools are made from the names of server and tool.
+/// How public tool names are built.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
-    /// Stands between server and tool.
+pub struct ToolNaming {
+    /// Separator between server and tool.
     pub separator: String,
-    /// A longer name is cut and gets a hash.
+    /// Maximum length; a longer name is cut and gets a hash suffix.
     pub limit: usize,
 }
 
 impl ConfigFile {
-    /// The servers of an agent: the defaults, with its own in their places or after them. An agent that
-    /// the file does not know has the defaults.
+    /// The servers of an agent: defaults, replaced or followed by its own. An unknown agent has
+    /// the defaults.
     pub fn resolve(&self, agent: &str) -> Vec<McpServerConfig> {
-        let own = self.agents.iter().filter(|it| it.id == agent).flat_map(|it| &it.mcp);
+        let own = self.agents.iter().filter(|item| item.id == agent).flat_map(|agent| &agent.mcp);
         let mut entries: Vec<&ServerEntry> = self.defaults.iter().collect();
         for entry in own {
             lay(&mut entries, entry);
         }
-        entries.into_iter().map(|it| it.config(&self.settings)).collect()
+        entries.into_iter().map(|entry| entry.config(&self.settings)).collect()
     }
 
-    /// The servers that every agent has.
+    /// The servers of every agent.
     pub fn resolve_defaults(&self) -> Vec<McpServerConfig> {
-        self.defaults.iter().map(|it| it.config(&self.settings)).collect()
+        self.defaults.iter().map(|default| default.config(&self.settings)).collect()
     }
 
-    /// How public names of tools are made.
-    pub fn names(&self) -> Names {
-        let plain = Names::default();
-        Names {
+    /// Settings of public tool names.
+    pub fn names(&self) -> ToolNaming {
+        let plain = ToolNaming::default();
+        ToolNaming {
             separator: self.name_separator.clone().unwrap_or(plain.separator),
             limit: self.name_limit.unwrap_or(plain.limit),
         }
     }
 
-    /// Lays another file over this one: what it says wins, what it does not say stays.
+    /// Overlays another file: its values win, unset ones stay.
     #[must_use]
-    pub fn overlaid_by(mut self, over: ConfigFile) -> ConfigFile {
+    pub fn overlay(mut self, over: ConfigFile) -> ConfigFile {
         self.settings = over.settings.or(&self.settings);
         self.name_separator = over.name_separator.or(self.name_separator);
         self.name_limit = over.name_limit.or(self.name_limit);
@@ -130,23 +130,23 @@ impl ConfigFile {
             lay(&mut self.defaults, entry);
         }
         for agent in over.agents {
-            match self.agents.iter_mut().find(|it| it.id == agent.id) {
+            match self.agents.iter_mut().find(|item| item.id == agent.id) {
                 None => self.agents.push(agent),
-                Some(known) => agent.mcp.into_iter().for_each(|it| lay(&mut known.mcp, it)),
+                Some(known) => agent.mcp.into_iter().for_each(|mcp| lay(&mut known.mcp, mcp)),
             }
         }
         self
     }
 
-    /// Every entry, of the defaults and of all agents.
+    /// All entries, of the defaults and of all agents.
     pub fn entries(&self) -> impl Iterator<Item = &ServerEntry> {
-        self.defaults.iter().chain(self.agents.iter().flat_map(|it| &it.mcp))
+        self.defaults.iter().chain(self.agents.iter().flat_map(|agent| &agent.mcp))
     }
 }
 
-/// Puts an entry where one of the same name is, or at the end.
+/// Replaces the entry of the same name, or appends it.
 fn lay<T: AsRef<ServerEntry>>(entries: &mut Vec<T>, entry: T) {
-    match entries.iter_mut().find(|it| it.as_ref().name == entry.as_ref().name) {
+    match entries.iter_mut().find(|item| item.as_ref().name == entry.as_ref().name) {
         Some(place) => *place = entry,
         None => entries.push(entry),
     }
@@ -159,7 +159,7 @@ impl AsRef<ServerEntry> for ServerEntry {
 }
 
 impl ServerEntry {
-    /// An enabled entry that says no more than how the server is reached.
+    /// An enabled entry with default settings.
     pub fn new(name: impl Into<String>, transport: McpTransport) -> Self {
         Self {
             name: name.into(),
@@ -167,33 +167,33 @@ impl ServerEntry {
             enabled: true,
             transport,
             settings: Settings::default(),
-            origin: Origin::default(),
+            origin: SourceLocation::default(),
         }
     }
 
-    /// The entry with everything it leaves out taken from `settings`, and from our own defaults.
+    /// The entry with unset values from `settings` and built-in defaults.
     pub fn config(&self, settings: &Settings) -> McpServerConfig {
         let plain = McpServerConfig::new(self.name.clone(), self.transport.clone());
-        let said = self.settings.or(settings);
-        let timeout = said.timeout.unwrap_or(plain.timeout);
+        let lines = self.settings.or(settings);
+        let timeout = lines.timeout.unwrap_or(plain.timeout);
         McpServerConfig {
             id: self.id.clone(),
             enabled: self.enabled,
             timeout,
-            // A limit below the time for one silence would never let that time pass.
-            max_timeout: said.max_timeout.unwrap_or(plain.max_timeout).max(timeout),
-            startup_timeout: said.startup_timeout.unwrap_or(plain.startup_timeout),
-            install_timeout: said.install_timeout.unwrap_or(plain.install_timeout),
-            start: said.start.unwrap_or(plain.start),
-            idle: said.idle.unwrap_or(plain.idle),
-            max_output_bytes: said.max_output_bytes.unwrap_or(plain.max_output_bytes),
-            max_message_bytes: said.max_message_bytes.unwrap_or(plain.max_message_bytes),
-            allow: said.allow.unwrap_or_default(),
-            deny: said.deny.unwrap_or_default(),
-            repeatable: said.repeatable.unwrap_or_default(),
-            inherit_env: said.inherit_env.unwrap_or(plain.inherit_env),
-            pin: said.pin.unwrap_or(plain.pin),
-            sandbox: said.sandbox,
+            // `max_timeout` below `timeout` would make `timeout` unreachable.
+            max_timeout: lines.max_timeout.unwrap_or(plain.max_timeout).max(timeout),
+            startup_timeout: lines.startup_timeout.unwrap_or(plain.startup_timeout),
+            install_timeout: lines.install_timeout.unwrap_or(plain.install_timeout),
+            start: lines.start.unwrap_or(plain.start),
+            idle: lines.idle.unwrap_or(plain.idle),
+            max_output_bytes: lines.max_output_bytes.unwrap_or(plain.max_output_bytes),
+            max_message_bytes: lines.max_message_bytes.unwrap_or(plain.max_message_bytes),
+            allow: lines.allow.unwrap_or_default(),
+            deny: lines.deny.unwrap_or_default(),
+            repeatable: lines.repeatable.unwrap_or_default(),
+            inherit_env: lines.inherit_env.unwrap_or(plain.inherit_env),
+            pin: lines.pin.unwrap_or(plain.pin),
+            sandbox: lines.sandbox,
             origin: self.origin.clone(),
             ..plain
         }
@@ -201,7 +201,7 @@ impl ServerEntry {
 }
 
 impl Settings {
-    /// These, and where they are silent, the others.
+    /// These settings, with unset values from `defaults`.
     #[must_use]
     pub fn or(&self, other: &Settings) -> Settings {
         Settings {
@@ -223,7 +223,7 @@ impl Settings {
     }
 }
 
-impl Default for Names {
+impl Default for ToolNaming {
     fn default() -> Self {
         Self { separator: "_".to_owned(), limit: 64 }
     }

@@ -1,7 +1,6 @@
-//! Whose format a config file is written in, how we know, and reading it.
+//! Config formats ("dialects") of Toolrack and other tools: detection and reading.
 //!
-//! Files of other tools are read and never written. What they become is the same data as our own file, so
-//! nobody further on knows the difference.
+//! Files of other tools are read, never written. They become the same data as our own file.
 
 mod codex;
 mod detect;
@@ -13,21 +12,21 @@ mod vscode;
 mod zed;
 
 use crate::config_file::{ConfigFile, ServerEntry};
-use crate::diagnostic::{FaultKind, Reading};
-use crate::diagnostics::{Notes, nearest};
-use crate::raw_server::{Draft, Way};
+use crate::diagnostics::{DiagnosticKind, Parsed};
+use crate::diagnostics::{Diagnostics, suggest};
+use crate::raw_server::{RawServer, TransportKind};
 use crate::table_reader::join;
 use crate::toolrack_toml;
 use crate::tree::{self, Member, Node};
 
-/// Whose format a config file is written in.
+/// Format of a config file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// Ours, which is also that of Spacebot: TOML with `[[defaults.mcp]]`.
+    /// `toolrack.toml`, also Spacebot's format: TOML with `[[defaults.mcp]]`.
     #[default]
     Toolrack,
-    /// JSON with `mcpServers`, by nobody in particular. Times are milliseconds.
+    /// JSON with `mcpServers`, of no specific tool. Times are milliseconds.
     McpServers,
     /// `.mcp.json` and `.claude.json`: `mcpServers`, also per project. Times are milliseconds.
     ClaudeCode,
@@ -45,116 +44,121 @@ pub enum Dialect {
     VsCode,
     /// `settings.json` of Zed: `context_servers`. Times are seconds.
     Zed,
-    /// `config.toml` of Codex: `[mcp_servers.*]`. The names of its keys carry their units.
+    /// `config.toml` of Codex: `[mcp_servers.*]`. Key names contain the unit.
     Codex,
-    /// `opencode.json`: `mcp`, in both shapes. Times are milliseconds.
+    /// `opencode.json`: `mcp`, in both formats. Times are milliseconds.
     OpenCode,
     /// `config.yaml` of goose: `extensions`. Times are seconds.
     Goose,
 }
 
-/// What a file was taken for.
+/// Result of the format detection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Detection {
-    /// Whose format it is.
+    /// The format.
     pub dialect: Dialect,
-    /// What gave it away, for people.
+    /// Reason, for display.
     pub reason: String,
 }
 
-/// Says whose format a file is in, by its content first and its name second.
+/// Detects the format of a file, by content first and file name second.
 pub fn detect(file: &str, text: &str) -> Detection {
-    let mut notes = Notes::new(file, text);
-    let format = detect::format(file, notes.text());
-    let root = tree::read(format, &mut notes);
+    let mut diagnostics = Diagnostics::new(file, text);
+    let format = detect::format(file, diagnostics.text());
+    let root = tree::read(format, &mut diagnostics);
     detect::dialect(file, format, &root)
 }
 
-/// Reads a config file of whatever dialect. The name of the file is only used in messages and as a hint.
-pub fn read(file: &str, text: &str) -> Reading<ConfigFile> {
-    let mut notes = Notes::new(file, text);
-    let format = detect::format(file, notes.text());
-    let root = tree::read(format, &mut notes);
+/// Reads a config file of any format. The file name is used in messages and as a hint only.
+pub fn read(file: &str, text: &str) -> Parsed<ConfigFile> {
+    let mut diagnostics = Diagnostics::new(file, text);
+    let format = detect::format(file, diagnostics.text());
+    let root = tree::read(format, &mut diagnostics);
     let Detection { dialect, .. } = detect::dialect(file, format, &root);
-    finish(dialect, notes, &root)
+    finish(dialect, diagnostics, &root)
 }
 
-/// Reads a config file as one of a dialect, whatever it looks like.
-pub fn read_as(dialect: Dialect, file: &str, text: &str) -> Reading<ConfigFile> {
-    let mut notes = Notes::new(file, text);
-    let root = tree::read(detect::format_of(dialect), &mut notes);
-    finish(dialect, notes, &root)
+/// Reads a config file as the given format.
+pub fn read_as(dialect: Dialect, file: &str, text: &str) -> Parsed<ConfigFile> {
+    let mut diagnostics = Diagnostics::new(file, text);
+    let root = tree::read(detect::format_of(dialect), &mut diagnostics);
+    finish(dialect, diagnostics, &root)
 }
 
-fn finish(dialect: Dialect, mut notes: Notes<'_>, root: &Node) -> Reading<ConfigFile> {
-    let notes_ref = &mut notes;
+fn finish(dialect: Dialect, mut diagnostics: Diagnostics<'_>, root: &Node) -> Parsed<ConfigFile> {
+    let diagnostics_ref = &mut diagnostics;
     let file = match dialect {
-        Dialect::Toolrack => toolrack_toml::read(notes_ref, root),
-        Dialect::VsCode => vscode::read(notes_ref, root),
-        Dialect::Zed => zed::read(notes_ref, root),
-        Dialect::Codex => codex::read(notes_ref, root),
-        Dialect::OpenCode => opencode::read(notes_ref, root),
-        Dialect::Goose => goose::read(notes_ref, root),
-        _ => mcp_servers::read(notes_ref, root, dialect),
+        Dialect::Toolrack => toolrack_toml::read(diagnostics_ref, root),
+        Dialect::VsCode => vscode::read(diagnostics_ref, root),
+        Dialect::Zed => zed::read(diagnostics_ref, root),
+        Dialect::Codex => codex::read(diagnostics_ref, root),
+        Dialect::OpenCode => opencode::read(diagnostics_ref, root),
+        Dialect::Goose => goose::read(diagnostics_ref, root),
+        _ => mcp_servers::read(diagnostics_ref, root, dialect),
     };
-    Reading { value: ConfigFile { dialect, ..file }, faults: notes.into_faults() }
+    Parsed { value: ConfigFile { dialect, ..file }, diagnostics: diagnostics.into_vec() }
 }
 
-/// Reads the servers of a map from names to tables. `each` makes a draft of one, or says why there is none.
+/// Reads a map of servers by name. `each` converts one of them, or reports why it is skipped.
 fn servers(
-    notes: &mut Notes<'_>,
+    diagnostics: &mut Diagnostics<'_>,
     path: &str,
     map: Option<&Node>,
-    mut each: impl FnMut(&mut Notes<'_>, &str, &Member) -> Option<Draft>,
+    mut each: impl FnMut(&mut Diagnostics<'_>, &str, &Member) -> Option<RawServer>,
 ) -> Vec<ServerEntry> {
     let Some(map) = map else {
-        // In a file that cannot be read nothing is there, which has been said.
-        if notes.n_errors() == 0 {
-            let message = "is not there, so there are no servers in this file";
-            notes.warn(FaultKind::Missing, 0, path, message);
+        // An unreadable file was reported already.
+        if diagnostics.n_errors() == 0 {
+            let message = "is missing, so this file has no servers";
+            diagnostics.warn(DiagnosticKind::Missing, 0, path, message);
         }
         return Vec::new();
     };
     if !map.is_table() {
         let message = format!("must be a table of servers by name, not {}", map.kind());
-        notes.error(FaultKind::WrongType, map.at, path, &message);
+        diagnostics.error(DiagnosticKind::WrongType, map.at, path, &message);
     }
     let mut entries = Vec::new();
     for member in map.members() {
         let path = join(path, &member.key);
-        if let Some(mut draft) = each(notes, &path, member) {
-            draft.name.clone_from(&member.key);
-            draft.at = member.at;
-            draft.places.insert("name".to_owned(), member.at);
-            entries.extend(draft.accept(notes));
+        if let Some(mut server) = each(diagnostics, &path, member) {
+            server.name.clone_from(&member.key);
+            server.at = member.at;
+            server.locations.insert("name".to_owned(), member.at);
+            entries.extend(server.accept(diagnostics));
         }
     }
     entries
 }
 
-/// The words that tools use for the kinds of transport.
-const WORDS: [(&str, Way); 11] = [
-    ("stdio", Way::Process),
-    ("local", Way::Process),
-    ("http", Way::Endpoint),
-    ("https", Way::Endpoint),
-    ("sse", Way::Endpoint),
-    ("remote", Way::Endpoint),
-    ("streamable-http", Way::Endpoint),
-    ("streamable_http", Way::Endpoint),
-    ("streamableHttp", Way::Endpoint),
-    ("streamable", Way::Endpoint),
-    ("http-stream", Way::Endpoint),
+/// Transport words of all tools.
+const WORDS: [(&str, TransportKind); 11] = [
+    ("stdio", TransportKind::Stdio),
+    ("local", TransportKind::Stdio),
+    ("http", TransportKind::Http),
+    ("https", TransportKind::Http),
+    ("sse", TransportKind::Http),
+    ("remote", TransportKind::Http),
+    ("streamable-http", TransportKind::Http),
+    ("streamable_http", TransportKind::Http),
+    ("streamableHttp", TransportKind::Http),
+    ("streamable", TransportKind::Http),
+    ("http-stream", TransportKind::Http),
 ];
 
-/// The kind of transport that a word of some tool means.
-fn way(notes: &mut Notes<'_>, path: &str, at: usize, word: Option<String>) -> Option<Way> {
+/// Transport of a tool's word.
+fn transport_kind(
+    diagnostics: &mut Diagnostics<'_>,
+    path: &str,
+    at: usize,
+    word: Option<String>,
+) -> Option<TransportKind> {
     let word = word?;
-    let known = WORDS.iter().find(|it| it.0.eq_ignore_ascii_case(&word));
+    let known = WORDS.iter().find(|item| item.0.eq_ignore_ascii_case(&word));
     if known.is_none() {
-        let message = format!("`{word}` is not a transport we know");
-        notes.error(FaultKind::Invalid, at, path, &message);
-        notes.nearest(path, nearest(&word, WORDS.iter().map(|it| it.0)));
+        let message = format!("unknown transport `{word}`");
+        diagnostics.error(DiagnosticKind::Invalid, at, path, &message);
+        diagnostics.suggest(path, suggest(&word, WORDS.iter().map(|word| word.0)));
     }
-    known.map(|it| it.1)
+    known.map(|known| known.1)
 }

@@ -1,60 +1,63 @@
-//! What has to change when one set of servers becomes another.
+//! Diff of two server sets, and the fingerprint of a server config.
 //!
-//! **Invariant:** every name of either set is in exactly one of `connect`, `disconnect`, `reconnect`
-//! and `keep`.
+//! **Invariant:** every server is in exactly one of `connect`, `disconnect`, `reconnect`
+//! and `keep`. Equal fingerprints mean that the same server is reached in the same way.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::fmt::Write as _;
 
-use crate::fingerprint::fingerprint;
-use crate::server::McpServerConfig;
+use sha2::{Digest, Sha256};
 
-/// What to do with each server, by name. The order is that of the new set, then of the old one.
+use crate::server::{EnvValue, McpServerConfig, McpTransport, sorted_names};
+
+/// Actions per server name. In the order of the new set, then of the old one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// Wanted now, and not before.
+pub struct ConfigDiff {
+    /// New or newly enabled.
     pub connect: Vec<String>,
-    /// Wanted before, and not now: gone or disabled.
+    /// Removed or disabled.
     pub disconnect: Vec<String>,
-    /// Wanted before and now, but reached in another way.
+    /// Reached in another way than before.
     pub reconnect: Vec<String>,
-    /// Left as they are, whether connected or not.
+    /// Unchanged, connected or not.
     pub keep: Vec<String>,
-    /// Those of `keep` whose other settings have changed, such as `timeout` or `deny`.
+    /// The part of `keep` with other settings, such as `timeout` or `deny`.
     pub adjust: Vec<String>,
 }
 
-impl Plan {
+impl ConfigDiff {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         let Self { connect, disconnect, reconnect, keep: _, adjust } = self;
-        [connect, disconnect, reconnect, adjust].iter().all(|it| it.is_empty())
+        [connect, disconnect, reconnect, adjust].iter().all(|value| value.is_empty())
     }
 }
 
-/// Compares two sets of servers. If a name is there twice, the last one counts.
-pub fn diff(old: &[McpServerConfig], new: &[McpServerConfig]) -> Plan {
+/// Compares two server sets. The last of duplicate names counts.
+pub fn diff(old: &[McpServerConfig], new: &[McpServerConfig]) -> ConfigDiff {
     let before = by_name(old);
     let after = by_name(new);
-    let mut plan = Plan::default();
+    let mut plan = ConfigDiff::default();
     for (name, (_, config)) in in_order(&after) {
-        sort_in(&mut plan, name, before.get(name).map(|it| it.1), Some(config));
+        classify(&mut plan, name, before.get(name).map(|value| value.1), Some(config));
     }
     for (name, (_, config)) in in_order(&before) {
         if !after.contains_key(name) {
-            sort_in(&mut plan, name, Some(config), None);
+            classify(&mut plan, name, Some(config), None);
         }
     }
     plan
 }
 
-fn sort_in(
-    plan: &mut Plan,
+fn classify(
+    plan: &mut ConfigDiff,
     name: &str,
     old: Option<&McpServerConfig>,
     new: Option<&McpServerConfig>,
 ) {
-    let was = old.filter(|it| it.enabled);
-    let will = new.filter(|it| it.enabled);
+    let was = old.filter(|old| old.enabled);
+    let will = new.filter(|new| new.enabled);
     let list = match (was, will) {
         (None, Some(_)) => &mut plan.connect,
         (Some(_), None) => &mut plan.disconnect,
@@ -72,11 +75,136 @@ fn sort_in(
 type ByName<'a> = HashMap<&'a str, (usize, &'a McpServerConfig)>;
 
 fn by_name(configs: &[McpServerConfig]) -> ByName<'_> {
-    configs.iter().enumerate().map(|(at, it)| (it.name.as_str(), (at, it))).collect()
+    configs.iter().enumerate().map(|(at, config)| (config.name.as_str(), (at, config))).collect()
 }
 
 fn in_order<'a>(configs: &ByName<'a>) -> Vec<(&'a str, (usize, &'a McpServerConfig))> {
     let mut sorted: Vec<_> = configs.iter().map(|(&name, &entry)| (name, entry)).collect();
     sorted.sort_unstable_by_key(|(_, (at, _))| *at);
     sorted
+}
+
+/// Digest of everything that a connection depends on. Stable across runs and machines. Computed before
+/// interpolation, so it contains no secret unless the file does. Names, timeouts and filters are not part of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+/// Computes the fingerprint of transport, environment and sandbox.
+pub fn fingerprint(config: &McpServerConfig) -> Fingerprint {
+    let mut hasher = FieldHasher(Sha256::new());
+    hasher.text("toolrack-config 1");
+    match &config.transport {
+        McpTransport::Stdio { command, args, env, cwd } => {
+            hasher.text("stdio");
+            hasher.text(command);
+            hasher.list(args);
+            hasher.env(env);
+            hasher.option(cwd.as_deref());
+        }
+        McpTransport::Http { url, headers } => {
+            hasher.text("http");
+            hasher.text(url);
+            hasher.map(headers);
+        }
+        McpTransport::Package { package, env, cwd, headers } => {
+            hasher.text("package");
+            hasher.text(package.kind.as_str());
+            hasher.text(&package.identifier);
+            hasher.option(package.version.as_deref());
+            hasher.list(&package.args);
+            hasher.option(package.program.as_deref());
+            hasher.list(&package.runtime_args);
+            hasher.env(env);
+            hasher.option(cwd.as_deref());
+            hasher.map(headers);
+        }
+    }
+    hasher.number(u64::from(config.inherit_env));
+    hasher.number(config.max_message_bytes as u64);
+    match &config.sandbox {
+        None => hasher.number(u64::from(false)),
+        Some(sandbox) => {
+            hasher.number(u64::from(true));
+            hasher.number(u64::from(sandbox.read.is_some()));
+            hasher.list(sandbox.read.as_deref().unwrap_or_default());
+            hasher.list(&sandbox.write);
+            hasher.number(u64::from(sandbox.net));
+        }
+    }
+    Fingerprint(hasher.0.finalize().into())
+}
+
+impl Fingerprint {
+    /// Hexadecimal form, usable as a file name.
+    pub fn to_hex(self) -> String {
+        self.0.iter().fold(String::with_capacity(64), |mut hex, byte| {
+            let _never = write!(hex, "{byte:02x}");
+            hex
+        })
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_hex())
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({})", self.to_hex().split_at(12).0)
+    }
+}
+
+/// Hashes values with length prefixes, so that different sequences never collide.
+struct FieldHasher(Sha256);
+
+impl FieldHasher {
+    fn number(&mut self, number: u64) {
+        self.0.update(number.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.0.update(text.as_bytes());
+    }
+
+    fn option(&mut self, text: Option<&str>) {
+        self.number(u64::from(text.is_some()));
+        self.text(text.unwrap_or_default());
+    }
+
+    fn list(&mut self, list: &[String]) {
+        self.number(list.len() as u64);
+        for text in list {
+            self.text(text);
+        }
+    }
+
+    fn map(&mut self, map: &HashMap<String, String>) {
+        self.number(map.len() as u64);
+        for name in sorted_names(map) {
+            self.text(name);
+            self.option(map.get(name).map(String::as_str));
+        }
+    }
+
+    fn env(&mut self, env: &HashMap<String, EnvValue>) {
+        self.number(env.len() as u64);
+        for name in sorted_names(env) {
+            self.text(name);
+            match env.get(name) {
+                None => self.text("unset"),
+                Some(EnvValue::Text(text)) => {
+                    self.text("text");
+                    self.text(text);
+                }
+                Some(EnvValue::Secret { secret_ref, required }) => {
+                    self.text("secret");
+                    self.text(secret_ref);
+                    self.number(u64::from(*required));
+                }
+            }
+        }
+    }
 }

@@ -1,92 +1,98 @@
-//! Times as people write them in config files: `120s`, `1h30m`, `500ms`.
+//! Duration parser: `120s`, `1h30m`, `500ms`.
 
 use std::time::Duration;
 
-/// The longest time that can be asked for. Beyond it, somebody meant another unit.
-const LONGEST: Duration = Duration::from_hours(24 * 365);
+/// Maximum duration. A larger one is probably a mistaken unit.
+const MAX_DURATION: Duration = Duration::from_hours(24 * 365);
 
-/// Why a text is no time.
+/// Invalid duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoTime {
+pub(crate) enum DurationError {
     Malformed,
     NoUnit,
     Zero,
     TooLong,
 }
 
-/// Reads a time as config files have it: a number with its unit, or several of them in a row. The error says what
-/// is wrong and what to do.
-pub fn parse_time(text: &str) -> Result<Duration, &'static str> {
-    parse(text).map_err(NoTime::complaint)
+/// Parses a duration: a number with a unit, or several in a row. The error says how
+/// to fix it.
+pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    parse(text).map_err(DurationError::message)
 }
 
-/// Reads a number with its unit, or several of them in a row.
-pub(crate) fn parse(text: &str) -> Result<Duration, NoTime> {
+/// Parses a number with a unit, or several in a row.
+pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     let text = text.trim();
-    if !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit()) {
-        return Err(NoTime::NoUnit);
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(DurationError::NoUnit);
     }
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
-        let (number, tail) = split(rest, |it| it.is_ascii_digit());
-        let (unit, tail) = split(tail, |it| it.is_ascii_alphabetic());
+        let (number, tail) = split(rest, |character| character.is_ascii_digit());
+        let (unit, tail) = split(tail, |character| character.is_ascii_alphabetic());
         let number: u64 = number.parse().map_err(|_overflow| match number {
-            "" => NoTime::Malformed,
-            _ => NoTime::TooLong,
+            "" => DurationError::Malformed,
+            _ => DurationError::TooLong,
         })?;
         if unit.is_empty() {
-            return Err(if tail.is_empty() { NoTime::NoUnit } else { NoTime::Malformed });
+            return Err(if tail.is_empty() {
+                DurationError::NoUnit
+            } else {
+                DurationError::Malformed
+            });
         }
-        total = total.checked_add(scaled(number, unit)?).ok_or(NoTime::TooLong)?;
+        total = total.checked_add(scaled(number, unit)?).ok_or(DurationError::TooLong)?;
         rest = tail;
     }
     match total {
-        _ if text.is_empty() => Err(NoTime::Malformed),
-        Duration::ZERO => Err(NoTime::Zero),
-        total if total > LONGEST => Err(NoTime::TooLong),
+        _ if text.is_empty() => Err(DurationError::Malformed),
+        Duration::ZERO => Err(DurationError::Zero),
+        total if total > MAX_DURATION => Err(DurationError::TooLong),
         total => Ok(total),
     }
 }
 
-/// A bare number of another tool's file, in the unit that tool uses.
-pub(crate) fn counted(number: f64, unit: Duration) -> Result<Duration, NoTime> {
+/// A bare number of another tool's file, in that tool's unit.
+pub(crate) fn from_number(number: f64, unit: Duration) -> Result<Duration, DurationError> {
     match Duration::try_from_secs_f64(number * unit.as_secs_f64()) {
-        Ok(Duration::ZERO) => Err(NoTime::Zero),
-        Ok(time) if time > LONGEST => Err(NoTime::TooLong),
+        Ok(Duration::ZERO) => Err(DurationError::Zero),
+        Ok(time) if time > MAX_DURATION => Err(DurationError::TooLong),
         Ok(time) => Ok(time),
-        Err(_out_of_range) => Err(NoTime::Malformed),
+        Err(_out_of_range) => Err(DurationError::Malformed),
     }
 }
 
-impl NoTime {
-    /// What is wrong and what to do.
-    pub(crate) fn complaint(self) -> &'static str {
+impl DurationError {
+    /// Message with the fix.
+    pub(crate) fn message(self) -> &'static str {
         match self {
-            NoTime::Malformed => {
-                "is no time; write a number and `ms`, `s`, `m`, `h` or `d`, as in `90s`"
+            DurationError::Malformed => {
+                "is not a valid duration; write a number and `ms`, `s`, `m`, `h` or `d`, as in `90s`"
             }
-            NoTime::NoUnit => "has no unit; write `ms`, `s`, `m`, `h` or `d` after it, as in `90s`",
-            NoTime::Zero => "is no time at all; write at least `1ms`",
-            NoTime::TooLong => "is more than a year; use a smaller number or unit",
+            DurationError::NoUnit => {
+                "has no unit; write `ms`, `s`, `m`, `h` or `d` after it, as in `90s`"
+            }
+            DurationError::Zero => "must be at least `1ms`",
+            DurationError::TooLong => "is more than a year; use a smaller number or unit",
         }
     }
 }
 
 fn split(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
-    text.split_at(text.find(|it| !belongs(it)).unwrap_or(text.len()))
+    text.split_at(text.find(|text| !belongs(text)).unwrap_or(text.len()))
 }
 
-fn scaled(number: u64, unit: &str) -> Result<Duration, NoTime> {
+fn scaled(number: u64, unit: &str) -> Result<Duration, DurationError> {
     let factor = match unit {
         "ms" => return Ok(Duration::from_millis(number)),
         "s" => 1,
         "m" => 60,
         "h" => 60 * 60,
         "d" => 24 * 60 * 60,
-        _ => return Err(NoTime::Malformed),
+        _ => return Err(DurationError::Malformed),
     };
-    number.checked_mul(factor).map(Duration::from_secs).ok_or(NoTime::TooLong)
+    number.checked_mul(factor).map(Duration::from_secs).ok_or(DurationError::TooLong)
 }
 
 #[cfg(test)]
@@ -94,7 +100,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, expected: Result<u64, NoTime>) {
+    fn check(text: &str, expected: Result<u64, DurationError>) {
         assert_eq!(parse(text), expected.map(Duration::from_millis), "{text}");
     }
 
@@ -105,25 +111,25 @@ mod tests {
         check("10m", Ok(600_000));
         check("1h30m", Ok(5_400_000));
         check(" 2d ", Ok(172_800_000));
-        check("120", Err(NoTime::NoUnit));
-        check("1h30", Err(NoTime::NoUnit));
-        check("", Err(NoTime::Malformed));
-        check("never", Err(NoTime::Malformed));
-        check("1.5s", Err(NoTime::Malformed));
-        check("10 s", Err(NoTime::Malformed));
-        check("5weeks", Err(NoTime::Malformed));
-        check("0s", Err(NoTime::Zero));
-        check("99999d", Err(NoTime::TooLong));
-        check("99999999999999999999s", Err(NoTime::TooLong));
-        check("18446744073709551615d", Err(NoTime::TooLong));
+        check("120", Err(DurationError::NoUnit));
+        check("1h30", Err(DurationError::NoUnit));
+        check("", Err(DurationError::Malformed));
+        check("never", Err(DurationError::Malformed));
+        check("1.5s", Err(DurationError::Malformed));
+        check("10 s", Err(DurationError::Malformed));
+        check("5weeks", Err(DurationError::Malformed));
+        check("0s", Err(DurationError::Zero));
+        check("99999d", Err(DurationError::TooLong));
+        check("99999999999999999999s", Err(DurationError::TooLong));
+        check("18446744073709551615d", Err(DurationError::TooLong));
     }
 
     #[test]
-    fn bare_numbers_take_the_unit_of_their_tool() {
-        assert_eq!(counted(1.5, Duration::from_secs(1)), Ok(Duration::from_millis(1500)));
-        assert_eq!(counted(250.0, Duration::from_millis(1)), Ok(Duration::from_millis(250)));
-        assert_eq!(counted(-1.0, Duration::from_secs(1)), Err(NoTime::Malformed));
-        assert_eq!(counted(f64::NAN, Duration::from_secs(1)), Err(NoTime::Malformed));
-        assert_eq!(counted(1e300, Duration::from_secs(1)), Err(NoTime::Malformed));
+    fn bare_numbers_have_the_unit_of_their_tool() {
+        assert_eq!(from_number(1.5, Duration::from_secs(1)), Ok(Duration::from_millis(1500)));
+        assert_eq!(from_number(250.0, Duration::from_millis(1)), Ok(Duration::from_millis(250)));
+        assert_eq!(from_number(-1.0, Duration::from_secs(1)), Err(DurationError::Malformed));
+        assert_eq!(from_number(f64::NAN, Duration::from_secs(1)), Err(DurationError::Malformed));
+        assert_eq!(from_number(1e300, Duration::from_secs(1)), Err(DurationError::Malformed));
     }
 }

@@ -1,27 +1,26 @@
-//! Filling in what a config refers to, when a connection is made.
+//! Interpolation of `${VAR}`, `${VAR:-default}`, `${env:VAR}`, `${secret:name}` and `${file:path}` at
+//! connection time. `$${` is a literal `${`.
 //!
-//! **Invariant:** a value that was filled in is never searched for references.
-//! **Invariant:** `Debug` shows what was typed in the file at most, never what was filled in.
+//! **Invariant:** a template is split once; resolved values are never searched for references.
+//! **Invariant:** `Debug` shows the template at most, never a resolved value.
 
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::diagnostic::{Fault, FaultKind, Severity};
-use crate::package::PackageKind;
-use crate::server::{EnvValue, McpServerConfig, McpTransport, sorted_names};
+use crate::diagnostics::{Diagnostic, DiagnosticKind, Severity, suggest};
+use crate::server::{EnvValue, McpServerConfig, McpTransport, PackageKind, sorted_names};
 use crate::table_reader::join;
-use crate::template::{Part, Source, has_references, parts};
-use crate::validate::{self, Rule};
+use crate::validate::{self, TextRule};
 
-/// The variable with the user's home.
+/// Variable with the home directory.
 const HOME: &str = "HOME";
 
-/// Whoever has the values that configs refer to.
+/// Source of values: environment, secrets and files.
 pub trait Lookup {
-    /// The value of a name. `Ok(None)` if there is no such name; an error if it exists and cannot be read.
-    fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String>;
+    /// The value of a name. `Ok(None)` if it does not exist; an error if it cannot be read.
+    fn look_up(&self, source: VariableSource, name: &str) -> Result<Option<String>, String>;
 
-    /// What to do about a variable that is not set, if it is not enough to set it.
+    /// Advice for a variable that is not set, if setting it is not enough.
     fn advice(&self, _variable: &str) -> Option<String> {
         None
     }
@@ -29,192 +28,201 @@ pub trait Lookup {
 
 impl<F> Lookup for F
 where
-    F: Fn(Source, &str) -> Result<Option<String>, String>,
+    F: Fn(VariableSource, &str) -> Result<Option<String>, String>,
 {
-    fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String> {
+    fn look_up(&self, source: VariableSource, name: &str) -> Result<Option<String>, String> {
         self(source, name)
     }
 }
 
-/// A text with everything filled in. It cannot be printed by accident.
+/// A resolved text. Cannot be printed by accident.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Filled {
+pub struct Resolved {
     value: String,
     template: String,
-    /// What was looked up for it, by name.
+    /// Looked-up values by name.
     found: Vec<(String, String)>,
 }
 
-/// How a server is reached, with everything filled in.
+/// Transport with all references resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResolvedTransport {
     /// See [`McpTransport::Stdio`].
     Stdio {
-        /// The program.
-        command: Filled,
-        /// Its arguments.
-        args: Vec<Filled>,
-        /// Its variables, without those whose secret is unknown and not required.
-        env: HashMap<String, Filled>,
-        /// Where it runs.
-        cwd: Option<Filled>,
+        /// Program.
+        command: Resolved,
+        /// Arguments.
+        args: Vec<Resolved>,
+        /// Environment, without optional secrets that do not exist.
+        env: HashMap<String, Resolved>,
+        /// Working directory.
+        cwd: Option<Resolved>,
     },
     /// See [`McpTransport::Http`].
     Http {
-        /// Where requests go.
-        url: Filled,
-        /// Sent with every request.
-        headers: HashMap<String, Filled>,
+        /// Endpoint URL.
+        url: Resolved,
+        /// Request headers.
+        headers: HashMap<String, Resolved>,
     },
     /// See [`McpTransport::Package`].
     Package {
-        /// Where the package comes from.
+        /// Package registry.
         kind: PackageKind,
-        /// Its name there.
-        identifier: Filled,
-        /// Which one of it.
+        /// Package name.
+        identifier: Resolved,
+        /// Version.
         version: Option<String>,
-        /// Passed to the server.
-        args: Vec<Filled>,
-        /// Which of its programs is the server.
+        /// Arguments of the server.
+        args: Vec<Resolved>,
+        /// Program within the package.
         program: Option<String>,
-        /// Passed to what runs the server.
-        runtime_args: Vec<Filled>,
-        /// Its variables.
-        env: HashMap<String, Filled>,
-        /// Where it runs.
-        cwd: Option<Filled>,
-        /// Sent with every request, if it is an endpoint.
-        headers: HashMap<String, Filled>,
+        /// Arguments of the package runner.
+        runtime_args: Vec<Resolved>,
+        /// Environment.
+        env: HashMap<String, Resolved>,
+        /// Working directory.
+        cwd: Option<Resolved>,
+        /// Request headers, for an HTTP package.
+        headers: HashMap<String, Resolved>,
     },
 }
 
-/// Fills in everything a config refers to, or says everything that is missing.
+/// Resolves all references of a config, or reports everything that is missing.
 pub fn interpolate(
     config: &McpServerConfig,
     lookup: &dyn Lookup,
-) -> Result<ResolvedTransport, Vec<Fault>> {
-    let mut pen = Pen { config, lookup, faults: Vec::new() };
+) -> Result<ResolvedTransport, Vec<Diagnostic>> {
+    let mut interpolator = Interpolator { config, lookup, diagnostics: Vec::new() };
     let resolved = match &config.transport {
         McpTransport::Stdio { command, args, env, cwd } => ResolvedTransport::Stdio {
-            command: pen.path("command", command),
-            args: pen.list("args", args),
-            env: pen.env(env),
-            cwd: pen.cwd(cwd.as_deref()),
+            command: interpolator.path("command", command),
+            args: interpolator.list("args", args),
+            env: interpolator.env(env),
+            cwd: interpolator.cwd(cwd.as_deref()),
         },
         McpTransport::Http { url, headers } => ResolvedTransport::Http {
-            url: pen.fill("url", url, Rule::Url),
-            headers: pen.headers(headers),
+            url: interpolator.fill("url", url, TextRule::Url),
+            headers: interpolator.headers(headers),
         },
         McpTransport::Package { package, env, cwd, headers } => ResolvedTransport::Package {
             kind: package.kind,
             identifier: match package.kind {
-                PackageKind::Http => pen.fill("package.identifier", &package.identifier, Rule::Url),
-                PackageKind::Binary => pen.path("package.identifier", &package.identifier),
-                _ => pen.fill("package.identifier", &package.identifier, Rule::Command),
+                PackageKind::Http => {
+                    interpolator.fill("package.identifier", &package.identifier, TextRule::Url)
+                }
+                PackageKind::Binary => interpolator.path("package.identifier", &package.identifier),
+                _ => {
+                    interpolator.fill("package.identifier", &package.identifier, TextRule::Command)
+                }
             },
             version: package.version.clone(),
-            args: pen.list("package.args", &package.args),
+            args: interpolator.list("package.args", &package.args),
             program: package.program.clone(),
-            runtime_args: pen.list("package.runtime_args", &package.runtime_args),
-            env: pen.env(env),
-            cwd: pen.cwd(cwd.as_deref()),
-            headers: pen.headers(headers),
+            runtime_args: interpolator.list("package.runtime_args", &package.runtime_args),
+            env: interpolator.env(env),
+            cwd: interpolator.cwd(cwd.as_deref()),
+            headers: interpolator.headers(headers),
         },
     };
-    if pen.faults.is_empty() { Ok(resolved) } else { Err(pen.faults) }
+    if interpolator.diagnostics.is_empty() { Ok(resolved) } else { Err(interpolator.diagnostics) }
 }
 
-impl Filled {
-    /// The value, for the one place that uses it. Named so that every use can be found with `grep`.
+impl Resolved {
+    /// The value. The name makes every use easy to find.
     pub fn reveal(&self) -> &str {
         &self.value
     }
 
-    /// The values that were looked up for it, by name, for whoever sees that nobody shows them.
+    /// Looked-up values by name, for redaction.
     pub fn found(&self) -> impl Iterator<Item = (&str, &str)> {
         self.found.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The same, given away.
+    /// The value, by move.
     pub fn into_revealed(self) -> String {
         self.value
     }
 }
 
-impl fmt::Debug for Filled {
+impl fmt::Debug for Resolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A text without references may be a secret that somebody typed into the file.
+        // Text without references may be a secret typed into the file.
         let shown = if has_references(&self.template) { &self.template } else { "…" };
-        write!(f, "Filled({shown})")
+        write!(f, "Resolved({shown})")
     }
 }
 
-struct Pen<'p> {
+struct Interpolator<'p> {
     config: &'p McpServerConfig,
     lookup: &'p dyn Lookup,
-    faults: Vec<Fault>,
+    diagnostics: Vec<Diagnostic>,
 }
 
-impl Pen<'_> {
-    fn list(&mut self, field: &str, texts: &[String]) -> Vec<Filled> {
-        let each = |(n, it): (usize, &String)| self.fill(&format!("{field}[{n}]"), it, Rule::Any);
+impl Interpolator<'_> {
+    fn list(&mut self, field: &str, texts: &[String]) -> Vec<Resolved> {
+        let each = |(n, value): (usize, &String)| {
+            self.fill(&format!("{field}[{n}]"), value, TextRule::Any)
+        };
         texts.iter().enumerate().map(each).collect()
     }
 
-    fn cwd(&mut self, cwd: Option<&str>) -> Option<Filled> {
-        cwd.map(|it| self.path("cwd", it))
+    fn cwd(&mut self, cwd: Option<&str>) -> Option<Resolved> {
+        cwd.map(|item| self.path("cwd", item))
     }
 
-    fn headers(&mut self, headers: &HashMap<String, String>) -> HashMap<String, Filled> {
+    fn headers(&mut self, headers: &HashMap<String, String>) -> HashMap<String, Resolved> {
         let mut filled = HashMap::new();
         for (name, text) in sorted(headers) {
-            filled.insert(name.to_owned(), self.fill(&join("headers", name), text, Rule::Header));
+            filled
+                .insert(name.to_owned(), self.fill(&join("headers", name), text, TextRule::Header));
         }
         filled
     }
 
-    fn env(&mut self, env: &HashMap<String, EnvValue>) -> HashMap<String, Filled> {
+    fn env(&mut self, env: &HashMap<String, EnvValue>) -> HashMap<String, Resolved> {
         let mut filled = HashMap::new();
         for (name, value) in sorted(env) {
             let field = join("env", name);
             let value = match value {
-                EnvValue::Text(text) => Some(self.fill(&field, text, Rule::Value)),
+                EnvValue::Text(text) => Some(self.fill(&field, text, TextRule::Value)),
                 EnvValue::Secret { secret_ref, required } => {
-                    let value = self.find(&field, (Source::Secret, secret_ref));
+                    let value = self.find(&field, (VariableSource::Secret, secret_ref));
                     if *required && value == Some(None) {
-                        self.missing(&field, Source::Secret, secret_ref);
+                        self.missing(&field, VariableSource::Secret, secret_ref);
                     }
                     let template = format!("${{secret:{secret_ref}}}");
                     value.flatten().map(|value| {
                         let found = vec![(secret_ref.clone(), value.clone())];
-                        let filled = self.checked(&field, value, (&template, Rule::Value));
-                        Filled { found, ..filled }
+                        let filled = self.checked(&field, value, (&template, TextRule::Value));
+                        Resolved { found, ..filled }
                     })
                 }
             };
-            filled.extend(value.map(|it| (name.to_owned(), it)));
+            filled.extend(value.map(|value| (name.to_owned(), value)));
         }
         filled
     }
 
-    /// A path. As in a shell, it may begin at the user's home.
-    fn path(&mut self, field: &str, template: &str) -> Filled {
+    /// A path; a leading `~` is the home directory.
+    fn path(&mut self, field: &str, template: &str) -> Resolved {
         match below_home(template) {
-            Some(rest) => self.fill(field, &format!("${{{HOME}}}{rest}"), Rule::Command),
-            None => self.fill(field, template, Rule::Command),
+            Some(rest) => self.fill(field, &format!("${{{HOME}}}{rest}"), TextRule::Command),
+            None => self.fill(field, template, TextRule::Command),
         }
     }
 
-    fn fill(&mut self, field: &str, template: &str, rule: Rule) -> Filled {
-        let before = self.faults.len();
+    fn fill(&mut self, field: &str, template: &str, rule: TextRule) -> Resolved {
+        let before = self.diagnostics.len();
         let mut value = String::with_capacity(template.len());
         let mut found = Vec::new();
         for part in parts(template) {
             match part {
-                Part::Literal(text) | Part::LeftAlone(text) => value.push_str(text),
-                Part::Broken(flaw) => self.fault(FaultKind::Invalid, field, flaw.complaint()),
+                Part::Literal(text) | Part::Verbatim(text) => value.push_str(text),
+                Part::Invalid(error) => {
+                    self.diagnostic(DiagnosticKind::Invalid, field, error.message())
+                }
                 Part::Reference { source, name, default } => {
                     let filled = self.reference(field, (source, name), default);
                     value.push_str(&filled);
@@ -224,26 +232,31 @@ impl Pen<'_> {
                 }
             }
         }
-        // What is missing has been said; the rest of a value that lacks it would only confuse.
-        let rule = if self.faults.len() == before { rule } else { Rule::Any };
-        Filled { found, ..self.checked(field, value, (template, rule)) }
+        // The missing value was reported; validating the rest would only confuse.
+        let rule = if self.diagnostics.len() == before { rule } else { TextRule::Any };
+        Resolved { found, ..self.checked(field, value, (template, rule)) }
     }
 
-    fn checked(&mut self, field: &str, value: String, (template, rule): (&str, Rule)) -> Filled {
-        if let Some(complaint) = validate::value(&value, rule) {
-            self.fault(FaultKind::Invalid, field, complaint.to_owned());
+    fn checked(
+        &mut self,
+        field: &str,
+        value: String,
+        (template, rule): (&str, TextRule),
+    ) -> Resolved {
+        if let Some(message) = validate::value(&value, rule) {
+            self.diagnostic(DiagnosticKind::Invalid, field, message.to_owned());
         }
-        Filled { value, template: template.to_owned(), found: Vec::new() }
+        Resolved { value, template: template.to_owned(), found: Vec::new() }
     }
 
     fn reference(
         &mut self,
         field: &str,
-        (source, name): (Source, &str),
+        (source, name): (VariableSource, &str),
         default: Option<&str>,
     ) -> String {
         match (self.find(field, (source, name)), default) {
-            // As in a shell, a default also stands in for a value that is empty.
+            // As in a shell, a default also replaces an empty value.
             (Some(Some(value)), Some(default)) if value.is_empty() => default.to_owned(),
             (Some(Some(value)), _) => value,
             (Some(None), Some(default)) => default.to_owned(),
@@ -255,83 +268,299 @@ impl Pen<'_> {
         }
     }
 
-    /// The value, or that there is none; nothing if asking failed, which is noted.
-    fn find(&mut self, field: &str, (source, name): (Source, &str)) -> Option<Option<String>> {
-        let home = match below_home(name).filter(|_| source == Source::File) {
-            Some(rest) => self.lookup.look_up(Source::Env, HOME).ok().flatten().map(|it| it + rest),
+    /// The value, or `None` if it does not exist. Outer `None` if the lookup failed, which is reported.
+    fn find(
+        &mut self,
+        field: &str,
+        (source, name): (VariableSource, &str),
+    ) -> Option<Option<String>> {
+        let home = match below_home(name).filter(|_| source == VariableSource::File) {
+            Some(rest) => self
+                .lookup
+                .look_up(VariableSource::Env, HOME)
+                .ok()
+                .flatten()
+                .map(|look_up| look_up + rest),
             None => None,
         };
         match self.lookup.look_up(source, home.as_deref().unwrap_or(name)) {
-            Ok(Some(text)) if source == Source::File => {
+            Ok(Some(text)) if source == VariableSource::File => {
                 let line = text.strip_suffix('\n').unwrap_or(&text);
                 Some(Some(line.strip_suffix('\r').unwrap_or(line).to_owned()))
             }
             Ok(found) => Some(found),
             Err(reason) => {
-                let message = format!("{} cannot be read: {reason}", source.called(name));
-                self.fault(FaultKind::Unresolved, field, message);
+                let message = format!("{} cannot be read: {reason}", source.describe(name));
+                self.diagnostic(DiagnosticKind::Unresolved, field, message);
                 None
             }
         }
     }
 
-    fn missing(&mut self, field: &str, source: Source, name: &str) {
+    fn missing(&mut self, field: &str, source: VariableSource, name: &str) {
         let advice = match source {
-            Source::Env => self.lookup.advice(name),
-            Source::Secret | Source::File => None,
+            VariableSource::Env => self.lookup.advice(name),
+            VariableSource::Secret | VariableSource::File => None,
         };
         let message = match source {
-            Source::Env if advice.is_some() => format!("{} is not set", source.called(name)),
-            Source::Env => format!(
-                "{} is not set; set it, or write `${{{name}:-default}}`",
-                source.called(name)
-            ),
-            Source::Secret => {
-                format!("{} is not stored; store it under that name", source.called(name))
+            VariableSource::Env if advice.is_some() => {
+                format!("{} is not set", source.describe(name))
             }
-            Source::File => format!("{} does not exist", source.called(name)),
+            VariableSource::Env => format!(
+                "{} is not set; set it, or write `${{{name}:-default}}`",
+                source.describe(name)
+            ),
+            VariableSource::Secret => {
+                format!("{} does not exist; create it with that name", source.describe(name))
+            }
+            VariableSource::File => format!("{} does not exist", source.describe(name)),
         };
-        self.fault(FaultKind::Unresolved, field, message);
-        if let Some(fault) = self.faults.last_mut() {
-            fault.advice = advice;
+        self.diagnostic(DiagnosticKind::Unresolved, field, message);
+        if let Some(diagnostic) = self.diagnostics.last_mut() {
+            diagnostic.advice = advice;
         }
     }
 
-    fn fault(&mut self, kind: FaultKind, field: &str, message: String) {
+    fn diagnostic(&mut self, kind: DiagnosticKind, field: &str, message: String) {
         let origin = &self.config.origin;
         let path = match origin.path() {
             "" => format!("{}.{field}", self.config.name),
             path => format!("{path}.{field}"),
         };
-        self.faults.push(Fault {
+        self.diagnostics.push(Diagnostic {
             severity: Severity::Error,
             kind,
             file: origin.shared_file(),
             at: origin.field(field),
             field: path,
             message,
-            nearest: None,
+            suggestion: None,
             advice: None,
         });
     }
 }
 
-/// What stands behind a `~` that means the user's home. Only a shell knows the homes of others.
+/// The rest after a leading `~`. `~user` is not supported.
 fn below_home(path: &str) -> Option<&str> {
     path.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-impl Source {
-    fn called(self, name: &str) -> String {
+impl VariableSource {
+    fn describe(self, name: &str) -> String {
         match self {
-            Source::Env => format!("the variable `{name}`"),
-            Source::Secret => format!("the secret `{name}`"),
-            Source::File => format!("the file `{name}`"),
+            VariableSource::Env => format!("the variable `{name}`"),
+            VariableSource::Secret => format!("the secret `{name}`"),
+            VariableSource::File => format!("the file `{name}`"),
         }
     }
 }
 
-/// In a stable order, so that faults are.
+/// Sorted by name, so that diagnostics are stable.
 fn sorted<V>(map: &HashMap<String, V>) -> Vec<(&str, &V)> {
-    sorted_names(map).into_iter().filter_map(|it| Some((it, map.get(it)?))).collect()
+    sorted_names(map)
+        .into_iter()
+        .filter_map(|sorted_name| Some((sorted_name, map.get(sorted_name)?)))
+        .collect()
+}
+
+/// Source of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum VariableSource {
+    /// Environment variable.
+    Env,
+    /// Stored secret.
+    Secret,
+    /// File content, without a trailing newline.
+    File,
+}
+
+/// Part of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part<'t> {
+    Literal(&'t str),
+    Reference {
+        source: VariableSource,
+        name: &'t str,
+        default: Option<&'t str>,
+    },
+    /// An invalid reference.
+    Invalid(ReferenceError<'t>),
+    /// Text that only looks like a reference, such as `${v%.*}` for a shell, passed on verbatim.
+    Verbatim(&'t str),
+}
+
+/// Invalid reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReferenceError<'t> {
+    UnknownSource(&'t str),
+    NestedDefault,
+}
+
+/// Splits a template into parts.
+pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        // `$${` is an escape.
+        let (before, reference) = rest.split_at(at);
+        if let Some(before) = before.strip_suffix('$') {
+            parts.extend([Part::Literal(before), Part::Literal("${")]);
+            rest = reference.strip_prefix("${").unwrap_or_default();
+            continue;
+        }
+        parts.push(Part::Literal(before));
+        let Some(end) = reference.find('}') else {
+            parts.push(Part::Verbatim(reference));
+            rest = "";
+            break;
+        };
+        let (reference, tail) = reference.split_at(end + 1);
+        parts.push(part(reference));
+        rest = tail;
+    }
+    parts.push(Part::Literal(rest));
+    parts.retain(|part| *part != Part::Literal(""));
+    parts
+}
+
+fn part(reference: &str) -> Part<'_> {
+    let inner =
+        reference.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).unwrap_or_default();
+    let (head, default) = match inner.split_once(":-") {
+        Some((head, default)) => (head, Some(default)),
+        None => (inner, None),
+    };
+    let known = match head.split_once(':') {
+        None if is_variable(head) => Some((VariableSource::Env, head)),
+        None => None,
+        Some((word, name)) => match (VariableSource::from_word(word), name.trim()) {
+            (_, "") => None,
+            (Some(source), name) => Some((source, name)),
+            (None, name) if is_variable(word) && !name.starts_with(shell_letter) => {
+                return Part::Invalid(ReferenceError::UnknownSource(word));
+            }
+            (None, _) => None,
+        },
+    };
+    match (known, default) {
+        (Some(_), Some(default)) if default.contains("${") => {
+            Part::Invalid(ReferenceError::NestedDefault)
+        }
+        (Some((source, name)), default) => Part::Reference { source, name, default },
+        (None, _) => Part::Verbatim(reference),
+    }
+}
+
+/// First characters after the colon in shell forms: `${v:=x}`, `${v:0:3}`.
+fn shell_letter(letter: char) -> bool {
+    matches!(letter, '=' | '?' | '+' | '-' | ' ') || letter.is_ascii_digit()
+}
+
+fn is_variable(name: &str) -> bool {
+    let letter = |value: char| value.is_ascii_alphanumeric() || value == '_';
+    name.chars().all(letter)
+        && !name.is_empty()
+        && !name.starts_with(|value: char| value.is_ascii_digit())
+}
+
+/// Whether there is a reference.
+pub(crate) fn has_references(text: &str) -> bool {
+    parts(text).iter().any(|part| matches!(part, Part::Reference { .. } | Part::Invalid(_)))
+}
+
+/// Whether there is a secret reference. One with a default is a setting rather than a secret.
+pub(crate) fn has_secret(text: &str) -> bool {
+    parts(text).iter().any(|part| {
+        matches!(part, Part::Reference { source: VariableSource::Secret, default: None, .. })
+    })
+}
+
+/// Escapes references.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace("${", "$${")
+}
+
+impl VariableSource {
+    /// Prefixes before the colon.
+    pub(crate) const WORDS: [&'static str; 3] = ["env", "secret", "file"];
+
+    fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "env" => Some(Self::Env),
+            "secret" => Some(Self::Secret),
+            "file" => Some(Self::File),
+            _ => None,
+        }
+    }
+}
+
+impl ReferenceError<'_> {
+    /// Message with the fix.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            ReferenceError::UnknownSource(word) => match suggest(word, VariableSource::WORDS) {
+                Some(near) => {
+                    format!("`${{{word}:…}}` is not a valid source; did you mean `{near}`?")
+                }
+                None => format!(
+                    "`${{{word}:…}}` is not a valid source; use `env`, `secret` or `file`, or write `$${{`"
+                ),
+            },
+            ReferenceError::NestedDefault => {
+                "a default cannot contain another reference".to_owned()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod template_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &[Part<'_>]) {
+        assert_eq!(parts(text), expected, "{text}");
+    }
+
+    fn env(name: &str) -> Part<'_> {
+        Part::Reference { source: VariableSource::Env, name, default: None }
+    }
+
+    #[test]
+    fn references_are_found() {
+        check("plain $5 {x}", &[Part::Literal("plain $5 {x}")]);
+        check("", &[]);
+        check("Bearer ${TOKEN}!", &[Part::Literal("Bearer "), env("TOKEN"), Part::Literal("!")]);
+        check("${A}${env:B}", &[env("A"), env("B")]);
+        check("${env:ProgramFiles(x86)}", &[env("ProgramFiles(x86)")]);
+        let default = |default| Part::Reference { source: VariableSource::Env, name: "A", default };
+        check("${A:-x:-y}", &[default(Some("x:-y"))]);
+        check("${A:-}", &[default(Some(""))]);
+        let named = |source, name| Part::Reference { source, name, default: None };
+        check("${secret:gh-token}", &[named(VariableSource::Secret, "gh-token")]);
+        check("${file:C:\\key}", &[named(VariableSource::File, "C:\\key")]);
+    }
+
+    #[test]
+    fn escaped_references_are_literal() {
+        check("a$${B}", &[Part::Literal("a"), Part::Literal("${"), Part::Literal("B}")]);
+        assert_eq!(escaped("${A} $${B}"), "$${A} $$${B}");
+        check("$$$${A}", &[Part::Literal("$$"), Part::Literal("${"), Part::Literal("A}")]);
+    }
+
+    #[test]
+    fn shell_expansions_are_passed_verbatim() {
+        for text in ["${v%.*}", "${v:=x}", "${v:0:3}", "${}", "${ A }", "${A", "${1}", "${env:}"] {
+            check(text, &[Part::Verbatim(text)]);
+        }
+    }
+
+    #[test]
+    fn flaws_are_named() {
+        check("${keyring:x}", &[Part::Invalid(ReferenceError::UnknownSource("keyring"))]);
+        check("${A:-${B}}", &[Part::Invalid(ReferenceError::NestedDefault), Part::Literal("}")]);
+        assert!(
+            ReferenceError::UnknownSource("secrets").message().contains("did you mean `secret`")
+        );
+    }
 }

@@ -1,22 +1,22 @@
-//! What is published about our file, made from the table of keys: a JSON Schema and the key reference.
+//! JSON Schema of `toolrack.toml` and the key reference of docs/config.md, generated from the key table.
 //!
-//! The schema says what can be said about one value or one table. That names are unique, that references
-//! have values and that times are sensible is checked by the parser alone.
+//! The schema covers single values and tables. The parser alone checks unique names, existing references
+//! and sensible durations.
 
 use serde_json::{Map, Value, json};
 
-use crate::keys::{Key, Kind, SCOPES, Scope};
+use crate::keys::{Key, KeyType, SCOPES, TableKeys};
 
-/// Where the schema is published.
+/// Published address of the schema.
 const ID: &str = "https://github.com/toolrack/toolrack/raw/main/docs/toolrack.schema.json";
 
-/// A time, or several in a row.
+/// Duration pattern.
 const TIME: &str = r"^\s*([0-9]+(ms|s|m|h|d))+\s*$";
 
-/// The JSON Schema of our file.
+/// The JSON Schema of `toolrack.toml`.
 pub fn json_schema() -> Value {
     let definitions: Map<String, Value> =
-        SCOPES.iter().skip(1).map(|it| (it.title.to_owned(), table(it))).collect();
+        SCOPES.iter().skip(1).map(|scope| (scope.title.to_owned(), table(scope))).collect();
     let mut schema = match SCOPES.first() {
         Some(file) => table(file),
         None => json!({}),
@@ -35,16 +35,16 @@ pub fn json_schema() -> Value {
     schema
 }
 
-/// The reference of all keys, in Markdown.
+/// Key reference in Markdown.
 pub fn key_reference() -> String {
-    SCOPES.iter().map(|it| section(it)).collect::<Vec<_>>().join("\n")
+    SCOPES.iter().map(|scope| section(scope)).collect::<Vec<_>>().join("\n")
 }
 
-fn table(scope: &Scope) -> Value {
+fn table(scope: &TableKeys) -> Value {
     let properties: Map<String, Value> =
-        scope.keys.iter().map(|it| (it.name.to_owned(), property(scope, it))).collect();
+        scope.keys.iter().map(|key| (key.name.to_owned(), property(scope, key))).collect();
     let required: Vec<&str> =
-        scope.keys.iter().filter(|it| it.default == "required").map(|it| it.name).collect();
+        scope.keys.iter().filter(|key| key.default == "required").map(|key| key.name).collect();
     let mut schema = json!({ "type": "object", "properties": properties });
     if !required.is_empty() {
         merge(&mut schema, json!({ "required": required }));
@@ -53,44 +53,44 @@ fn table(scope: &Scope) -> Value {
     schema
 }
 
-fn property(scope: &Scope, key: &Key) -> Value {
+fn property(scope: &TableKeys, key: &Key) -> Value {
     let mut schema = kind(key.kind);
     merge(&mut schema, detail(scope.title, key.name));
     merge(&mut schema, json!({ "description": key.doc }));
     schema
 }
 
-fn kind(kind: Kind) -> Value {
+fn kind(kind: KeyType) -> Value {
     let text = json!({ "type": "string", "pattern": r"\S" });
     match kind {
-        Kind::Template => json!({ "type": "string" }),
-        Kind::Text => text,
-        Kind::Flag => json!({ "type": "boolean" }),
-        Kind::Time => json!({ "type": "string", "pattern": TIME }),
-        Kind::TimeOrNever => {
+        KeyType::Template => json!({ "type": "string" }),
+        KeyType::Text => text,
+        KeyType::Flag => json!({ "type": "boolean" }),
+        KeyType::Time => json!({ "type": "string", "pattern": TIME }),
+        KeyType::TimeOrNever => {
             json!({ "type": "string", "pattern": format!(r"({TIME})|^\s*never\s*$") })
         }
-        Kind::Count => json!({ "type": "integer", "minimum": 1 }),
-        Kind::Word(words) => json!({ "enum": words }),
-        Kind::Templates => json!({ "type": "array", "items": { "type": "string" } }),
-        Kind::Texts => json!({ "type": "array", "items": text }),
-        Kind::TemplateMap => {
+        KeyType::Count => json!({ "type": "integer", "minimum": 1 }),
+        KeyType::Word(words) => json!({ "enum": words }),
+        KeyType::Templates => json!({ "type": "array", "items": { "type": "string" } }),
+        KeyType::Texts => json!({ "type": "array", "items": text }),
+        KeyType::TemplateMap => {
             json!({ "type": "object", "additionalProperties": { "type": "string" } })
         }
-        Kind::EnvMap => json!({
+        KeyType::EnvMap => json!({
             "type": "object",
             "additionalProperties": { "anyOf": [{ "type": "string" }, { "$ref": "#/$defs/secret" }] },
         }),
-        Kind::Table(scope) => json!({ "$ref": format!("#/$defs/{}", scope.title) }),
-        Kind::Tables(scope) => {
+        KeyType::Table(scope) => json!({ "$ref": format!("#/$defs/{}", scope.title) }),
+        KeyType::Tables(scope) => {
             json!({ "type": "array", "items": { "$ref": format!("#/$defs/{}", scope.title) } })
         }
-        // Never in a table of ours.
-        Kind::Seconds | Kind::Millis | Kind::ScalarMap | Kind::Ignored => json!({}),
+        // Not in our own tables.
+        KeyType::Seconds | KeyType::Millis | KeyType::ScalarMap | KeyType::Ignored => json!({}),
     }
 }
 
-/// What a key asks for beyond its kind.
+/// Constraints of a key beyond its type.
 fn detail(scope: &str, key: &str) -> Value {
     match (scope, key) {
         ("mcp", "name") => json!({
@@ -113,7 +113,7 @@ fn detail(scope: &str, key: &str) -> Value {
     }
 }
 
-/// What the keys of a table ask of one another.
+/// Constraints between keys of a table.
 fn coherence(scope: &str) -> Value {
     let has = |key: &str| json!({ "required": [key] });
     if scope == "secret" {
@@ -144,7 +144,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-fn section(scope: &Scope) -> String {
+fn section(scope: &TableKeys) -> String {
     let heading = match scope.title {
         "file" => "The file",
         "defaults" => "`[defaults]`",
@@ -155,39 +155,38 @@ fn section(scope: &Scope) -> String {
         "sandbox" => "`sandbox`",
         _ => "A table in `env`",
     };
-    let rows = scope.keys.iter().map(|it| {
-        let default = match it.default {
-            "required" | "–" | "none" | "all" | "ours" | "assigned" | "as given" | "everything"
-            | "from defaults" | "the newest" | "its own" | "a person" | "its identifier" => {
-                it.default.to_owned()
-            }
+    let rows = scope.keys.iter().map(|key| {
+        let default = match key.default {
+            "required" | "–" | "none" | "all" | "inherited" | "assigned" | "detected"
+            | "everything" | "from defaults" | "the newest" | "its own" | "manual"
+            | "its identifier" => key.default.to_owned(),
             value => format!("`{value}`"),
         };
-        format!("| `{}` | {} | {default} | {} |\n", it.name, words(it.kind), it.doc)
+        format!("| `{}` | {} | {default} | {} |\n", key.name, words(key.kind), key.doc)
     });
     format!(
-        "### {heading}\n\n| key | takes | default | what it does |\n|---|---|---|---|\n{}",
+        "### {heading}\n\n| key | type | default | description |\n|---|---|---|---|\n{}",
         rows.collect::<String>()
     )
 }
 
-fn words(kind: Kind) -> String {
+fn words(kind: KeyType) -> String {
     match kind {
-        Kind::Template => "text with `${…}`".to_owned(),
-        Kind::Text => "text".to_owned(),
-        Kind::Flag => "`true` or `false`".to_owned(),
-        Kind::Time => "a time, as in `\"90s\"`".to_owned(),
-        Kind::TimeOrNever => "a time, or `\"never\"`".to_owned(),
-        Kind::Count => "a number above zero".to_owned(),
-        Kind::Word(words) => {
-            words.iter().map(|it| format!("`\"{it}\"`")).collect::<Vec<_>>().join(", ")
+        KeyType::Template => "string with `${…}`".to_owned(),
+        KeyType::Text => "text".to_owned(),
+        KeyType::Flag => "`true` or `false`".to_owned(),
+        KeyType::Time => "duration, such as `\"90s\"`".to_owned(),
+        KeyType::TimeOrNever => "duration, or `\"never\"`".to_owned(),
+        KeyType::Count => "positive integer".to_owned(),
+        KeyType::Word(words) => {
+            words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
         }
-        Kind::Templates => "a list of texts with `${…}`".to_owned(),
-        Kind::Texts => "a list of texts".to_owned(),
-        Kind::TemplateMap => "names with texts with `${…}`".to_owned(),
-        Kind::EnvMap => "names with texts with `${…}`, or secrets".to_owned(),
-        Kind::Table(scope) => format!("a table, see `{}` below", scope.title),
-        Kind::Tables(_) => "a list of tables".to_owned(),
-        Kind::Seconds | Kind::Millis | Kind::ScalarMap | Kind::Ignored => String::new(),
+        KeyType::Templates => "list of strings with `${…}`".to_owned(),
+        KeyType::Texts => "list of strings".to_owned(),
+        KeyType::TemplateMap => "map of strings with `${…}`".to_owned(),
+        KeyType::EnvMap => "map of strings with `${…}`, or secrets".to_owned(),
+        KeyType::Table(scope) => format!("table, see `{}` below", scope.title),
+        KeyType::Tables(_) => "list of tables".to_owned(),
+        KeyType::Seconds | KeyType::Millis | KeyType::ScalarMap | KeyType::Ignored => String::new(),
     }
 }

@@ -1,373 +1,358 @@
-//! Every key of our own file, in one table: the parser, the JSON Schema and docs/config.md are made of it.
+//! Table of all keys of `toolrack.toml`; the parser, the JSON Schema and docs/config.md derive from it.
 //!
-//! **Invariant:** a key that is not here is not read, and one that is here is described.
+//! **Invariant:** a key that is not here is not read, and every key here is documented.
 
-/// One key and what it takes.
+/// A key and its type.
 #[derive(Debug)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
-    /// What holds if it is left out, for people.
+    pub(crate) kind: KeyType,
+    /// Default, for the docs.
     pub(crate) default: &'static str,
-    /// What it is for, in one sentence.
+    /// Description, one sentence.
     pub(crate) doc: &'static str,
 }
 
-/// What a key takes.
+/// Type of a key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
-    /// Text in which `${…}` is filled in.
+pub(crate) enum KeyType {
+    /// Text with `${…}` references.
     Template,
-    /// Text that is taken as it is and not empty.
+    /// Non-empty text without references.
     Text,
     Flag,
-    /// A time with its unit.
+    /// A duration with unit.
     Time,
     /// The same, or `never`.
     TimeOrNever,
-    /// A number above zero.
+    /// A positive integer.
     Count,
-    /// One of some words.
+    /// One of several words.
     Word(&'static [&'static str]),
     /// A list of templates.
     Templates,
-    /// A list of texts that are not empty.
+    /// A list of non-empty texts.
     Texts,
-    /// Names with templates.
+    /// A map of templates.
     TemplateMap,
-    /// Names with templates or secrets.
+    /// A map of templates or secrets.
     EnvMap,
-    Table(&'static Scope),
-    Tables(&'static Scope),
-    /// A bare number of seconds, or of milliseconds; only in files of other tools.
+    Table(&'static TableKeys),
+    Tables(&'static TableKeys),
+    /// A bare number of seconds or milliseconds; only in files of other tools.
     Seconds,
     Millis,
-    /// Names with texts, numbers or booleans; only in files of other tools.
+    /// A map of texts, numbers or booleans; only in files of other tools.
     ScalarMap,
-    /// Known, and without meaning for us; only in files of other tools.
+    /// Known, but ignored; only in files of other tools.
     Ignored,
 }
 
-/// A table: which keys it may have, and what is said about others.
+/// Keys of a table, and the policy for unknown ones.
 #[derive(Debug)]
-pub(crate) struct Scope {
-    /// What it is called in the schema and in the docs.
+pub(crate) struct TableKeys {
+    /// Title in the schema and the docs.
     pub(crate) title: &'static str,
     pub(crate) keys: &'static [Key],
-    pub(crate) strangers: Strangers,
+    pub(crate) unknown_keys: UnknownKeys,
 }
 
-/// What is said about a key that a table does not know.
+/// Policy for unknown keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Strangers {
-    /// The table is ours: a warning.
+pub(crate) enum UnknownKeys {
+    /// Warn: the table is ours alone.
     Warn,
-    /// The table is shared with other programs, such as Spacebot: a warning only if the key looks like
-    /// one of ours, misspelt.
-    WarnIfNear,
-    /// The file is another tool's: a note that the key is not taken over.
-    NotTakenOver,
+    /// Warn only if the key looks like a misspelled one of ours: the table is shared with other programs,
+    /// such as Spacebot.
+    WarnIfSimilar,
+    /// Report that the key of another tool is not imported.
+    NotImported,
 }
 
-const fn key(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Key {
+const fn key(name: &'static str, kind: KeyType, default: &'static str, doc: &'static str) -> Key {
     Key { name, kind, default, doc }
 }
 
-/// The words for `transport`. The last two mean the same as `http`.
+/// Values of `transport`. The last two mean `http`.
 pub(crate) const TRANSPORTS: &[&str] = &["stdio", "http", "streamable-http", "sse"];
 
-pub(crate) static FILE: Scope = Scope {
+pub(crate) static FILE: TableKeys = TableKeys {
     title: "file",
-    strangers: Strangers::WarnIfNear,
+    unknown_keys: UnknownKeys::WarnIfSimilar,
     keys: &[
-        key("$schema", Kind::Text, "–", "Where the JSON Schema of this file is, for editors."),
+        key("$schema", KeyType::Text, "–", "JSON Schema of this file, for editors."),
         key(
             "defaults",
-            Kind::Table(&DEFAULTS),
+            KeyType::Table(&DEFAULTS),
             "–",
-            "What every agent has, and what holds for every server.",
+            "Servers of every agent, and default settings.",
         ),
-        key("agents", Kind::Tables(&AGENT), "none", "Agents with servers of their own."),
+        key("agents", KeyType::Tables(&AGENT), "none", "Agents with their own servers."),
     ],
 };
 
-pub(crate) static DEFAULTS: Scope = Scope {
+pub(crate) static DEFAULTS: TableKeys = TableKeys {
     title: "defaults",
-    strangers: Strangers::WarnIfNear,
+    unknown_keys: UnknownKeys::WarnIfSimilar,
     keys: &[
         key(
             "timeout",
-            Kind::Time,
+            KeyType::Time,
             "120s",
-            "How long one call waits without a sign of work. Progress starts it again.",
+            "Timeout of a call without progress. Progress restarts it.",
         ),
-        key(
-            "max_timeout",
-            Kind::Time,
-            "10m",
-            "How long one call may take in all. Never less than `timeout`.",
-        ),
+        key("max_timeout", KeyType::Time, "10m", "Total timeout of a call. At least `timeout`."),
         key(
             "startup_timeout",
-            Kind::Time,
+            KeyType::Time,
             "30s",
-            "How long a server may take from its start to its first list of tools. A program that may have to fetch the server first, such as `npx` or `uvx`, has 2 minutes, unless this is less than 30 s.",
+            "Timeout from the start of a server to its first tool list. Launchers that may download the server, such as `npx` or `uvx`, get 2 minutes, unless this is below 30 s.",
         ),
         key(
             "install_timeout",
-            Kind::Time,
+            KeyType::Time,
             "10m",
-            "How long a package may take to be installed before its server starts.",
+            "Timeout of a package install, before the server starts.",
         ),
         key(
             "start",
-            Kind::Word(&["eager", "lazy"]),
+            KeyType::Word(&["eager", "lazy"]),
             "eager",
-            "`lazy` starts a server with its first call; its tools come from the catalogue.",
+            "`lazy` starts a server with its first call; its tools come from the tool cache.",
         ),
         key(
             "idle",
-            Kind::TimeOrNever,
+            KeyType::TimeOrNever,
             "never",
-            "How long a server may be unused before it is stopped. Its tools stay listed.",
+            "Idle time before a server is stopped. Its tools stay listed.",
         ),
         key(
             "max_output_bytes",
-            Kind::Count,
+            KeyType::Count,
             "50000",
-            "The text that an agent gets of a longer result is cut, and says so. `toolrack call`, the gateway and the HTTP API give all of it.",
+            "Longer results are truncated for agents, with a note. `toolrack call`, the gateway and the HTTP API return the full result.",
         ),
         key(
             "max_message_bytes",
-            Kind::Count,
+            KeyType::Count,
             "33554432",
-            "A longer message of a server fails the call it answers.",
+            "A longer message from a server fails its call.",
         ),
         key(
             "inherit_env",
-            Kind::Flag,
+            KeyType::Flag,
             "false",
-            "Gives child processes our whole environment instead of a short list.",
+            "Passes the whole environment to child processes instead of the allow-list.",
         ),
         key(
             "pin",
-            Kind::Flag,
+            KeyType::Flag,
             "false",
-            "Withholds a tool whose definition has changed until the change is approved.",
+            "Withholds a tool with a changed definition until the change is approved.",
         ),
         key(
             "name_separator",
-            Kind::Text,
+            KeyType::Text,
             "_",
-            "Stands between server and tool in public names. One to four of `A-Z a-z 0-9 _ -`.",
+            "Separator between server and tool in public names. One to four of `A-Z a-z 0-9 _ -`.",
         ),
         key(
             "name_limit",
-            Kind::Count,
+            KeyType::Count,
             "64",
-            "Longer public names are cut and get a hash. From 24 to 256.",
+            "Maximum length of public names; longer ones are cut and get a hash suffix. From 24 to 256.",
         ),
-        key("mcp", Kind::Tables(&SERVER), "none", "Servers that every agent has."),
+        key("mcp", KeyType::Tables(&SERVER), "none", "Servers of every agent."),
     ],
 };
 
-pub(crate) static AGENT: Scope = Scope {
+pub(crate) static AGENT: TableKeys = TableKeys {
     title: "agents",
-    strangers: Strangers::WarnIfNear,
+    unknown_keys: UnknownKeys::WarnIfSimilar,
     keys: &[
-        key("id", Kind::Text, "required", "What the agent is called."),
+        key("id", KeyType::Text, "required", "Agent id."),
         key(
             "mcp",
-            Kind::Tables(&SERVER),
+            KeyType::Tables(&SERVER),
             "none",
-            "Servers beside the defaults. One with the name of a default takes its place.",
+            "Servers of this agent. An entry with the name of a default replaces it.",
         ),
     ],
 };
 
-pub(crate) static SERVER: Scope = Scope {
+pub(crate) static SERVER: TableKeys = TableKeys {
     title: "mcp",
-    strangers: Strangers::Warn,
+    unknown_keys: UnknownKeys::Warn,
     keys: &[
-        key(
-            "name",
-            Kind::Text,
-            "required",
-            "What people and agents call the server. Unique within its list.",
-        ),
+        key("name", KeyType::Text, "required", "Server name. Unique within its list."),
         key(
             "id",
-            Kind::Text,
+            KeyType::Text,
             "assigned",
-            "The lasting identity of the entry, a UUID. Written by `toolrack`, not by hand.",
+            "UUID of the entry. Written by `toolrack`, not by hand.",
         ),
-        key(
-            "enabled",
-            Kind::Flag,
-            "true",
-            "A server that is not enabled is listed and never connected.",
-        ),
+        key("enabled", KeyType::Flag, "true", "A disabled server is listed and never connected."),
         key(
             "transport",
-            Kind::Word(TRANSPORTS),
-            "as given",
-            "`stdio` or `http`. `streamable-http` and `sse` mean `http`: what a server speaks is found out. May be left out.",
+            KeyType::Word(TRANSPORTS),
+            "detected",
+            "`stdio` or `http`. `streamable-http` and `sse` mean `http`: the protocol is detected. Optional.",
         ),
         key(
             "command",
-            Kind::Template,
+            KeyType::Template,
             "–",
-            "The program of a `stdio` server: a name on `PATH`, or a path, where `~/` in front is the home folder. No shell reads it.",
+            "Program of a `stdio` server: a name on `PATH`, or a path; `~/` is the home directory. No shell is involved.",
         ),
-        key("args", Kind::Templates, "[]", "Its arguments, each as it is to arrive."),
+        key("args", KeyType::Templates, "[]", "Arguments of the program."),
         key(
             "env",
-            Kind::EnvMap,
+            KeyType::EnvMap,
             "{}",
-            "Variables for the process: text, or `{ secret_ref = \"name\", required = true }`.",
+            "Environment variables: a string, or `{ secret_ref = \"name\", required = true }`.",
         ),
         key(
             "cwd",
-            Kind::Template,
-            "ours",
-            "The folder in which the process runs; `~/` in front is the home folder.",
+            KeyType::Template,
+            "inherited",
+            "Working directory; `~/` is the home directory.",
         ),
-        key("url", Kind::Template, "–", "The endpoint of an `http` server."),
-        key("headers", Kind::TemplateMap, "{}", "Sent with every request to the endpoint."),
+        key("url", KeyType::Template, "–", "URL of an `http` server."),
+        key("headers", KeyType::TemplateMap, "{}", "Request headers."),
         key(
             "package",
-            Kind::Table(&PACKAGE),
+            KeyType::Table(&PACKAGE),
             "–",
             "A published package instead of `command` or `url`.",
         ),
         key(
             "source",
-            Kind::Table(&SOURCE),
-            "a person",
-            "Who told of the server. Written by `toolrack`; does not change how it is run.",
+            KeyType::Table(&SOURCE),
+            "manual",
+            "Registry of the server. Written by `toolrack`; does not change how it is run.",
         ),
-        key("timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
-        key("max_timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
-        key("startup_timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
-        key("install_timeout", Kind::Time, "from defaults", "As in `[defaults]`."),
-        key("start", Kind::Word(&["eager", "lazy"]), "from defaults", "As in `[defaults]`."),
-        key("idle", Kind::TimeOrNever, "from defaults", "As in `[defaults]`."),
-        key("max_output_bytes", Kind::Count, "from defaults", "As in `[defaults]`."),
-        key("max_message_bytes", Kind::Count, "from defaults", "As in `[defaults]`."),
-        key("inherit_env", Kind::Flag, "from defaults", "As in `[defaults]`."),
-        key("pin", Kind::Flag, "from defaults", "As in `[defaults]`."),
-        key("allow", Kind::Texts, "all", "Tools to offer, as globs on the names the server uses."),
-        key("deny", Kind::Texts, "none", "Tools to withhold, as globs. Wins over `allow`."),
+        key("timeout", KeyType::Time, "from defaults", "As in `[defaults]`."),
+        key("max_timeout", KeyType::Time, "from defaults", "As in `[defaults]`."),
+        key("startup_timeout", KeyType::Time, "from defaults", "As in `[defaults]`."),
+        key("install_timeout", KeyType::Time, "from defaults", "As in `[defaults]`."),
+        key("start", KeyType::Word(&["eager", "lazy"]), "from defaults", "As in `[defaults]`."),
+        key("idle", KeyType::TimeOrNever, "from defaults", "As in `[defaults]`."),
+        key("max_output_bytes", KeyType::Count, "from defaults", "As in `[defaults]`."),
+        key("max_message_bytes", KeyType::Count, "from defaults", "As in `[defaults]`."),
+        key("inherit_env", KeyType::Flag, "from defaults", "As in `[defaults]`."),
+        key("pin", KeyType::Flag, "from defaults", "As in `[defaults]`."),
+        key("allow", KeyType::Texts, "all", "Allowed tools, as globs on the server's tool names."),
+        key(
+            "deny",
+            KeyType::Texts,
+            "none",
+            "Denied tools, as globs. Takes precedence over `allow`.",
+        ),
         key(
             "repeatable",
-            Kind::Texts,
+            KeyType::Texts,
             "none",
-            "Tools that may be called again when it is unknown whether a call arrived, as globs.",
+            "Tools that may be retried when it is unknown whether a call was delivered, as globs.",
         ),
         key(
             "sandbox",
-            Kind::Table(&SANDBOX),
+            KeyType::Table(&SANDBOX),
             "none",
-            "What the process may touch. If it cannot be enforced, the server does not start.",
+            "Sandbox of the process. If it cannot be enforced, the server does not start.",
         ),
     ],
 };
 
-pub(crate) static PACKAGE: Scope = Scope {
+pub(crate) static PACKAGE: TableKeys = TableKeys {
     title: "package",
-    strangers: Strangers::Warn,
+    unknown_keys: UnknownKeys::Warn,
     keys: &[
         key(
             "type",
-            Kind::Word(&["npm", "pypi", "docker", "binary", "http"]),
+            KeyType::Word(&["npm", "pypi", "docker", "binary", "http"]),
             "required",
-            "Where the package comes from.",
+            "Package registry.",
         ),
-        key(
-            "identifier",
-            Kind::Template,
-            "required",
-            "Its name there: a package, an image, a path or an URL.",
-        ),
-        key("version", Kind::Text, "the newest", "Which one of it."),
-        key("args", Kind::Templates, "[]", "Passed to the server."),
+        key("identifier", KeyType::Template, "required", "Package name, image, path or URL."),
+        key("version", KeyType::Text, "the newest", "Version."),
+        key("args", KeyType::Templates, "[]", "Arguments of the server."),
         key(
             "program",
-            Kind::Text,
+            KeyType::Text,
             "its own",
-            "Which program of an `npm` or `pypi` package is the server, if it has several.",
+            "Program within an `npm` or `pypi` package, if it has several.",
         ),
         key(
             "runtime_args",
-            Kind::Templates,
+            KeyType::Templates,
             "[]",
-            "Passed to what runs the server: options of `docker run`, such as `--network=none`.",
+            "Arguments of the package runner: options of `docker run`, such as `--network=none`.",
         ),
         key(
             "runtime_hint",
-            Kind::Text,
+            KeyType::Text,
             "–",
-            "The program that should run it, as its registry says. Does not change how it is run.",
+            "Package runner suggested by the registry. Does not change how it is run.",
         ),
         key(
             "url",
-            Kind::Template,
+            KeyType::Template,
             "its identifier",
-            "The endpoint of an `http` package whose identifier is only a name.",
+            "URL of an `http` package whose identifier is only a name.",
         ),
     ],
 };
 
-/// Who told of a server.
-pub(crate) static SOURCE: Scope = Scope {
+/// Registry source of a server.
+pub(crate) static SOURCE: TableKeys = TableKeys {
     title: "source",
-    strangers: Strangers::Warn,
+    unknown_keys: UnknownKeys::Warn,
     keys: &[
         key(
             "type",
-            Kind::Word(&["official", "smithery", "manual"]),
+            KeyType::Word(&["official", "smithery", "manual"]),
             "required",
-            "The official registry, Smithery, or a person.",
+            "The official registry, Smithery, or manual.",
         ),
-        key("name", Kind::Text, "–", "Its name in the official registry."),
-        key("version", Kind::Text, "–", "Which one of it there."),
-        key("qualified_name", Kind::Text, "–", "Its name in Smithery."),
+        key("name", KeyType::Text, "–", "Name in the official registry."),
+        key("version", KeyType::Text, "–", "Version in the official registry."),
+        key("qualified_name", KeyType::Text, "–", "Name in Smithery."),
     ],
 };
 
-pub(crate) static SANDBOX: Scope = Scope {
+pub(crate) static SANDBOX: TableKeys = TableKeys {
     title: "sandbox",
-    strangers: Strangers::Warn,
+    unknown_keys: UnknownKeys::Warn,
     keys: &[
-        key("read", Kind::Texts, "everything", "Folders the process may read."),
-        key("write", Kind::Texts, "[]", "Folders the process may write."),
-        key("net", Kind::Flag, "true", "Whether it may use the network."),
+        key("read", KeyType::Texts, "everything", "Readable folders."),
+        key("write", KeyType::Texts, "[]", "Writable folders."),
+        key("net", KeyType::Flag, "true", "Network access."),
     ],
 };
 
-/// The value of a variable that is a secret.
-pub(crate) static SECRET: Scope = Scope {
+/// Secret value of an environment variable.
+pub(crate) static SECRET: TableKeys = TableKeys {
     title: "secret",
-    strangers: Strangers::Warn,
+    unknown_keys: UnknownKeys::Warn,
     keys: &[
-        key("secret_ref", Kind::Text, "–", "The name under which the secret is stored."),
-        key("value", Kind::Template, "–", "Text instead of a secret."),
-        key("secret", Kind::Flag, "false", "Hides the text where configs are shown."),
+        key("secret_ref", KeyType::Text, "–", "Name of the stored secret."),
+        key("value", KeyType::Template, "–", "Plain value instead of a secret."),
+        key("secret", KeyType::Flag, "false", "Hides the value where configs are shown."),
         key(
             "required",
-            Kind::Flag,
+            KeyType::Flag,
             "true",
-            "If false, an unknown secret, or none at all, leaves the variable unset.",
+            "If false, a missing secret leaves the variable unset.",
         ),
     ],
 };
 
-/// Every table of our file, in the order of the docs.
-pub(crate) static SCOPES: [&Scope; 8] =
+/// All tables, in the order of the docs.
+pub(crate) static SCOPES: [&TableKeys; 8] =
     [&FILE, &DEFAULTS, &AGENT, &SERVER, &PACKAGE, &SOURCE, &SANDBOX, &SECRET];
 
-impl Scope {
+impl TableKeys {
     pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
-        self.keys.iter().find(|it| it.name == name)
+        self.keys.iter().find(|key| key.name == name)
     }
 }

@@ -1,31 +1,30 @@
-//! From what a file says about a server to an entry that can be trusted, or every reason why not.
-//! Shared by our own format and all the others.
+//! Unvalidated server entry, shared by all formats, and its conversion to a valid one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::config_file::{ServerEntry, Settings};
-use crate::diagnostic::FaultKind;
-use crate::diagnostics::Notes;
-use crate::package::{Package, PackageKind};
+use crate::diagnostics::DiagnosticKind;
+use crate::diagnostics::Diagnostics;
+use crate::diagnostics::SourceLocation;
+use crate::interpolate::has_secret;
 use crate::server::{EnvValue, McpTransport};
-use crate::source_location::Origin;
-use crate::table_reader::{Fields, join};
-use crate::template::has_secret;
+use crate::server::{Package, PackageKind};
+use crate::table_reader::{TableReader, join};
 use crate::validate;
 
-/// A server as a file describes it, before anybody has asked whether it makes sense.
+/// A server as written in a file, before validation.
 #[derive(Debug, Default)]
-pub(crate) struct Draft {
-    /// The way to the entry in its file.
+pub(crate) struct RawServer {
+    /// Path to the entry in its file.
     pub(crate) path: String,
     pub(crate) at: usize,
-    /// Where each field is, by our name for it. One that is here without a value was wrong already.
-    pub(crate) places: BTreeMap<String, usize>,
+    /// Position of each field, by our name for it. A field with a position but no value was reported already.
+    pub(crate) locations: BTreeMap<String, usize>,
     pub(crate) name: String,
     pub(crate) id: Option<String>,
     pub(crate) enabled: Option<bool>,
-    /// Which kind of transport the file names, if it does.
-    pub(crate) transport: Option<Way>,
+    /// Transport named by the file.
+    pub(crate) transport: Option<TransportKind>,
     pub(crate) command: Option<String>,
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, EnvValue)>,
@@ -36,58 +35,64 @@ pub(crate) struct Draft {
     pub(crate) settings: Settings,
 }
 
-/// A way to reach a server.
+/// Transport of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Process,
-    Endpoint,
+pub(crate) enum TransportKind {
+    Stdio,
+    Http,
     Package,
 }
 
-impl Draft {
-    /// A draft of the table it was read from, with the places of its fields.
-    pub(crate) fn of(fields: &Fields, name: &str) -> Self {
+impl RawServer {
+    /// Copies name and positions from the table.
+    pub(crate) fn from_table(fields: &TableReader, name: &str) -> Self {
         Self {
             path: fields.path.clone(),
             at: fields.at,
-            places: fields.places.clone(),
+            locations: fields.locations.clone(),
             name: name.to_owned(),
             ..Self::default()
         }
     }
 
-    /// Says that one of our fields stands under another name in the file, with all its parts.
-    pub(crate) fn renamed(&mut self, theirs: &str, ours: &str) {
+    /// Records that a field of ours has another name in the file.
+    pub(crate) fn rename_location(&mut self, theirs: &str, ours: &str) {
         let moved: Vec<_> = self
-            .places
+            .locations
             .iter()
             .filter_map(|(field, at)| Some((field.strip_prefix(theirs)?, *at)))
             .filter(|(tail, _)| tail.is_empty() || tail.starts_with(['.', '[']))
             .map(|(tail, at)| (format!("{ours}{tail}"), at))
             .collect();
-        self.places.extend(moved);
+        self.locations.extend(moved);
     }
 
-    /// The entry, if nothing is wrong that keeps it from being one.
-    pub(crate) fn accept(self, notes: &mut Notes<'_>) -> Option<ServerEntry> {
-        let before = notes.n_errors();
-        self.check_name(notes);
-        let way = self.way(notes);
-        if let Some(way) = way {
-            self.check_values(notes, way);
+    /// The entry, if it has no errors.
+    pub(crate) fn accept(self, diagnostics: &mut Diagnostics<'_>) -> Option<ServerEntry> {
+        let before = diagnostics.n_errors();
+        self.check_name(diagnostics);
+        let kind = self.transport_kind(diagnostics);
+        if let Some(kind) = kind {
+            self.check_values(diagnostics, kind);
         }
-        let way = way.filter(|_| notes.n_errors() == before)?;
-        let fields = self.places.iter().map(|(field, at)| (field.clone(), notes.position(*at)));
+        let kind = kind.filter(|_| diagnostics.n_errors() == before)?;
+        let fields =
+            self.locations.iter().map(|(field, at)| (field.clone(), diagnostics.position(*at)));
         let fields = fields.collect();
-        let origin = Origin::new(notes.file(), self.path, notes.position(self.at), fields);
+        let origin = SourceLocation::new(
+            diagnostics.file(),
+            self.path,
+            diagnostics.position(self.at),
+            fields,
+        );
         let env: HashMap<_, _> = self.env.into_iter().collect();
         let headers: HashMap<_, _> = self.headers.into_iter().collect();
-        let transport = match way {
-            Way::Process => {
+        let transport = match kind {
+            TransportKind::Stdio => {
                 McpTransport::Stdio { command: self.command?, args: self.args, env, cwd: self.cwd }
             }
-            Way::Endpoint => McpTransport::Http { url: self.url?, headers },
-            Way::Package => {
+            TransportKind::Http => McpTransport::Http { url: self.url?, headers },
+            TransportKind::Package => {
                 McpTransport::Package { package: self.package?, env, cwd: self.cwd, headers }
             }
         };
@@ -101,188 +106,218 @@ impl Draft {
         })
     }
 
-    fn place(&self, field: &str) -> usize {
-        self.places.get(field).copied().unwrap_or(self.at)
+    fn location(&self, field: &str) -> usize {
+        self.locations.get(field).copied().unwrap_or(self.at)
     }
 
     fn field(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 
-    fn check_name(&self, notes: &mut Notes<'_>) {
-        let Some((kind, complaint)) = validate::server_name(&self.name) else { return };
-        // A name that is missing altogether has been complained about.
-        if !(self.name.is_empty() && self.places.contains_key("name")) {
-            notes.error(kind, self.place("name"), &self.field("name"), complaint);
+    fn check_name(&self, diagnostics: &mut Diagnostics<'_>) {
+        let Some((kind, message)) = validate::server_name(&self.name) else { return };
+        // A missing name was reported already.
+        if !(self.name.is_empty() && self.locations.contains_key("name")) {
+            diagnostics.error(kind, self.location("name"), &self.field("name"), message);
         }
     }
 
-    fn way(&self, notes: &mut Notes<'_>) -> Option<Way> {
+    fn transport_kind(&self, diagnostics: &mut Diagnostics<'_>) -> Option<TransportKind> {
         let mut given = Vec::new();
-        for (field, way) in
-            [("command", Way::Process), ("url", Way::Endpoint), ("package", Way::Package)]
-        {
-            if self.places.contains_key(field) {
-                given.push(way);
+        for (field, kind) in [
+            ("command", TransportKind::Stdio),
+            ("url", TransportKind::Http),
+            ("package", TransportKind::Package),
+        ] {
+            if self.locations.contains_key(field) {
+                given.push(kind);
             }
         }
-        match choose(self.transport, &given, self.package.as_ref().map(|it| it.kind)) {
-            Ok(way) => Some(way),
-            Err((kind, field, complaint)) => {
-                notes.error(kind, self.place(field), &self.field(field), complaint);
+        match choose_transport(
+            self.transport,
+            &given,
+            self.package.as_ref().map(|package| package.kind),
+        ) {
+            Ok(kind) => Some(kind),
+            Err((kind, field, message)) => {
+                diagnostics.error(kind, self.location(field), &self.field(field), message);
                 None
             }
         }
     }
 
-    fn check_values(&self, notes: &mut Notes<'_>, way: Way) {
-        let endpoint = way == Way::Endpoint
-            || self.package.as_ref().is_some_and(|it| it.kind == PackageKind::Http);
+    fn check_values(&self, diagnostics: &mut Diagnostics<'_>, kind: TransportKind) {
+        let endpoint = kind == TransportKind::Http
+            || self.package.as_ref().is_some_and(|package| package.kind == PackageKind::Http);
         let idle: &[&str] =
             if endpoint { &["args", "env", "cwd", "sandbox"] } else { &["headers"] };
-        for field in idle.iter().filter(|it| self.places.contains_key(**it)) {
-            let complaint = if endpoint {
-                "has no effect on a server that is reached by its URL"
+        for field in idle.iter().filter(|idle| self.locations.contains_key(**idle)) {
+            let message = if endpoint {
+                "has no effect on an HTTP server"
             } else {
-                "has no effect on a server that runs as a process"
+                "has no effect on a stdio server"
             };
-            notes.warn(FaultKind::Conflict, self.place(field), &self.field(field), complaint);
+            diagnostics.warn(
+                DiagnosticKind::Conflict,
+                self.location(field),
+                &self.field(field),
+                message,
+            );
         }
-        for (field, text, rule) in self.texts(way) {
-            for verdict in validate::text(text, rule) {
-                let (at, path) = (self.place(&field), self.field(&field));
-                match verdict {
-                    validate::Verdict::Wrong(complaint) => {
-                        notes.error(FaultKind::Invalid, at, &path, &complaint);
+        for (field, text, rule) in self.texts(kind) {
+            for check in validate::text(text, rule) {
+                let (at, path) = (self.location(&field), self.field(&field));
+                match check {
+                    validate::TextCheck::Invalid(message) => {
+                        diagnostics.error(DiagnosticKind::Invalid, at, &path, &message);
                     }
-                    validate::Verdict::Odd(complaint) => {
-                        notes.warn(FaultKind::Invalid, at, &path, &complaint);
+                    validate::TextCheck::Suspicious(message) => {
+                        diagnostics.warn(DiagnosticKind::Invalid, at, &path, &message);
                     }
                 }
             }
         }
-        self.check_names(notes);
-        self.check_arguments(notes, way);
+        self.check_names(diagnostics);
+        self.check_arguments(diagnostics, kind);
     }
 
-    /// Everybody on the machine can list the processes on it, with their arguments.
-    fn check_arguments(&self, notes: &mut Notes<'_>, way: Way) {
+    /// Every user of the machine can list processes with their arguments.
+    fn check_arguments(&self, diagnostics: &mut Diagnostics<'_>, kind: TransportKind) {
         let is_argument = |field: &str| field == "command" || field.contains("args[");
-        for (field, text, _) in self.texts(way).iter().filter(|(field, ..)| is_argument(field)) {
+        for (field, text, _) in self.texts(kind).iter().filter(|(field, ..)| is_argument(field)) {
             if has_secret(text) {
-                let complaint = "shows the secret to other users of this machine, in the list of processes; \
-                                 give it by `env` if the server takes it there";
-                notes.warn(FaultKind::Exposed, self.place(field), &self.field(field), complaint);
+                let message = "exposes the secret to other users of this machine in the process list; \
+                                 pass it in `env` if the server supports it";
+                diagnostics.warn(
+                    DiagnosticKind::Exposed,
+                    self.location(field),
+                    &self.field(field),
+                    message,
+                );
             }
         }
     }
 
-    fn check_names(&self, notes: &mut Notes<'_>) {
+    fn check_names(&self, diagnostics: &mut Diagnostics<'_>) {
         let mut seen = HashSet::new();
         for (name, _) in &self.headers {
             let field = join("headers", name);
             if !validate::header_name(name) {
-                let complaint = "is no header name; use letters, digits and `-`";
-                notes.error(FaultKind::Invalid, self.place(&field), &self.field(&field), complaint);
+                let message = "is not a valid header name; use letters, digits and `-`";
+                diagnostics.error(
+                    DiagnosticKind::Invalid,
+                    self.location(&field),
+                    &self.field(&field),
+                    message,
+                );
             }
             if !seen.insert(name.to_ascii_lowercase()) {
-                let complaint = "is here twice; upper and lower case are the same in header names";
-                notes.error(
-                    FaultKind::Duplicate,
-                    self.place(&field),
+                let message = "is a duplicate; header names are case-insensitive";
+                diagnostics.error(
+                    DiagnosticKind::Duplicate,
+                    self.location(&field),
                     &self.field(&field),
-                    complaint,
+                    message,
                 );
             }
         }
         for (name, _) in self.env.iter().filter(|(name, _)| !validate::variable_name(name)) {
             let field = join("env", name);
-            let complaint = "is no variable name; it must not be empty or contain `=`";
-            notes.error(FaultKind::Invalid, self.place(&field), &self.field(&field), complaint);
+            let message = "is not a valid variable name; it must not be empty or contain `=`";
+            diagnostics.error(
+                DiagnosticKind::Invalid,
+                self.location(&field),
+                &self.field(&field),
+                message,
+            );
         }
     }
 
-    /// Every text with references in it, and what it has to be.
-    fn texts(&self, way: Way) -> Vec<(String, &str, validate::Rule)> {
-        let mut texts: Vec<(String, &str, validate::Rule)> = Vec::new();
-        if let (Way::Process, Some(command)) = (way, &self.command) {
+    /// Every text with references, and its rule.
+    fn texts(&self, kind: TransportKind) -> Vec<(String, &str, validate::TextRule)> {
+        let mut texts: Vec<(String, &str, validate::TextRule)> = Vec::new();
+        if let (TransportKind::Stdio, Some(command)) = (kind, &self.command) {
             let rule = if self.args.is_empty() {
-                validate::Rule::LoneCommand
+                validate::TextRule::LoneCommand
             } else {
-                validate::Rule::Command
+                validate::TextRule::Command
             };
             texts.push(("command".to_owned(), command, rule));
         }
-        if let (Way::Endpoint, Some(url)) = (way, &self.url) {
-            texts.push(("url".to_owned(), url, validate::Rule::Url));
+        if let (TransportKind::Http, Some(url)) = (kind, &self.url) {
+            texts.push(("url".to_owned(), url, validate::TextRule::Url));
         }
         if let Some(package) = &self.package {
             let rule = match package.kind {
-                PackageKind::Http => validate::Rule::Url,
-                _ => validate::Rule::Command,
+                PackageKind::Http => validate::TextRule::Url,
+                _ => validate::TextRule::Command,
             };
             texts.push(("package.identifier".to_owned(), &package.identifier, rule));
             let lists = [("args", &package.args), ("runtime_args", &package.runtime_args)];
             for (key, list) in lists {
                 let each = list.iter().enumerate();
                 let field = |n| format!("package.{key}[{n}]");
-                texts.extend(each.map(|(n, it)| (field(n), &**it, validate::Rule::Any)));
+                texts.extend(each.map(|(n, each)| (field(n), &**each, validate::TextRule::Any)));
             }
         }
         let args = self.args.iter().enumerate();
-        texts.extend(args.map(|(n, it)| (format!("args[{n}]"), &**it, validate::Rule::Any)));
+        texts
+            .extend(args.map(|(n, item)| (format!("args[{n}]"), &**item, validate::TextRule::Any)));
         if let Some(cwd) = &self.cwd {
-            texts.push(("cwd".to_owned(), cwd, validate::Rule::Command));
+            texts.push(("cwd".to_owned(), cwd, validate::TextRule::Command));
         }
         for (name, value) in &self.env {
             if let EnvValue::Text(text) = value {
-                texts.push((join("env", name), text, validate::Rule::Value));
+                texts.push((join("env", name), text, validate::TextRule::Value));
             }
         }
         for (name, value) in &self.headers {
-            texts.push((join("headers", name), value, validate::Rule::Header));
+            texts.push((join("headers", name), value, validate::TextRule::Header));
         }
         texts
     }
 }
 
-type Complaint = (FaultKind, &'static str, &'static str);
+type Violation = (DiagnosticKind, &'static str, &'static str);
 
-/// How a server is reached: the transport that is named, what is given for it, and the kind of package.
-fn choose(
-    named: Option<Way>,
-    given: &[Way],
+/// Chooses the transport from the named one, the given fields and the package type.
+fn choose_transport(
+    named: Option<TransportKind>,
+    given: &[TransportKind],
     package: Option<PackageKind>,
-) -> Result<Way, Complaint> {
-    let conflict = |field, complaint| Err((FaultKind::Conflict, field, complaint));
+) -> Result<TransportKind, Violation> {
+    let conflict = |field, message| Err((DiagnosticKind::Conflict, field, message));
     match (named, given) {
-        (_, [Way::Process, Way::Endpoint, ..]) => {
-            conflict("url", "excludes `command`; keep the one that is meant")
+        (_, [TransportKind::Stdio, TransportKind::Http, ..]) => {
+            conflict("url", "cannot be combined with `command`; remove one of them")
         }
-        (_, [_, Way::Package, ..]) => {
-            conflict("package", "excludes `command` and `url`; keep the one that is meant")
+        (_, [_, TransportKind::Package, ..]) => {
+            conflict("package", "cannot be combined with `command` or `url`; keep one of them")
         }
-        (None, []) => {
-            Err((FaultKind::Missing, "transport", "is unknown; give `command`, `url` or `package`"))
+        (None, []) => Err((
+            DiagnosticKind::Missing,
+            "transport",
+            "is missing; set `command`, `url` or `package`",
+        )),
+        (Some(TransportKind::Stdio), []) => {
+            Err((DiagnosticKind::Missing, "command", "is required for a `stdio` server"))
         }
-        (Some(Way::Process), []) => {
-            Err((FaultKind::Missing, "command", "is required for a server on `stdio`"))
+        (Some(_), []) => Err((DiagnosticKind::Missing, "url", "is required for an `http` server")),
+        (Some(TransportKind::Stdio), [TransportKind::Http, ..]) => {
+            conflict("transport", "is `stdio`, but `url` is set; use `http`, or set `command`")
         }
-        (Some(_), []) => Err((FaultKind::Missing, "url", "is required for a server on `http`")),
-        (Some(Way::Process), [Way::Endpoint, ..]) => {
-            conflict("transport", "is `stdio`, but there is an `url`; write `http`, or a `command`")
+        (Some(TransportKind::Http), [TransportKind::Stdio, ..]) => {
+            conflict("transport", "is `http`, but `command` is set; use `stdio`, or set `url`")
         }
-        (Some(Way::Endpoint), [Way::Process, ..]) => {
-            conflict("transport", "is `http`, but there is a `command`; write `stdio`, or an `url`")
-        }
-        (Some(named), [Way::Package, ..]) => match (named, package) {
-            (Way::Process, Some(PackageKind::Http)) => {
-                conflict("transport", "is `stdio`, but the package is an endpoint; leave it out")
+        (Some(named), [TransportKind::Package, ..]) => match (named, package) {
+            (TransportKind::Stdio, Some(PackageKind::Http)) => conflict(
+                "transport",
+                "is `stdio`, but the package is an HTTP endpoint; remove `transport`",
+            ),
+            (TransportKind::Http, Some(kind)) if kind != PackageKind::Http => {
+                conflict("transport", "is `http`, but the package is a program; remove `transport`")
             }
-            (Way::Endpoint, Some(kind)) if kind != PackageKind::Http => {
-                conflict("transport", "is `http`, but the package is a program; leave it out")
-            }
-            _ => Ok(Way::Package),
+            _ => Ok(TransportKind::Package),
         },
         (_, [only, ..]) => Ok(*only),
     }
@@ -293,28 +328,33 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(named: Option<Way>, given: &[Way], expected: Result<Way, &str>) {
-        let chosen = choose(named, given, Some(PackageKind::Npm)).map_err(|it| it.1);
+    fn check(
+        named: Option<TransportKind>,
+        given: &[TransportKind],
+        expected: Result<TransportKind, &str>,
+    ) {
+        let chosen =
+            choose_transport(named, given, Some(PackageKind::Npm)).map_err(|error| error.1);
         assert_eq!(chosen, expected, "{named:?} {given:?}");
     }
 
     #[test]
-    fn a_server_is_reached_in_one_way() {
-        use Way::{Endpoint, Package, Process};
-        check(None, &[Process], Ok(Process));
-        check(None, &[Endpoint], Ok(Endpoint));
+    fn transport_is_chosen() {
+        use TransportKind::{Http, Package, Stdio};
+        check(None, &[Stdio], Ok(Stdio));
+        check(None, &[Http], Ok(Http));
         check(None, &[Package], Ok(Package));
         check(None, &[], Err("transport"));
-        check(None, &[Process, Endpoint], Err("url"));
-        check(None, &[Process, Package], Err("package"));
-        check(Some(Process), &[Process], Ok(Process));
-        check(Some(Process), &[], Err("command"));
-        check(Some(Process), &[Endpoint], Err("transport"));
-        check(Some(Process), &[Process, Endpoint], Err("url"));
-        check(Some(Process), &[Package], Ok(Package));
-        check(Some(Endpoint), &[Endpoint], Ok(Endpoint));
-        check(Some(Endpoint), &[], Err("url"));
-        check(Some(Endpoint), &[Process], Err("transport"));
-        check(Some(Endpoint), &[Package], Err("transport"));
+        check(None, &[Stdio, Http], Err("url"));
+        check(None, &[Stdio, Package], Err("package"));
+        check(Some(Stdio), &[Stdio], Ok(Stdio));
+        check(Some(Stdio), &[], Err("command"));
+        check(Some(Stdio), &[Http], Err("transport"));
+        check(Some(Stdio), &[Stdio, Http], Err("url"));
+        check(Some(Stdio), &[Package], Ok(Package));
+        check(Some(Http), &[Http], Ok(Http));
+        check(Some(Http), &[], Err("url"));
+        check(Some(Http), &[Stdio], Err("transport"));
+        check(Some(Http), &[Package], Err("transport"));
     }
 }

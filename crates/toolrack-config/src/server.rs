@@ -1,156 +1,154 @@
-//! One configured server: how it is reached, and how it is to be treated.
+//! Server config: transport, package and settings.
 //!
-//! **Invariant:** nothing here is resolved. A `${…}` stays as it was typed until a connection is made.
-//! **Invariant:** `Debug` shows no argument, no value of a variable or header, and no query of an URL,
-//! because people put secrets there.
+//! **Invariant:** nothing is resolved. A `${…}` stays as written until a connection is made.
+//! **Invariant:** `Debug` shows no argument, no environment or header value, and no query of a URL,
+//! because they may be secrets.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::diagnostic::{Fault, Severity};
-use crate::package::Package;
-use crate::source_location::Origin;
+use crate::diagnostics::{Diagnostic, Severity, SourceLocation};
 use crate::validate;
 
-/// A server as its user described it, with every default filled in.
+/// A server config with all defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpServerConfig {
-    /// What people and agents call it. Unique within an agent.
+    /// Server name, unique within an agent.
     pub name: String,
-    /// A server that is not enabled is listed and never connected.
+    /// A disabled server is listed and never connected.
     pub enabled: bool,
-    /// How it is reached.
+    /// Transport.
     pub transport: McpTransport,
-    /// Its lasting identity, once the service has given it one.
+    /// UUID, once the service assigned one.
     pub id: Option<String>,
-    /// One call without a sign of work from the server. Progress starts it again.
+    /// Timeout of a call without progress. Progress restarts it.
     pub timeout: Duration,
-    /// One call in all, whatever progress there is.
+    /// Total timeout of a call.
     pub max_timeout: Duration,
-    /// The whole of a connection: start, handshake, first list of tools.
+    /// Timeout of start, handshake and first tool list.
     pub startup_timeout: Duration,
-    /// Installing a package, before its server is started.
+    /// Timeout of a package install, before the start.
     pub install_timeout: Duration,
-    /// When it is started.
+    /// When the server starts.
     pub start: StartMode,
-    /// How long it may be unused before it is stopped; its tools stay listed. Never, if not given.
+    /// Idle time before the server is stopped; its tools stay listed. `None` means never.
     pub idle: Option<Duration>,
-    /// A longer result is cut, and says so.
+    /// Longer results are truncated, with a note.
     pub max_output_bytes: usize,
-    /// A longer message of the server fails the call it answers.
+    /// A longer message from the server fails its call.
     pub max_message_bytes: usize,
-    /// Tools to offer, as globs on their raw names. All, if empty.
+    /// Allowed tools, as globs on raw names. Empty means all.
     pub allow: Vec<String>,
-    /// Tools to withhold, as globs on their raw names. Wins over `allow`.
+    /// Denied tools, as globs on raw names. Takes precedence over `allow`.
     pub deny: Vec<String>,
-    /// Tools that may be called again when it is unknown whether a call arrived.
+    /// Tools that may be retried when delivery is unknown.
     pub repeatable: Vec<String>,
-    /// Whether a child process sees our whole environment instead of the short list.
+    /// Whether a child process gets our whole environment instead of the allow-list.
     pub inherit_env: bool,
-    /// What happens when a tool's definition is not the one first seen.
+    /// Policy for changed tool definitions.
     pub pin: Pin,
-    /// What a child process may touch. Everything, if not given.
+    /// Sandbox of a child process. `None` means no sandbox.
     pub sandbox: Option<Sandbox>,
-    /// Where it was written, for messages about it. Not part of what it is.
-    pub origin: Origin,
+    /// Source position, for messages. Not part of the identity.
+    pub origin: SourceLocation,
 }
 
-/// How a server is reached.
+/// Transport of a server.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum McpTransport {
-    /// A child process that speaks on its standard streams.
+    /// A child process on stdio.
     Stdio {
-        /// A program on `PATH`, or a path to one.
+        /// Program on `PATH`, or a path.
         command: String,
-        /// Each one as it is, once its `${…}` are filled in; no shell reads them. `$${` is a `${` that stays.
+        /// Arguments, without shell. `$${` is a literal `${`.
         args: Vec<String>,
-        /// Added to the environment that every server gets.
+        /// Variables added to the environment of every server.
         env: HashMap<String, EnvValue>,
-        /// Where it runs. Ours, if not given.
+        /// Working directory. Default: ours.
         cwd: Option<String>,
     },
-    /// An endpoint on the network.
+    /// An HTTP endpoint.
     Http {
-        /// Where requests go.
+        /// Endpoint URL.
         url: String,
-        /// Sent with every request.
+        /// Request headers.
         headers: HashMap<String, String>,
     },
-    /// A published package. Whoever can look up package runners turns it into one of the others.
+    /// A published package, to be converted into one of the others by an installer.
     Package {
-        /// What to run or to reach.
+        /// The package.
         package: Package,
         /// As for [`McpTransport::Stdio`].
         env: HashMap<String, EnvValue>,
         /// As for [`McpTransport::Stdio`].
         cwd: Option<String>,
-        /// As for [`McpTransport::Http`], for packages that are endpoints.
+        /// As for [`McpTransport::Http`], for HTTP packages.
         headers: HashMap<String, String>,
     },
 }
 
-/// The value of a variable in a server's environment.
+/// Value of an environment variable.
 #[derive(Clone, PartialEq, Eq)]
 pub enum EnvValue {
     /// Text that may contain `${…}`.
     Text(String),
-    /// A secret by name.
+    /// A stored secret.
     Secret {
-        /// The name under which the secret is stored.
+        /// Name of the secret.
         secret_ref: String,
-        /// Whether the server cannot do without. If it can, an unknown secret leaves the variable unset.
+        /// Whether the secret is required. If not, an unknown secret leaves the variable unset.
         required: bool,
     },
 }
 
-/// When a server is started.
+/// When a server starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StartMode {
-    /// With everything else.
+    /// With the manager.
     #[default]
     Eager,
-    /// By the first call; until then its tools come from the catalogue.
+    /// With the first call; until then its tools come from the tool cache.
     Lazy,
 }
 
-/// What happens when a tool's definition is not the one first seen.
+/// Policy for changed tool definitions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Pin {
-    /// The change is shown.
+    /// Report the change.
     #[default]
     Show,
-    /// The tool is withheld until somebody approves the change.
+    /// Withhold the tool until the change is approved.
     Hold,
 }
 
-/// What a child process may touch.
+/// Sandbox of a child process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Folders it may read; everything, if not given.
+    /// Readable folders; `None` means all.
     pub read: Option<Vec<String>>,
-    /// Folders it may write.
+    /// Writable folders.
     pub write: Vec<String>,
-    /// Whether it may use the network.
+    /// Network access.
     pub net: bool,
 }
 
 impl McpServerConfig {
-    /// How long a call waits unless a config says otherwise.
+    /// Default timeout of a call.
     pub const TIMEOUT: Duration = Duration::from_mins(2);
-    /// How long a call may take in all.
+    /// Default total timeout of a call.
     pub const MAX_TIMEOUT: Duration = Duration::from_mins(10);
-    /// How long a server may take to be ready.
+    /// Default startup timeout.
     pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
-    /// How long a package may take to be installed.
+    /// Default install timeout.
     pub const INSTALL_TIMEOUT: Duration = Duration::from_mins(10);
-    /// How much of a result is passed on.
+    /// Default maximum size of a result.
     pub const MAX_OUTPUT_BYTES: usize = 50_000;
-    /// The longest message taken from a server.
+    /// Default maximum size of a message.
     pub const MAX_MESSAGE_BYTES: usize = 32 << 20;
 
-    /// An enabled server with everything else at its default.
+    /// An enabled server with default settings.
     pub fn new(name: impl Into<String>, transport: McpTransport) -> Self {
         Self {
             name: name.into(),
@@ -171,52 +169,52 @@ impl McpServerConfig {
             inherit_env: false,
             pin: Pin::default(),
             sandbox: None,
-            origin: Origin::default(),
+            origin: SourceLocation::default(),
         }
     }
 
-    /// A child process with everything else at its default.
+    /// A stdio server with default settings.
     pub fn stdio(name: impl Into<String>, command: impl Into<String>, args: &[&str]) -> Self {
-        let args = args.iter().map(|&it| it.to_owned()).collect();
+        let args = args.iter().map(|&arg| arg.to_owned()).collect();
         let transport =
             McpTransport::Stdio { command: command.into(), args, env: HashMap::new(), cwd: None };
         Self::new(name, transport)
     }
 
-    /// An endpoint with everything else at its default.
+    /// An HTTP server with default settings.
     pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self::new(name, McpTransport::Http { url: url.into(), headers: HashMap::new() })
     }
 
-    /// What is wrong with its name, if anything is. For a config that was built in code; a file is checked when it is
+    /// The violation of the naming rules, if any. For a config built in code; a file is checked when it is
     /// read.
-    pub fn name_fault(&self) -> Option<Fault> {
-        let (kind, complaint) = validate::server_name(&self.name)?;
-        Some(Fault {
+    pub fn name_fault(&self) -> Option<Diagnostic> {
+        let (kind, message) = validate::server_name(&self.name)?;
+        Some(Diagnostic {
             severity: Severity::Error,
             kind,
             file: self.origin.shared_file(),
             at: self.origin.field("name"),
             field: "name".to_owned(),
-            message: format!("`{}` {complaint}", self.name.escape_debug()),
-            nearest: None,
+            message: format!("`{}` {message}", self.name.escape_debug()),
+            suggestion: None,
             advice: None,
         })
     }
 
-    /// Whether its headers say who we are, so that nobody logs in.
+    /// Whether the headers authenticate, so that no OAuth login is needed.
     pub fn has_authorization(&self) -> bool {
         match &self.transport {
             McpTransport::Stdio { .. } => false,
             McpTransport::Http { headers, .. } | McpTransport::Package { headers, .. } => {
-                headers.keys().any(|it| it.eq_ignore_ascii_case("authorization"))
+                headers.keys().any(|key| key.eq_ignore_ascii_case("authorization"))
             }
         }
     }
 }
 
 impl McpTransport {
-    /// The word for it in a config file and in lists.
+    /// Name in the config file and in lists.
     pub fn kind(&self) -> &'static str {
         match self {
             McpTransport::Stdio { .. } => "stdio",
@@ -283,7 +281,7 @@ pub(crate) fn sorted_names<V>(map: &HashMap<String, V>) -> Vec<&str> {
     names
 }
 
-/// An URL without what may be secret in it: user, password, query and fragment.
+/// The URL without user, password, query and fragment.
 pub fn without_secrets(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let (shown, _query) = url.split_at(end);
@@ -295,12 +293,74 @@ pub fn without_secrets(url: &str) -> String {
     }
 }
 
+/// A published package.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Package {
+    /// Registry; determines how the package is run.
+    pub kind: PackageKind,
+    /// Identifier: a package, an image, a path or a URL.
+    pub identifier: String,
+    /// Version. `None` means the newest.
+    pub version: Option<String>,
+    /// Arguments of the server.
+    pub args: Vec<String>,
+    /// Program within the package. `None` means its own or only one.
+    pub program: Option<String>,
+    /// Arguments of the package runner, such as `docker run`.
+    pub runtime_args: Vec<String>,
+}
+
+/// Package registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PackageKind {
+    /// npm.
+    Npm,
+    /// PyPI.
+    Pypi,
+    /// A container image.
+    Docker,
+    /// A local program.
+    Binary,
+    /// An HTTP endpoint.
+    Http,
+}
+
+impl PackageKind {
+    /// All registries.
+    pub const ALL: [PackageKind; 5] =
+        [Self::Npm, Self::Pypi, Self::Docker, Self::Binary, Self::Http];
+
+    /// Name in the config file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Npm => "npm",
+            Self::Pypi => "pypi",
+            Self::Docker => "docker",
+            Self::Binary => "binary",
+            Self::Http => "http",
+        }
+    }
+}
+
+impl fmt::Debug for Package {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Package")
+            .field("kind", &self.kind)
+            .field("identifier", &without_secrets(&self.identifier))
+            .field("version", &self.version)
+            .field("n_args", &self.args.len())
+            .field("program", &self.program)
+            .field("n_runtime_args", &self.runtime_args.len())
+            .finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_description_shows_no_values() {
+    fn debug_shows_no_values() {
         let mut stdio = McpServerConfig::stdio("db", "npx", &["--token=s3cret"]);
         let McpTransport::Stdio { env, .. } = &mut stdio.transport else { panic!() };
         env.insert("TOKEN".into(), "s3cret".into());
@@ -319,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_shown_without_secrets() {
+    fn urls_are_printed_without_secrets() {
         check("https://host/path", "https://host/path");
         check("https://host/path?key=1#x", "https://host/path");
         check("https://user:pass@host/a@b", "https://…@host/a@b");

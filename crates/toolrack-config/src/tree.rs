@@ -1,6 +1,6 @@
-//! A document as a tree with places, whatever format it was written in.
+//! Document tree with source positions, for TOML, JSONC and YAML.
 //!
-//! **Invariant:** no tree is deeper than [`DEEPEST`], so nothing that walks one can exhaust the stack.
+//! **Invariant:** no tree is deeper than [`MAX_DEPTH`], so recursion cannot exhaust the stack.
 
 mod jsonc;
 mod toml;
@@ -8,13 +8,13 @@ mod yaml;
 
 use std::collections::HashMap;
 
-use crate::diagnostic::FaultKind;
-use crate::diagnostics::Notes;
+use crate::diagnostics::DiagnosticKind;
+use crate::diagnostics::Diagnostics;
 
-/// How deep a document may be nested. Sound config files need five.
-pub(crate) const DEEPEST: usize = 100;
+/// Maximum nesting. Valid config files need five levels.
+pub(crate) const MAX_DEPTH: usize = 100;
 
-/// A value and the byte at which it begins.
+/// A value and its byte offset.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
     pub(crate) at: usize,
@@ -30,11 +30,11 @@ pub(crate) enum Value {
     Text(String),
     List(Vec<Node>),
     Table(Vec<Member>),
-    /// Something that no config key takes, such as a date.
+    /// A type that no key takes, such as a date.
     Other(&'static str),
 }
 
-/// One key of a table, with the place of the key.
+/// A key with its position, and its value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Member {
     pub(crate) key: String,
@@ -42,7 +42,7 @@ pub(crate) struct Member {
     pub(crate) value: Node,
 }
 
-/// What a text is written in.
+/// Syntax of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
     Toml,
@@ -50,12 +50,12 @@ pub(crate) enum Format {
     Yaml,
 }
 
-/// Reads a text as far as it can be read, and notes what is wrong with it.
-pub(crate) fn read(format: Format, notes: &mut Notes<'_>) -> Node {
+/// Parses a text as far as possible and reports syntax errors.
+pub(crate) fn read(format: Format, diagnostics: &mut Diagnostics<'_>) -> Node {
     match format {
-        Format::Toml => toml::read(notes),
-        Format::Jsonc => jsonc::read(notes),
-        Format::Yaml => yaml::read(notes),
+        Format::Toml => toml::read(diagnostics),
+        Format::Jsonc => jsonc::read(diagnostics),
+        Format::Yaml => yaml::read(diagnostics),
     }
 }
 
@@ -64,7 +64,7 @@ impl Node {
         Self { at: 0, value: Value::Table(Vec::new()) }
     }
 
-    /// The members of a table; none for anything else.
+    /// Members of a table; empty for anything else.
     pub(crate) fn members(&self) -> &[Member] {
         match &self.value {
             Value::Table(members) => members,
@@ -72,9 +72,9 @@ impl Node {
         }
     }
 
-    /// The value of a key, if this is a table that has it.
+    /// Value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
-        self.members().iter().rfind(|it| it.key == key).map(|it| &it.value)
+        self.members().iter().rfind(|member| member.key == key).map(|rfind| &rfind.value)
     }
 
     pub(crate) fn text(&self) -> Option<&str> {
@@ -88,14 +88,14 @@ impl Node {
         matches!(self.value, Value::Table(_))
     }
 
-    /// What it is, for people.
+    /// Type name, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "null",
             Value::Flag(_) => "a boolean",
             Value::Integer(_) => "an integer",
-            Value::Float(_) => "a fraction",
-            Value::Text(_) => "text",
+            Value::Float(_) => "a float",
+            Value::Text(_) => "a string",
             Value::List(_) => "a list",
             Value::Table(_) => "a table",
             Value::Other(what) => what,
@@ -103,16 +103,19 @@ impl Node {
     }
 }
 
-/// Keeps the last of several members with the same key, as the tools do whose files these are, and says so.
-fn drop_doubles(members: Vec<Member>, notes: &mut Notes<'_>) -> Vec<Member> {
+/// Keeps the last of duplicate keys, as other tools do, and reports them.
+fn drop_duplicates(members: Vec<Member>, diagnostics: &mut Diagnostics<'_>) -> Vec<Member> {
     let mut last: HashMap<String, usize> = HashMap::with_capacity(members.len());
     for (index, member) in members.iter().enumerate() {
         if last.insert(member.key.clone(), index).is_some() {
-            let message = format!("`{}` is here twice; only this one counts", member.key);
-            notes.warn(FaultKind::Duplicate, member.at, &member.key, &message);
+            let message = format!("duplicate key `{}`; the last one is used", member.key);
+            diagnostics.warn(DiagnosticKind::Duplicate, member.at, &member.key, &message);
         }
     }
     let counts = |index: usize, key: &str| last.get(key) == Some(&index);
     let numbered = members.into_iter().enumerate();
-    numbered.filter(|(index, it)| counts(*index, &it.key)).map(|(_, it)| it).collect()
+    numbered
+        .filter(|(index, numbered)| counts(*index, &numbered.key))
+        .map(|(_, numbered)| numbered)
+        .collect()
 }

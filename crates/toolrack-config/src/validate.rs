@@ -1,109 +1,111 @@
-//! What values have to be like, one by one. Used when a file is read, and again on what was filled in.
+//! Validation rules for names and texts, applied when a file is read and again after interpolation.
 
 use url::Url;
 
-use crate::diagnostic::FaultKind;
-use crate::template::{Part, has_references, parts};
+use crate::diagnostics::DiagnosticKind;
+use crate::interpolate::{Part, has_references, parts};
 
-/// What a text is for.
+/// Purpose of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
-    /// A program or a folder.
+pub(crate) enum TextRule {
+    /// A program or folder.
     Command,
-    /// A program without arguments, which may have been written with them.
+    /// A program without arguments; may mistakenly contain them.
     LoneCommand,
     /// An argument.
     Any,
-    /// A variable.
+    /// An environment variable.
     Value,
     Url,
     Header,
 }
 
-/// What is to be said about a text.
+/// A problem of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Wrong(String),
-    Odd(String),
+pub(crate) enum TextCheck {
+    Invalid(String),
+    Suspicious(String),
 }
 
-/// Names that mean something else where names of servers are typed or stored.
+/// Names with another meaning on the command line or on disk.
 const RESERVED: [&str; 3] = ["toolrack", ".", ".."];
 
-/// How long a name may be, in bytes.
-const LONGEST_NAME: usize = 128;
+/// Maximum length of a name.
+const MAX_NAME_BYTES: usize = 128;
 
-/// What is wrong with the name of a server.
-pub(crate) fn server_name(name: &str) -> Option<(FaultKind, &'static str)> {
+/// Violation of the naming rules for servers.
+pub(crate) fn server_name(name: &str) -> Option<(DiagnosticKind, &'static str)> {
     if name.trim().is_empty() {
-        return Some((FaultKind::Missing, "is required and must not be empty"));
+        return Some((DiagnosticKind::Missing, "is required and must not be empty"));
     }
     if RESERVED.contains(&name) {
-        return Some((FaultKind::Reserved, "is reserved; choose another name"));
+        return Some((DiagnosticKind::Reserved, "is reserved; choose another name"));
     }
     if name.trim() != name {
-        return Some((FaultKind::Invalid, "has spaces around it; take them out"));
+        return Some((DiagnosticKind::Invalid, "has surrounding spaces; remove them"));
     }
-    if name.contains(|it: char| it.is_control() || matches!(it, '/' | '\\')) {
-        return Some((FaultKind::Invalid, "must not contain slashes or control characters"));
+    if name.contains(|value: char| value.is_control() || matches!(value, '/' | '\\')) {
+        return Some((DiagnosticKind::Invalid, "must not contain slashes or control characters"));
     }
-    let long = name.len() > LONGEST_NAME;
-    long.then_some((FaultKind::Invalid, "is longer than 128 bytes; choose a shorter one"))
+    let long = name.len() > MAX_NAME_BYTES;
+    long.then_some((DiagnosticKind::Invalid, "is longer than 128 bytes; choose a shorter one"))
 }
 
-/// Whether a header can be called this.
+/// Whether the header name is valid.
 pub(crate) fn header_name(name: &str) -> bool {
-    let letter = |it: char| it.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(it);
+    let letter = |value: char| value.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(value);
     !name.is_empty() && name.chars().all(letter)
 }
 
-/// Whether a variable can be called this.
+/// Whether the variable name is valid.
 pub(crate) fn variable_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }
 
-/// Everything to be said about a text as it stands in a file.
-pub(crate) fn text(text: &str, rule: Rule) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = parts(text)
+/// All problems of a text in a file.
+pub(crate) fn text(text: &str, rule: TextRule) -> Vec<TextCheck> {
+    let mut checks: Vec<TextCheck> = parts(text)
         .into_iter()
-        .filter_map(|it| {
-            match it {
-            Part::Broken(flaw) => Some(Verdict::Wrong(flaw.complaint())),
-            // The text is not shown: it may be a password that happens to look like this.
-            Part::LeftAlone(_) => Some(Verdict::Odd(
-                "holds a `${` that is no reference and is passed on as it is; write `$${` to say so"
+        .filter_map(|part| {
+            match part {
+            Part::Invalid(error) => Some(TextCheck::Invalid(error.message())),
+            // The text is not shown: it may be a password that looks like this.
+            Part::Verbatim(_) => Some(TextCheck::Suspicious(
+                "contains a `${` that is not a reference and is passed on verbatim; write `$${` to make this explicit"
                     .to_owned(),
             )),
             Part::Literal(_) | Part::Reference { .. } => None,
         }
         })
         .collect();
-    let complaint = match rule {
-        // What stands around references can be judged before they are filled in.
-        Rule::Url if has_references(text) => user(&outline(text)),
+    let message = match rule {
+        // Text around references can be checked before interpolation.
+        TextRule::Url if has_references(text) => user(&outline(text)),
         _ if has_references(text) => None,
         _ => value(text, rule),
     };
-    verdicts.extend(complaint.map(|it| Verdict::Wrong(it.to_owned())));
-    if rule != Rule::Any && text.trim() != text && !text.trim().is_empty() {
-        verdicts.push(Verdict::Odd("has spaces around it; are they meant?".to_owned()));
+    checks.extend(message.map(|message| TextCheck::Invalid(message.to_owned())));
+    if rule != TextRule::Any && text.trim() != text && !text.trim().is_empty() {
+        checks.push(TextCheck::Suspicious("has surrounding spaces".to_owned()));
     }
-    if rule == Rule::LoneCommand && text.trim().contains(' ') && !text.contains(['/', '\\']) {
-        let complaint = "holds a space, and no shell splits it; put arguments into `args`";
-        verdicts.push(Verdict::Odd(complaint.to_owned()));
+    if rule == TextRule::LoneCommand && text.trim().contains(' ') && !text.contains(['/', '\\']) {
+        let message = "contains a space, and no shell splits it; put arguments into `args`";
+        checks.push(TextCheck::Suspicious(message.to_owned()));
     }
-    verdicts
+    checks
 }
 
-/// What is wrong with a value that goes out as it is. Says nothing of the value itself, which may be secret.
-pub(crate) fn value(value: &str, rule: Rule) -> Option<&'static str> {
+/// Problem of a resolved value. The message does not contain the value, which may be secret.
+pub(crate) fn value(value: &str, rule: TextRule) -> Option<&'static str> {
     match rule {
-        Rule::Command | Rule::LoneCommand if value.trim().is_empty() => Some("must not be empty"),
-        Rule::Url => url(value),
-        Rule::Header if value.contains(|it: char| it.is_control() && it != '\t') => {
+        TextRule::Command | TextRule::LoneCommand if value.trim().is_empty() => {
+            Some("must not be empty")
+        }
+        TextRule::Url => url(value),
+        TextRule::Header if value.contains(|value: char| value.is_control() && value != '\t') => {
             Some("must not contain line breaks or other control characters")
         }
-        Rule::Header if !value.is_ascii() => Some("must be plain ASCII to be sent as a header"),
+        TextRule::Header if !value.is_ascii() => Some("must be plain ASCII to be sent as a header"),
         _ if value.contains('\0') => Some("must not contain the NUL character"),
         _ => None,
     }
@@ -113,32 +115,32 @@ fn url(text: &str) -> Option<&'static str> {
     match Url::parse(text) {
         Err(_malformed) if text.trim().is_empty() => Some("must not be empty"),
         Err(_malformed) if !text.contains("://") => {
-            Some("is no URL; write all of it, as in `https://example.com/mcp`")
+            Some("is not a valid URL; write the full URL, such as `https://example.com/mcp`")
         }
-        Err(_malformed) => Some("is no URL; check host, port and special characters"),
-        // A socket of this machine.
+        Err(_malformed) => Some("is not a valid URL; check host, port and special characters"),
+        // A Unix socket.
         Ok(url) if url.scheme() == "unix" && text.starts_with("unix:/") => None,
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-            Some("must begin with `https://` or `http://`")
+            Some("must start with `https://` or `http://`")
         }
         Ok(_) => user(text),
     }
 }
 
-/// Addresses are shown and logged in many places, and nobody sends what stands before the host.
+/// URLs are shown and logged in many places, and the credentials in them are never sent.
 fn user(text: &str) -> Option<&'static str> {
     let url = Url::parse(text).ok()?;
     let has_user = !url.username().is_empty() || url.password().is_some();
     has_user.then_some(
-        "must not hold a name or password; send them in a header, as in `Authorization: Basic …`",
+        "must not contain credentials; send them in a header, such as `Authorization: Basic …`",
     )
 }
 
-/// A template with something in place of each reference.
+/// The template with a placeholder for each reference.
 fn outline(text: &str) -> String {
     let piece = |part| match part {
-        Part::Literal(text) | Part::LeftAlone(text) => text,
-        Part::Reference { .. } | Part::Broken(_) => "x",
+        Part::Literal(text) | Part::Verbatim(text) => text,
+        Part::Reference { .. } | Part::Invalid(_) => "x",
     };
     parts(text).into_iter().map(piece).collect()
 }
@@ -148,64 +150,64 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn name(text: &str, expected: Option<FaultKind>) {
-        assert_eq!(server_name(text).map(|it| it.0), expected, "{text:?}");
+    fn name(text: &str, expected: Option<DiagnosticKind>) {
+        assert_eq!(server_name(text).map(|server_name| server_name.0), expected, "{text:?}");
     }
 
     #[test]
-    fn names_of_servers_are_plain() {
+    fn server_names_are_checked() {
         name("git-hub 2", None);
         name("io.github.user", None);
-        name("", Some(FaultKind::Missing));
-        name("  ", Some(FaultKind::Missing));
-        name(" a", Some(FaultKind::Invalid));
-        name("a/b", Some(FaultKind::Invalid));
-        name("a\nb", Some(FaultKind::Invalid));
-        name("toolrack", Some(FaultKind::Reserved));
-        name("..", Some(FaultKind::Reserved));
-        name(&"x".repeat(129), Some(FaultKind::Invalid));
+        name("", Some(DiagnosticKind::Missing));
+        name("  ", Some(DiagnosticKind::Missing));
+        name(" a", Some(DiagnosticKind::Invalid));
+        name("a/b", Some(DiagnosticKind::Invalid));
+        name("a\nb", Some(DiagnosticKind::Invalid));
+        name("toolrack", Some(DiagnosticKind::Reserved));
+        name("..", Some(DiagnosticKind::Reserved));
+        name(&"x".repeat(129), Some(DiagnosticKind::Invalid));
     }
 
     #[track_caller]
-    fn check(text: &str, rule: Rule, expected: &str) {
-        let said: Vec<_> = super::text(text, rule)
+    fn check(text: &str, rule: TextRule, expected: &str) {
+        let lines: Vec<_> = super::text(text, rule)
             .into_iter()
-            .map(|it| match it {
-                Verdict::Wrong(_) => 'w',
-                Verdict::Odd(_) => 'o',
+            .map(|text| match text {
+                TextCheck::Invalid(_) => 'w',
+                TextCheck::Suspicious(_) => 'o',
             })
             .collect();
-        assert_eq!(said.into_iter().collect::<String>(), expected, "{text:?}");
+        assert_eq!(lines.into_iter().collect::<String>(), expected, "{text:?}");
     }
 
     #[test]
     fn texts_have_rules() {
-        check("npx", Rule::LoneCommand, "");
-        check("", Rule::Command, "w");
-        check("npx -y server", Rule::LoneCommand, "o");
-        check("/opt/my server/run", Rule::LoneCommand, "");
-        check(" npx", Rule::Command, "o");
-        check("https://example.com/mcp", Rule::Url, "");
-        check("example.com/mcp", Rule::Url, "w");
-        check("ftp://example.com", Rule::Url, "w");
-        check("https://", Rule::Url, "w");
-        check("${BASE}/mcp", Rule::Url, "");
-        check("https://${HOST}:${PORT}/mcp", Rule::Url, "");
-        check("https://example.com/${PATH:-a@b}/c@d", Rule::Url, "");
-        check("unix:/run/a@b.sock:/mcp", Rule::Url, "");
+        check("npx", TextRule::LoneCommand, "");
+        check("", TextRule::Command, "w");
+        check("npx -y server", TextRule::LoneCommand, "o");
+        check("/opt/my server/run", TextRule::LoneCommand, "");
+        check(" npx", TextRule::Command, "o");
+        check("https://example.com/mcp", TextRule::Url, "");
+        check("example.com/mcp", TextRule::Url, "w");
+        check("ftp://example.com", TextRule::Url, "w");
+        check("https://", TextRule::Url, "w");
+        check("${BASE}/mcp", TextRule::Url, "");
+        check("https://${HOST}:${PORT}/mcp", TextRule::Url, "");
+        check("https://example.com/${PATH:-a@b}/c@d", TextRule::Url, "");
+        check("unix:/run/a@b.sock:/mcp", TextRule::Url, "");
         for user in ["name:pass", "name", ":pass", "name:${PASS}", "${NAME}", "${NAME}:${PASS}"] {
-            check(&format!("https://{user}@example.com/mcp"), Rule::Url, "w");
+            check(&format!("https://{user}@example.com/mcp"), TextRule::Url, "w");
         }
-        check("a\nb", Rule::Header, "w");
-        check("Bearer ${TOKEN}", Rule::Header, "");
-        check("${keyring:x}", Rule::Header, "w");
-        check("${v%.*}", Rule::Any, "o");
-        check("a\0b", Rule::Any, "w");
-        check(" spaces are fine ", Rule::Any, "");
+        check("a\nb", TextRule::Header, "w");
+        check("Bearer ${TOKEN}", TextRule::Header, "");
+        check("${keyring:x}", TextRule::Header, "w");
+        check("${v%.*}", TextRule::Any, "o");
+        check("a\0b", TextRule::Any, "w");
+        check(" spaces are fine ", TextRule::Any, "");
     }
 
     #[test]
-    fn headers_and_variables_have_names() {
+    fn header_and_variable_names_are_checked() {
         assert!(header_name("X-Api_Key") && !header_name("X Api") && !header_name(""));
         assert!(!header_name("Ä") && !header_name("a:b"));
         assert!(variable_name("A.b") && !variable_name("A=b") && !variable_name(""));

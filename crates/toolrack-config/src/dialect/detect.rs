@@ -1,22 +1,22 @@
-//! Whose file is it? Decided by what is in it, and by its name where several tools share a shape.
+//! Detection of the config format, by content first and by file name second.
 
 use super::{Detection, Dialect};
 use crate::tree::{Format, Node, Value};
 
-/// What a text is written in: by the end of its name, or by how it begins.
+/// Syntax of a text, by extension or by its first character.
 pub(super) fn format(file: &str, text: &str) -> Format {
-    let extension = file.rsplit_once('.').map(|it| it.1.to_ascii_lowercase());
+    let extension = file.rsplit_once('.').map(|parts| parts.1.to_ascii_lowercase());
     match extension.as_deref() {
         Some("toml") => Format::Toml,
         Some("json" | "jsonc" | "json5") => Format::Jsonc,
         Some("yaml" | "yml") => Format::Yaml,
         _ if text.trim_start().starts_with(['{', '/']) => Format::Jsonc,
-        _ if text.lines().any(|it| it.trim_end() == "extensions:") => Format::Yaml,
+        _ if text.lines().any(|line| line.trim_end() == "extensions:") => Format::Yaml,
         _ => Format::Toml,
     }
 }
 
-/// What the files of a dialect are written in.
+/// Syntax of a dialect.
 pub(super) fn format_of(dialect: Dialect) -> Format {
     match dialect {
         Dialect::Toolrack | Dialect::Codex => Format::Toml,
@@ -25,12 +25,14 @@ pub(super) fn format_of(dialect: Dialect) -> Format {
     }
 }
 
-/// Whose file it is, and what gave it away.
+/// Detects the dialect, with the reason.
 pub(super) fn dialect(file: &str, format: Format, root: &Node) -> Detection {
     let found = |dialect, reason: &str| Detection { dialect, reason: reason.to_owned() };
     let table = |key| root.get(key).is_some_and(Node::is_table);
     match format {
-        Format::Toml if root.get("defaults").is_some_and(|it| it.get("mcp").is_some()) => {
+        Format::Toml
+            if root.get("defaults").is_some_and(|defaults| defaults.get("mcp").is_some()) =>
+        {
             found(Dialect::Toolrack, "it has `[[defaults.mcp]]`")
         }
         Format::Toml if table("mcp_servers") => found(Dialect::Codex, "it has `[mcp_servers]`"),
@@ -53,30 +55,32 @@ pub(super) fn dialect(file: &str, format: Format, root: &Node) -> Detection {
     }
 }
 
-/// Both editors write `mcp.servers`, but only `OpenCode` says `local` and `remote`.
+/// VS Code and `OpenCode` both write `mcp.servers`, but only `OpenCode` uses `local` and `remote`.
 fn is_vscode(mcp: &Node) -> bool {
-    let Some(servers) = mcp.get("servers").filter(|it| it.is_table()) else { return false };
-    let opencode = |it: &Node| {
-        matches!(it.get("type").and_then(Node::text), Some("local" | "remote"))
-            || matches!(it.get("command").map(|it| &it.value), Some(Value::List(_)))
+    let Some(servers) = mcp.get("servers").filter(|servers| servers.is_table()) else {
+        return false;
     };
-    servers.get("type").is_none() && !servers.members().iter().any(|it| opencode(&it.value))
+    let opencode = |value: &Node| {
+        matches!(value.get("type").and_then(Node::text), Some("local" | "remote"))
+            || matches!(value.get("command").map(|command| &command.value), Some(Value::List(_)))
+    };
+    servers.get("type").is_none() && !servers.members().iter().any(|member| opencode(&member.value))
 }
 
 fn projects(root: &Node) -> bool {
     let members = root.get("projects").map(Node::members).unwrap_or_default();
-    members.iter().any(|it| it.value.get("mcpServers").is_some())
+    members.iter().any(|member| member.value.get("mcpServers").is_some())
 }
 
-/// Whether the file is what others write under `mcpServers`, as it is often pasted.
+/// Whether the file is a bare map of servers, as often pasted.
 pub(super) fn is_bare_map(root: &Node) -> bool {
-    let server = |it: &Node| {
-        ["command", "url", "serverUrl", "httpUrl"].iter().any(|key| it.get(key).is_some())
+    let server = |value: &Node| {
+        ["command", "url", "serverUrl", "httpUrl"].iter().any(|key| value.get(key).is_some())
     };
-    !root.members().is_empty() && root.members().iter().all(|it| server(&it.value))
+    !root.members().is_empty() && root.members().iter().all(|member| server(&member.value))
 }
 
-/// Parts of paths that belong to one tool. The first that fits counts.
+/// Path fragments of one tool. The first match counts.
 const PLACES: [(&str, Dialect); 11] = [
     ("claude_desktop_config", Dialect::ClaudeDesktop),
     (".claude.json", Dialect::ClaudeCode),
@@ -93,15 +97,15 @@ const PLACES: [(&str, Dialect); 11] = [
 
 fn by_name(file: &str, root: &Node) -> Detection {
     let file = file.replace('\\', "/").to_lowercase();
-    let (dialect, reason) = match PLACES.iter().find(|it| file.contains(it.0)) {
-        Some((part, dialect)) => (*dialect, format!("it is called `{part}`")),
+    let (dialect, reason) = match PLACES.iter().find(|place| file.contains(place.0)) {
+        Some((part, dialect)) => (*dialect, format!("the file name contains `{part}`")),
         None if projects(root) => {
             (Dialect::ClaudeCode, "it has `projects` with `mcpServers`".to_owned())
         }
         None if root.get("mcpServers").is_some() => {
             (Dialect::McpServers, "it has `mcpServers`".to_owned())
         }
-        None => (Dialect::McpServers, "it is JSON, and nothing in it tells more".to_owned()),
+        None => (Dialect::McpServers, "it is JSON without other hints".to_owned()),
     };
     Detection { dialect, reason }
 }

@@ -1,66 +1,74 @@
-//! References of other tools into ours. What a tool would not have filled in is escaped, so that we do not
-//! either.
+//! Variable references of other tools, translated to ours. Text that the tool does not expand is escaped.
 
 use std::collections::HashMap;
 
-use crate::diagnostic::FaultKind;
-use crate::diagnostics::Notes;
-use crate::raw_server::Draft;
+use crate::diagnostics::DiagnosticKind;
+use crate::diagnostics::Diagnostics;
+use crate::interpolate::escaped;
+use crate::raw_server::RawServer;
 use crate::server::EnvValue;
 use crate::table_reader::join;
-use crate::template::escaped;
 
-/// How a tool writes references.
+/// Reference syntax of a tool.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Manner<'i> {
-    /// Not at all.
+pub(super) enum ReferenceSyntax<'i> {
+    /// None.
     Plain,
     /// `${VAR}` and `${VAR:-default}`.
     Shell,
-    /// The same, `${env:VAR}`, `${input:id}` and variables of the editor. The inputs come with their
+    /// The same, plus `${env:VAR}`, `${input:id}` and editor variables. Inputs come with their
     /// defaults.
     Editor(&'i HashMap<String, Option<String>>),
     /// `{env:VAR}` and `{file:path}`.
     Braces,
 }
 
-/// Variables that only an editor knows.
+/// Variables that only an editor can expand.
 const EDITOR: [&str; 6] =
     ["workspaceFolder", "workspaceFolderBasename", "pathSeparator", "cwd", "fileDirname", "file"];
 
-/// Translates every text of a draft.
-pub(super) fn draft(notes: &mut Notes<'_>, draft: &mut Draft, manner: Manner<'_>) {
-    let (path, places, at) = (draft.path.clone(), draft.places.clone(), draft.at);
+/// Translates every text of a server.
+pub(super) fn server(
+    diagnostics: &mut Diagnostics<'_>,
+    server: &mut RawServer,
+    syntax: ReferenceSyntax<'_>,
+) {
+    let (path, locations, at) = (server.path.clone(), server.locations.clone(), server.at);
     let mut each = |field: String, text: &mut String| {
-        for variable in editor_variables(text, manner) {
-            let place = places.get(&field).copied().unwrap_or(at);
+        for variable in editor_variables(text, syntax) {
+            let place = locations.get(&field).copied().unwrap_or(at);
             let message =
-                format!("`${{{variable}}}` is known to an editor only; write the path it means");
-            notes.warn(FaultKind::Unsupported, place, &format!("{path}.{field}"), &message);
+                format!("`${{{variable}}}` is an editor variable; write the path instead");
+            diagnostics.warn(
+                DiagnosticKind::Unsupported,
+                place,
+                &format!("{path}.{field}"),
+                &message,
+            );
         }
-        *text = self::text(text, manner);
+        *text = self::text(text, syntax);
     };
-    draft.command.iter_mut().for_each(|it| each("command".to_owned(), it));
-    draft.args.iter_mut().enumerate().for_each(|(n, it)| each(format!("args[{n}]"), it));
-    draft.cwd.iter_mut().for_each(|it| each("cwd".to_owned(), it));
-    draft.url.iter_mut().for_each(|it| each("url".to_owned(), it));
-    draft.headers.iter_mut().for_each(|(name, it)| each(join("headers", name), it));
-    for (name, value) in &mut draft.env {
+    server.command.iter_mut().for_each(|item| each("command".to_owned(), item));
+    server.args.iter_mut().enumerate().for_each(|(n, arg)| each(format!("args[{n}]"), arg));
+    server.cwd.iter_mut().for_each(|item| each("cwd".to_owned(), item));
+    server.url.iter_mut().for_each(|item| each("url".to_owned(), item));
+    server.headers.iter_mut().for_each(|(name, header)| each(join("headers", name), header));
+    for (name, value) in &mut server.env {
         if let EnvValue::Text(text) = value {
             each(join("env", name), text);
         }
     }
 }
 
-fn text(text: &str, manner: Manner<'_>) -> String {
-    match manner {
-        Manner::Plain => escaped(text),
-        Manner::Shell | Manner::Editor(_) => dollars(text, manner),
-        Manner::Braces => braces(text),
+fn text(text: &str, syntax: ReferenceSyntax<'_>) -> String {
+    match syntax {
+        ReferenceSyntax::Plain => escaped(text),
+        ReferenceSyntax::Shell | ReferenceSyntax::Editor(_) => dollars(text, syntax),
+        ReferenceSyntax::Braces => braces(text),
     }
 }
 
-fn dollars(text: &str, manner: Manner<'_>) -> String {
+fn dollars(text: &str, syntax: ReferenceSyntax<'_>) -> String {
     let mut translated = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, tail)) = rest.split_once("${") {
@@ -70,18 +78,19 @@ fn dollars(text: &str, manner: Manner<'_>) -> String {
             rest = tail;
             continue;
         };
-        translated.push_str(&reference(inner, manner));
+        translated.push_str(&reference(inner, syntax));
         rest = tail;
     }
     translated.push_str(rest);
     translated
 }
 
-fn reference(inner: &str, manner: Manner<'_>) -> String {
-    let name = inner.split_once(":-").map_or(inner, |it| it.0);
-    let word = !name.is_empty() && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
-    let inputs = match manner {
-        Manner::Editor(inputs) => Some(inputs),
+fn reference(inner: &str, syntax: ReferenceSyntax<'_>) -> String {
+    let name = inner.split_once(":-").map_or(inner, |parts| parts.0);
+    let word = !name.is_empty()
+        && name.chars().all(|character| character.is_ascii_alphanumeric() || character == '_');
+    let inputs = match syntax {
+        ReferenceSyntax::Editor(inputs) => Some(inputs),
         _ => None,
     };
     match (inputs, inner.split_once(':')) {
@@ -99,9 +108,10 @@ fn reference(inner: &str, manner: Manner<'_>) -> String {
 fn braces(text: &str) -> String {
     let mut translated = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = ["{env:", "{file:"].iter().filter_map(|it| rest.find(it)).min() {
+    while let Some(at) = ["{env:", "{file:"].iter().filter_map(|value| rest.find(value)).min() {
         let (before, tail) = rest.split_at(at);
-        let Some((inner, tail)) = tail.strip_prefix('{').and_then(|it| it.split_once('}')) else {
+        let Some((inner, tail)) = tail.strip_prefix('{').and_then(|rest| rest.split_once('}'))
+        else {
             break;
         };
         translated.push_str(&escaped(before));
@@ -112,12 +122,12 @@ fn braces(text: &str) -> String {
     translated
 }
 
-fn editor_variables<'t>(text: &'t str, manner: Manner<'_>) -> Vec<&'t str> {
-    if !matches!(manner, Manner::Editor(_)) {
+fn editor_variables<'t>(text: &'t str, syntax: ReferenceSyntax<'_>) -> Vec<&'t str> {
+    if !matches!(syntax, ReferenceSyntax::Editor(_)) {
         return Vec::new();
     }
-    let inner = |it: &'t str| it.split_once('}').map(|it| it.0);
-    text.split("${").skip(1).filter_map(inner).filter(|it| EDITOR.contains(it)).collect()
+    let inner = |value: &'t str| value.split_once('}').map(|parts| parts.0);
+    text.split("${").skip(1).filter_map(inner).filter(|part| EDITOR.contains(part)).collect()
 }
 
 #[cfg(test)]
@@ -125,17 +135,17 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(manner: Manner<'_>, theirs: &str, ours: &str) {
-        assert_eq!(text(theirs, manner), ours, "{theirs}");
+    fn check(syntax: ReferenceSyntax<'_>, theirs: &str, ours: &str) {
+        assert_eq!(text(theirs, syntax), ours, "{theirs}");
     }
 
     #[test]
     fn references_keep_their_meaning() {
-        check(Manner::Plain, "a ${B}", "a $${B}");
-        check(Manner::Shell, "Bearer ${B:-c}", "Bearer ${B:-c}");
-        check(Manner::Shell, "${env:B} ${v%.*} ${open", "$${env:B} $${v%.*} $${open");
+        check(ReferenceSyntax::Plain, "a ${B}", "a $${B}");
+        check(ReferenceSyntax::Shell, "Bearer ${B:-c}", "Bearer ${B:-c}");
+        check(ReferenceSyntax::Shell, "${env:B} ${v%.*} ${open", "$${env:B} $${v%.*} $${open");
         check(
-            Manner::Braces,
+            ReferenceSyntax::Braces,
             "x {env:A}/{file:~/k} ${B} {env:",
             "x ${env:A}/${file:~/k} $${B} {env:",
         );
@@ -143,7 +153,7 @@ mod tests {
             ("key".to_owned(), None),
             ("host".to_owned(), Some("localhost".to_owned())),
         ]);
-        let editor = Manner::Editor(&inputs);
+        let editor = ReferenceSyntax::Editor(&inputs);
         check(editor, "${env:A} ${A}", "${env:A} ${A}");
         check(editor, "${input:key}@${input:host}", "${secret:key}@${secret:host:-localhost}");
         check(editor, "${userHome}/x", "${HOME}/x");

@@ -1,100 +1,100 @@
-//! Zed: `context_servers` of its settings, in both shapes of `command`. `timeout` is seconds.
+//! Zed: `context_servers` of its settings, in both formats of `command`. `timeout` is in seconds.
 //!
-//! Servers that an extension of Zed provides cannot be started by anybody else and are left out.
+//! Servers provided by a Zed extension can only be started by Zed and are skipped.
 
 use super::mcp_servers::texts;
 use super::servers;
-use super::variables::{self, Manner};
 use crate::config_file::ConfigFile;
-use crate::diagnostic::FaultKind;
-use crate::diagnostics::Notes;
-use crate::keys::{Key, Kind, Scope, Strangers};
-use crate::raw_server::Draft;
-use crate::table_reader::{self, Fields};
+use crate::diagnostics::DiagnosticKind;
+use crate::diagnostics::Diagnostics;
+use crate::dialect::variables::{self, ReferenceSyntax};
+use crate::keys::{Key, KeyType, TableKeys, UnknownKeys};
+use crate::raw_server::RawServer;
+use crate::table_reader::{self, TableReader};
 use crate::tree::{Member, Node};
 
-const fn key(name: &'static str, kind: Kind) -> Key {
+const fn key(name: &'static str, kind: KeyType) -> Key {
     Key { name, kind, default: "", doc: "" }
 }
 
-static SERVER: Scope = Scope {
+static SERVER: TableKeys = TableKeys {
     title: "context_servers",
-    strangers: Strangers::NotTakenOver,
+    unknown_keys: UnknownKeys::NotImported,
     keys: &[
-        key("command", Kind::Template),
-        key("args", Kind::Templates),
-        key("env", Kind::ScalarMap),
-        key("timeout", Kind::Seconds),
-        key("url", Kind::Template),
-        key("headers", Kind::ScalarMap),
-        key("enabled", Kind::Flag),
-        key("source", Kind::Ignored),
-        key("remote", Kind::Ignored),
-        key("settings", Kind::Ignored),
+        key("command", KeyType::Template),
+        key("args", KeyType::Templates),
+        key("env", KeyType::ScalarMap),
+        key("timeout", KeyType::Seconds),
+        key("url", KeyType::Template),
+        key("headers", KeyType::ScalarMap),
+        key("enabled", KeyType::Flag),
+        key("source", KeyType::Ignored),
+        key("remote", KeyType::Ignored),
+        key("settings", KeyType::Ignored),
     ],
 };
 
-/// The older shape, in which the command is a table.
-static OLD_SERVER: Scope = Scope {
+/// The older format, with a table as command.
+static OLD_SERVER: TableKeys = TableKeys {
     title: "context_servers",
-    strangers: Strangers::NotTakenOver,
+    unknown_keys: UnknownKeys::NotImported,
     keys: &[
-        key("command", Kind::Table(&COMMAND)),
-        key("enabled", Kind::Flag),
-        key("source", Kind::Ignored),
-        key("settings", Kind::Ignored),
+        key("command", KeyType::Table(&COMMAND)),
+        key("enabled", KeyType::Flag),
+        key("source", KeyType::Ignored),
+        key("settings", KeyType::Ignored),
     ],
 };
 
-static COMMAND: Scope = Scope {
+static COMMAND: TableKeys = TableKeys {
     title: "command",
-    strangers: Strangers::NotTakenOver,
+    unknown_keys: UnknownKeys::NotImported,
     keys: &[
-        key("path", Kind::Template),
-        key("args", Kind::Templates),
-        key("env", Kind::ScalarMap),
-        key("timeout", Kind::Seconds),
+        key("path", KeyType::Template),
+        key("args", KeyType::Templates),
+        key("env", KeyType::ScalarMap),
+        key("timeout", KeyType::Seconds),
     ],
 };
 
-pub(super) fn read(notes: &mut Notes<'_>, root: &Node) -> ConfigFile {
+pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile {
     let map = root.get("context_servers");
-    let defaults = servers(notes, "context_servers", map, |notes, path, member| {
-        let mut draft = draft(notes, path, member)?;
-        variables::draft(notes, &mut draft, Manner::Plain);
-        Some(draft)
+    let defaults = servers(diagnostics, "context_servers", map, |diagnostics, path, member| {
+        let mut server = server(diagnostics, path, member)?;
+        variables::server(diagnostics, &mut server, ReferenceSyntax::Plain);
+        Some(server)
     });
     ConfigFile { defaults, ..ConfigFile::default() }
 }
 
-fn draft(notes: &mut Notes<'_>, path: &str, member: &Member) -> Option<Draft> {
+fn server(diagnostics: &mut Diagnostics<'_>, path: &str, member: &Member) -> Option<RawServer> {
     let node = &member.value;
     if node.is_table() && node.get("command").is_none() && node.get("url").is_none() {
-        let message = "is run by an extension of Zed and cannot be taken over";
-        notes.warn(FaultKind::Unsupported, member.at, path, message);
+        let message = "is run by a Zed extension and cannot be imported";
+        diagnostics.warn(DiagnosticKind::Unsupported, member.at, path, message);
         return None;
     }
     if node.get("command").is_some_and(Node::is_table) {
-        let mut fields = table_reader::read(notes, &OLD_SERVER, path, node);
+        let mut fields = table_reader::read(diagnostics, &OLD_SERVER, path, node);
         let mut command = fields.table("command").unwrap_or_default();
-        let mut draft = Draft::of(&command, "");
-        draft.renamed("path", "command");
-        process(&mut draft, &mut command, "path");
-        draft.enabled = fields.flag("enabled");
-        return Some(draft);
+        let mut server = RawServer::from_table(&command, "");
+        server.rename_location("path", "command");
+        process(&mut server, &mut command, "path");
+        server.enabled = fields.flag("enabled");
+        return Some(server);
     }
-    let mut fields = table_reader::read(notes, &SERVER, path, node);
-    let mut draft = Draft::of(&fields, "");
-    process(&mut draft, &mut fields, "command");
-    draft.url = fields.text("url");
-    draft.headers = fields.map("headers");
-    draft.enabled = fields.flag("enabled");
-    Some(draft)
+    let mut fields = table_reader::read(diagnostics, &SERVER, path, node);
+    let mut server = RawServer::from_table(&fields, "");
+    process(&mut server, &mut fields, "command");
+    server.url = fields.text("url");
+    server.headers = fields.map("headers");
+    server.enabled = fields.flag("enabled");
+    Some(server)
 }
 
-fn process(draft: &mut Draft, fields: &mut Fields, command: &str) {
-    draft.command = fields.text(command);
-    draft.args = fields.texts("args").unwrap_or_default();
-    draft.env = texts(fields.map("env"));
-    draft.settings.timeout = fields.time("timeout");
+fn process(server: &mut RawServer, fields: &mut TableReader, command: &str) {
+    server.command = fields.text(command);
+    server.args = fields.texts("args").unwrap_or_default();
+    server.env = texts(fields.map("env"));
+    server.settings.timeout = fields.time("timeout");
 }

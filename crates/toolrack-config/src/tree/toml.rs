@@ -1,23 +1,28 @@
-//! TOML into a tree. What is wrong with the syntax is noted, all of it, and the rest is read.
+//! TOML parser that reports all syntax errors and reads the rest.
 
 use ::toml::de::{DeTable, DeValue};
 
-use super::{DEEPEST, Member, Node, Value};
-use crate::diagnostic::FaultKind;
-use crate::diagnostics::Notes;
+use super::{MAX_DEPTH, Member, Node, Value};
+use crate::diagnostics::DiagnosticKind;
+use crate::diagnostics::Diagnostics;
 
-pub(super) fn read(notes: &mut Notes<'_>) -> Node {
-    let text = notes.text();
+pub(super) fn read(diagnostics: &mut Diagnostics<'_>) -> Node {
+    let text = diagnostics.text();
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
-        let at = error.span().map_or(0, |it| it.start);
-        notes.error(FaultKind::Syntax, at, "", &format!("not valid TOML: {}", error.message()));
+        let at = error.span().map_or(0, |span| span.start);
+        diagnostics.error(
+            DiagnosticKind::Syntax,
+            at,
+            "",
+            &format!("not valid TOML: {}", error.message()),
+        );
     }
     members(table.get_ref(), 0, 0)
 }
 
 fn members(table: &DeTable<'_>, at: usize, depth: usize) -> Node {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Node { at, value: Value::Other("nested too deeply") };
     }
     let mut members: Vec<Member> = table
@@ -28,8 +33,8 @@ fn members(table: &DeTable<'_>, at: usize, depth: usize) -> Node {
             value: node(value.get_ref(), value.span().start, depth + 1),
         })
         .collect();
-    // The library sorts by name; people expect the order of the file.
-    members.sort_by_key(|it| it.at);
+    // The library sorts by name; diagnostics follow the order of the file.
+    members.sort_by_key(|member| member.at);
     Node { at, value: Value::Table(members) }
 }
 
@@ -43,9 +48,12 @@ fn node(value: &DeValue<'_>, at: usize, depth: usize) -> Node {
         }
         DeValue::Boolean(flag) => Value::Flag(*flag),
         DeValue::Datetime(_) => Value::Other("a date"),
-        DeValue::Array(_) if depth > DEEPEST => Value::Other("nested too deeply"),
+        DeValue::Array(_) if depth > MAX_DEPTH => Value::Other("nested too deeply"),
         DeValue::Array(array) => Value::List(
-            array.iter().map(|it| node(it.get_ref(), it.span().start, depth + 1)).collect(),
+            array
+                .iter()
+                .map(|array| node(array.get_ref(), array.span().start, depth + 1))
+                .collect(),
         ),
         DeValue::Table(table) => return members(table, at, depth),
     };

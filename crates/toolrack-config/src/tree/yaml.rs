@@ -1,44 +1,49 @@
-//! YAML into a tree, from the parser's events.
+//! YAML parser, built on parser events.
 //!
-//! **Invariant:** aliases are copied only as long as the whole tree stays below [`MOST_NODES`], so a few
-//! lines that refer to one another cannot fill the memory.
+//! **Invariant:** aliases are expanded only while the tree stays below [`MAX_NODES`], so that nested aliases
+//! cannot fill the memory.
 
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 
-use super::{DEEPEST, Member, Node, Value};
-use crate::diagnostic::FaultKind;
-use crate::diagnostics::Notes;
+use super::{MAX_DEPTH, Member, Node, Value};
+use crate::diagnostics::DiagnosticKind;
+use crate::diagnostics::Diagnostics;
 
-/// How many values a document may have, copies included.
-const MOST_NODES: usize = 200_000;
+/// Maximum number of values, expanded aliases included.
+const MAX_NODES: usize = 200_000;
 
-pub(super) fn read(notes: &mut Notes<'_>) -> Node {
+pub(super) fn read(diagnostics: &mut Diagnostics<'_>) -> Node {
     let mut builder = Builder::default();
-    for event in Parser::new_from_str(notes.text()) {
+    for event in Parser::new_from_str(diagnostics.text()) {
         let taken = match event {
             Ok((Event::DocumentEnd, _)) => break,
             Ok((event, span)) => {
-                let at = offset(notes, span.start);
-                builder.take(event, at).map_err(|complaint| (at, complaint.to_owned()))
+                let at = offset(diagnostics, span.start);
+                builder.take(event, at).map_err(|message| (at, message.to_owned()))
             }
-            Err(error) => Err((offset(notes, *error.marker()), error.info().to_owned())),
+            Err(error) => Err((offset(diagnostics, *error.marker()), error.info().to_owned())),
         };
-        if let Err((at, complaint)) = taken {
-            notes.error(FaultKind::Syntax, at, "", &format!("not valid YAML: {complaint}"));
+        if let Err((at, message)) = taken {
+            diagnostics.error(
+                DiagnosticKind::Syntax,
+                at,
+                "",
+                &format!("not valid YAML: {message}"),
+            );
             return Node::empty_table();
         }
     }
     let root = builder.root.unwrap_or_else(Node::empty_table);
-    without_doubles(root, notes)
+    without_duplicates(root, diagnostics)
 }
 
-fn offset(notes: &Notes<'_>, marker: Marker) -> usize {
-    notes.offset(marker.line(), marker.col())
+fn offset(diagnostics: &Diagnostics<'_>, marker: Marker) -> usize {
+    diagnostics.offset(marker.line(), marker.col())
 }
 
-/// The values that are not complete yet, innermost last.
+/// Open collections, innermost last.
 #[derive(Default)]
 struct Builder {
     open: Vec<Open>,
@@ -55,7 +60,7 @@ struct Open {
 
 enum Body {
     List(Vec<Node>),
-    /// The members so far, and the key whose value is next.
+    /// Members so far, and the key of the next value.
     Table(Vec<Member>, Option<(String, usize)>),
 }
 
@@ -71,8 +76,8 @@ impl Builder {
                 self.put(Node { at, value }, anchor)
             }
             Event::Alias(anchor) => {
-                let known = self.anchors.get(&anchor).ok_or("an alias of nothing")?;
-                // Places stay those of the original, which is where a reader has to look.
+                let known = self.anchors.get(&anchor).ok_or("an unknown alias")?;
+                // Positions stay those of the anchor, where the reader has to look.
                 let copy = known.clone();
                 self.n_nodes += size(&copy);
                 self.put(copy, 0)
@@ -82,7 +87,7 @@ impl Builder {
     }
 
     fn begin(&mut self, at: usize, anchor: usize, body: Body) -> Result<(), &'static str> {
-        if self.open.len() >= DEEPEST {
+        if self.open.len() >= MAX_DEPTH {
             return Err("nested too deeply");
         }
         self.open.push(Open { at, anchor, body });
@@ -100,17 +105,17 @@ impl Builder {
 
     fn put(&mut self, node: Node, anchor: usize) -> Result<(), &'static str> {
         self.n_nodes += 1;
-        if self.n_nodes > MOST_NODES {
+        if self.n_nodes > MAX_NODES {
             return Err("too many values");
         }
-        if self.open.len() + depth(&node) > DEEPEST {
+        if self.open.len() + depth(&node) > MAX_DEPTH {
             return Err("nested too deeply");
         }
         if anchor > 0 {
             self.n_nodes += size(&node);
             self.anchors.insert(anchor, node.clone());
         }
-        match self.open.last_mut().map(|it| &mut it.body) {
+        match self.open.last_mut().map(|last_mut| &mut last_mut.body) {
             None => self.root = Some(node),
             Some(Body::List(nodes)) => nodes.push(node),
             Some(Body::Table(members, next)) => match next.take() {
@@ -122,7 +127,7 @@ impl Builder {
     }
 }
 
-/// How YAML's core schema reads a word without quotes.
+/// Unquoted scalars by YAML's core schema.
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -130,13 +135,15 @@ fn plain(text: &str) -> Value {
         "false" | "False" | "FALSE" => Value::Flag(false),
         _ => match (text.parse(), text.parse::<f64>()) {
             (Ok(integer), _) => Value::Integer(integer),
-            (_, Ok(float)) if text.contains(|it: char| it.is_ascii_digit()) => Value::Float(float),
+            (_, Ok(float)) if text.contains(|value: char| value.is_ascii_digit()) => {
+                Value::Float(float)
+            }
             _ => Value::Text(text.to_owned()),
         },
     }
 }
 
-/// Keys are names here, so a number or a word is one too.
+/// Keys are names, so a number or boolean becomes text.
 fn key_of(node: &Node) -> String {
     match &node.value {
         Value::Text(text) => text.clone(),
@@ -151,7 +158,7 @@ fn key_of(node: &Node) -> String {
 fn size(node: &Node) -> usize {
     1 + match &node.value {
         Value::List(nodes) => nodes.iter().map(size).sum(),
-        Value::Table(members) => members.iter().map(|it| size(&it.value)).sum(),
+        Value::Table(members) => members.iter().map(|member| size(&member.value)).sum(),
         _ => 0,
     }
 }
@@ -159,24 +166,26 @@ fn size(node: &Node) -> usize {
 fn depth(node: &Node) -> usize {
     match &node.value {
         Value::List(nodes) => 1 + nodes.iter().map(depth).max().unwrap_or(0),
-        Value::Table(members) => 1 + members.iter().map(|it| depth(&it.value)).max().unwrap_or(0),
+        Value::Table(members) => {
+            1 + members.iter().map(|member| depth(&member.value)).max().unwrap_or(0)
+        }
         _ => 0,
     }
 }
 
-fn without_doubles(node: Node, notes: &mut Notes<'_>) -> Node {
+fn without_duplicates(node: Node, diagnostics: &mut Diagnostics<'_>) -> Node {
     let value = match node.value {
         Value::Table(members) => {
-            let inner = |it: Member, notes: &mut Notes<'_>| Member {
-                value: without_doubles(it.value, notes),
-                ..it
+            let inner = |item: Member, diagnostics: &mut Diagnostics<'_>| Member {
+                value: without_duplicates(item.value, diagnostics),
+                ..item
             };
-            let members = members.into_iter().map(|it| inner(it, notes)).collect();
-            Value::Table(super::drop_doubles(members, notes))
+            let members = members.into_iter().map(|member| inner(member, diagnostics)).collect();
+            Value::Table(super::drop_duplicates(members, diagnostics))
         }
-        Value::List(list) => {
-            Value::List(list.into_iter().map(|it| without_doubles(it, notes)).collect())
-        }
+        Value::List(list) => Value::List(
+            list.into_iter().map(|list| without_duplicates(list, diagnostics)).collect(),
+        ),
         value => value,
     };
     Node { value, ..node }

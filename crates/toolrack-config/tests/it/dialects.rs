@@ -1,22 +1,22 @@
-//! Real-shaped files of every tool we read, and what they become.
+//! Realistic files of every supported tool.
 
 use toolrack_config::{Dialect, detect, read, read_as};
 
-use crate::show;
+use crate::format;
 
 #[track_caller]
-fn check(sample: &str, dialect: Dialect, servers: &[&str], faults: &[&str]) {
-    let text = show::sample(sample);
+fn check(sample: &str, dialect: Dialect, servers: &[&str], diagnostics: &[&str]) {
+    let text = format::sample(sample);
     let reading = read(sample, &text);
     assert_eq!(detect(sample, &text).dialect, dialect, "{sample}");
     assert_eq!(reading.value.dialect, dialect, "{sample}");
-    assert_eq!(show::servers(&reading.value), servers, "{sample}");
-    assert_eq!(show::faults(&reading.faults), faults, "{sample}");
+    assert_eq!(format::servers(&reading.value), servers, "{sample}");
+    assert_eq!(format::diagnostics(&reading.diagnostics), diagnostics, "{sample}");
     assert_eq!(read_as(dialect, sample, &text), reading, "{sample}");
 }
 
 #[test]
-fn claude_code_counts_milliseconds_and_fills_in_variables() {
+fn claude_code_milliseconds_and_variables() {
     check(
         "claude-code/.mcp.json",
         Dialect::ClaudeCode,
@@ -30,7 +30,7 @@ fn claude_code_counts_milliseconds_and_fills_in_variables() {
 }
 
 #[test]
-fn projects_of_claude_code_are_agents() {
+fn claude_code_projects_become_agents() {
     let sample = "claude-code/.claude.json";
     check(
         sample,
@@ -42,14 +42,15 @@ fn projects_of_claude_code_are_agents() {
         ],
         &[],
     );
-    let file = read(sample, &show::sample(sample)).value;
-    let names = |agent| file.resolve(agent).into_iter().map(|it| it.name).collect::<Vec<_>>();
+    let file = read(sample, &format::sample(sample)).value;
+    let names =
+        |agent| file.resolve(agent).into_iter().map(|resolve| resolve.name).collect::<Vec<_>>();
     assert_eq!(names("/home/me/shop"), ["github", "postgres"]);
     assert_eq!(names("/home/me/empty"), ["github"]);
 }
 
 #[test]
-fn claude_desktop_fills_in_nothing() {
+fn claude_desktop_has_no_variables() {
     check(
         "claude-desktop/claude_desktop_config.json",
         Dialect::ClaudeDesktop,
@@ -62,7 +63,7 @@ fn claude_desktop_fills_in_nothing() {
 }
 
 #[test]
-fn cursor_has_comments_and_variables_of_its_own() {
+fn cursor_comments_and_variables() {
     check(
         "cursor/.cursor/mcp.json",
         Dialect::Cursor,
@@ -78,7 +79,7 @@ fn cursor_has_comments_and_variables_of_its_own() {
 }
 
 #[test]
-fn windsurf_says_server_url_and_disabled() {
+fn windsurf_server_url_and_disabled() {
     check(
         "windsurf/windsurf/mcp_config.json",
         Dialect::Windsurf,
@@ -91,7 +92,7 @@ fn windsurf_says_server_url_and_disabled() {
 }
 
 #[test]
-fn lm_studio_counts_milliseconds_and_cline_seconds() {
+fn lm_studio_milliseconds_and_cline_seconds() {
     check(
         "lm-studio/.lmstudio/mcp.json",
         Dialect::LmStudio,
@@ -112,7 +113,7 @@ fn lm_studio_counts_milliseconds_and_cline_seconds() {
 }
 
 #[test]
-fn inputs_of_vscode_are_secrets() {
+fn vscode_inputs_become_secrets() {
     check(
         "vscode/.vscode/mcp.json",
         Dialect::VsCode,
@@ -126,7 +127,7 @@ fn inputs_of_vscode_are_secrets() {
 }
 
 #[test]
-fn zed_counts_seconds_and_keeps_its_extensions() {
+fn zed_seconds_and_extensions() {
     check(
         "zed/settings.json",
         Dialect::Zed,
@@ -140,7 +141,7 @@ fn zed_counts_seconds_and_keeps_its_extensions() {
 }
 
 #[test]
-fn codex_names_its_units_and_its_variables() {
+fn codex_units_and_variables() {
     check(
         "codex/config.toml",
         Dialect::Codex,
@@ -154,7 +155,7 @@ fn codex_names_its_units_and_its_variables() {
 }
 
 #[test]
-fn opencode_has_two_shapes_and_counts_milliseconds() {
+fn opencode_has_two_formats_in_milliseconds() {
     check(
         "opencode/opencode.jsonc",
         Dialect::OpenCode,
@@ -173,7 +174,7 @@ fn opencode_has_two_shapes_and_counts_milliseconds() {
 }
 
 #[test]
-fn goose_counts_seconds_and_keeps_its_own() {
+fn goose_seconds_and_builtin_extensions() {
     check(
         "goose/config.yaml",
         Dialect::Goose,
@@ -193,7 +194,7 @@ fn detects(file: &str, text: &str, dialect: Dialect, reason: &str) {
 }
 
 #[test]
-fn a_file_is_recognized_by_what_is_in_it() {
+fn format_is_detected_by_content() {
     let server = r#"{"a": {"command": "x"}}"#;
     detects(
         "x.json",
@@ -212,19 +213,19 @@ fn a_file_is_recognized_by_what_is_in_it() {
     detects("x.toml", "", Dialect::Toolrack, "it is TOML without `[mcp_servers]`");
     detects("x", "extensions:\n  a: {}\n", Dialect::Goose, "it is YAML without `mcpServers`");
     let windows = r"C:\Users\me\.cursor\mcp.json";
-    detects(windows, r#"{"mcpServers": {}}"#, Dialect::Cursor, "it is called `.cursor/`");
+    detects(windows, r#"{"mcpServers": {}}"#, Dialect::Cursor, "the file name contains `.cursor/`");
 }
 
 #[test]
 fn a_bare_map_of_servers_is_read() {
     let reading =
         read("pasted.json", r#"{"a": {"command": "x"}, "b": {"httpUrl": "https://b.dev/mcp"}}"#);
-    assert_eq!(show::servers(&reading.value), ["a: x []", "b: https://b.dev/mcp"]);
-    assert_eq!(show::faults(&reading.faults), [""; 0]);
+    assert_eq!(format::servers(&reading.value), ["a: x []", "b: https://b.dev/mcp"]);
+    assert_eq!(format::diagnostics(&reading.diagnostics), [""; 0]);
 }
 
 #[test]
-fn what_is_wrong_in_a_foreign_file_is_said_and_the_rest_read() {
+fn foreign_files_are_read_despite_errors() {
     let text = r#"{"mcpServers": {
   "good": {"command": "x", "timeout": -5},
   "typo": {"typ": "http", "url": "nowhere"},
@@ -233,9 +234,9 @@ fn what_is_wrong_in_a_foreign_file_is_said_and_the_rest_read() {
   "good": {"command": "y"}
 }}"#;
     let reading = read("mcp.json", text);
-    assert_eq!(show::servers(&reading.value), ["word: x []", "good: y []"]);
+    assert_eq!(format::servers(&reading.value), ["word: x []", "good: y []"]);
     assert_eq!(
-        show::faults(&reading.faults),
+        format::diagnostics(&reading.diagnostics),
         [
             "W 3:12 Unsupported mcpServers.typo.typ (type?)",
             "E 3:27 Invalid mcpServers.typo.url",
@@ -247,10 +248,10 @@ fn what_is_wrong_in_a_foreign_file_is_said_and_the_rest_read() {
 }
 
 #[test]
-fn a_file_without_servers_says_so() {
-    let faults = |file, text| show::faults(&read(file, text).faults);
-    assert_eq!(faults("x.json", "{}"), ["W 1:1 Missing mcpServers"]);
-    assert_eq!(faults("x.yaml", "a: 1"), ["W 1:1 Missing extensions"]);
-    assert_eq!(faults("x.json", r#"{"mcpServers": []}"#), ["E 1:16 WrongType mcpServers"]);
-    assert_eq!(faults("x.json", r#"{"mcpServers": {"#), ["E 1:16 Syntax "]);
+fn file_without_servers_is_reported() {
+    let diagnostics = |file, text| format::diagnostics(&read(file, text).diagnostics);
+    assert_eq!(diagnostics("x.json", "{}"), ["W 1:1 Missing mcpServers"]);
+    assert_eq!(diagnostics("x.yaml", "a: 1"), ["W 1:1 Missing extensions"]);
+    assert_eq!(diagnostics("x.json", r#"{"mcpServers": []}"#), ["E 1:16 WrongType mcpServers"]);
+    assert_eq!(diagnostics("x.json", r#"{"mcpServers": {"#), ["E 1:16 Syntax "]);
 }

@@ -1,4 +1,4 @@
-//! Whole files in, data and faults out.
+//! Integration tests: config files in, data and diagnostics out.
 
 #![expect(
     clippy::expect_used,
@@ -8,11 +8,11 @@
     reason = "a test ends at the first thing that is not as it should be, in its helpers too"
 )]
 
+mod diagnostics;
 mod dialects;
-mod documents;
-mod faults;
-mod fill;
-mod laws;
-mod native;
-mod show;
-mod wild;
+mod format;
+mod interpolation;
+mod properties;
+mod published_docs;
+mod random_text;
+mod toolrack_toml;

@@ -1,28 +1,28 @@
-//! Every fault of a file at once, each where it is and with what was probably meant.
+//! All diagnostics of a file, with positions and suggestions.
 
 use toolrack_config::read;
 
-use crate::show;
+use crate::format;
 
 #[track_caller]
 fn check(text: &str, expected: &[&str]) {
-    assert_eq!(show::faults(&read("t.toml", text).faults), expected, "{text}");
+    assert_eq!(format::diagnostics(&read("t.toml", text).diagnostics), expected, "{text}");
 }
 
-/// A server that is sound but for the lines given, which begin at line 4.
+/// A valid server but for the given lines, which start at line 4.
 #[track_caller]
 fn server(lines: &str, expected: &[&str]) {
     check(&format!("[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\n{lines}\n"), expected);
 }
 
-/// A server of which only its name is given, on line 2.
+/// A server with only a name, on line 2.
 #[track_caller]
 fn bare(lines: &str, expected: &[&str]) {
     check(&format!("[[defaults.mcp]]\nname = 'a'\n{lines}\n"), expected);
 }
 
 #[test]
-fn keys_that_nobody_reads_are_named() {
+fn unknown_keys_are_reported() {
     server("comand = 'y'", &["W 4:1 UnknownKey defaults.mcp[0].comand (command?)"]);
     server("whatever = 1", &["W 4:1 UnknownKey defaults.mcp[0].whatever"]);
     bare(
@@ -38,7 +38,7 @@ fn keys_that_nobody_reads_are_named() {
 }
 
 #[test]
-fn values_of_the_wrong_type_are_named() {
+fn wrong_types_are_reported() {
     server("args = 'x'", &["E 4:8 WrongType defaults.mcp[0].args"]);
     server("args = ['x', 1]", &["E 4:14 WrongType defaults.mcp[0].args[1]"]);
     server("env = { A = 1 }", &["E 4:13 WrongType defaults.mcp[0].env.A"]);
@@ -61,7 +61,7 @@ fn values_of_the_wrong_type_are_named() {
 }
 
 #[test]
-fn a_secret_among_the_arguments_is_warned_of() {
+fn secret_in_arguments_is_a_warning() {
     server("args = ['--key=${secret:k}']", &["W 4:9 Exposed defaults.mcp[0].args[0]"]);
     server("args = ['$${secret:k}', '${KEY}']", &[]);
     server("env = { KEY = '${secret:k}' }", &[]);
@@ -72,7 +72,7 @@ fn a_secret_among_the_arguments_is_warned_of() {
 }
 
 #[test]
-fn a_server_is_reached_in_exactly_one_way() {
+fn server_has_exactly_one_transport() {
     bare("", &["E 1:1 Missing defaults.mcp[0].transport"]);
     bare("transport = 'stdio'", &["E 1:1 Missing defaults.mcp[0].command"]);
     bare("transport = 'http'", &["E 1:1 Missing defaults.mcp[0].url"]);
@@ -125,7 +125,7 @@ fn urls_and_headers_are_checked() {
 }
 
 #[test]
-fn names_are_there_once_and_are_names() {
+fn server_names_are_unique_and_valid() {
     check("[[defaults.mcp]]\ncommand = 'x'\n", &["E 1:1 Missing defaults.mcp[0].name"]);
     check("[[defaults.mcp]]\nname = ' '\ncommand = 'x'\n", &["E 2:8 Invalid defaults.mcp[0].name"]);
     check(
@@ -148,35 +148,50 @@ fn names_are_there_once_and_are_names() {
 }
 
 #[test]
-fn all_faults_come_at_once_even_those_of_syntax() {
+fn all_diagnostics_come_at_once() {
     let text = "[defaults]\ntimeout = 5\nidle = \n\n[[defaults.mcp]]\nname = 'a'\nargs = [1]\n";
-    let faults = show::faults(&read("t.toml", text).faults);
-    assert!(faults.iter().any(|it| it.starts_with("E 3:") && it.contains("Syntax")), "{faults:?}");
-    assert!(faults.contains(&"E 2:11 WrongType defaults.timeout".to_owned()), "{faults:?}");
-    assert!(faults.contains(&"E 7:9 WrongType defaults.mcp[0].args[0]".to_owned()), "{faults:?}");
-    assert!(faults.contains(&"E 5:1 Missing defaults.mcp[0].transport".to_owned()), "{faults:?}");
+    let diagnostics = format::diagnostics(&read("t.toml", text).diagnostics);
+    assert!(
+        diagnostics
+            .iter()
+            .any(|diagnostic| diagnostic.starts_with("E 3:") && diagnostic.contains("Syntax")),
+        "{diagnostics:?}"
+    );
+    assert!(
+        diagnostics.contains(&"E 2:11 WrongType defaults.timeout".to_owned()),
+        "{diagnostics:?}"
+    );
+    assert!(
+        diagnostics.contains(&"E 7:9 WrongType defaults.mcp[0].args[0]".to_owned()),
+        "{diagnostics:?}"
+    );
+    assert!(
+        diagnostics.contains(&"E 5:1 Missing defaults.mcp[0].transport".to_owned()),
+        "{diagnostics:?}"
+    );
 }
 
 #[test]
-fn what_is_sound_is_kept_beside_what_is_not() {
+fn valid_entries_survive_invalid_ones() {
     let reading = read(
         "t.toml",
         "[[defaults.mcp]]\nname = 'a'\n[[defaults.mcp]]\nname = 'b'\ncommand = 'x'\n",
     );
-    assert_eq!(show::servers(&reading.value), ["b: x []"]);
+    assert_eq!(format::servers(&reading.value), ["b: x []"]);
     assert!(reading.has_errors() && reading.accept().is_err());
 }
 
 #[test]
-fn a_fault_is_one_line_that_says_what_to_do() {
+fn diagnostic_is_one_line_with_the_fix() {
     let text = "[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\ntimeout = 30\nstrat = 'lazy'\n";
-    let lines: Vec<_> = read("dir/t.toml", text).faults.iter().map(ToString::to_string).collect();
+    let lines: Vec<_> =
+        read("dir/t.toml", text).diagnostics.iter().map(ToString::to_string).collect();
     assert_eq!(
         lines,
         [
-            "dir/t.toml:4:11: defaults.mcp[0].timeout: must be a time with its unit; write `\"30s\"` \
+            "dir/t.toml:4:11: defaults.mcp[0].timeout: must be a duration with a unit; write `\"30s\"` \
              or `\"30ms\"`, not an integer",
-            "dir/t.toml:5:1: defaults.mcp[0].strat: is not a key we know and has no effect; did you \
+            "dir/t.toml:5:1: defaults.mcp[0].strat: is an unknown key and has no effect; did you \
              mean `start`?",
         ]
     );

@@ -1,29 +1,29 @@
-//! Our own file, and Spacebot's: what they say, and what that means for an agent.
+//! `toolrack.toml` and Spacebot's config.
 
 use std::time::Duration;
 
 use toolrack_config::{
-    ConfigFile, Dialect, McpServerConfig, McpTransport, Names, Position, StartMode, read,
+    ConfigFile, Dialect, McpServerConfig, McpTransport, Position, StartMode, ToolNaming, read,
 };
 
-use crate::show;
+use crate::format;
 
 fn sound(file: &str) -> ConfigFile {
-    let (config, warnings) = read(file, &show::sample(file)).accept().expect("a sound file");
+    let (config, warnings) = read(file, &format::sample(file)).accept().expect("a sound file");
     assert_eq!(warnings, [], "{file}");
     config
 }
 
 fn names(configs: &[McpServerConfig]) -> Vec<&str> {
-    configs.iter().map(|it| it.name.as_str()).collect()
+    configs.iter().map(|config| config.name.as_str()).collect()
 }
 
 #[test]
-fn a_file_of_spacebot_loads_as_it_is() {
+fn spacebot_config_loads_unchanged() {
     let file = sound("native/spacebot.toml");
     assert_eq!(file.dialect, Dialect::Toolrack);
     assert_eq!(
-        show::servers(&file),
+        format::servers(&file),
         [
             r#"filesystem: npx ["-y", "@modelcontextprotocol/server-filesystem", "/workspace"]"#,
             r#"sentry: https://mcp.sentry.io headers={"Authorization": "Bearer ${SENTRY_TOKEN}"}"#,
@@ -47,9 +47,9 @@ fn agents_append_to_the_defaults_and_override_by_name() {
 #[test]
 fn our_own_file_says_more() {
     let file = sound("native/toolrack.toml");
-    assert_eq!(file.names(), Names { separator: "__".to_owned(), limit: 128 });
+    assert_eq!(file.names(), ToolNaming { separator: "__".to_owned(), limit: 128 });
     assert_eq!(
-        show::servers(&file),
+        format::servers(&file),
         [
             r#"filesystem: npx ["-y", "@modelcontextprotocol/server-filesystem", "/workspace"] cwd=${HOME}/work start=Lazy idle=Some(600s) deny=["write_*", "delete_*"] sandbox=Sandbox { read: None, write: ["/workspace"], net: false }"#,
             r#"sentry: https://mcp.sentry.io headers={"Authorization": "Bearer ${SENTRY_TOKEN}"} timeout=90s"#,
@@ -60,7 +60,7 @@ fn our_own_file_says_more() {
 }
 
 #[test]
-fn what_an_entry_leaves_out_comes_from_the_defaults() {
+fn unset_values_come_from_the_defaults() {
     let text = "
         [defaults]
         timeout = '20s'
@@ -98,7 +98,7 @@ fn what_an_entry_leaves_out_comes_from_the_defaults() {
 }
 
 #[test]
-fn the_example_of_the_founding_document_is_what_it_says() {
+fn founding_document_example_is_parsed() {
     let file = sound("native/spacebot.toml");
     let filesystem = &file.resolve("main")[0];
     let args = ["-y", "@modelcontextprotocol/server-filesystem", "/workspace"];
@@ -106,21 +106,21 @@ fn the_example_of_the_founding_document_is_what_it_says() {
 }
 
 #[test]
-fn every_entry_knows_where_it_is() {
+fn every_entry_has_a_source_location() {
     let file = sound("native/toolrack.toml");
     let git = &file.resolve("main")[2].origin;
     assert_eq!(git.file(), Some("native/toolrack.toml"));
     assert_eq!(git.path(), "defaults.mcp[2]");
     let at = |line, column| Some(Position { line, column });
-    assert_eq!(git.at().map(|it| it.line), Some(29));
+    assert_eq!(git.at().map(|at| at.line), Some(29));
     assert_eq!(git.field("env.TOKEN"), at(32, 9));
     assert_eq!(git.field("package.args[1]"), at(31, 107));
     assert_eq!(git.field("package.unknown"), at(31, 1));
-    assert_eq!(git.field("unknown").map(|it| it.line), Some(29));
+    assert_eq!(git.field("unknown").map(|unknown| unknown.line), Some(29));
 }
 
 #[test]
-fn a_project_is_laid_over_the_user() {
+fn project_overlays_user_config() {
     let user = sound("native/toolrack.toml");
     let text = "
         [defaults]
@@ -139,7 +139,7 @@ fn a_project_is_laid_over_the_user() {
         command = 'other'
     ";
     let project = read(".toolrack.toml", text).accept().expect("a sound file").0;
-    let both = user.overlaid_by(project);
+    let both = user.overlay(project);
     let servers = both.resolve("main");
     assert_eq!(names(&servers), ["filesystem", "sentry", "git", "own", "postgres"]);
     assert_eq!(servers[0].timeout, Duration::from_secs(5));
@@ -147,5 +147,5 @@ fn a_project_is_laid_over_the_user() {
     assert!(
         matches!(&servers[4].transport, McpTransport::Stdio { command, .. } if command == "other")
     );
-    assert_eq!(both.names(), Names { separator: "_".to_owned(), limit: 128 });
+    assert_eq!(both.names(), ToolNaming { separator: "_".to_owned(), limit: 128 });
 }

@@ -1,22 +1,24 @@
-//! Filling in references when a connection is made.
+//! Interpolation.
 
 use std::cell::RefCell;
 
-use toolrack_config::{Lookup, McpServerConfig, ResolvedTransport, Source, interpolate, read};
+use toolrack_config::{
+    Lookup, McpServerConfig, ResolvedTransport, VariableSource, interpolate, read,
+};
 
-use crate::show;
+use crate::format;
 
-/// Knows a few names, and one file that cannot be read.
-fn lookup(source: Source, name: &str) -> Result<Option<String>, String> {
+/// Knows a few names, and one unreadable file.
+fn lookup(source: VariableSource, name: &str) -> Result<Option<String>, String> {
     let value = match (source, name) {
-        (Source::Env, "HOME") => "/home/me",
-        (Source::Env, "EMPTY") => "",
-        (Source::Env, "TRICK") => "${HOME} ${secret:git-token} $${",
-        (Source::Env, "LINES") => "a\r\nX-Other: b",
-        (Source::Secret, "git-token") => "s3cret",
-        (Source::File, "/run/key") => "from-file\n",
-        (Source::File, "/home/me/key") => "from-home\n",
-        (Source::File, "/run/locked") => return Err("permission denied".to_owned()),
+        (VariableSource::Env, "HOME") => "/home/me",
+        (VariableSource::Env, "EMPTY") => "",
+        (VariableSource::Env, "TRICK") => "${HOME} ${secret:git-token} $${",
+        (VariableSource::Env, "LINES") => "a\r\nX-Other: b",
+        (VariableSource::Secret, "git-token") => "s3cret",
+        (VariableSource::File, "/run/key") => "from-file\n",
+        (VariableSource::File, "/home/me/key") => "from-home\n",
+        (VariableSource::File, "/run/locked") => return Err("permission denied".to_owned()),
         _ => return Ok(None),
     };
     Ok(Some(value.to_owned()))
@@ -40,7 +42,7 @@ fn arg(template: &str, expected: &str) {
 }
 
 #[test]
-fn references_are_filled_in() {
+fn references_are_resolved() {
     arg("${HOME}/x", "/home/me/x");
     arg("${env:HOME}", "/home/me");
     arg("${NOBODY:-fallback}", "fallback");
@@ -55,8 +57,8 @@ fn references_are_filled_in() {
 }
 
 #[test]
-fn a_tilde_in_front_of_a_path_is_the_home() {
-    let places = |command: &str, cwd: &str| {
+fn leading_tilde_is_the_home_directory() {
+    let locations = |command: &str, cwd: &str| {
         let config = server(&format!("command = '{command}'\ncwd = '{cwd}'"));
         match interpolate(&config, &lookup).expect("everything is known") {
             ResolvedTransport::Stdio { command, cwd: Some(cwd), .. } => {
@@ -65,42 +67,46 @@ fn a_tilde_in_front_of_a_path_is_the_home() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(places("~/bin/x", "~"), ["/home/me/bin/x", "/home/me"]);
-    assert_eq!(places("~other/x", "/a/~/b"), ["~other/x", "/a/~/b"]);
+    assert_eq!(locations("~/bin/x", "~"), ["/home/me/bin/x", "/home/me"]);
+    assert_eq!(locations("~other/x", "/a/~/b"), ["~other/x", "/a/~/b"]);
     arg("${file:~/key}", "from-home");
-    // Whoever gets an argument may mean something else by it.
+    // Another program may give these texts a meaning.
     arg("~/x", "~/x");
     let config = server("command = '~/x'");
-    let nobody = |_: Source, _: &str| Ok(None);
-    let faults = interpolate(&config, &nobody).expect_err("there is no home");
-    assert!(faults[0].to_string().contains("the variable `HOME` is not set"), "{}", faults[0]);
+    let nobody = |_: VariableSource, _: &str| Ok(None);
+    let diagnostics = interpolate(&config, &nobody).expect_err("there is no home");
+    assert!(
+        diagnostics[0].to_string().contains("the variable `HOME` is not set"),
+        "{}",
+        diagnostics[0]
+    );
 }
 
 #[test]
-fn what_was_filled_in_is_not_filled_in_again() {
+fn resolved_values_are_not_interpolated_again() {
     arg("${TRICK}", "${HOME} ${secret:git-token} $${");
     arg("$${${TRICK}}", "${${HOME} ${secret:git-token} $${}");
 }
 
 #[track_caller]
-fn faults(lines: &str, expected: &[&str]) {
-    let faults = interpolate(&server(lines), &lookup).expect_err("something is missing");
-    assert_eq!(faults.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+fn diagnostics(lines: &str, expected: &[&str]) {
+    let diagnostics = interpolate(&server(lines), &lookup).expect_err("something is missing");
+    assert_eq!(diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn everything_that_is_missing_is_named_with_its_place() {
-    faults(
+fn all_missing_values_are_reported_with_positions() {
+    diagnostics(
         "command = '${SHELL_X}'\nargs = ['a', '${B}${C}']\nenv = { D = '${secret:none}', E = { secret_ref = 'gone' } }",
         &[
             "t.toml:3:1: defaults.mcp[0].command: the variable `SHELL_X` is not set; set it, or write `${SHELL_X:-default}`",
             "t.toml:4:14: defaults.mcp[0].args[1]: the variable `B` is not set; set it, or write `${B:-default}`",
             "t.toml:4:14: defaults.mcp[0].args[1]: the variable `C` is not set; set it, or write `${C:-default}`",
-            "t.toml:5:9: defaults.mcp[0].env.D: the secret `none` is not stored; store it under that name",
-            "t.toml:5:31: defaults.mcp[0].env.E: the secret `gone` is not stored; store it under that name",
+            "t.toml:5:9: defaults.mcp[0].env.D: the secret `none` does not exist; create it with that name",
+            "t.toml:5:31: defaults.mcp[0].env.E: the secret `gone` does not exist; create it with that name",
         ],
     );
-    faults(
+    diagnostics(
         "command = 'x'\ncwd = '${file:/run/locked}'",
         &[
             "t.toml:4:1: defaults.mcp[0].cwd: the file `/run/locked` cannot be read: permission denied",
@@ -108,11 +114,11 @@ fn everything_that_is_missing_is_named_with_its_place() {
     );
 }
 
-/// Knows nothing, and what to do about it.
+/// Knows no values, but has advice.
 struct Adviser;
 
 impl Lookup for Adviser {
-    fn look_up(&self, _source: Source, _name: &str) -> Result<Option<String>, String> {
+    fn look_up(&self, _source: VariableSource, _name: &str) -> Result<Option<String>, String> {
         Ok(None)
     }
 
@@ -122,10 +128,12 @@ impl Lookup for Adviser {
 }
 
 #[test]
-fn whoever_has_the_variables_may_know_what_to_do() {
+fn lookup_can_give_advice() {
     let config = server("command = '${A}'\nargs = ['${file:/b}']");
-    let faults = interpolate(&config, &Adviser).expect_err("nothing is known");
-    let told = faults.iter().map(|it| (it.message.as_str(), it.advice.as_deref()));
+    let diagnostics = interpolate(&config, &Adviser).expect_err("nothing is known");
+    let told = diagnostics
+        .iter()
+        .map(|diagnostic| (diagnostic.message.as_str(), diagnostic.advice.as_deref()));
     let expected = [
         ("the variable `A` is not set", Some("ask for A")),
         ("the file `/b` does not exist", None),
@@ -134,31 +142,38 @@ fn whoever_has_the_variables_may_know_what_to_do() {
 }
 
 #[test]
-fn values_are_checked_again_when_they_are_known() {
-    faults(
+fn resolved_values_are_validated() {
+    diagnostics(
         "url = '${HOME}/mcp'",
         &[
-            "t.toml:3:1: defaults.mcp[0].url: is no URL; write all of it, as in `https://example.com/mcp`",
+            "t.toml:3:1: defaults.mcp[0].url: is not a valid URL; write the full URL, such as `https://example.com/mcp`",
         ],
     );
-    faults(
+    diagnostics(
         "url = 'https://a.dev'\nheaders = { X = '${LINES}' }",
         &[
             "t.toml:4:13: defaults.mcp[0].headers.X: must not contain line breaks or other control characters",
         ],
     );
-    faults("command = '${EMPTY}'", &["t.toml:3:1: defaults.mcp[0].command: must not be empty"]);
+    diagnostics(
+        "command = '${EMPTY}'",
+        &["t.toml:3:1: defaults.mcp[0].command: must not be empty"],
+    );
 }
 
 #[test]
-fn a_server_built_in_code_is_named_by_its_name() {
+fn server_built_in_code_is_named_in_diagnostics() {
     let config = McpServerConfig::stdio("built", "${NOBODY}", &[]);
-    let faults = interpolate(&config, &lookup).expect_err("something is missing");
-    assert!(faults[0].to_string().starts_with("built.command: the variable"), "{}", faults[0]);
+    let diagnostics = interpolate(&config, &lookup).expect_err("something is missing");
+    assert!(
+        diagnostics[0].to_string().starts_with("built.command: the variable"),
+        "{}",
+        diagnostics[0]
+    );
 }
 
 #[test]
-fn an_unknown_secret_that_is_not_required_leaves_the_variable_unset() {
+fn missing_optional_secret_leaves_the_variable_unset() {
     let config = server(
         "command = 'x'\nenv = { A = { secret_ref = 'none', required = false }, B = { secret_ref = 'git-token' } }",
     );
@@ -170,7 +185,7 @@ fn an_unknown_secret_that_is_not_required_leaves_the_variable_unset() {
 }
 
 #[test]
-fn nothing_that_was_filled_in_can_be_printed() {
+fn resolved_values_are_not_printed() {
     let config = server(
         "command = 'x'\nargs = ['--key=${secret:git-token}', 'typed-s3cret']\nenv = { A = '${secret:git-token}' }",
     );
@@ -181,13 +196,13 @@ fn nothing_that_was_filled_in_can_be_printed() {
 }
 
 #[test]
-fn each_name_is_looked_up_when_it_is_needed_and_not_before() {
+fn lookups_are_lazy() {
     let asked = RefCell::new(Vec::new());
-    let lookup = |_: Source, name: &str| {
+    let lookup = |_: VariableSource, name: &str| {
         asked.borrow_mut().push(name.to_owned());
         Ok(Some("v".to_owned()))
     };
-    let file = read("native/toolrack.toml", &show::sample("native/toolrack.toml")).value;
+    let file = read("native/toolrack.toml", &format::sample("native/toolrack.toml")).value;
     let servers = file.resolve("main");
     assert!(asked.borrow().is_empty());
     let _filled = interpolate(&servers[1], &lookup).unwrap();

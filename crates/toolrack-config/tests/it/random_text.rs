@@ -1,9 +1,9 @@
-//! Any text at all: no reader panics, hangs or runs out of stack.
+//! Random text: no reader panics, hangs or exhausts the stack.
 
 use proptest::prelude::*;
 use toolrack_config::{Dialect, detect, interpolate, read, read_as};
 
-use crate::show;
+use crate::format;
 
 const DIALECTS: [Dialect; 13] = [
     Dialect::Toolrack,
@@ -38,16 +38,16 @@ const SAMPLES: [&str; 14] = [
     "cline/cline_mcp_settings.json",
 ];
 
-/// Does everything that can be done with a text, and checks what holds for all of them.
+/// Calls every function on a text and checks the invariants.
 fn exercise(file: &str, text: &str) {
     let detection = detect(file, text);
     let reading = read(file, text);
     assert_eq!(reading.value.dialect, detection.dialect);
     let n_lines = text.matches('\n').count() + 1;
-    for fault in &reading.faults {
-        let at = fault.at.expect("a fault in a file has a place");
-        assert!((1..=n_lines).contains(&at.line), "{fault}");
-        assert!(!fault.message.is_empty());
+    for diagnostic in &reading.diagnostics {
+        let at = diagnostic.at.expect("a diagnostic of a file has a position");
+        assert!((1..=n_lines).contains(&at.line), "{diagnostic}");
+        assert!(!diagnostic.message.is_empty());
     }
     for config in reading.value.resolve("main") {
         let _resolved = interpolate(&config, &|_, name: &str| Ok(Some(name.to_owned())));
@@ -58,7 +58,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn any_text_is_read_as_anything(text in any::<String>(), n in 0..DIALECTS.len()) {
+    fn random_text_is_read(text in any::<String>(), n in 0..DIALECTS.len()) {
         exercise("a", &text);
         let _reading = read_as(DIALECTS[n], "a", &text);
     }
@@ -71,11 +71,11 @@ proptest! {
     }
 
     #[test]
-    fn a_sample_with_some_bytes_changed_is_read(
+    fn mutated_sample_is_read(
         n in 0..SAMPLES.len(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<char>(), 0..3_u8), 1..6),
     ) {
-        let mut letters: Vec<char> = show::sample(SAMPLES[n]).chars().collect();
+        let mut letters: Vec<char> = format::sample(SAMPLES[n]).chars().collect();
         for (index, letter, act) in changes {
             if letters.is_empty() {
                 break;
@@ -91,14 +91,14 @@ proptest! {
     }
 
     #[test]
-    fn a_sample_cut_short_is_read(n in 0..SAMPLES.len(), end in any::<prop::sample::Index>()) {
-        let letters: Vec<char> = show::sample(SAMPLES[n]).chars().collect();
+    fn truncated_sample_is_read(n in 0..SAMPLES.len(), end in any::<prop::sample::Index>()) {
+        let letters: Vec<char> = format::sample(SAMPLES[n]).chars().collect();
         let end = end.index(letters.len());
         exercise(SAMPLES[n], &letters[..end].iter().collect::<String>());
     }
 }
 
-/// Runs on a small stack, as a task of a server would.
+/// Runs on a small stack, like a server task.
 fn on_a_small_stack(act: fn()) {
     std::thread::Builder::new().stack_size(2 << 20).spawn(act).unwrap().join().unwrap();
 }
@@ -121,18 +121,22 @@ fn depth_does_not_exhaust_the_stack() {
 }
 
 #[test]
-fn aliases_do_not_fill_the_memory() {
+fn yaml_aliases_are_bounded() {
     let line = |n: usize| format!("a{n}: &a{n} [{}]", vec![format!("*a{}", n - 1); 9].join(", "));
     let lines = std::iter::once("a0: &a0 [x, x, x]".to_owned()).chain((1..30).map(line));
     let text = lines.collect::<Vec<_>>().join("\n");
     let reading = read("a.yaml", &text);
-    assert!(reading.faults[0].message.contains("too many values"), "{:?}", reading.faults);
+    assert!(
+        reading.diagnostics[0].message.contains("too many values"),
+        "{:?}",
+        reading.diagnostics
+    );
 }
 
 #[test]
-fn faults_are_listed_up_to_a_bound() {
+fn diagnostics_are_bounded() {
     let text = "[[defaults.mcp]]\nargs = 1\n".repeat(5_000);
     let reading = read("a.toml", &text);
     assert!(reading.has_errors());
-    assert!(reading.faults.len() <= 1_000);
+    assert!(reading.diagnostics.len() <= 1_000);
 }

@@ -1,17 +1,17 @@
-//! What is published about our file is what the parser does.
+//! The published schema and docs match the parser.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 use toolrack_config::{Severity, json_schema, key_reference, read};
 
-use crate::show;
+use crate::format;
 
 fn published(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
 }
 
-/// Compares a published file with what it should be. `UPDATE=1` rewrites it instead.
+/// Compares a published file with the generated one. `UPDATE=1` rewrites it.
 #[track_caller]
 fn check(name: &str, expected: &str) {
     let path = published(name);
@@ -24,16 +24,17 @@ fn check(name: &str, expected: &str) {
 }
 
 #[test]
-fn the_schema_is_published() {
+fn published_schema_is_current() {
     let schema = serde_json::to_string_pretty(&sorted(json_schema())).expect("a schema is JSON");
     check("toolrack.schema.json", &(schema + "\n"));
 }
 
-/// The same in any order of keys, because features of other crates decide on the order.
+/// Sorted keys, because features of other crates change the order.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(map) => {
-            let mut members: Vec<_> = map.into_iter().map(|(key, it)| (key, sorted(it))).collect();
+            let mut members: Vec<_> =
+                map.into_iter().map(|(key, value)| (key, sorted(value))).collect();
             members.sort_by(|left, right| left.0.cmp(&right.0));
             Value::Object(members.into_iter().collect())
         }
@@ -43,7 +44,7 @@ fn sorted(value: Value) -> Value {
 }
 
 #[test]
-fn every_key_is_in_the_docs() {
+fn every_key_is_documented() {
     let (begin, end) = ("<!-- keys: generated -->\n", "<!-- keys: end -->\n");
     let text = std::fs::read_to_string(published("config.md")).expect("docs/config.md is text");
     let (before, rest) = text.split_once(begin).expect("the beginning of the generated part");
@@ -52,13 +53,17 @@ fn every_key_is_in_the_docs() {
 }
 
 #[test]
-fn the_example_of_the_docs_is_sound() {
+fn docs_example_is_valid() {
     let text = std::fs::read_to_string(published("config.md")).expect("docs/config.md is text");
     let examples: Vec<&str> =
-        text.split("```toml\n").skip(1).map(|it| it.split("```").next().unwrap()).collect();
+        text.split("```toml\n").skip(1).map(|part| part.split("```").next().unwrap()).collect();
     assert!(!examples.is_empty());
     for example in examples {
-        assert_eq!(show::faults(&read("toolrack.toml", example).faults), [""; 0], "{example}");
+        assert_eq!(
+            format::diagnostics(&read("toolrack.toml", example).diagnostics),
+            [""; 0],
+            "{example}"
+        );
         assert!(valid(example), "{example}");
     }
 }
@@ -69,12 +74,12 @@ fn valid(text: &str) -> bool {
     validator.is_valid(&document)
 }
 
-/// One server with these lines, on top of a name.
+/// A server with a name and these lines.
 fn server(lines: &str) -> String {
     format!("[[defaults.mcp]]\nname = 'a'\n{lines}\n")
 }
 
-/// Documents about which schema and parser agree: sound ones, and such with one fault each.
+/// Documents on which schema and parser agree: valid ones, and ones with a single error.
 fn corpus() -> Vec<(String, bool)> {
     let process = |lines: &str| server(&format!("command = 'x'\n{lines}"));
     let endpoint = |lines: &str| server(&format!("url = 'https://a.dev'\n{lines}"));
@@ -146,31 +151,34 @@ fn corpus() -> Vec<(String, bool)> {
         endpoint("headers = { 'A B' = 'x' }"),
         endpoint("headers = { A = 1 }"),
     ];
-    let good = good.into_iter().map(|it| (it, true));
-    good.chain(bad.into_iter().map(|it| (it, false))).collect()
+    let good = good.into_iter().map(|good| (good, true));
+    good.chain(bad.into_iter().map(|bad| (bad, false))).collect()
 }
 
 #[test]
 fn schema_and_parser_agree() {
     for (text, sound) in corpus() {
         let reading = read("t.toml", &text);
-        let errors: Vec<_> =
-            reading.faults.iter().filter(|it| it.severity == Severity::Error).collect();
+        let errors: Vec<_> = reading
+            .diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.severity == Severity::Error)
+            .collect();
         assert_eq!(errors.is_empty(), sound, "the parser on\n{text}\n{errors:?}");
         assert_eq!(valid(&text), sound, "the schema on\n{text}");
     }
 }
 
 #[test]
-fn samples_fit_the_schema() {
+fn samples_match_the_schema() {
     for sample in ["native/toolrack.toml", "native/spacebot.toml"] {
-        assert!(valid(&show::sample(sample)), "{sample}");
+        assert!(valid(&format::sample(sample)), "{sample}");
     }
 }
 
-/// What the schema cannot say is left to the parser, and this is all of it.
+/// Everything that only the parser checks.
 #[test]
-fn some_faults_are_seen_by_the_parser_alone() {
+fn some_errors_are_found_by_the_parser_only() {
     let twice = "[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\n".repeat(2);
     let more = [
         twice,
@@ -188,7 +196,7 @@ fn some_faults_are_seen_by_the_parser_alone() {
     }
 }
 
-/// A line for each key that says something else than nothing does.
+/// A line for each key that changes its value.
 fn line(key: &str) -> &'static str {
     match key {
         "name" => "name = 'other'",
@@ -219,7 +227,7 @@ fn line(key: &str) -> &'static str {
 }
 
 #[test]
-fn every_published_key_does_something() {
+fn every_documented_key_has_an_effect() {
     let schema = json_schema();
     let keys = |table: &str| {
         let keys = schema["$defs"][table]["properties"].as_object().expect("a table").keys();
@@ -227,15 +235,15 @@ fn every_published_key_does_something() {
     };
     let read = |text: &str| read("t.toml", text).accept().expect("a sound file").0;
     let plain = read(&server("command = 'x'"));
-    // How a server is reached is told apart in `faults.rs`; who told of it is for the service alone.
+    // Transports are covered in `diagnostics.rs`; `source` is for the service alone.
     let ways = ["command", "url", "headers", "package", "transport", "source"];
-    for key in keys("mcp").iter().filter(|it| !ways.contains(&it.as_str())) {
+    for key in keys("mcp").iter().filter(|key| !ways.contains(&key.as_str())) {
         let named = if key == "name" { "" } else { "name = 'a'\n" };
         let text = format!("[[defaults.mcp]]\n{named}command = 'x'\n{}\n", line(key));
         assert_ne!(read(&text), plain, "{key}");
     }
     for key in keys("defaults") {
-        let said = read(&format!("[defaults]\n{}\n", line(&key)));
-        assert_ne!(said, read("[defaults]\n"), "{key}");
+        let lines = read(&format!("[defaults]\n{}\n", line(&key)));
+        assert_ne!(lines, read("[defaults]\n"), "{key}");
     }
 }
