@@ -9,32 +9,32 @@
 
 #![warn(missing_docs)]
 
-mod buffer;
-mod custody;
-mod definition;
-mod driver;
+mod compat;
 mod environment;
-mod guard;
-mod launch;
-mod line;
-mod marker;
-mod outbox;
-mod plain;
-mod program;
-mod run;
-mod splitter;
+mod guardian;
+mod io_task;
+mod launch_spec;
+mod line_decoder;
+mod options;
+mod orphan_cleanup;
+mod pipe_io;
+mod process;
+mod process_tag;
+mod run_command;
 mod stderr;
-mod sweep;
 #[cfg(target_os = "linux")]
 mod sys;
 mod transport;
+mod which;
+mod write_buffer;
+mod write_queue;
 
-pub use definition::{Farewell, Guardian, Ladder, McpServerDef, StdioOptions};
+pub use compat::{Incoming, StdioTransport};
 pub use environment::Inheritance;
-pub use guard::init;
-pub use line::StdioLine;
-pub use marker::{is_orphaned, new_mark};
-pub use program::find_program;
-pub use run::{Finished, Run, run};
-pub use sweep::sweep;
-pub use transport::{Incoming, StdioTransport};
+pub use guardian::init;
+pub use options::{Farewell, Guardian, Ladder, McpServerDef, StdioOptions};
+pub use orphan_cleanup::sweep;
+pub use process_tag::{is_orphaned, new_mark};
+pub use run_command::{Finished, Run, run};
+pub use transport::StdioLine;
+pub use which::find_program;

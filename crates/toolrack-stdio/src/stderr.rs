@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::unix::pipe::Receiver;
 use toolrack_transport::{Mask, plain_text};
 
-use crate::line::Shared;
-use crate::plain::read_out;
+use crate::pipe_io::read_out;
+use crate::transport::Shared;
 
 /// The most text kept of one server.
 const KEPT_BYTES: usize = 64 << 10;

@@ -1,239 +1,368 @@
-//! A line to a child process under the names of the founding documents.
+//! A line to a child process.
 //!
-//! Requests are matched to their answers, so any number can be under way at once. Whatever nobody asked
-//! for waits here until somebody takes it.
+//! Callers write their requests themselves and wait for their own answers. Three tasks serve the line:
+//! the driver reads answers, one reads the error output, one keeps the processes. The driver ends with the
+//! line; the other two go on until nothing of the server is left.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::Value;
-use tokio::sync::Notify;
-use toolrack_transport::{Abandon, Ending, Inbox, Line, Outgoing, Patience, TransportError};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use toolrack_transport::{
-    JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, RawJson, RequestId,
+    Abandon, BoxFuture, CANCELLED, Cancelled, Diagnosis, Ending, Exit, Inbound, Inbox, Line,
+    LineError, Outgoing, TransportError,
+};
+use toolrack_transport::{
+    JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification, write_request,
 };
 
-use crate::definition::{McpServerDef, StdioOptions};
-use crate::line::StdioLine;
+use crate::io_task::{Bell, Driver};
+use crate::launch_spec::LaunchSpec;
+use crate::options::{Ladder, McpServerDef, StdioOptions};
+use crate::process::{Custody, Life, Wish};
+use crate::process_tag;
+use crate::stderr::{Stderr, read_stderr};
+use crate::write_queue::{Flushed, Outbox, Posted, Refusal};
 
-/// Unasked messages that wait for [`StdioTransport::receive`]. When it is full the oldest is dropped.
-const MAX_WAITING: usize = 1024;
+/// How long a notification waits for room in front of a server that does not read.
+const NOTIFY_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long [`StdioTransport::request_with_default_timeout`] waits.
-const DEFAULT_TIMEOUT_MS: u64 = 30_000;
+/// How many lines of the error output a diagnosis shows.
+const STDERR_LINES: usize = 50;
 
-/// JSON-RPC with a child process, one message per line.
+type Write<'a> = &'a (dyn Fn(&mut Vec<u8>) -> Result<(), serde_json::Error> + Sync);
+
+/// An open line to a child process.
+///
+/// Dropping it ends the server without waiting; [`Line::close`] ends it and waits. The runtime in which it is opened
+/// has to run for as long as the line is used: when that is dropped the line ends, and while it stands still nobody
+/// hears of answers or of time that is over.
 #[derive(Debug)]
-pub struct StdioTransport {
-    line: StdioLine,
-    mailbox: Arc<Mailbox>,
+pub struct StdioLine {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
 }
 
-/// A message that answers none of the requests we wait for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Incoming {
-    /// The server asks something.
-    Request {
-        /// To be given back in the answer.
-        id: RequestId,
-        /// What is asked for.
-        method: String,
-        /// With what.
-        params: Option<Value>,
-    },
-    /// The server tells something.
-    Notification {
-        /// What happened.
-        method: String,
-        /// More of it.
-        params: Option<Value>,
-    },
-    /// An answer, for instance to what went out with [`StdioTransport::send`].
-    Response(JsonRpcResponse),
+/// What the callers and the tasks of a line share.
+pub(crate) struct Shared {
+    pub(crate) inbound: Inbound,
+    pub(crate) outbox: Outbox,
+    pub(crate) bell: Bell,
+    pub(crate) stderr: Stderr,
+    pub(crate) stderr_closed: CancellationToken,
+    wish: watch::Sender<Wish>,
+    life: watch::Sender<Life>,
+    ladder: Ladder,
+    closing_limit: Duration,
+    process: Option<u32>,
 }
 
-impl StdioTransport {
-    /// Starts a server.
+impl StdioLine {
+    /// Starts a server. What it says unasked goes to `inbox`.
     ///
     /// # Cancel safety
     /// Dropping the future ends whatever has been started.
-    pub async fn spawn(definition: &McpServerDef) -> Result<Self, TransportError> {
-        Self::spawn_with(definition, StdioOptions::default()).await
-    }
-
-    /// Starts a server with other than the default options.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends whatever has been started.
-    pub async fn spawn_with(
+    pub async fn open(
         definition: &McpServerDef,
         options: StdioOptions,
+        inbox: Arc<dyn Inbox>,
     ) -> Result<Self, TransportError> {
-        let mailbox = Arc::new(Mailbox::default());
-        let inbox = Arc::clone(&mailbox) as Arc<dyn Inbox>;
-        Ok(Self { line: StdioLine::open(definition, options, inbox).await?, mailbox })
-    }
-
-    /// Sends a request whose answer comes out of [`StdioTransport::receive`]. Its id must not be one
-    /// that [`StdioTransport::request`] has in use; those count up from one.
-    pub async fn send(&self, request: &JsonRpcRequest) -> Result<(), TransportError> {
-        self.line.send_value(request).await
-    }
-
-    /// Sends something that nobody answers.
-    pub async fn send_notification(
-        &self,
-        notification: &JsonRpcNotification,
-    ) -> Result<(), TransportError> {
-        self.line.send_value(notification).await
-    }
-
-    /// The next message that nobody asked for. Fails once the line has ended and everything that
-    /// came before has been taken.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses no message.
-    pub async fn receive(&self) -> Result<Incoming, TransportError> {
-        loop {
-            let news = self.mailbox.news.notified();
-            match self.mailbox.take() {
-                Taken::Message(message) => return Ok(message),
-                Taken::Ended(ending) => return Err(ending.to_error()),
-                Taken::Nothing => news.await,
-            }
-        }
-    }
-
-    /// Sends a request and waits for its result.
-    ///
-    /// # Cancel safety
-    /// Dropping the future abandons the request, and the server is told.
-    pub async fn request(
-        &self,
-        method: impl Into<String>,
-        params: Option<Value>,
-        timeout_ms: u64,
-    ) -> Result<Value, TransportError> {
-        let method = method.into();
-        let result = self
-            .line
-            .request(Outgoing {
-                method: &method,
-                params: &params,
-                patience: Patience::exactly(Duration::from_millis(timeout_ms)),
-                abandon: Abandon::Tell,
-            })
-            .await?;
-        result.decode().map_err(|error| TransportError::Parse(error.to_string()))
-    }
-
-    /// The same with 30 seconds of patience.
-    pub async fn request_with_default_timeout(
-        &self,
-        method: impl Into<String>,
-        params: Option<Value>,
-    ) -> Result<Value, TransportError> {
-        self.request(method, params, DEFAULT_TIMEOUT_MS).await
-    }
-
-    /// Ends the server and everything it has started. Returns within six seconds whatever it does.
-    pub async fn shutdown(&self) -> Result<(), TransportError> {
-        match self.line.close().await {
-            Ending::Failed(error) => {
-                Err(TransportError::Io(std::io::Error::new(error.kind(), error)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the line has ended, by us or by the server.
-    pub fn is_shutdown(&self) -> bool {
-        self.mailbox.state().ending.is_some()
+        let mark = process_tag::next();
+        let spec =
+            LaunchSpec::resolve(definition, &options, &mark).map_err(TransportError::Spawn)?;
+        let (custody, pipes) = Custody::start(&spec, &options, mark).await?;
+        let shared = Arc::new(Shared {
+            inbound: Inbound::new(inbox).masked(options.mask.clone()),
+            outbox: Outbox::new(pipes.input, options.outbox_limit_bytes),
+            bell: Bell::default(),
+            closing_limit: options.closing_limit(),
+            stderr: Stderr::new(options.mask),
+            stderr_closed: CancellationToken::new(),
+            wish: watch::Sender::new(Wish::Run),
+            life: watch::Sender::new(Life::Running),
+            ladder: options.ladder,
+            process: custody.process(),
+        });
+        let tasks = TaskTracker::new();
+        let driver = Driver::new(Arc::clone(&shared), pipes.output, options.line_limit_bytes);
+        tasks.spawn(driver.run());
+        tasks.spawn(read_stderr(Arc::clone(&shared), pipes.errors));
+        // Listening begins here: the task may run only after the first wish.
+        let wishes = shared.wish.subscribe();
+        tasks.spawn(keep(Arc::clone(&shared), custody, wishes));
+        tasks.close();
+        Ok(Self { shared, tasks })
     }
 
     /// Whether the server's process runs.
-    #[expect(clippy::unused_async, reason = "the founding document has it so")]
-    pub async fn is_running(&self) -> bool {
-        !self.is_shutdown() && self.line.is_running()
-    }
-}
-
-/// Unasked messages, until somebody takes them.
-#[derive(Debug, Default)]
-struct Mailbox {
-    state: Mutex<MailboxState>,
-    news: Notify,
-}
-
-#[derive(Debug, Default)]
-struct MailboxState {
-    waiting: VecDeque<Incoming>,
-    ending: Option<Ending>,
-}
-
-enum Taken {
-    Message(Incoming),
-    Ended(Ending),
-    Nothing,
-}
-
-impl Mailbox {
-    fn state(&self) -> MutexGuard<'_, MailboxState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn is_running(&self) -> bool {
+        *self.shared.life.borrow() == Life::Running
     }
 
-    fn put(&self, message: Incoming) {
-        let mut state = self.state();
-        if state.waiting.len() == MAX_WAITING {
-            state.waiting.pop_front();
-            tracing::debug!("an unasked message was dropped, because nobody receives them");
+    async fn ask(&self, request: Outgoing<'_>) -> Result<RawJson, LineError> {
+        let shared = &*self.shared;
+        let due = request.patience.begin();
+        let mut ticket =
+            shared.inbound.claim(due).map_err(|ending| LineError::not_sent(ending.to_error()))?;
+        if ticket.is_soonest() {
+            shared.bell.alarm();
         }
-        state.waiting.push_back(message);
-        drop(state);
-        self.news.notify_waiters();
-    }
-
-    fn take(&self) -> Taken {
-        let mut state = self.state();
-        match (state.waiting.pop_front(), &state.ending) {
-            (Some(message), _) => Taken::Message(message),
-            (None, Some(ending)) => Taken::Ended(ending.clone()),
-            (None, None) => Taken::Nothing,
-        }
-    }
-}
-
-/// Reads what may or may not be JSON; the message is worth having either way.
-fn value(raw: &RawJson) -> Value {
-    raw.decode().unwrap_or_else(|error| {
-        tracing::debug!(%error, "an unasked message holds broken JSON");
-        Value::Null
-    })
-}
-
-impl Inbox for Mailbox {
-    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
-        let params = params.as_ref().map(value);
-        self.put(Incoming::Request { id, method: method.to_owned(), params });
-    }
-
-    fn notification(&self, method: &str, params: Option<RawJson>) {
-        let params = params.as_ref().map(value);
-        self.put(Incoming::Notification { method: method.to_owned(), params });
-    }
-
-    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
-        let (result, error) = match outcome {
-            Ok(result) => (Some(value(&result)), None),
-            Err(error) => (None, Some(error)),
+        let id = ticket.id();
+        // Until the message is in the buffer there is nothing to take back.
+        let posted = AtomicBool::new(false);
+        let write = |out: &mut Vec<u8>| {
+            posted.store(true, Ordering::Relaxed);
+            write_request(out, id, request.method, request.params)
         };
-        let jsonrpc = "2.0".to_owned();
-        self.put(Incoming::Response(JsonRpcResponse { jsonrpc, id, result, error }));
+        let mut farewell = Farewell { shared, id, abandon: request.abandon, posted: &posted };
+        if let Err(error) = shared.post(Some(id), &write, Instant::from_std(due.at)).await {
+            farewell.abandon = Abandon::Quietly;
+            // Why the line ended says more than that its input is closed.
+            let ended = shared.inbound.ending().map(|ending| ending.to_error());
+            let timed_out = || TransportError::timed_out(due.at - due.started);
+            return Err(LineError::not_sent(ended.or(error).unwrap_or_else(timed_out)));
+        }
+        match (&mut ticket).await {
+            // The driver's clock has settled it.
+            Ok(Err(error @ TransportError::Timeout(_))) => Err(farewell.failure(error)),
+            Ok(reply) => {
+                farewell.abandon = Abandon::Quietly;
+                reply.map_err(LineError::answered)
+            }
+            Err(ending) => Err(farewell.failure(ending.to_error())),
+        }
     }
 
-    fn ended(&self, ending: &Ending) {
-        self.state().ending = Some(ending.clone());
-        self.news.notify_waiters();
+    async fn tell(&self, method: &str, params: &dyn Params) -> Result<(), LineError> {
+        let write = |out: &mut Vec<u8>| write_notification(out, method, params);
+        let started = Instant::now();
+        let posted = self.shared.post(None, &write, started + NOTIFY_LIMIT).await;
+        posted.map_err(|error| {
+            let error = error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_LIMIT));
+            LineError::not_sent(error)
+        })
+    }
+
+    /// Sends a whole message, as it is.
+    pub(crate) async fn send_value(
+        &self,
+        message: &(impl Serialize + Sync),
+    ) -> Result<(), TransportError> {
+        let write = |out: &mut Vec<u8>| {
+            serde_json::to_writer(&mut *out, message)?;
+            out.push(b'\n');
+            Ok(())
+        };
+        let posted = self.shared.post(None, &write, Instant::now() + NOTIFY_LIMIT).await;
+        posted.map_err(|error| error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_LIMIT)))
+    }
+
+    async fn finish(&self) -> Ending {
+        let limit = self.shared.closing_limit;
+        // The last of them keeps the processes until nothing is left. All are gone as well if their runtime is.
+        if timeout(limit, self.tasks.wait()).await.is_err() {
+            tracing::warn!(?limit, "a server's processes do not end; left to their guardian");
+            self.shared.wish.send_replace(Wish::Abandon);
+        }
+        self.shared.inbound.ending().unwrap_or(Ending::Closed)
+    }
+}
+
+impl Line for StdioLine {
+    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
+        Box::pin(self.ask(request))
+    }
+
+    fn notify<'a>(
+        &'a self,
+        method: &'a str,
+        params: &'a dyn Params,
+    ) -> BoxFuture<'a, Result<(), LineError>> {
+        Box::pin(self.tell(method, params))
+    }
+
+    fn answer(
+        &self,
+        id: &RequestId,
+        outcome: Result<&RawValue, &JsonRpcError>,
+    ) -> Result<(), LineError> {
+        let write = |out: &mut Vec<u8>| write_answer(out, id, outcome);
+        self.shared.post_now(None, &write).map_err(LineError::not_sent)
+    }
+
+    fn touch(&self, id: u64) -> bool {
+        self.shared.inbound.touch(id)
+    }
+
+    fn diagnosis(&self) -> Diagnosis {
+        let stderr = self.shared.stderr.tail(STDERR_LINES).to_vec();
+        let process = self.shared.process.filter(|_| self.is_running());
+        Diagnosis { stderr, process, ..self.shared.inbound.tally().diagnosis() }
+    }
+
+    fn close(&self) -> BoxFuture<'_, Ending> {
+        self.shared.hang_up(&Ending::Closed);
+        Box::pin(self.finish())
+    }
+}
+
+impl Drop for StdioLine {
+    fn drop(&mut self) {
+        self.shared.inbound.end(&Ending::Closed);
+        self.shared.outbox.close();
+        self.shared.wish.send_replace(Wish::Abandon);
+    }
+}
+
+impl Shared {
+    /// Ends the line and has the server ended.
+    pub(crate) fn hang_up(&self, ending: &Ending) {
+        self.inbound.end(ending);
+        self.outbox.close();
+        self.wish.send_if_modified(|wish| {
+            let first = *wish == Wish::Run;
+            if first {
+                *wish = Wish::Stop(self.ladder);
+            }
+            first
+        });
+    }
+
+    /// Waits for the server's process to end, and says how.
+    pub(crate) async fn exit(&self) -> Exit {
+        let mut life = self.life.subscribe();
+        match life.wait_for(|life| *life != Life::Running).await.as_deref() {
+            Ok(Life::Exited(exit) | Life::Gone(exit)) => *exit,
+            Ok(Life::Running) | Err(_) => Exit::Unknown,
+        }
+    }
+
+    /// Waits until nothing is left of the server.
+    pub(crate) async fn gone(&self) {
+        let mut life = self.life.subscribe();
+        // The sender is ours, so the wait cannot fail.
+        let _gone = life.wait_for(|life| matches!(life, Life::Gone(_))).await;
+    }
+
+    fn learn(&self, life: Life) {
+        self.life.send_replace(life);
+        self.bell.exited();
+    }
+
+    /// Puts a message in, waiting for room until the deadline. Fails with `None` if there was none.
+    async fn post(
+        &self,
+        id: Option<u64>,
+        write: Write<'_>,
+        deadline: Instant,
+    ) -> Result<(), Option<TransportError>> {
+        loop {
+            match self.outbox.post(id, write) {
+                Ok(Posted::FlushSoon) => {
+                    let promise = Promise(self);
+                    yield_now().await;
+                    drop(promise);
+                    return Ok(());
+                }
+                Ok(Posted::Done) => return Ok(()),
+                Ok(Posted::CallDriver) => {
+                    self.bell.outbox();
+                    return Ok(());
+                }
+                Err(Refusal::Failed(error)) => return Err(Some(error)),
+                Err(Refusal::Full { .. }) => {}
+            }
+            let room = self.outbox.room();
+            // Room may have been made before we began to listen for it.
+            if !self.outbox.is_full() {
+                continue;
+            }
+            if timeout_at(deadline, room).await.is_err() {
+                return Err(None);
+            }
+        }
+    }
+
+    /// Puts a message in at once, or fails.
+    fn post_now(&self, id: Option<u64>, write: Write<'_>) -> Result<(), TransportError> {
+        match self.outbox.post(id, write) {
+            Ok(Posted::Done) => Ok(()),
+            Ok(Posted::CallDriver) => {
+                self.bell.outbox();
+                Ok(())
+            }
+            Ok(Posted::FlushSoon) => {
+                drop(Promise(self));
+                Ok(())
+            }
+            Err(Refusal::Failed(error)) => Err(error),
+            Err(Refusal::Full { buffered_bytes }) => {
+                Err(TransportError::Clogged { buffered_bytes })
+            }
+        }
+    }
+}
+
+/// A promise to flush, kept when it is dropped, whatever the reason for the drop.
+struct Promise<'a>(&'a Shared);
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        match self.0.outbox.flush() {
+            Flushed::All => {}
+            Flushed::Stuck | Flushed::Broken => self.0.bell.outbox(),
+        }
+    }
+}
+
+/// What is done about a request that nobody waits for any more.
+struct Farewell<'a> {
+    shared: &'a Shared,
+    id: u64,
+    abandon: Abandon,
+    posted: &'a AtomicBool,
+}
+
+impl Farewell<'_> {
+    /// Ends the request and says how far it had come.
+    fn failure(&mut self, error: TransportError) -> LineError {
+        if !self.shared.outbox.withdraw(self.id) {
+            return LineError::unknown(error);
+        }
+        self.abandon = Abandon::Quietly;
+        LineError::not_sent(error)
+    }
+}
+
+impl Drop for Farewell<'_> {
+    fn drop(&mut self) {
+        let quietly = self.abandon == Abandon::Quietly || !self.posted.load(Ordering::Relaxed);
+        if quietly || self.shared.outbox.withdraw(self.id) {
+            return;
+        }
+        let write = |out: &mut Vec<u8>| write_notification(out, CANCELLED, &Cancelled(self.id));
+        let told = self.shared.post_now(None, &write);
+        told.unwrap_or_else(|error| tracing::trace!(%error, "the server was not told"));
+    }
+}
+
+async fn keep(shared: Arc<Shared>, custody: Custody, wishes: watch::Receiver<Wish>) {
+    custody.keep(wishes, &|life| shared.learn(life)).await;
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("life", &*self.life.borrow())
+            .field("inbound", &self.inbound)
+            .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::line::BoxFuture;
+use crate::transport::BoxFuture;
 
 /// What is sent to prove who asks: the value of the `Authorization` header.
 #[derive(Clone, PartialEq, Eq)]

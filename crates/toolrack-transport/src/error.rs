@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::JsonRpcError;
 
+use crate::close_reason::ServerExit;
 use crate::credentials::AuthError;
-use crate::ending::ServerExit;
 
 /// Why a line could not do what was asked. The names are those of the founding documents; there is no
 /// `IdMismatch`, because answers are matched by a table and cannot be mismatched.

@@ -1,212 +1,158 @@
-//! JSON-RPC messages as values, for callers that build or read whole messages.
+//! One JSON-RPC message, classified but not decoded.
 //!
-//! The hot path does not use these: it reads with [`Frame`](crate::Frame) and writes with
-//! [`write_request`](crate::write_request). Field names are those of the founding documents.
+//! A line is read once, here. `params` and `result` stay raw, so a gateway can forward them byte for
+//! byte and a typed caller pays only for what it reads.
 
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::id::RequestId;
+use crate::json_rpc::{JsonRpcError, present};
+use crate::response_fast_path;
 
-const VERSION: &str = "2.0";
-
-/// A request: something that has to be answered.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct JsonRpcRequest {
-    /// Always `"2.0"`.
-    pub jsonrpc: &'static str,
-    /// What the answer will carry.
-    pub id: u64,
-    /// What is asked for.
-    pub method: String,
-    /// Left out of the message when there are none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub params: Option<Value>,
+/// A message, borrowing from the line it came in on.
+#[derive(Debug, PartialEq)]
+pub enum Frame<'a> {
+    /// The peer asks something of us.
+    Request {
+        /// To be given back in the answer.
+        id: RequestId,
+        /// What is asked for.
+        method: String,
+        /// Raw JSON, if there is any.
+        params: Option<&'a [u8]>,
+    },
+    /// The peer tells us something.
+    Notification {
+        /// What happened.
+        method: String,
+        /// Raw JSON, if there is any.
+        params: Option<&'a [u8]>,
+    },
+    /// An answer.
+    Success {
+        /// Which request it answers.
+        id: RequestId,
+        /// Raw JSON, `null` included.
+        result: &'a [u8],
+    },
+    /// A refusal.
+    Failure {
+        /// Missing when the peer could not read the id of the request.
+        id: Option<RequestId>,
+        /// Why.
+        error: JsonRpcError,
+    },
 }
 
-impl JsonRpcRequest {
-    /// Builds a request with the version filled in.
-    pub fn new(id: u64, method: impl Into<String>, params: Option<Value>) -> Self {
-        Self { jsonrpc: VERSION, id, method: method.into(), params }
-    }
+/// Why a line is not a message.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// Not JSON, not an object, or a member of the wrong type.
+    #[error("not a JSON-RPC message")]
+    Json(#[from] serde_json::Error),
+    /// An object whose members fit no kind of message. The id says whose answer it would have been.
+    #[error("neither a request, a notification nor an answer")]
+    Shape {
+        /// The id it carries, if it carries one.
+        id: Option<RequestId>,
+    },
 }
 
-/// A notification: something that nobody answers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct JsonRpcNotification {
-    /// Always `"2.0"`.
-    pub jsonrpc: &'static str,
-    /// What happened.
-    pub method: String,
-    /// Left out of the message when there are none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub params: Option<Value>,
+/// Every member a message can have. Which of them are present says what the message is.
+#[derive(Deserialize)]
+struct Members<'a> {
+    method: Option<String>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Option<RequestId>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    error: Option<JsonRpcError>,
 }
 
-impl JsonRpcNotification {
-    /// Builds a notification with the version filled in.
-    pub fn new(method: impl Into<String>, params: Option<Value>) -> Self {
-        Self { jsonrpc: VERSION, method: method.into(), params }
-    }
-}
-
-/// An answer. Reading one fails unless it has exactly one of `result` and `error`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct JsonRpcResponse {
-    /// What the peer wrote as version, empty if it wrote none.
-    pub jsonrpc: String,
-    /// Which request this answers. Missing only in errors about a request that could not be read.
-    pub id: Option<RequestId>,
-    /// `Some(Value::Null)` is an answer, `None` is not.
-    pub result: Option<Value>,
-    /// Why there is no result.
-    pub error: Option<JsonRpcError>,
-}
-
-impl JsonRpcResponse {
-    /// The result, or the error that stands in its place.
-    pub fn into_result(self) -> Result<Value, JsonRpcError> {
-        match self.error {
-            Some(error) => Err(error),
-            None => Ok(self.result.unwrap_or(Value::Null)),
+impl<'a> Frame<'a> {
+    /// Says what a line is.
+    pub fn parse(line: &'a [u8]) -> Result<Self, FrameError> {
+        if let Some((id, result)) = response_fast_path::success(line) {
+            return Ok(Frame::Success { id: RequestId::from(id), result });
+        }
+        let Members { method, params, id, result, error } = serde_json::from_slice(line)?;
+        let params = params.map(bytes_of);
+        match (method, id, result, error) {
+            (Some(method), Some(Some(id)), None, None) => Ok(Frame::Request { id, method, params }),
+            (Some(method), None, None, None) => Ok(Frame::Notification { method, params }),
+            (None, Some(Some(id)), Some(result), None) => {
+                Ok(Frame::Success { id, result: bytes_of(result) })
+            }
+            // A peer that could not read our id answers with `"id": null`, or leaves it out.
+            (None, id, None, Some(error)) => Ok(Frame::Failure { id: id.flatten(), error }),
+            (_, id, _, _) => Err(FrameError::Shape { id: id.flatten() }),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for JsonRpcResponse {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Members {
-            #[serde(default)]
-            jsonrpc: String,
-            id: Option<RequestId>,
-            #[serde(default, deserialize_with = "present")]
-            result: Option<Value>,
-            error: Option<JsonRpcError>,
+/// The messages of a batch (an array, which revision 2025-03-26 allows), each as its own text.
+/// `None` if the line is not an array.
+pub fn elements(line: &[u8]) -> Option<Vec<&[u8]>> {
+    if line.trim_ascii_start().first() != Some(&b'[') {
+        return None;
+    }
+    let elements: Vec<&RawValue> = serde_json::from_slice(line).ok()?;
+    Some(elements.into_iter().map(bytes_of).collect())
+}
+
+/// What a message was of which only the first and the last bytes were kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// The answer to this request.
+    Answer(u64),
+    /// A request or a notification of the peer.
+    Unasked,
+    /// It cannot be told.
+    Unknown,
+}
+
+impl Lost {
+    /// A message beyond the size limit is thrown away while it streams in; this finds out whose it was,
+    /// so that one caller gets an error at once instead of waiting for its deadline.
+    pub fn identify(head: &[u8], tail: &[u8]) -> Self {
+        // A quote inside a string has a backslash before it, so this is a member, if perhaps not the
+        // envelope's own; an answer with such a member in front is told by its id first.
+        let is_unasked = || memchr::memmem::find(head, br#""method":"#).is_some();
+        match id_in_front(head).or_else(|| id_at_end(tail)) {
+            Some(id) => Lost::Answer(id),
+            None if is_unasked() => Lost::Unasked,
+            None => Lost::Unknown,
         }
-        let Members { jsonrpc, id, result, error } = Members::deserialize(deserializer)?;
-        if result.is_some() == error.is_some() {
-            return Err(serde::de::Error::custom("exactly one of `result` and `error` is needed"));
-        }
-        if id.is_none() && error.is_none() {
-            return Err(serde::de::Error::missing_field("id"));
-        }
-        Ok(Self { jsonrpc, id, result, error })
     }
 }
 
-/// Why a request was refused. The code survives to the edge, whoever carries it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
-#[error("JSON-RPC error {code}: {message}")]
-pub struct JsonRpcError {
-    /// Tells kinds of refusals apart.
-    pub code: i64,
-    /// For people. Some servers leave it out.
-    #[serde(default)]
-    pub message: String,
-    /// Whatever else the peer had to say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data: Option<Value>,
+const ID_KEY: &[u8] = br#""id":"#;
+
+/// Only the envelope's own `id` counts, and in front that is one that stands before `result`.
+fn id_in_front(head: &[u8]) -> Option<u64> {
+    let envelope = head.get(..memchr::memmem::find(head, br#""result""#)?)?;
+    let value = envelope.get(memchr::memmem::find(envelope, ID_KEY)? + ID_KEY.len()..)?;
+    let digits = value.split(|byte| *byte == b',').next()?;
+    whole_number(digits)
 }
 
-impl JsonRpcError {
-    /// An error without data.
-    pub fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
-    }
+/// At the end the envelope's `id` is the last member, so only the number and the brace follow it.
+fn id_at_end(tail: &[u8]) -> Option<u64> {
+    let envelope = tail.trim_ascii_end().strip_suffix(b"}")?;
+    whole_number(envelope.get(memchr::memmem::rfind(envelope, ID_KEY)? + ID_KEY.len()..)?)
 }
 
-/// Tells a member that is `null` from one that is missing. `"result": null` is a valid answer, and
-/// serde's `Option` would fold it into "no result".
-pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    T::deserialize(deserializer).map(Some)
+fn whole_number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
+}
+
+fn bytes_of(raw: &RawValue) -> &[u8] {
+    raw.get().as_bytes()
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn request_serializes_correctly() {
-        let request = JsonRpcRequest::new(1, "test", Some(json!({"key": "value"})));
-        assert_eq!(
-            serde_json::to_string(&request).unwrap(),
-            r#"{"jsonrpc":"2.0","id":1,"method":"test","params":{"key":"value"}}"#
-        );
-    }
-
-    #[test]
-    fn request_without_params_omits_field() {
-        let request = JsonRpcRequest::new(1, "test", None);
-        assert_eq!(
-            serde_json::to_string(&request).unwrap(),
-            r#"{"jsonrpc":"2.0","id":1,"method":"test"}"#
-        );
-    }
-
-    #[test]
-    fn notification_serializes_correctly() {
-        let notification = JsonRpcNotification::new("notify", None);
-        assert_eq!(
-            serde_json::to_string(&notification).unwrap(),
-            r#"{"jsonrpc":"2.0","method":"notify"}"#
-        );
-    }
-
-    #[track_caller]
-    fn check(json: &str, expected: Result<Value, JsonRpcError>) {
-        let response: JsonRpcResponse = serde_json::from_str(json).unwrap();
-        assert_eq!(response.into_result(), expected, "{json}");
-    }
-
-    #[test]
-    fn response_deserializes_success() {
-        check(r#"{"jsonrpc":"2.0","id":1,"result":{"ok":true}}"#, Ok(json!({"ok": true})));
-        check(r#"{"jsonrpc":"2.0","id":"a","result":{"tools":[]}}"#, Ok(json!({"tools": []})));
-        check(r#"{"id":1,"result":7,"error":null}"#, Ok(json!(7)));
-    }
-
-    #[test]
-    fn a_null_result_is_an_answer() {
-        check(r#"{"jsonrpc":"2.0","id":1,"result":null}"#, Ok(Value::Null));
-    }
-
-    #[test]
-    fn response_deserializes_error() {
-        check(
-            r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid Request"}}"#,
-            Err(JsonRpcError::new(-32600, "Invalid Request")),
-        );
-        check(
-            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"","data":[1]}}"#,
-            Err(JsonRpcError { code: -32700, message: String::new(), data: Some(json!([1])) }),
-        );
-        check(r#"{"error":{"code":1}}"#, Err(JsonRpcError::new(1, "")));
-    }
-
-    #[track_caller]
-    fn refuse(json: &str) {
-        assert!(serde_json::from_str::<JsonRpcResponse>(json).is_err(), "{json}");
-    }
-
-    #[test]
-    fn both_or_neither_is_malformed() {
-        refuse(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":""}}"#);
-        refuse(r#"{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1,"message":""}}"#);
-        refuse(r#"{"jsonrpc":"2.0","id":1}"#);
-        refuse(r#"{"jsonrpc":"2.0","id":null,"result":1}"#);
-        refuse(r#"{"jsonrpc":"2.0","id":1,"id":2,"result":1}"#);
-    }
-
-    #[test]
-    fn error_display_carries_code_and_message() {
-        let error = JsonRpcError::new(-32601, "Method not found");
-        assert_eq!(error.to_string(), "JSON-RPC error -32601: Method not found");
-    }
-}
+mod tests;

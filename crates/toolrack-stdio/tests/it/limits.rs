@@ -11,7 +11,7 @@ use toolrack_stdio::{StdioLine, StdioOptions};
 use toolrack_testkit::{Journal, Marker, eventually_async};
 use toolrack_transport::{Delivery, Line, TransportError};
 
-use crate::support::{Heard, brisk, call, greeted, guarded, open, program, scripted, text};
+use crate::fixture::{Heard, brisk, call, greeted, guarded, open, program, scripted, text};
 
 const SLACK: Duration = Duration::from_millis(250);
 

@@ -7,10 +7,10 @@
     reason = "a test that cannot go on has failed"
 )]
 
-mod bad_input;
-mod custody;
-mod errand;
-mod founding;
+mod compat;
+mod fixture;
 mod limits;
+mod process_tree;
+mod run_command;
 mod runtime;
-mod support;
+mod spawn_errors;

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use toolrack_testkit::Marker;
 use toolrack_transport::{Delivery, Ending, Line as _};
 
-use crate::support::{call, greeted, guarded, scripted};
+use crate::fixture::{call, greeted, guarded, scripted};
 
 /// Much less than the calls would wait, and enough for a busy machine.
 const SOON: Duration = Duration::from_secs(20);
