@@ -10,31 +10,40 @@
 #![warn(missing_docs)]
 
 mod compat;
-mod environment;
+#[cfg(target_os = "linux")]
 mod guardian;
 mod io_task;
 mod launch_spec;
 mod line_decoder;
 mod options;
 mod orphan_cleanup;
-mod pipe_io;
 mod process;
-mod process_tag;
 mod run_command;
+mod shutdown;
 mod stderr;
 #[cfg(target_os = "linux")]
 mod sys;
 mod transport;
-mod which;
-mod write_buffer;
 mod write_queue;
 
 pub use compat::{Incoming, StdioTransport};
-pub use environment::Inheritance;
-pub use guardian::init;
+pub use launch_spec::{Inheritance, find_program};
 pub use options::{Farewell, Guardian, Ladder, McpServerDef, StdioOptions};
-pub use orphan_cleanup::sweep;
-pub use process_tag::{is_orphaned, new_mark};
+pub use orphan_cleanup::{is_orphaned, new_mark, sweep};
 pub use run_command::{Finished, Run, run};
 pub use transport::StdioLine;
-pub use which::find_program;
+
+/// Makes this program able to guard the servers it starts. To be called first thing in `main`.
+///
+/// First thing means before a runtime is built: call it in a plain `fn main` and build the runtime behind it.
+/// With `#[tokio::main]` the runtime is already there, and a guardian has no use for its threads.
+///
+/// If the program was started to be a guardian, this does not return: it does a guardian's work and
+/// ends the process. Otherwise it returns at once, and servers started later are guarded by copies of
+/// this program.
+///
+/// Guardians need Linux. Elsewhere this does nothing, and servers are kept by their process group alone.
+pub fn init() {
+    #[cfg(target_os = "linux")]
+    guardian::init();
+}

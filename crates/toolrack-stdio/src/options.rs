@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use toolrack_transport::Mask;
 
-use crate::environment::Inheritance;
+use crate::launch_spec::Inheritance;
 
 /// What closing may take beyond the patience of the ladder: killing, and hearing of it.
 const KILL_LIMIT: Duration = Duration::from_secs(1);

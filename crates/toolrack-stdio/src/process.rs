@@ -4,26 +4,29 @@
 //! the bare process group, which is all there is without one. Either is kept by one task, which obeys
 //! a [`Wish`] and tells a [`Life`].
 
-mod cleanup_command;
-#[cfg(target_os = "linux")]
-mod guardian_client;
-mod process_group;
-
+use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
+use std::process::{self, Stdio};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::process::{Child, Command};
 use tokio::sync::watch;
-use toolrack_transport::{Exit, SpawnFault, TransportError};
+use tokio::time::{Instant, sleep_until, timeout};
+use toolrack_transport::{Exit, SpawnFault, TransportError, after};
 
 #[cfg(target_os = "linux")]
-use crate::guardian;
+use crate::guardian::{self, Guarded};
 use crate::launch_spec::LaunchSpec;
 #[cfg(target_os = "linux")]
 use crate::options::Guardian;
 use crate::options::{Ladder, StdioOptions};
+use crate::shutdown::{Climb, Event, Order};
 
 /// What the pipe of a server's output holds, instead of 64 KiB. Measured on results of 8 MiB.
 #[cfg(target_os = "linux")]
@@ -55,8 +58,8 @@ pub(crate) enum Life {
 #[derive(Debug)]
 pub(crate) enum Custody {
     #[cfg(target_os = "linux")]
-    Guarded(guardian_client::Guarded),
-    Grouped(process_group::Grouped),
+    Guarded(Guarded),
+    Grouped(Grouped),
 }
 
 /// Our ends of a server's three pipes.
@@ -77,10 +80,10 @@ impl Custody {
         let (pipes, theirs) = open_pipes()?;
         #[cfg(target_os = "linux")]
         if let Some(program) = guardian_program(&options.guardian) {
-            let guarded = guardian_client::start(&program, spec, theirs, mark).await?;
+            let guarded = guardian::start(&program, spec, theirs, mark).await?;
             return Ok((Custody::Guarded(guarded), pipes));
         }
-        Ok((Custody::Grouped(process_group::start(spec, theirs)?), pipes))
+        Ok((Custody::Grouped(start_group(spec, theirs)?), pipes))
     }
 
     /// The process below which everything of the server runs.
@@ -139,6 +142,180 @@ fn widen(pipe: &io::PipeReader) {
 fn widen(_pipe: &io::PipeReader) {}
 
 /// The system's reason as one of ours.
-fn refused(spec: &LaunchSpec, error: io::Error) -> TransportError {
+pub(crate) fn refused(spec: &LaunchSpec, error: io::Error) -> TransportError {
     TransportError::Spawn(SpawnFault::Refused { program: spec.program.clone(), error })
+}
+
+/// How often a group without its server is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// A server and the group it leads.
+#[derive(Debug)]
+pub(crate) struct Grouped {
+    child: Child,
+    group: Group,
+    climb: Climb,
+    alarm: Option<Instant>,
+    farewell: Farewell,
+}
+
+/// A process group that is killed when nobody holds it any more.
+#[derive(Debug)]
+struct Group(Option<Pid>);
+
+fn start_group(
+    spec: &LaunchSpec,
+    [input, output, errors]: [OwnedFd; 3],
+) -> Result<Grouped, TransportError> {
+    #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
+    let mut command = Command::new(&spec.program);
+    command.args(&spec.args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
+    command.process_group(0);
+    if let Some(dir) = &spec.cwd {
+        command.current_dir(dir);
+    }
+    let child = command.spawn().map_err(|error| refused(spec, error))?;
+    let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    let farewell = Farewell::of(spec);
+    Ok(Grouped { child, group: Group(pid), climb: Climb::new(), alarm: None, farewell })
+}
+
+impl Grouped {
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    pub(crate) async fn keep(
+        mut self,
+        mut wishes: watch::Receiver<Wish>,
+        tell: &(dyn Fn(Life) + Sync),
+    ) {
+        let mut exit = None;
+        loop {
+            tokio::select! {
+                status = self.child.wait(), if exit.is_none() => {
+                    let how = status.map_or(Exit::Unknown, exit_of);
+                    exit = Some(how);
+                    tell(Life::Exited(how));
+                    self.obey(Event::ServerGone);
+                }
+                wish = wishes.changed() => {
+                    match wish.map_or(Wish::Abandon, |()| *wishes.borrow_and_update()) {
+                        Wish::Run => {}
+                        Wish::Stop(ladder) => self.obey(Event::Stop(ladder)),
+                        Wish::Abandon => {
+                            self.group.signal(Signal::KILL);
+                            let _ended = self.child.wait().await;
+                            return self.farewell.say().await;
+                        }
+                    }
+                }
+                () = until(self.alarm) => {
+                    self.alarm = None;
+                    self.obey(Event::Alarm);
+                }
+                () = until(exit.map(|_| Instant::now() + LOOK_AGAIN)) => {}
+            }
+            if let Some(how) = exit.filter(|_| self.group.is_empty()) {
+                self.group.0 = None;
+                self.farewell.say().await;
+                tell(Life::Gone(how));
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, event: Event) {
+        let wait = match self.climb.step(event) {
+            Order::Nothing | Order::Finish => return,
+            Order::Wait(wait) => wait,
+            Order::Terminate(wait) => {
+                self.group.signal(Signal::TERM);
+                wait
+            }
+            Order::Kill(wait) => {
+                self.group.signal(Signal::KILL);
+                wait
+            }
+        };
+        self.alarm = Some(after(Instant::now(), wait));
+    }
+}
+
+impl Group {
+    /// A group that is gone needs no signal.
+    fn signal(&self, signal: Signal) {
+        let _gone = self.0.map(|group| kill_process_group(group, signal));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_none_or(|group| test_kill_process_group(group) == Err(rustix::io::Errno::SRCH))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+fn exit_of(status: process::ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::Unknown,
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => pending().await,
+    }
+}
+
+/// How long it may take. Whoever closes the line waits a shorter time.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(20);
+
+/// The command that does it, until it is run.
+#[derive(Debug)]
+pub(crate) struct Farewell(Option<Command>);
+
+impl Farewell {
+    pub(crate) fn of(spec: &LaunchSpec) -> Self {
+        Self(spec.farewell.split_first().map(|(program, args)| {
+            #[expect(clippy::disallowed_methods, reason = "this ends what a server has elsewhere")]
+            let mut command = Command::new(program);
+            command.args(args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.kill_on_drop(true);
+            command
+        }))
+    }
+
+    /// Runs it once. If it does not work, the next sweep finds what is left.
+    pub(crate) async fn say(&mut self) {
+        let Some(mut command) = self.0.take() else { return };
+        let Ok(mut child) = command.spawn() else { return };
+        if timeout(FAREWELL_LIMIT, child.wait()).await.is_err() {
+            tracing::warn!("what a server has elsewhere could not be ended in time");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_a_process_ended_is_told() {
+        assert_eq!(exit_of(process::ExitStatus::from_raw(3 << 8)), Exit::Code(3));
+        assert_eq!(exit_of(process::ExitStatus::from_raw(9)), Exit::Signal(9));
+    }
+
+    #[test]
+    fn nobody_is_in_no_group() {
+        assert!(Group(None).is_empty());
+    }
 }

@@ -10,11 +10,11 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use toolrack_transport::{Exit, TransportError};
 
+use crate::io_task::read_out;
 use crate::launch_spec::LaunchSpec;
 use crate::options::{Ladder, McpServerDef, StdioOptions};
-use crate::pipe_io::read_out;
+use crate::orphan_cleanup;
 use crate::process::{Custody, Life, Pipes, Wish};
-use crate::process_tag;
 use crate::stderr::Stderr;
 
 /// How much of the output is kept. What comes after it is read and thrown away.
@@ -56,7 +56,7 @@ pub struct Finished {
 /// # Cancel safety
 /// Dropping the future ends everything that was started, without waiting.
 pub async fn run(definition: &McpServerDef, how: Run<'_>) -> Result<Finished, TransportError> {
-    let mark = process_tag::next();
+    let mark = orphan_cleanup::next();
     let spec =
         LaunchSpec::resolve(definition, how.options, &mark).map_err(TransportError::Spawn)?;
     let (custody, Pipes { input, output, errors }) =

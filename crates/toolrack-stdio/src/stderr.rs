@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::unix::pipe::Receiver;
 use toolrack_transport::{Mask, plain_text};
 
-use crate::pipe_io::read_out;
+use crate::io_task::read_out;
 use crate::transport::Shared;
 
 /// The most text kept of one server.

@@ -27,8 +27,8 @@ use toolrack_transport::{
 use crate::io_task::{Bell, Driver};
 use crate::launch_spec::LaunchSpec;
 use crate::options::{Ladder, McpServerDef, StdioOptions};
+use crate::orphan_cleanup;
 use crate::process::{Custody, Life, Wish};
-use crate::process_tag;
 use crate::stderr::{Stderr, read_stderr};
 use crate::write_queue::{Flushed, Outbox, Posted, Refusal};
 
@@ -75,7 +75,7 @@ impl StdioLine {
         options: StdioOptions,
         inbox: Arc<dyn Inbox>,
     ) -> Result<Self, TransportError> {
-        let mark = process_tag::next();
+        let mark = orphan_cleanup::next();
         let spec =
             LaunchSpec::resolve(definition, &options, &mark).map_err(TransportError::Spawn)?;
         let (custody, pipes) = Custody::start(&spec, &options, mark).await?;

@@ -10,6 +10,8 @@
 //! **Invariant:** messages leave in the order in which they were put in, each as one run of bytes, and a
 //! message that nobody has begun to write can be taken back.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,8 +22,7 @@ use tokio::net::unix::pipe::Sender;
 use tokio::sync::Notify;
 use toolrack_transport::TransportError;
 
-use crate::pipe_io::write_plainly;
-use crate::write_buffer::Buffer;
+use crate::io_task::write_plainly;
 
 /// How often a caller writes what others have put in meanwhile, before it leaves that to the driver; and how
 /// often the driver does before others have their turn.
@@ -286,6 +287,128 @@ fn write_batch(batch: &mut Buffer, pipe: &Sender, write: WriteCall) -> Flushed {
         }
     }
     Flushed::All
+}
+
+/// What one thread keeps at most for the next buffer that is filled.
+const SPARE_BYTES: usize = 256 << 10;
+const SPARE_MESSAGES: usize = 4 << 10;
+
+/// Sent bytes beyond this are moved out of the way even if the rest is still waiting.
+const COMPACT_BYTES: usize = 256 << 10;
+
+thread_local! {
+    static SPARE: RefCell<Buffer> = const { RefCell::new(Buffer::new()) };
+}
+
+/// Bytes to send, first in, first out.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    /// Bytes at the start that have left already.
+    n_sent: usize,
+    messages: VecDeque<Message>,
+    /// Bytes of the first message that have left already.
+    n_begun: usize,
+}
+
+/// A message that has not left completely. Only requests have an id.
+#[derive(Debug, Clone, Copy)]
+struct Message {
+    id: Option<u64>,
+    n_bytes: usize,
+}
+
+impl Buffer {
+    const fn new() -> Self {
+        Self { bytes: Vec::new(), n_sent: 0, messages: VecDeque::new(), n_begun: 0 }
+    }
+
+    /// Appends what `write` writes. If that fails, nothing has happened.
+    pub(crate) fn append<E>(
+        &mut self,
+        id: Option<u64>,
+        write: &dyn Fn(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.bytes.capacity() == 0 {
+            *self = SPARE.try_with(RefCell::take).unwrap_or_default();
+        }
+        let before = self.bytes.len();
+        if let Err(error) = write(&mut self.bytes) {
+            self.bytes.truncate(before);
+            return Err(error);
+        }
+        self.messages.push_back(Message { id, n_bytes: self.bytes.len() - before });
+        Ok(())
+    }
+
+    /// What is still to be sent.
+    pub(crate) fn unsent(&self) -> &[u8] {
+        self.bytes.get(self.n_sent..).unwrap_or_default()
+    }
+
+    /// How many messages have not left completely.
+    pub(crate) fn n_messages(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Notes that the first `n_bytes` of what was unsent have left.
+    pub(crate) fn advance(&mut self, n_bytes: usize) {
+        self.n_sent += n_bytes;
+        self.n_begun += n_bytes;
+        while let Some(first) = self.messages.front().filter(|first| first.n_bytes <= self.n_begun)
+        {
+            self.n_begun -= first.n_bytes;
+            self.messages.pop_front();
+        }
+        if self.messages.is_empty() {
+            self.bytes.clear();
+            self.n_sent = 0;
+        } else if self.n_sent > COMPACT_BYTES && self.n_sent > self.bytes.len() / 2 {
+            self.bytes.drain(..self.n_sent);
+            self.n_sent = 0;
+        }
+    }
+
+    /// Appends what is unsent of a buffer that was filled later.
+    pub(crate) fn absorb(&mut self, later: Buffer) {
+        self.bytes.extend_from_slice(later.unsent());
+        self.messages.extend(&later.messages);
+        later.rest();
+    }
+
+    /// Leaves the memory, but nothing of what is in it, to the next buffer that is filled on this thread.
+    pub(crate) fn rest(mut self) {
+        self.bytes.clear();
+        self.messages.clear();
+        let rested = Self { bytes: self.bytes, messages: self.messages, ..Self::new() };
+        // A thread that is ending keeps nothing.
+        let _is_kept = SPARE.try_with(|spare| {
+            // The larger one is the one that had to grow.
+            if rested.is_spare() && spare.borrow().bytes.capacity() < rested.bytes.capacity() {
+                spare.replace(rested);
+            }
+        });
+    }
+
+    fn is_spare(&self) -> bool {
+        self.bytes.capacity() <= SPARE_BYTES && self.messages.capacity() <= SPARE_MESSAGES
+    }
+
+    /// Takes a request out, unless some of it has left.
+    pub(crate) fn withdraw(&mut self, id: u64) -> bool {
+        let Some(index) = self.messages.iter().position(|message| message.id == Some(id)) else {
+            return false;
+        };
+        if index == 0 && self.n_begun > 0 {
+            return false;
+        }
+        let before: usize = self.messages.iter().take(index).map(|message| message.n_bytes).sum();
+        let start = self.n_sent + before - self.n_begun;
+        if let Some(message) = self.messages.remove(index) {
+            self.bytes.drain(start..start + message.n_bytes);
+        }
+        true
+    }
 }
 
 #[cfg(test)]

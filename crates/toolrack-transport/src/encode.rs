@@ -6,8 +6,8 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::id::RequestId;
 use crate::json_rpc::JsonRpcError;
+use crate::json_rpc::RequestId;
 
 const HEAD: &[u8] = br#"{"jsonrpc":"2.0""#;
 

@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::close_reason::Ending;
 use crate::error::{LineError, TransportError};
 use crate::message_router::Inbound;
-use crate::stats::Diagnosis;
 use crate::timeout::answer_within;
+use crate::transport::Diagnosis;
 use crate::transport::{Abandon, BoxFuture, CANCELLED, Cancelled, Inbox, Line, Outgoing};
 
 /// Messages that wait for the peer. When it is full, requests and notifications wait (within their

@@ -3,10 +3,13 @@
 //! The hot path does not use these: it reads with [`Frame`](crate::Frame) and writes with
 //! [`write_request`](crate::write_request). Field names are those of the founding documents.
 
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use std::fmt;
 
-use crate::id::RequestId;
+use bytes::Bytes;
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 const VERSION: &str = "2.0";
 
@@ -86,10 +89,10 @@ impl<'de> Deserialize<'de> for JsonRpcResponse {
         }
         let Members { jsonrpc, id, result, error } = Members::deserialize(deserializer)?;
         if result.is_some() == error.is_some() {
-            return Err(serde::de::Error::custom("exactly one of `result` and `error` is needed"));
+            return Err(D::Error::custom("exactly one of `result` and `error` is needed"));
         }
         if id.is_none() && error.is_none() {
-            return Err(serde::de::Error::missing_field("id"));
+            return Err(D::Error::missing_field("id"));
         }
         Ok(Self { jsonrpc, id, result, error })
     }
@@ -124,6 +127,161 @@ where
     T: Deserialize<'de>,
 {
     T::deserialize(deserializer).map(Some)
+}
+
+// FOLDED id.rs
+// The id of a request: a number or a text, as the sender chose.
+//
+// We send numbers. What others send is read leniently (`1.0` is `1`) and given back as it came.
+
+/// The largest integer that survives a peer which keeps numbers as doubles.
+const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
+
+/// What ties an answer to its request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum RequestId {
+    /// An integer. Ours are always of this kind.
+    Number(i64),
+    /// Any text, compared byte for byte.
+    Text(Box<str>),
+}
+
+impl RequestId {
+    /// The number one of our own requests would have, if this can be one of them.
+    ///
+    /// Some servers give a number back as text; `"7"` cannot be anything but our 7, since we never
+    /// send text.
+    pub fn as_ours(&self) -> Option<u64> {
+        match self {
+            RequestId::Number(number) => u64::try_from(*number).ok(),
+            RequestId::Text(text) => text.parse().ok(),
+        }
+    }
+}
+
+impl From<u64> for RequestId {
+    /// Ids are counted up from one, so the upper half of `u64` is out of reach.
+    fn from(number: u64) -> Self {
+        RequestId::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<&str> for RequestId {
+    fn from(text: &str) -> Self {
+        RequestId::Text(text.into())
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestId::Number(number) => number.fmt(f),
+            RequestId::Text(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
+impl Serialize for RequestId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            RequestId::Number(number) => serializer.serialize_i64(*number),
+            RequestId::Text(text) => serializer.serialize_str(text),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RequestId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(IdVisitor)
+    }
+}
+
+struct IdVisitor;
+
+impl Visitor<'_> for IdVisitor {
+    type Value = RequestId;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an integer or a text as id")
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<RequestId, E> {
+        Ok(RequestId::Number(number))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<RequestId, E> {
+        i64::try_from(number)
+            .map(RequestId::Number)
+            .map_err(|_too_large| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<RequestId, E> {
+        if number.fract() != 0.0 || number.abs() > MAX_EXACT {
+            return Err(E::invalid_value(Unexpected::Float(number), &self));
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "checked to be a whole number below 2^53"
+        )]
+        Ok(RequestId::Number(number as i64))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<RequestId, E> {
+        Ok(RequestId::Text(text.into()))
+    }
+}
+
+// FOLDED raw.rs
+// A piece of JSON text that has been cut out of a message and not read yet.
+//
+// **Invariant:** the bytes are exactly those the peer sent. Whether they are JSON at all is found out
+// by the caller that decodes them, in its own task.
+
+/// Undecoded JSON, cheap to clone and to hand over.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RawJson(Bytes);
+
+impl RawJson {
+    /// The literal `null`.
+    pub const NULL: RawJson = RawJson(Bytes::from_static(b"null"));
+
+    /// Takes text that stands where JSON should stand.
+    pub fn new(text: impl Into<Bytes>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text as it came.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Reads the text as `T`, which may borrow from it.
+    pub fn decode<'de, T: Deserialize<'de>>(&'de self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// Checks that the text is one JSON value and gives it as such, without copying it.
+    pub fn checked(&self) -> Result<&RawValue, serde_json::Error> {
+        self.decode()
+    }
+
+    /// Gives the buffer up, for a caller that forwards it.
+    pub fn into_bytes(self) -> Bytes {
+        self.0
+    }
+}
+
+impl From<Box<RawValue>> for RawJson {
+    fn from(value: Box<RawValue>) -> Self {
+        Self(Bytes::from(Box::<str>::from(value).into_boxed_bytes()))
+    }
+}
+
+/// Payloads may hold secrets, so only their size is shown.
+impl fmt::Debug for RawJson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawJson({} bytes)", self.0.len())
+    }
 }
 
 #[cfg(test)]
@@ -208,5 +366,39 @@ mod tests {
     fn error_display_carries_code_and_message() {
         let error = JsonRpcError::new(-32601, "Method not found");
         assert_eq!(error.to_string(), "JSON-RPC error -32601: Method not found");
+    }
+
+    #[track_caller]
+    fn check_id(json: &str, expected: Option<RequestId>) {
+        assert_eq!(serde_json::from_str(json).ok(), expected, "{json}");
+    }
+
+    #[test]
+    fn ids_are_read_leniently() {
+        check_id("7", Some(RequestId::Number(7)));
+        check_id("-7", Some(RequestId::Number(-7)));
+        check_id("7.0", Some(RequestId::Number(7)));
+        check_id("7e0", Some(RequestId::Number(7)));
+        check_id("\"7\"", Some(RequestId::from("7")));
+        check_id("\"probe\"", Some(RequestId::from("probe")));
+        check_id("7.5", None);
+        check_id("18446744073709551615", None);
+        check_id("18446744073709551616", None);
+        check_id("null", None);
+        check_id("true", None);
+        check_id("[7]", None);
+    }
+
+    #[test]
+    fn a_number_given_back_as_text_is_still_ours() {
+        assert_eq!(RequestId::from("7").as_ours(), Some(7));
+        assert_eq!(RequestId::from("seven").as_ours(), None);
+        assert_eq!(RequestId::Number(-1).as_ours(), None);
+    }
+
+    #[test]
+    fn ids_are_written_as_they_came() {
+        assert_eq!(serde_json::to_string(&RequestId::Number(7)).unwrap(), "7");
+        assert_eq!(serde_json::to_string(&RequestId::from("7")).unwrap(), "\"7\"");
     }
 }

@@ -3,12 +3,12 @@
 //! A line is read once, here. `params` and `result` stay raw, so a gateway can forward them byte for
 //! byte and a typed caller pays only for what it reads.
 
+use crate::json_rpc::RequestId;
+use crate::json_rpc::{JsonRpcError, present};
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use crate::id::RequestId;
-use crate::json_rpc::{JsonRpcError, present};
-use crate::response_fast_path;
+use std::sync::LazyLock;
 
 /// A message, borrowing from the line it came in on.
 #[derive(Debug, PartialEq)]
@@ -76,7 +76,7 @@ struct Members<'a> {
 impl<'a> Frame<'a> {
     /// Says what a line is.
     pub fn parse(line: &'a [u8]) -> Result<Self, FrameError> {
-        if let Some((id, result)) = response_fast_path::success(line) {
+        if let Some((id, result)) = fast_success(line) {
             return Ok(Frame::Success { id: RequestId::from(id), result });
         }
         let Members { method, params, id, result, error } = serde_json::from_slice(line)?;
@@ -152,6 +152,73 @@ fn whole_number(text: &[u8]) -> Option<u64> {
 
 fn bytes_of(raw: &RawValue) -> &[u8] {
     raw.get().as_bytes()
+}
+
+// FOLDED response_fast_path.rs
+// A shortcut for the two shapes in which servers write nearly every answer.
+//
+// `{"jsonrpc":"2.0","id":7,"result":…}` and `{"result":…,"jsonrpc":"2.0","id":7}` are recognized by
+// their ends alone, so the time does not grow with the payload. Everything else goes to the full
+// parser. The payload is not checked here: text that only looks like one value fails to decode in
+// the task of the caller it was meant for, and nobody else is touched.
+
+const ID_FIRST: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+const THEN_RESULT: &[u8] = br#","result":"#;
+const RESULT_FIRST: &[u8] = br#"{"result":"#;
+const THEN_ID: &[u8] = br#","jsonrpc":"2.0","id":"#;
+
+/// More digits than any id we send; a longer run is left to the full parser.
+const MAX_DIGITS: usize = 15;
+
+/// The id and the raw result of a success, if the line has one of the two shapes.
+fn fast_success(line: &[u8]) -> Option<(u64, &[u8])> {
+    id_first(line).or_else(|| result_first(line))
+}
+
+fn id_first(line: &[u8]) -> Option<(u64, &[u8])> {
+    let rest = line.strip_prefix(ID_FIRST)?;
+    let (id, rest) = leading_number(rest)?;
+    let result = rest.strip_prefix(THEN_RESULT)?.strip_suffix(b"}")?;
+    looks_like_one_value(result).then_some((id, result))
+}
+
+fn result_first(line: &[u8]) -> Option<(u64, &[u8])> {
+    let rest = line.strip_prefix(RESULT_FIRST)?.strip_suffix(b"}")?;
+    let n_digits = rest.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let (before, digits) = rest.split_at_checked(rest.len() - n_digits)?;
+    let (id, _) = leading_number(digits)?;
+    let result = before.strip_suffix(THEN_ID)?;
+    looks_like_one_value(result).then_some((id, result))
+}
+
+/// Reads a plain decimal number. A leading zero or an empty run is not one.
+fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
+    let n_digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at_checked(n_digits)?;
+    match digits {
+        [b'0', _, ..] | [] => None,
+        _ if n_digits > MAX_DIGITS => None,
+        _ => {
+            let number = digits.iter().fold(0_u64, |sum, d| sum * 10 + u64::from(d - b'0'));
+            Some((number, rest))
+        }
+    }
+}
+
+/// Sends members that stand behind `result` to the full parser: they end in another bracket than it
+/// begins with (`"error":null`), or they are an error beside the result, which must not pass for one.
+fn looks_like_one_value(text: &[u8]) -> bool {
+    let ends = (text.first(), text.last());
+    matches!(ends, (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']'))) && !may_hold_error(text)
+}
+
+/// An error object is short, so only the end is searched, however long the result is. A result that holds
+/// such a member itself is merely read the long way.
+fn may_hold_error(text: &[u8]) -> bool {
+    const SEARCHED_BYTES: usize = 4096;
+    static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#","error":"#));
+    let end = text.get(text.len().saturating_sub(SEARCHED_BYTES)..).unwrap_or(text);
+    ERROR.find(end).is_some()
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use crate::close_reason::Ending;
 use crate::error::TransportError;
 use crate::redact::Mask;
-use crate::stats::Tally;
 use crate::transport::Inbox;
+use crate::transport::Tally;
 
 /// Some servers begin their output with one.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 
 use futures_util::FutureExt as _;
+use proptest::prelude::*;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::task::JoinSet;
@@ -170,4 +171,110 @@ async fn what_many_put_in_at_once_leaves_whole_and_in_order() {
         next[caller] += 1;
     }
     assert_eq!(next, [MESSAGES; CALLERS]);
+}
+
+fn append(buffer: &mut Buffer, id: u64, text: &str) {
+    let write = |out: &mut Vec<u8>| -> Result<(), ()> {
+        out.extend_from_slice(text.as_bytes());
+        Ok(())
+    };
+    buffer.append(Some(id), &write).unwrap();
+}
+
+#[test]
+fn a_message_can_be_taken_back_until_its_first_byte_leaves() {
+    let mut buffer = Buffer::default();
+    for (id, text) in [(1, "one;"), (2, "two;"), (3, "three;")] {
+        append(&mut buffer, id, text);
+    }
+    buffer.advance(2);
+    assert!(!buffer.withdraw(1), "it has begun to leave");
+    assert!(buffer.withdraw(2));
+    assert!(!buffer.withdraw(2), "only once");
+    assert_eq!(buffer.unsent(), b"e;three;");
+    buffer.advance(2);
+    assert!(buffer.withdraw(3));
+    assert_eq!((buffer.unsent(), buffer.n_messages()), (b"".as_slice(), 0));
+}
+
+#[test]
+fn a_failed_write_leaves_nothing() {
+    let mut buffer = Buffer::default();
+    append(&mut buffer, 1, "one;");
+    let write = |out: &mut Vec<u8>| {
+        out.extend_from_slice(b"half");
+        Err(())
+    };
+    assert_eq!(buffer.append(Some(2), &write), Err(()));
+    assert_eq!((buffer.unsent(), buffer.n_messages()), (b"one;".as_slice(), 1));
+}
+
+#[test]
+fn the_memory_of_a_buffer_at_rest_serves_the_next() {
+    let mut first = Buffer::default();
+    append(&mut first, 1, &"x".repeat(10_000));
+    first.advance(10_000);
+    first.rest();
+    let mut second = Buffer::default();
+    assert_eq!(second.bytes.capacity(), 0, "it takes nothing before it needs it");
+    append(&mut second, 2, "two;");
+    assert_eq!((second.unsent(), second.n_messages()), (b"two;".as_slice(), 1));
+    assert!(second.bytes.capacity() >= 10_000);
+}
+
+#[test]
+fn a_thread_keeps_little_memory() {
+    let mut buffer = Buffer::default();
+    append(&mut buffer, 1, &"x".repeat(2 * SPARE_BYTES));
+    buffer.rest();
+    assert!(SPARE.take().bytes.capacity() <= SPARE_BYTES);
+}
+
+#[test]
+fn what_was_left_goes_before_what_came_later() {
+    let (mut first, mut later) = (Buffer::default(), Buffer::default());
+    append(&mut first, 1, "one;");
+    append(&mut first, 2, "two;");
+    first.advance(5);
+    append(&mut later, 3, "three;");
+    first.absorb(later);
+    assert!(!first.withdraw(2), "it has begun to leave");
+    assert_eq!((first.unsent(), first.n_messages()), (b"wo;three;".as_slice(), 2));
+    assert!(first.withdraw(3));
+    assert_eq!(first.unsent(), b"wo;");
+}
+
+proptest! {
+    /// Whatever is put in, taken back and sent in whatever pieces: what leaves is whole messages
+    /// in order, without those that were taken back.
+    #[test]
+    fn what_leaves_is_what_was_not_taken_back(
+        steps in proptest::collection::vec((0_u8..3, 1_usize..40), 1..60),
+    ) {
+        let (mut buffer, mut sent, mut expected) = (Buffer::default(), Vec::new(), Vec::new());
+        for (id, (kind, size)) in steps.into_iter().enumerate() {
+            let id = id as u64;
+            match kind {
+                0 => {
+                    let text = format!("{id}:{};", "x".repeat(size));
+                    append(&mut buffer, id, &text);
+                    expected.push((id, text));
+                }
+                1 => {
+                    let n_bytes = size.min(buffer.unsent().len());
+                    sent.extend_from_slice(&buffer.unsent()[..n_bytes]);
+                    buffer.advance(n_bytes);
+                }
+                _ => {
+                    let chosen = id.saturating_sub(size as u64);
+                    if buffer.withdraw(chosen) {
+                        expected.retain(|(id, _)| *id != chosen);
+                    }
+                }
+            }
+        }
+        sent.extend_from_slice(buffer.unsent());
+        let expected: String = expected.into_iter().map(|(_, text)| text).collect();
+        prop_assert_eq!(String::from_utf8(sent).unwrap(), expected);
+    }
 }

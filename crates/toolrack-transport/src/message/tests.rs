@@ -153,3 +153,36 @@ proptest! {
         }
     }
 }
+
+#[track_caller]
+fn check_fast_path(line: &str, expected: Option<(u64, &str)>) {
+    let found = fast_success(line.as_bytes());
+    assert_eq!(found, expected.map(|(id, text)| (id, text.as_bytes())), "{line}");
+}
+
+#[test]
+fn both_shapes_are_recognized() {
+    check_fast_path(r#"{"jsonrpc":"2.0","id":7,"result":{"a":1}}"#, Some((7, r#"{"a":1}"#)));
+    check_fast_path(r#"{"result":{"a":1},"jsonrpc":"2.0","id":12}"#, Some((12, r#"{"a":1}"#)));
+    check_fast_path(r#"{"jsonrpc":"2.0","id":0,"result":[]}"#, Some((0, "[]")));
+}
+
+#[test]
+fn everything_else_is_left_to_the_parser() {
+    check_fast_path(r#"{"jsonrpc":"2.0","id":7,"error":{"code":1}}"#, None);
+    check_fast_path(r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, None);
+    check_fast_path(r#"{"jsonrpc":"2.0","id":7.0,"result":{}}"#, None);
+    check_fast_path(r#"{"jsonrpc":"2.0","id":07,"result":{}}"#, None);
+    check_fast_path(r#"{"jsonrpc":"2.0","id":,"result":{}}"#, None);
+    check_fast_path(r#"{"jsonrpc":"2.0","id":1234567890123456,"result":{}}"#, None);
+    check_fast_path(r#"{"jsonrpc":"2.0","id":7,"result":null}"#, None);
+    check_fast_path(r#"{"jsonrpc":"2.0","id":7,"result":{},"error":null}"#, None);
+    check_fast_path(r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1}}"#, None);
+    check_fast_path(r#"{"result":{},"error":{"code":1},"jsonrpc":"2.0","id":7}"#, None);
+    check_fast_path(r#"{ "jsonrpc":"2.0","id":7,"result":{}}"#, None);
+    check_fast_path(r#"{"result":{},"id":7,"jsonrpc":"2.0"}"#, None);
+    check_fast_path(r#"{"result":{}}"#, None);
+    check_fast_path(r#"{"result":,"jsonrpc":"2.0","id":7}"#, None);
+    check_fast_path("", None);
+    check_fast_path("{}", None);
+}
