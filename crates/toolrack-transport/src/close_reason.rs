@@ -1,81 +1,82 @@
-//! How a line ended.
+//! Close reason of a transport, exit status of a server process, and the likely cause of an exit.
 
-use crate::error::TransportError;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// The last word about a line. Everyone who waited gets the same one.
+use crate::error::TransportError;
+
+/// Why a transport closed. Every pending request fails with the same reason.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Ending {
-    /// We closed it.
+pub enum CloseReason {
+    /// The client closed it.
     Closed,
-    /// The server's process is gone.
-    Exited(ServerExit),
-    /// The server closed its input, and nothing more can be sent to it.
+    /// The server's process exited.
+    Exited(ProcessExit),
+    /// The server closed its input, so no message can be sent.
     InputClosed,
-    /// The server closed its output, and nothing more can come from it.
+    /// The server closed its output, so no message can arrive.
     OutputClosed,
-    /// The connection itself broke.
+    /// The connection failed.
     Failed(Arc<io::Error>),
 }
 
-/// The end of a server's process, with what it said last.
+/// The exit of a server process, with its last output on stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerExit {
-    /// How the process ended.
-    pub exit: Exit,
-    /// The last lines of its error output, oldest first, cleaned for people to see.
+pub struct ProcessExit {
+    /// The exit status.
+    pub status: ExitStatus,
+    /// The last lines of stderr, oldest first, redacted and sanitized.
     pub stderr: Arc<[String]>,
 }
 
-/// How a process ended.
+/// How a process exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// It returned this code.
+pub enum ExitStatus {
+    /// It returned this exit code.
     Code(i32),
-    /// It was ended by this signal.
+    /// This signal killed it.
     Signal(i32),
-    /// Nobody could tell, because whoever watched it is gone too.
+    /// The status was lost, for example with the guardian that waited for the process.
     Unknown,
 }
 
-impl Ending {
-    /// The tasks that serve a line were dropped before its end, and their runtime with them.
-    pub fn unserved() -> Self {
-        Self::Failed(Arc::new(io::Error::other("the runtime in which it was opened has ended")))
+impl CloseReason {
+    /// The tasks of a transport were dropped together with their runtime, before the transport was closed.
+    pub fn runtime_dropped() -> Self {
+        Self::Failed(Arc::new(io::Error::other("the Tokio runtime of this transport was dropped")))
     }
 
-    /// The same news for someone who was waiting for an answer.
+    /// The error of a request that was pending at the close.
     pub fn to_error(&self) -> TransportError {
         match self {
-            Ending::Closed => TransportError::Shutdown,
-            Ending::Exited(exit) => TransportError::ProcessExited(exit.clone()),
-            Ending::InputClosed => TransportError::StdinNotAvailable,
-            Ending::OutputClosed => TransportError::StdoutNotAvailable,
-            Ending::Failed(error) => {
+            CloseReason::Closed => TransportError::Shutdown,
+            CloseReason::Exited(exit) => TransportError::ProcessExited(exit.clone()),
+            CloseReason::InputClosed => TransportError::StdinNotAvailable,
+            CloseReason::OutputClosed => TransportError::StdoutNotAvailable,
+            CloseReason::Failed(error) => {
                 TransportError::Io(io::Error::new(error.kind(), Arc::clone(error)))
             }
         }
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ending::Closed => f.write_str("closed by us"),
-            Ending::Exited(exit) => exit.fmt(f),
-            Ending::InputClosed => f.write_str("the server closed its input"),
-            Ending::OutputClosed => f.write_str("the server closed its output"),
-            Ending::Failed(error) => error.fmt(f),
+            CloseReason::Closed => f.write_str("closed by the client"),
+            CloseReason::Exited(exit) => exit.fmt(f),
+            CloseReason::InputClosed => f.write_str("the server closed its input"),
+            CloseReason::OutputClosed => f.write_str("the server closed its output"),
+            CloseReason::Failed(error) => error.fmt(f),
         }
     }
 }
 
-impl fmt::Display for ServerExit {
+impl fmt::Display for ProcessExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {}", self.exit)?;
+        write!(f, "process {}", self.status)?;
         match self.stderr.iter().rev().find(|line| !line.trim().is_empty()) {
             Some(line) => write!(f, " (last line on stderr: {})", line.trim()),
             None => Ok(()),
@@ -83,20 +84,20 @@ impl fmt::Display for ServerExit {
     }
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Exit::Code(code) => write!(f, "exited with code {code}"),
-            Exit::Signal(signal) => match signal_name(*signal) {
+            ExitStatus::Code(code) => write!(f, "exited with code {code}"),
+            ExitStatus::Signal(signal) => match signal_name(*signal) {
                 Some(name) => write!(f, "was killed by signal {signal} ({name})"),
                 None => write!(f, "was killed by signal {signal}"),
             },
-            Exit::Unknown => f.write_str("ended in an unknown way"),
+            ExitStatus::Unknown => f.write_str("exited with unknown status"),
         }
     }
 }
 
-/// The numbers that are the same on every Unix, and name the ends people meet.
+/// Names of the common signals whose numbers are the same on every Unix.
 fn signal_name(signal: i32) -> Option<&'static str> {
     Some(match signal {
         1 => "SIGHUP",
@@ -113,52 +114,50 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     })
 }
 
-// FOLDED exit_cause.rs
-// Which of the last words of a process say most about why it ended.
-//
-// Launchers say why first, and then where their log is or who they are. What is picked is shown to people, and
-// nothing is decided by it.
-
-/// How npm begins the lines about its own failures, new and old.
-const NPM: [&str; 2] = ["npm error", "npm ERR!"];
-/// What npm says behind that about the circumstances only.
-const NPM_ASIDE: [&str; 8] = ["code", "syscall", "errno", "path", "dest", "signal", "command", "A"];
-/// What uv puts before the reason.
+/// Prefixes of npm's error lines, new and old.
+const NPM_PREFIXES: [&str; 2] = ["npm error", "npm ERR!"];
+/// First words of npm error lines that give only circumstances.
+const NPM_DETAILS: [&str; 8] =
+    ["code", "syscall", "errno", "path", "dest", "signal", "command", "A"];
+/// uv prints this before the cause.
 const UV_CAUSE: &str = "╰─▶";
 
-/// What a process said that tells most, from its last lines, oldest first. In words for people.
-pub fn said(lines: &[String]) -> Option<String> {
-    let lines: Vec<&str> = lines.iter().map(|it| it.trim()).collect();
-    let last = *lines.iter().rfind(|it| !it.is_empty())?;
+/// Picks the line of stderr that most likely says why a process exited, from its last lines, oldest first.
+///
+/// Launchers such as npm print the cause first, and then the path of their log or their version. The result is only
+/// for display; no decision depends on it.
+pub fn exit_cause(lines: &[String]) -> Option<String> {
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
+    let last = *lines.iter().rfind(|line| !line.is_empty())?;
     let cause = match last {
-        _ if of_npm(last).is_some() => npm_cause(&lines),
+        _ if strip_npm_prefix(last).is_some() => npm_cause(&lines),
         _ if last.starts_with("Node.js v") => node_cause(&lines),
         _ => uv_cause(&lines),
     };
     Some(match cause {
-        Some(cause) if cause != last => format!("it said: {cause}"),
-        _ => format!("it said last: {last}"),
+        Some(cause) if cause != last => format!("error output: {cause}"),
+        _ => format!("last output: {last}"),
     })
 }
 
-fn of_npm(line: &str) -> Option<&str> {
-    NPM.iter().find_map(|it| line.strip_prefix(it))
+fn strip_npm_prefix(line: &str) -> Option<&str> {
+    NPM_PREFIXES.iter().find_map(|prefix| line.strip_prefix(prefix))
 }
 
-/// A line that quotes what it could not find says more than one with an address.
+/// Prefers a line that quotes the missing package to one with a URL.
 fn npm_cause(lines: &[&str]) -> Option<String> {
-    let tells = |line: &&&str| {
-        let mut words = of_npm(line).unwrap_or_default().split_whitespace();
+    let is_telling = |line: &&&str| {
+        let mut words = strip_npm_prefix(line).unwrap_or_default().split_whitespace();
         match (words.next(), words.next()) {
-            (Some(first), Some(_)) => !NPM_ASIDE.contains(&first),
-            // A label without words, such as `404`.
-            (Some(only), None) => !only.starts_with(|it: char| it.is_ascii_digit()),
+            (Some(first), Some(_)) => !NPM_DETAILS.contains(&first),
+            // A label without text, such as `404`.
+            (Some(only), None) => !only.starts_with(|first: char| first.is_ascii_digit()),
             (None, _) => false,
         }
     };
-    let mut telling = lines.iter().filter(tells);
-    let quotes = telling.clone().find(|it| it.matches('\'').count() > 1);
-    quotes.or_else(|| telling.next()).map(|it| (*it).to_owned())
+    let mut telling = lines.iter().filter(is_telling);
+    let quoting = telling.clone().find(|line| line.matches('\'').count() > 1);
+    quoting.or_else(|| telling.next()).map(|line| (*line).to_owned())
 }
 
 fn node_cause(lines: &[&str]) -> Option<String> {
@@ -166,14 +165,14 @@ fn node_cause(lines: &[&str]) -> Option<String> {
         let name = line.split([':', ' ']).next().unwrap_or_default();
         name.ends_with("Error") && name.len() < line.len()
     };
-    lines.iter().rfind(is_error).map(|it| (*it).to_owned())
+    lines.iter().rfind(is_error).map(|line| (*line).to_owned())
 }
 
-/// The reason goes over several lines.
+/// uv wraps the cause over several lines.
 fn uv_cause(lines: &[&str]) -> Option<String> {
-    let at = lines.iter().position(|it| it.starts_with(UV_CAUSE))?;
-    let reason = lines.iter().skip(at).take_while(|it| !it.is_empty());
-    let text: Vec<&str> = reason.map(|it| it.trim_start_matches(UV_CAUSE).trim()).collect();
+    let start = lines.iter().position(|line| line.starts_with(UV_CAUSE))?;
+    let cause = lines.iter().skip(start).take_while(|line| !line.is_empty());
+    let text: Vec<&str> = cause.map(|line| line.trim_start_matches(UV_CAUSE).trim()).collect();
     Some(text.join(" "))
 }
 
@@ -182,42 +181,45 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(exit: Exit, stderr: &[&str], expected: &str) {
+    fn check(status: ExitStatus, stderr: &[&str], expected: &str) {
         let stderr = stderr.iter().map(|line| (*line).to_owned()).collect();
-        assert_eq!(ServerExit { exit, stderr }.to_string(), expected);
+        assert_eq!(ProcessExit { status, stderr }.to_string(), expected);
     }
 
     #[test]
-    fn the_way_a_process_ended_can_be_read() {
-        check(Exit::Code(1), &[], "process exited with code 1");
+    fn exit_status_is_displayed() {
+        check(ExitStatus::Code(1), &[], "process exited with code 1");
         check(
-            Exit::Code(1),
+            ExitStatus::Code(1),
             &["npm error 404", " not found ", ""],
             "process exited with code 1 (last line on stderr: not found)",
         );
-        check(Exit::Signal(9), &[], "process was killed by signal 9 (SIGKILL)");
-        check(Exit::Signal(64), &[], "process was killed by signal 64");
-        check(Exit::Unknown, &[], "process ended in an unknown way");
+        check(ExitStatus::Signal(9), &[], "process was killed by signal 9 (SIGKILL)");
+        check(ExitStatus::Signal(64), &[], "process was killed by signal 64");
+        check(ExitStatus::Unknown, &[], "process exited with unknown status");
     }
 
     #[track_caller]
     fn check_cause(lines: &str, expected: Option<&str>) {
         let lines: Vec<String> = lines.lines().map(str::to_owned).collect();
-        assert_eq!(said(&lines).as_deref(), expected);
+        assert_eq!(exit_cause(&lines).as_deref(), expected);
     }
 
     #[test]
-    fn the_last_line_counts_unless_a_launcher_is_known_to_say_why_before() {
+    fn exit_cause_is_the_last_line_unless_a_launcher_reports_it_earlier() {
         check_cause("", None);
         check_cause("  \n", None);
-        check_cause("starting\nout of order \n\n", Some("it said last: out of order"));
-        check_cause("npm error", Some("it said last: npm error"));
+        check_cause("starting\nout of order \n\n", Some("last output: out of order"));
+        check_cause("npm error", Some("last output: npm error"));
         let log = "npm error A complete log of this run can be found in: /h/.npm/_logs/x.log";
         let missing = format!(
             "npm warn old\nnpm error code E404\nnpm error 404 Not Found - GET https://host/@a%2fb\nnpm error 404\n\
              npm error 404  '@a/b@*' is not in this registry.\nnpm error 404\nnpm error 404 Note that\n{log}",
         );
-        check_cause(&missing, Some("it said: npm error 404  '@a/b@*' is not in this registry."));
+        check_cause(
+            &missing,
+            Some("error output: npm error 404  '@a/b@*' is not in this registry."),
+        );
         let version = format!(
             "npm ERR! code ETARGET\nnpm ERR! notarget No matching version found for a@9.\n\
              npm ERR! notarget In most cases you or\n{}",
@@ -225,20 +227,23 @@ mod tests {
         );
         check_cause(
             &version,
-            Some("it said: npm ERR! notarget No matching version found for a@9."),
+            Some("error output: npm ERR! notarget No matching version found for a@9."),
         );
-        check_cause(&format!("npm error canceled\n{log}"), Some("it said: npm error canceled"));
-        check_cause(log, Some(&format!("it said last: {log}")));
+        check_cause(
+            &format!("npm error canceled\n{log}"),
+            Some("error output: npm error canceled"),
+        );
+        check_cause(log, Some(&format!("last output: {log}")));
         let module = "node:internal/modules/cjs/loader:1210\n  throw err;\n  ^\n\n\
             Error: Cannot find module '/x.js'\n    at Module._load (node:internal:1)\n  code: 'X'\n}\n\nNode.js v20.1.0";
-        check_cause(module, Some("it said: Error: Cannot find module '/x.js'"));
-        check_cause("boom\n\nNode.js v20.1.0", Some("it said last: Node.js v20.1.0"));
+        check_cause(module, Some("error output: Error: Cannot find module '/x.js'"));
+        check_cause("boom\n\nNode.js v20.1.0", Some("last output: Node.js v20.1.0"));
         let uv = "  × No solution found when resolving tool dependencies:\n  \
             ╰─▶ Because a was not found in the package registry and you\n      require a, it ends.";
         check_cause(
             uv,
             Some(
-                "it said: Because a was not found in the package registry and you require a, it ends.",
+                "error output: Because a was not found in the package registry and you require a, it ends.",
             ),
         );
     }

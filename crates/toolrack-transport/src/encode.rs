@@ -1,33 +1,31 @@
-//! Writing messages, straight into the buffer that goes to the wire.
+//! Encodes JSON-RPC messages directly into the write buffer.
 //!
-//! **Invariant:** what is appended is one line: JSON without a raw line break, then `\n`. If writing
-//! fails, the buffer is as it was.
+//! **Invariant:** each function appends one line: JSON without a raw line break, then `\n`. On failure the buffer is
+//! unchanged.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::json_rpc::JsonRpcError;
-use crate::json_rpc::RequestId;
+use crate::json_rpc::{JsonRpcError, RequestId};
 
 const HEAD: &[u8] = br#"{"jsonrpc":"2.0""#;
 
-/// The parameters of a request that is about to be written.
+/// The parameters of a message.
 pub trait Params: Sync {
-    /// Appends one JSON value, or nothing at all for a request without parameters. The id of the
-    /// request is given, because some parameters repeat it (a progress token, for one).
+    /// Appends one JSON value, or nothing for a message without parameters. `id` is the id of the request, because
+    /// some parameters repeat it, such as a progress token.
     fn write(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error>;
 
-    /// What the request is about, such as the name of a tool. Some lines say it beside the message too.
-    fn subject(&self) -> Option<&str> {
+    /// The name of the request's target, such as a tool. HTTP repeats it in a header.
+    fn target_name(&self) -> Option<&str> {
         None
     }
 
-    /// Tells the name and the value of every argument that has to be said beside the message too, on lines
-    /// that can.
-    fn mirror(&self, _tell: &mut dyn FnMut(&str, &str)) {}
+    /// Calls `emit` with the name and value of every argument that HTTP repeats in a header.
+    fn header_params(&self, _emit: &mut dyn FnMut(&str, &str)) {}
 }
 
-/// No parameters.
+/// Params of a message without parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct NoParams;
 
@@ -53,10 +51,10 @@ pub fn write_request(
     method: &str,
     params: &dyn Params,
 ) -> Result<(), serde_json::Error> {
-    line(out, |out| {
+    write_line(out, |out| {
         out.extend_from_slice(br#","id":"#);
         serde_json::to_writer(&mut *out, &id)?;
-        method_and_params(out, id, method, params)
+        write_method_and_params(out, id, method, params)
     })
 }
 
@@ -66,16 +64,16 @@ pub fn write_notification(
     method: &str,
     params: &dyn Params,
 ) -> Result<(), serde_json::Error> {
-    line(out, |out| method_and_params(out, 0, method, params))
+    write_line(out, |out| write_method_and_params(out, 0, method, params))
 }
 
-/// Appends the answer to something the peer asked.
-pub fn write_answer(
+/// Appends the response to a request of the peer.
+pub fn write_response(
     out: &mut Vec<u8>,
     id: &RequestId,
     outcome: Result<&RawValue, &JsonRpcError>,
 ) -> Result<(), serde_json::Error> {
-    line(out, |out| {
+    write_line(out, |out| {
         out.extend_from_slice(br#","id":"#);
         serde_json::to_writer(&mut *out, id)?;
         match outcome {
@@ -92,13 +90,13 @@ pub fn write_answer(
     })
 }
 
-/// Appends a text in quotes. Names hardly ever need escapes, and looking for one is faster than writing
-/// character by character.
-pub fn write_text(out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
-    // Without a branch inside, so that the compiler looks at many bytes at once.
-    let odd =
+/// Appends a JSON string. Method names rarely need escapes, and a search for one is faster than writing character
+/// by character.
+pub fn write_string(out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
+    // Free of branches, so that the compiler can vectorize the loop.
+    let needs_escape =
         |byte: &u8| u8::from(*byte < 0x20) | u8::from(*byte == b'"') | u8::from(*byte == b'\\');
-    if text.as_bytes().iter().fold(0, |seen, byte| seen | odd(byte)) != 0 {
+    if text.as_bytes().iter().fold(0, |found, byte| found | needs_escape(byte)) != 0 {
         return serde_json::to_writer(out, text);
     }
     out.push(b'"');
@@ -107,7 +105,7 @@ pub fn write_text(out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error
     Ok(())
 }
 
-fn method_and_params(
+fn write_method_and_params(
     out: &mut Vec<u8>,
     id: u64,
     method: &str,
@@ -115,17 +113,18 @@ fn method_and_params(
 ) -> Result<(), serde_json::Error> {
     const KEY: &[u8] = br#","params":"#;
     out.extend_from_slice(br#","method":"#);
-    write_text(out, method)?;
+    write_string(out, method)?;
     let before = out.len();
     out.extend_from_slice(KEY);
     params.write(id, out)?;
+    // `Params` wrote nothing: remove the key again.
     if out.len() == before + KEY.len() {
         out.truncate(before);
     }
     Ok(())
 }
 
-fn line(
+fn write_line(
     out: &mut Vec<u8>,
     members: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
 ) -> Result<(), serde_json::Error> {
@@ -135,14 +134,14 @@ fn line(
         out.truncate(start);
         return Err(error);
     }
-    keep_on_one_line(out.get_mut(start..).unwrap_or_default());
+    remove_line_breaks(out.get_mut(start..).unwrap_or_default());
     out.extend_from_slice(b"}\n");
     Ok(())
 }
 
-/// Raw JSON from a caller may be pretty-printed. Inside a JSON text a line break can only be white
-/// space (in a string it has to be escaped), so a blank means the same.
-fn keep_on_one_line(text: &mut [u8]) {
+/// Replaces line breaks by spaces, because raw JSON from a caller may be pretty-printed. Within JSON a raw line break
+/// can only be whitespace: in a string it has to be escaped.
+fn remove_line_breaks(text: &mut [u8]) {
     if memchr::memchr2(b'\n', b'\r', text).is_none() {
         return;
     }
@@ -182,26 +181,26 @@ mod tests {
         );
         let result = RawValue::from_string("{ }".to_owned()).unwrap();
         check(
-            |out| write_answer(out, &RequestId::from("q"), Ok(&result)),
+            |out| write_response(out, &RequestId::from("q"), Ok(&result)),
             r#"{"jsonrpc":"2.0","id":"q","result":{ }}"#,
         );
         check(
-            |out| write_answer(out, &RequestId::from(3), Err(&JsonRpcError::new(-32601, "no"))),
+            |out| write_response(out, &RequestId::from(3), Err(&JsonRpcError::new(-32601, "no"))),
             r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32601,"message":"no"}}"#,
         );
     }
 
     #[test]
-    fn a_text_is_escaped_only_where_it_must_be() {
+    fn strings_are_escaped_where_needed() {
         for text in ["tools/call", "", "ä漢", "a\"b", "a\\b", "a\nb", "a\u{7f}b"] {
             let mut out = Vec::new();
-            write_text(&mut out, text).unwrap();
+            write_string(&mut out, text).unwrap();
             assert_eq!(out, serde_json::to_vec(text).unwrap(), "{text}");
         }
     }
 
     #[test]
-    fn pretty_printed_params_stay_on_the_line() {
+    fn pretty_printed_params_stay_on_one_line() {
         let pretty = RawValue::from_string("{\n  \"a\":\r\n 1\n}".to_owned()).unwrap();
         check(
             |out| write_request(out, 1, "x", &Some(pretty)),
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_leaves_nothing_behind() {
+    fn failed_write_leaves_the_buffer_unchanged() {
         struct Broken;
         impl Params for Broken {
             fn write(&self, _id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {

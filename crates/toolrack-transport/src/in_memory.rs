@@ -1,177 +1,189 @@
-//! A line in memory: for tests, and for servers that live in the same process.
+//! In-memory transport, for tests and for servers in the same process.
 //!
-//! The two ends are a [`MemoryLine`], which is a [`Line`] like any other, and a [`MemoryPeer`], which
-//! sees every message as the text it would be on a wire.
+//! The two ends are an [`InMemoryTransport`], which implements [`Transport`], and an [`InMemoryPeer`], which sees every
+//! message as text, as it would be on the wire.
 
 use std::sync::Arc;
 
-use crate::{
-    JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification, write_request,
-};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, timeout_at};
 
-use crate::close_reason::Ending;
-use crate::error::{LineError, TransportError};
-use crate::message_router::Inbound;
-use crate::timeout::answer_within;
-use crate::transport::Diagnosis;
-use crate::transport::{Abandon, BoxFuture, CANCELLED, Cancelled, Inbox, Line, Outgoing};
+use crate::close_reason::CloseReason;
+use crate::encode::{Params, write_notification, write_request, write_response};
+use crate::error::{RequestError, TransportError};
+use crate::json_rpc::{JsonRpcError, RawJson, RequestId};
+use crate::message_router::MessageRouter;
+use crate::timeout::await_response;
+use crate::transport::{
+    BoxFuture, CANCELLED, CancelledParams, IncomingHandler, OnCancel, OutgoingRequest, Transport,
+    TransportStats,
+};
 
-/// Messages that wait for the peer. When it is full, requests and notifications wait (within their
-/// patience) and answers fail.
+/// The capacity of the queue to the peer. When it is full, requests and notifications wait, and responses fail.
 const CAPACITY: usize = 64;
 
 /// The client's end.
 #[derive(Debug)]
-pub struct MemoryLine {
-    inbound: Arc<Inbound>,
-    outbound: mpsc::Sender<String>,
+pub struct InMemoryTransport {
+    router: Arc<MessageRouter>,
+    outgoing: mpsc::Sender<String>,
 }
 
 /// The server's end.
 #[derive(Debug)]
-pub struct MemoryPeer {
-    inbound: Arc<Inbound>,
-    heard: mpsc::Receiver<String>,
+pub struct InMemoryPeer {
+    router: Arc<MessageRouter>,
+    received: mpsc::Receiver<String>,
 }
 
-/// A new line whose unasked messages go to `inbox`.
-pub fn pair(inbox: Arc<dyn Inbox>) -> (MemoryLine, MemoryPeer) {
-    let inbound = Arc::new(Inbound::new(inbox));
-    let (outbound, heard) = mpsc::channel(CAPACITY);
-    (MemoryLine { inbound: Arc::clone(&inbound), outbound }, MemoryPeer { inbound, heard })
+/// Creates a connected pair. Messages that are not responses go to `handler`.
+pub fn in_memory_pair(handler: Arc<dyn IncomingHandler>) -> (InMemoryTransport, InMemoryPeer) {
+    let router = Arc::new(MessageRouter::new(handler));
+    let (outgoing, received) = mpsc::channel(CAPACITY);
+    (InMemoryTransport { router: Arc::clone(&router), outgoing }, InMemoryPeer { router, received })
 }
 
-impl MemoryPeer {
-    /// The next message of the client, without its line break. `None` once the client has gone.
+impl InMemoryPeer {
+    /// The next message of the client, without its line break. `None` once the client is gone.
     ///
     /// # Cancel safety
     /// Dropping the future loses no message.
-    pub async fn hear(&mut self) -> Option<String> {
-        self.heard.recv().await
+    pub async fn recv(&mut self) -> Option<String> {
+        self.received.recv().await
     }
 
-    /// Writes one line to the client.
-    pub fn say(&self, line: &str) {
-        self.inbound.accept(line.as_bytes());
+    /// Sends one line to the client.
+    pub fn send(&self, line: &str) {
+        self.router.route(line.as_bytes());
     }
 
-    /// Ends the line from the server's side.
-    pub fn end(&self, ending: &Ending) {
-        self.inbound.end(ending);
+    /// Closes the transport from the server's side.
+    pub fn close(&self, reason: &CloseReason) {
+        self.router.close(reason);
     }
 }
 
-impl Drop for MemoryPeer {
+impl Drop for InMemoryPeer {
     fn drop(&mut self) {
-        self.inbound.end(&Ending::OutputClosed);
+        self.router.close(&CloseReason::OutputClosed);
     }
 }
 
-impl Drop for MemoryLine {
+impl Drop for InMemoryTransport {
     fn drop(&mut self) {
-        self.inbound.end(&Ending::Closed);
+        self.router.close(&CloseReason::Closed);
     }
 }
 
-impl MemoryLine {
-    async fn ask(&self, request: Outgoing<'_>) -> Result<RawJson, LineError> {
-        let due = request.patience.begin();
-        let mut ticket =
-            self.inbound.claim(due).map_err(|ending| LineError::not_sent(ending.to_error()))?;
-        let id = ticket.id();
-        let text = line_of(|out| write_request(out, id, request.method, request.params))?;
+impl InMemoryTransport {
+    async fn send_request(&self, request: OutgoingRequest<'_>) -> Result<RawJson, RequestError> {
+        let deadline = request.timeout.start();
+        let mut response = self
+            .router
+            .register(deadline)
+            .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
+        let id = response.id();
+        let text = to_line(|out| write_request(out, id, request.method, request.params))?;
         let timed_out = |waited| TransportError::timed_out(waited);
-        let Ok(place) = timeout_at(Instant::from_std(due.at), self.outbound.reserve()).await else {
-            return Err(LineError::not_sent(timed_out(due.at - due.started)));
+        let Ok(permit) =
+            timeout_at(Instant::from_std(deadline.expires_at), self.outgoing.reserve()).await
+        else {
+            return Err(RequestError::not_sent(timed_out(deadline.expires_at - deadline.started)));
         };
-        place.map_err(|_gone| LineError::not_sent(TransportError::StdinNotAvailable))?.send(text);
-        let mut farewell = Farewell { line: self, id, abandon: request.abandon };
-        let outcome = answer_within(&mut ticket, due)
+        permit
+            .map_err(|_closed| RequestError::not_sent(TransportError::StdinNotAvailable))?
+            .send(text);
+        let mut cancel_guard = CancelGuard { transport: self, id, on_cancel: request.on_cancel };
+        let outcome = await_response(&mut response, deadline)
             .await
-            .map_err(|waited| LineError::unknown(timed_out(waited)))?;
-        farewell.abandon = Abandon::Quietly;
+            .map_err(|waited| RequestError::unknown(timed_out(waited)))?;
+        cancel_guard.on_cancel = OnCancel::Silent;
         match outcome {
-            Ok(reply) => reply.map_err(LineError::answered),
-            Err(ending) => Err(LineError::unknown(ending.to_error())),
+            Ok(response) => response.map_err(RequestError::answered),
+            Err(reason) => Err(RequestError::unknown(reason.to_error())),
         }
     }
 
-    fn send_now(&self, text: String) -> Result<(), LineError> {
-        self.outbound.try_send(text).map_err(|refused| {
-            LineError::not_sent(match refused {
-                TrySendError::Full(text) => TransportError::Clogged { buffered_bytes: text.len() },
+    fn try_send(&self, text: String) -> Result<(), RequestError> {
+        self.outgoing.try_send(text).map_err(|rejected| {
+            RequestError::not_sent(match rejected {
+                TrySendError::Full(text) => {
+                    TransportError::QueueFull { buffered_bytes: text.len() }
+                }
                 TrySendError::Closed(_) => TransportError::StdinNotAvailable,
             })
         })
     }
 }
 
-impl Line for MemoryLine {
-    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
-        Box::pin(self.ask(request))
+impl Transport for InMemoryTransport {
+    fn request<'a>(
+        &'a self,
+        request: OutgoingRequest<'a>,
+    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
+        Box::pin(self.send_request(request))
     }
 
     fn notify<'a>(
         &'a self,
         method: &'a str,
         params: &'a dyn Params,
-    ) -> BoxFuture<'a, Result<(), LineError>> {
+    ) -> BoxFuture<'a, Result<(), RequestError>> {
         Box::pin(async move {
-            let text = line_of(|out| write_notification(out, method, params))?;
-            let sent = self.outbound.send(text).await;
-            sent.map_err(|_gone| LineError::not_sent(TransportError::StdinNotAvailable))
+            let text = to_line(|out| write_notification(out, method, params))?;
+            let sent = self.outgoing.send(text).await;
+            sent.map_err(|_closed| RequestError::not_sent(TransportError::StdinNotAvailable))
         })
     }
 
-    fn answer(
+    fn respond(
         &self,
         id: &RequestId,
         outcome: Result<&RawValue, &JsonRpcError>,
-    ) -> Result<(), LineError> {
-        self.send_now(line_of(|out| write_answer(out, id, outcome))?)
+    ) -> Result<(), RequestError> {
+        self.try_send(to_line(|out| write_response(out, id, outcome))?)
     }
 
-    fn touch(&self, id: u64) -> bool {
-        self.inbound.touch(id)
+    fn extend_deadline(&self, id: u64) -> bool {
+        self.router.extend_deadline(id)
     }
 
-    fn diagnosis(&self) -> Diagnosis {
-        self.inbound.tally().diagnosis()
+    fn stats(&self) -> TransportStats {
+        self.router.counters().stats()
     }
 
-    fn close(&self) -> BoxFuture<'_, Ending> {
-        self.inbound.end(&Ending::Closed);
-        Box::pin(async move { self.inbound.ending().unwrap_or(Ending::Closed) })
+    fn close(&self) -> BoxFuture<'_, CloseReason> {
+        self.router.close(&CloseReason::Closed);
+        Box::pin(async move { self.router.close_reason().unwrap_or(CloseReason::Closed) })
     }
 }
 
-/// Tells the server that nobody waits any more, unless the answer came.
-struct Farewell<'a> {
-    line: &'a MemoryLine,
+/// Sends a cancel notification on drop, unless a response disarmed it.
+struct CancelGuard<'a> {
+    transport: &'a InMemoryTransport,
     id: u64,
-    abandon: Abandon,
+    on_cancel: OnCancel,
 }
 
-impl Drop for Farewell<'_> {
+impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
-        if self.abandon == Abandon::Quietly {
+        if self.on_cancel == OnCancel::Silent {
             return;
         }
-        let told = line_of(|out| write_notification(out, CANCELLED, &Cancelled(self.id)))
-            .and_then(|text| self.line.send_now(text));
-        told.unwrap_or_else(|error| tracing::trace!(%error, "the server was not told"));
+        let sent = to_line(|out| write_notification(out, CANCELLED, &CancelledParams(self.id)))
+            .and_then(|text| self.transport.try_send(text));
+        sent.unwrap_or_else(|error| tracing::trace!(%error, "cancel notification not sent"));
     }
 }
 
-fn line_of(
+/// Encodes a message without its line break.
+fn to_line(
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
-) -> Result<String, LineError> {
+) -> Result<String, RequestError> {
     let mut out = Vec::new();
-    write(&mut out).map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
+    write(&mut out).map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
     out.pop();
     Ok(String::from_utf8_lossy(&out).into_owned())
 }

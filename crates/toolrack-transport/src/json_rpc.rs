@@ -1,7 +1,7 @@
-//! JSON-RPC messages as values, for callers that build or read whole messages.
+//! JSON-RPC types: request, notification, response, error, request id and undecoded JSON.
 //!
-//! The hot path does not use these: it reads with [`Frame`](crate::Frame) and writes with
-//! [`write_request`](crate::write_request). Field names are those of the founding documents.
+//! The hot path does not use the owned messages: it parses with [`Message`](crate::Message) and encodes with
+//! [`write_request`](crate::write_request). Founding document 001 gives the names of their types and fields.
 
 use std::fmt;
 
@@ -13,61 +13,61 @@ use serde_json::value::RawValue;
 
 const VERSION: &str = "2.0";
 
-/// A request: something that has to be answered.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JsonRpcRequest {
     /// Always `"2.0"`.
     pub jsonrpc: &'static str,
-    /// What the answer will carry.
+    /// The id of the response.
     pub id: u64,
-    /// What is asked for.
+    /// The method.
     pub method: String,
-    /// Left out of the message when there are none.
+    /// Omitted from the message when `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
 }
 
 impl JsonRpcRequest {
-    /// Builds a request with the version filled in.
+    /// Creates a request with the version filled in.
     pub fn new(id: u64, method: impl Into<String>, params: Option<Value>) -> Self {
         Self { jsonrpc: VERSION, id, method: method.into(), params }
     }
 }
 
-/// A notification: something that nobody answers.
+/// A notification.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JsonRpcNotification {
     /// Always `"2.0"`.
     pub jsonrpc: &'static str,
-    /// What happened.
+    /// The method.
     pub method: String,
-    /// Left out of the message when there are none.
+    /// Omitted from the message when `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
 }
 
 impl JsonRpcNotification {
-    /// Builds a notification with the version filled in.
+    /// Creates a notification with the version filled in.
     pub fn new(method: impl Into<String>, params: Option<Value>) -> Self {
         Self { jsonrpc: VERSION, method: method.into(), params }
     }
 }
 
-/// An answer. Reading one fails unless it has exactly one of `result` and `error`.
+/// A response. Deserializing fails unless exactly one of `result` and `error` is present.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonRpcResponse {
-    /// What the peer wrote as version, empty if it wrote none.
+    /// The version that the peer wrote, empty if it wrote none.
     pub jsonrpc: String,
-    /// Which request this answers. Missing only in errors about a request that could not be read.
+    /// The id of the request. Missing only in errors about a request that the peer could not read.
     pub id: Option<RequestId>,
-    /// `Some(Value::Null)` is an answer, `None` is not.
+    /// `Some(Value::Null)` is a result, `None` is not.
     pub result: Option<Value>,
-    /// Why there is no result.
+    /// The error in place of a result.
     pub error: Option<JsonRpcError>,
 }
 
 impl JsonRpcResponse {
-    /// The result, or the error that stands in its place.
+    /// The result or the error.
     pub fn into_result(self) -> Result<Value, JsonRpcError> {
         match self.error {
             Some(error) => Err(error),
@@ -89,7 +89,7 @@ impl<'de> Deserialize<'de> for JsonRpcResponse {
         }
         let Members { jsonrpc, id, result, error } = Members::deserialize(deserializer)?;
         if result.is_some() == error.is_some() {
-            return Err(D::Error::custom("exactly one of `result` and `error` is needed"));
+            return Err(D::Error::custom("expected exactly one of `result` and `error`"));
         }
         if id.is_none() && error.is_none() {
             return Err(D::Error::missing_field("id"));
@@ -98,16 +98,16 @@ impl<'de> Deserialize<'de> for JsonRpcResponse {
     }
 }
 
-/// Why a request was refused. The code survives to the edge, whoever carries it.
+/// A JSON-RPC error object. Every layer passes on its code, message and data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("JSON-RPC error {code}: {message}")]
 pub struct JsonRpcError {
-    /// Tells kinds of refusals apart.
+    /// The kind of error.
     pub code: i64,
-    /// For people. Some servers leave it out.
+    /// For people. Some servers omit it.
     #[serde(default)]
     pub message: String,
-    /// Whatever else the peer had to say.
+    /// Further details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
 }
@@ -119,8 +119,8 @@ impl JsonRpcError {
     }
 }
 
-/// Tells a member that is `null` from one that is missing. `"result": null` is a valid answer, and
-/// serde's `Option` would fold it into "no result".
+/// Deserializes a present member to `Some`, also if it is `null`. `"result": null` is a valid response, and serde's
+/// `Option` would treat it as a missing result.
 pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -129,29 +129,25 @@ where
     T::deserialize(deserializer).map(Some)
 }
 
-// FOLDED id.rs
-// The id of a request: a number or a text, as the sender chose.
-//
-// We send numbers. What others send is read leniently (`1.0` is `1`) and given back as it came.
-
-/// The largest integer that survives a peer which keeps numbers as doubles.
+/// The largest integer that survives a peer which stores numbers as doubles.
 const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
-/// What ties an answer to its request.
+/// The id that ties a response to its request: a number or a string, as the sender chose.
+///
+/// We send numbers. Ids of the peer are read leniently (`1.0` is `1`) and returned unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RequestId {
-    /// An integer. Ours are always of this kind.
+    /// An integer. Our own ids are always numbers.
     Number(i64),
-    /// Any text, compared byte for byte.
+    /// A string, compared byte for byte.
     Text(Box<str>),
 }
 
 impl RequestId {
-    /// The number one of our own requests would have, if this can be one of them.
+    /// The id as one of our own, if it can be one.
     ///
-    /// Some servers give a number back as text; `"7"` cannot be anything but our 7, since we never
-    /// send text.
-    pub fn as_ours(&self) -> Option<u64> {
+    /// Some servers return a number as a string. Since we never send strings, `"7"` can only be our 7.
+    pub fn as_local_id(&self) -> Option<u64> {
         match self {
             RequestId::Number(number) => u64::try_from(*number).ok(),
             RequestId::Text(text) => text.parse().ok(),
@@ -160,7 +156,7 @@ impl RequestId {
 }
 
 impl From<u64> for RequestId {
-    /// Ids are counted up from one, so the upper half of `u64` is out of reach.
+    /// Ids count up from one, so the upper half of `u64` is out of reach.
     fn from(number: u64) -> Self {
         RequestId::Number(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -202,7 +198,7 @@ impl Visitor<'_> for IdVisitor {
     type Value = RequestId;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an integer or a text as id")
+        f.write_str("an integer or a string as id")
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<RequestId, E> {
@@ -231,13 +227,10 @@ impl Visitor<'_> for IdVisitor {
     }
 }
 
-// FOLDED raw.rs
-// A piece of JSON text that has been cut out of a message and not read yet.
-//
-// **Invariant:** the bytes are exactly those the peer sent. Whether they are JSON at all is found out
-// by the caller that decodes them, in its own task.
-
-/// Undecoded JSON, cheap to clone and to hand over.
+/// Undecoded JSON, cheap to clone and to pass on.
+///
+/// **Invariant:** the bytes are exactly those that the peer sent. They may be invalid JSON: the caller that decodes
+/// them finds out, in its own task.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RawJson(Bytes);
 
@@ -245,27 +238,27 @@ impl RawJson {
     /// The literal `null`.
     pub const NULL: RawJson = RawJson(Bytes::from_static(b"null"));
 
-    /// Takes text that stands where JSON should stand.
+    /// Wraps text that is expected to be JSON.
     pub fn new(text: impl Into<Bytes>) -> Self {
         Self(text.into())
     }
 
-    /// The text as it came.
+    /// The unchanged text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Reads the text as `T`, which may borrow from it.
+    /// Deserializes the text as `T`, which may borrow from it.
     pub fn decode<'de, T: Deserialize<'de>>(&'de self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.0)
     }
 
-    /// Checks that the text is one JSON value and gives it as such, without copying it.
-    pub fn checked(&self) -> Result<&RawValue, serde_json::Error> {
+    /// Checks that the text is one JSON value and borrows it as such.
+    pub fn as_raw_value(&self) -> Result<&RawValue, serde_json::Error> {
         self.decode()
     }
 
-    /// Gives the buffer up, for a caller that forwards it.
+    /// The buffer, for a caller that forwards it.
     pub fn into_bytes(self) -> Bytes {
         self.0
     }
@@ -277,7 +270,7 @@ impl From<Box<RawValue>> for RawJson {
     }
 }
 
-/// Payloads may hold secrets, so only their size is shown.
+/// Shows only the size, because payloads may contain secrets.
 impl fmt::Debug for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RawJson({} bytes)", self.0.len())
@@ -331,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_result_is_an_answer() {
+    fn null_result_is_a_response() {
         check(r#"{"jsonrpc":"2.0","id":1,"result":null}"#, Ok(Value::Null));
     }
 
@@ -349,17 +342,17 @@ mod tests {
     }
 
     #[track_caller]
-    fn refuse(json: &str) {
+    fn check_invalid(json: &str) {
         assert!(serde_json::from_str::<JsonRpcResponse>(json).is_err(), "{json}");
     }
 
     #[test]
     fn both_or_neither_is_malformed() {
-        refuse(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":""}}"#);
-        refuse(r#"{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1,"message":""}}"#);
-        refuse(r#"{"jsonrpc":"2.0","id":1}"#);
-        refuse(r#"{"jsonrpc":"2.0","id":null,"result":1}"#);
-        refuse(r#"{"jsonrpc":"2.0","id":1,"id":2,"result":1}"#);
+        check_invalid(r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":""}}"#);
+        check_invalid(r#"{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1,"message":""}}"#);
+        check_invalid(r#"{"jsonrpc":"2.0","id":1}"#);
+        check_invalid(r#"{"jsonrpc":"2.0","id":null,"result":1}"#);
+        check_invalid(r#"{"jsonrpc":"2.0","id":1,"id":2,"result":1}"#);
     }
 
     #[test]
@@ -390,14 +383,14 @@ mod tests {
     }
 
     #[test]
-    fn a_number_given_back_as_text_is_still_ours() {
-        assert_eq!(RequestId::from("7").as_ours(), Some(7));
-        assert_eq!(RequestId::from("seven").as_ours(), None);
-        assert_eq!(RequestId::Number(-1).as_ours(), None);
+    fn number_returned_as_string_is_our_id() {
+        assert_eq!(RequestId::from("7").as_local_id(), Some(7));
+        assert_eq!(RequestId::from("seven").as_local_id(), None);
+        assert_eq!(RequestId::Number(-1).as_local_id(), None);
     }
 
     #[test]
-    fn ids_are_written_as_they_came() {
+    fn ids_are_serialized_unchanged() {
         assert_eq!(serde_json::to_string(&RequestId::Number(7)).unwrap(), "7");
         assert_eq!(serde_json::to_string(&RequestId::from("7")).unwrap(), "\"7\"");
     }

@@ -1,46 +1,52 @@
-//! One JSON-RPC message, classified but not decoded.
+//! Parses and classifies one JSON-RPC message without decoding its payload.
 //!
-//! A line is read once, here. `params` and `result` stay raw, so a gateway can forward them byte for
-//! byte and a typed caller pays only for what it reads.
+//! A line is parsed once, here. `params` and `result` stay raw, so a gateway can forward them byte for byte and a
+//! typed caller pays only for the parts that it decodes.
+//!
+//! Nearly every response has one of two layouts, `{"jsonrpc":"2.0","id":7,"result":…}` or
+//! `{"result":…,"jsonrpc":"2.0","id":7}`. The response fast path recognizes them by their ends alone, so its time does
+//! not grow with the payload. It does not validate the payload: invalid JSON fails to decode in the task of the caller
+//! that waits for it, and affects no other caller. Every other layout goes to the full parser.
 
-use crate::json_rpc::RequestId;
-use crate::json_rpc::{JsonRpcError, present};
+use std::sync::LazyLock;
+
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::sync::LazyLock;
 
-/// A message, borrowing from the line it came in on.
+use crate::json_rpc::{JsonRpcError, RequestId, present};
+
+/// A message that borrows from its line.
 #[derive(Debug, PartialEq)]
-pub enum Frame<'a> {
-    /// The peer asks something of us.
+pub enum Message<'a> {
+    /// A request of the peer.
     Request {
-        /// To be given back in the answer.
+        /// The id for the response.
         id: RequestId,
-        /// What is asked for.
+        /// The method.
         method: String,
-        /// Raw JSON, if there is any.
+        /// Raw JSON, if present.
         params: Option<&'a [u8]>,
     },
-    /// The peer tells us something.
+    /// A notification of the peer.
     Notification {
-        /// What happened.
+        /// The method.
         method: String,
-        /// Raw JSON, if there is any.
+        /// Raw JSON, if present.
         params: Option<&'a [u8]>,
     },
-    /// An answer.
+    /// A response with a result.
     Success {
-        /// Which request it answers.
+        /// The id of the request.
         id: RequestId,
-        /// Raw JSON, `null` included.
+        /// Raw JSON, possibly `null`.
         result: &'a [u8],
     },
-    /// A refusal.
+    /// A response with an error.
     Failure {
         /// Missing when the peer could not read the id of the request.
         id: Option<RequestId>,
-        /// Why.
+        /// The error.
         error: JsonRpcError,
     },
 }
@@ -48,19 +54,19 @@ pub enum Frame<'a> {
 /// Why a line is not a message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FrameError {
+pub enum MessageError {
     /// Not JSON, not an object, or a member of the wrong type.
     #[error("not a JSON-RPC message")]
     Json(#[from] serde_json::Error),
-    /// An object whose members fit no kind of message. The id says whose answer it would have been.
-    #[error("neither a request, a notification nor an answer")]
+    /// An object whose members fit no kind of message.
+    #[error("neither a request, a notification nor a response")]
     Shape {
-        /// The id it carries, if it carries one.
+        /// Its id, if present, so that the request with this id can fail at once.
         id: Option<RequestId>,
     },
 }
 
-/// Every member a message can have. Which of them are present says what the message is.
+/// All members of a message. The ones that are present determine its kind.
 #[derive(Deserialize)]
 struct Members<'a> {
     method: Option<String>,
@@ -73,104 +79,98 @@ struct Members<'a> {
     error: Option<JsonRpcError>,
 }
 
-impl<'a> Frame<'a> {
-    /// Says what a line is.
-    pub fn parse(line: &'a [u8]) -> Result<Self, FrameError> {
+impl<'a> Message<'a> {
+    /// Parses and classifies a line.
+    pub fn parse(line: &'a [u8]) -> Result<Self, MessageError> {
         if let Some((id, result)) = fast_success(line) {
-            return Ok(Frame::Success { id: RequestId::from(id), result });
+            return Ok(Message::Success { id: RequestId::from(id), result });
         }
         let Members { method, params, id, result, error } = serde_json::from_slice(line)?;
-        let params = params.map(bytes_of);
+        let params = params.map(as_bytes);
         match (method, id, result, error) {
-            (Some(method), Some(Some(id)), None, None) => Ok(Frame::Request { id, method, params }),
-            (Some(method), None, None, None) => Ok(Frame::Notification { method, params }),
-            (None, Some(Some(id)), Some(result), None) => {
-                Ok(Frame::Success { id, result: bytes_of(result) })
+            (Some(method), Some(Some(id)), None, None) => {
+                Ok(Message::Request { id, method, params })
             }
-            // A peer that could not read our id answers with `"id": null`, or leaves it out.
-            (None, id, None, Some(error)) => Ok(Frame::Failure { id: id.flatten(), error }),
-            (_, id, _, _) => Err(FrameError::Shape { id: id.flatten() }),
+            (Some(method), None, None, None) => Ok(Message::Notification { method, params }),
+            (None, Some(Some(id)), Some(result), None) => {
+                Ok(Message::Success { id, result: as_bytes(result) })
+            }
+            // A peer that could not read our id responds with `"id": null`, or omits it.
+            (None, id, None, Some(error)) => Ok(Message::Failure { id: id.flatten(), error }),
+            (_, id, _, _) => Err(MessageError::Shape { id: id.flatten() }),
         }
     }
 }
 
-/// The messages of a batch (an array, which revision 2025-03-26 allows), each as its own text.
-/// `None` if the line is not an array.
-pub fn elements(line: &[u8]) -> Option<Vec<&[u8]>> {
+/// Splits a batch (a JSON array, which revision 2025-03-26 allows) into its messages. `None` if the line is not an
+/// array.
+pub fn split_batch(line: &[u8]) -> Option<Vec<&[u8]>> {
     if line.trim_ascii_start().first() != Some(&b'[') {
         return None;
     }
     let elements: Vec<&RawValue> = serde_json::from_slice(line).ok()?;
-    Some(elements.into_iter().map(bytes_of).collect())
+    Some(elements.into_iter().map(as_bytes).collect())
 }
 
-/// What a message was of which only the first and the last bytes were kept.
+/// The kind of a message of which only the first and last bytes are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
-    /// The answer to this request.
-    Answer(u64),
-    /// A request or a notification of the peer.
-    Unasked,
-    /// It cannot be told.
+pub enum TruncatedMessage {
+    /// The response to this request.
+    Response(u64),
+    /// A request or notification of the peer.
+    Unsolicited,
+    /// Not recognizable.
     Unknown,
 }
 
-impl Lost {
-    /// A message beyond the size limit is thrown away while it streams in; this finds out whose it was,
-    /// so that one caller gets an error at once instead of waiting for its deadline.
+impl TruncatedMessage {
+    /// Identifies a message over the size limit, which is discarded while it arrives, so that its caller gets an
+    /// error at once instead of at the deadline.
     pub fn identify(head: &[u8], tail: &[u8]) -> Self {
-        // A quote inside a string has a backslash before it, so this is a member, if perhaps not the
-        // envelope's own; an answer with such a member in front is told by its id first.
-        let is_unasked = || memchr::memmem::find(head, br#""method":"#).is_some();
-        match id_in_front(head).or_else(|| id_at_end(tail)) {
-            Some(id) => Lost::Answer(id),
-            None if is_unasked() => Lost::Unasked,
-            None => Lost::Unknown,
+        // A quote within a string is escaped, so a match is a member, though perhaps not of the envelope. That is
+        // why the id decides first: a response can have a `method` member in its result.
+        let is_unsolicited = || memchr::memmem::find(head, br#""method":"#).is_some();
+        match leading_id(head).or_else(|| trailing_id(tail)) {
+            Some(id) => TruncatedMessage::Response(id),
+            None if is_unsolicited() => TruncatedMessage::Unsolicited,
+            None => TruncatedMessage::Unknown,
         }
     }
 }
 
 const ID_KEY: &[u8] = br#""id":"#;
 
-/// Only the envelope's own `id` counts, and in front that is one that stands before `result`.
-fn id_in_front(head: &[u8]) -> Option<u64> {
+/// The envelope's id, if it comes before `result`. An id after `result` could belong to the payload.
+fn leading_id(head: &[u8]) -> Option<u64> {
     let envelope = head.get(..memchr::memmem::find(head, br#""result""#)?)?;
     let value = envelope.get(memchr::memmem::find(envelope, ID_KEY)? + ID_KEY.len()..)?;
     let digits = value.split(|byte| *byte == b',').next()?;
-    whole_number(digits)
+    parse_integer(digits)
 }
 
-/// At the end the envelope's `id` is the last member, so only the number and the brace follow it.
-fn id_at_end(tail: &[u8]) -> Option<u64> {
+/// The envelope's id, if it is the last member: only the number and the closing brace follow it.
+fn trailing_id(tail: &[u8]) -> Option<u64> {
     let envelope = tail.trim_ascii_end().strip_suffix(b"}")?;
-    whole_number(envelope.get(memchr::memmem::rfind(envelope, ID_KEY)? + ID_KEY.len()..)?)
+    parse_integer(envelope.get(memchr::memmem::rfind(envelope, ID_KEY)? + ID_KEY.len()..)?)
 }
 
-fn whole_number(text: &[u8]) -> Option<u64> {
+fn parse_integer(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
 }
 
-fn bytes_of(raw: &RawValue) -> &[u8] {
+fn as_bytes(raw: &RawValue) -> &[u8] {
     raw.get().as_bytes()
 }
-
-// FOLDED response_fast_path.rs
-// A shortcut for the two shapes in which servers write nearly every answer.
-//
-// `{"jsonrpc":"2.0","id":7,"result":…}` and `{"result":…,"jsonrpc":"2.0","id":7}` are recognized by
-// their ends alone, so the time does not grow with the payload. Everything else goes to the full
-// parser. The payload is not checked here: text that only looks like one value fails to decode in
-// the task of the caller it was meant for, and nobody else is touched.
 
 const ID_FIRST: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 const THEN_RESULT: &[u8] = br#","result":"#;
 const RESULT_FIRST: &[u8] = br#"{"result":"#;
 const THEN_ID: &[u8] = br#","jsonrpc":"2.0","id":"#;
 
-/// More digits than any id we send; a longer run is left to the full parser.
+/// More digits than any id we send; a longer number is left to the full parser.
 const MAX_DIGITS: usize = 15;
 
-/// The id and the raw result of a success, if the line has one of the two shapes.
+/// Response fast path: the id and the raw result, if the line has one of the two common layouts.
 fn fast_success(line: &[u8]) -> Option<(u64, &[u8])> {
     id_first(line).or_else(|| result_first(line))
 }
@@ -179,7 +179,7 @@ fn id_first(line: &[u8]) -> Option<(u64, &[u8])> {
     let rest = line.strip_prefix(ID_FIRST)?;
     let (id, rest) = leading_number(rest)?;
     let result = rest.strip_prefix(THEN_RESULT)?.strip_suffix(b"}")?;
-    looks_like_one_value(result).then_some((id, result))
+    is_single_value(result).then_some((id, result))
 }
 
 fn result_first(line: &[u8]) -> Option<(u64, &[u8])> {
@@ -188,10 +188,10 @@ fn result_first(line: &[u8]) -> Option<(u64, &[u8])> {
     let (before, digits) = rest.split_at_checked(rest.len() - n_digits)?;
     let (id, _) = leading_number(digits)?;
     let result = before.strip_suffix(THEN_ID)?;
-    looks_like_one_value(result).then_some((id, result))
+    is_single_value(result).then_some((id, result))
 }
 
-/// Reads a plain decimal number. A leading zero or an empty run is not one.
+/// Parses a decimal number at the start. Rejects leading zeros.
 fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
     let n_digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = text.split_at_checked(n_digits)?;
@@ -205,17 +205,18 @@ fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// Sends members that stand behind `result` to the full parser: they end in another bracket than it
-/// begins with (`"error":null`), or they are an error beside the result, which must not pass for one.
-fn looks_like_one_value(text: &[u8]) -> bool {
+/// Rejects a result that is followed by further members, which the full parser has to see: either the brackets do not
+/// match (`"error":null`), or the members include an error object, and then this is not a success.
+fn is_single_value(text: &[u8]) -> bool {
     let ends = (text.first(), text.last());
-    matches!(ends, (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']'))) && !may_hold_error(text)
+    matches!(ends, (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']'))) && !may_contain_error(text)
 }
 
-/// An error object is short, so only the end is searched, however long the result is. A result that holds
-/// such a member itself is merely read the long way.
-fn may_hold_error(text: &[u8]) -> bool {
+/// Searches only the end, because an error object is short and the result may be large. A result that contains such a
+/// member itself merely takes the slow path.
+fn may_contain_error(text: &[u8]) -> bool {
     const SEARCHED_BYTES: usize = 4096;
+    // Built once, not for every response.
     static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#","error":"#));
     let end = text.get(text.len().saturating_sub(SEARCHED_BYTES)..).unwrap_or(text);
     ERROR.find(end).is_some()

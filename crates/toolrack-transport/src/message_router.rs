@@ -1,246 +1,251 @@
-//! What comes in on a line, sent to whoever it is for.
+//! Routes incoming messages: responses to pending requests, everything else to the handler.
 //!
-//! **Invariant:** nothing here waits, and nothing a server can write ends the line.
+//! **Invariant:** nothing here waits, and nothing a server can write closes the transport.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{
-    Due, Frame, FrameError, JsonRpcError, Lost, Pending, RawJson, RequestId, Ticket, elements,
-};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::close_reason::Ending;
+use crate::close_reason::CloseReason;
 use crate::error::TransportError;
-use crate::redact::Mask;
-use crate::transport::Inbox;
-use crate::transport::Tally;
+use crate::json_rpc::{JsonRpcError, RawJson, RequestId};
+use crate::message::{Message, MessageError, TruncatedMessage, split_batch};
+use crate::pending_requests::{Deadline, PendingRequests, PendingResponse};
+use crate::redact::Redactor;
+use crate::transport::{IncomingHandler, TransportCounters};
 
-/// Some servers begin their output with one.
+/// Some servers begin their output with a byte order mark.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// The answer a waiting caller is handed.
-type Reply = Result<RawJson, TransportError>;
+/// The outcome that a waiting caller receives.
+type Response = Result<RawJson, TransportError>;
 
-/// The receiving half of a line: the table of open requests and the inbox for everything else.
-pub struct Inbound {
-    pending: Pending<Reply, Ending>,
-    inbox: Arc<dyn Inbox>,
-    tally: Tally,
-    mask: Mask,
-    ended: AtomicBool,
+/// The receiving half of a transport: the table of pending requests and the handler for everything else.
+pub struct MessageRouter {
+    pending: PendingRequests<Response, CloseReason>,
+    handler: Arc<dyn IncomingHandler>,
+    counters: TransportCounters,
+    redactor: Redactor,
+    closed: AtomicBool,
 }
 
-/// What a piece of input turned out to be.
+/// The result of routing one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
-    /// An answer that woke a caller.
-    Answer,
+pub enum Routed {
+    /// A response that completed a pending request.
+    Response,
     /// Anything else.
     Other,
 }
-
-impl Inbound {
-    /// The most messages one batch may hold; the rest of it is dropped as unreadable.
+impl MessageRouter {
+    /// The maximum number of messages in a batch; the rest is dropped as unreadable.
     pub const MAX_BATCH: usize = 1000;
 
-    /// An open line whose unasked messages go to `inbox`.
-    pub fn new(inbox: Arc<dyn Inbox>) -> Self {
+    /// An open router. Messages that are not responses go to `handler`.
+    pub fn new(handler: Arc<dyn IncomingHandler>) -> Self {
         Self {
-            pending: Pending::new(),
-            inbox,
-            tally: Tally::default(),
-            mask: Mask::default(),
-            ended: AtomicBool::new(false),
+            pending: PendingRequests::new(),
+            handler,
+            counters: TransportCounters::default(),
+            redactor: Redactor::default(),
+            closed: AtomicBool::new(false),
         }
     }
 
-    /// The same, with lines that are no message cleaned by `mask` before they are shown.
+    /// Redacts samples of unreadable lines with `redactor`.
     #[must_use]
-    pub fn masked(self, mask: Mask) -> Self {
-        Self { mask, ..self }
+    pub fn with_redactor(self, redactor: Redactor) -> Self {
+        Self { redactor, ..self }
     }
 
-    /// Claims the next request id, for a wait that is over when `due` says.
-    pub fn claim(&self, due: Due) -> Result<Ticket<'_, Reply, Ending>, Ending> {
-        self.pending.claim(due)
+    /// Registers a request under the next id.
+    pub fn register(
+        &self,
+        deadline: Deadline,
+    ) -> Result<PendingResponse<'_, Response, CloseReason>, CloseReason> {
+        self.pending.register(deadline)
     }
 
-    /// Fails every request whose time is over, and says when to come again. For lines whose callers have
-    /// no clock of their own.
+    /// Fails every request whose deadline has passed, and returns the next deadline. For transports whose
+    /// callers have no timer of their own.
     pub fn expire(&self) -> Option<Instant> {
-        let over = |due: Due| Err(TransportError::timed_out(due.at - due.started));
-        self.pending.expire(Instant::now().into_std(), over).map(Instant::from_std)
+        let timed_out = |deadline: Deadline| {
+            Err(TransportError::timed_out(deadline.expires_at - deadline.started))
+        };
+        self.pending.expire(Instant::now().into_std(), timed_out).map(Instant::from_std)
     }
 
-    /// How the line ended, if it has.
-    pub fn ending(&self) -> Option<Ending> {
-        self.pending.ended()
+    /// The close reason, once the transport is closed.
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.pending.close_reason()
     }
 
-    /// The counters of the line.
-    pub fn tally(&self) -> &Tally {
-        &self.tally
+    /// The message counters.
+    pub fn counters(&self) -> &TransportCounters {
+        &self.counters
     }
 
-    /// Renews the patience of whoever waits for `id`.
-    pub fn touch(&self, id: u64) -> bool {
-        self.pending.touch(id, Instant::now().into_std())
+    /// Restarts the idle timeout of request `id`. Returns `false` if it is not pending.
+    pub fn extend_deadline(&self, id: u64) -> bool {
+        self.pending.extend_deadline(id, Instant::now().into_std())
     }
 
-    /// Takes one line that is part of a buffer used again; what is handed on is copied.
-    pub fn accept(&self, line: &[u8]) -> Heard {
-        self.take(line, &|part| RawJson::new(Bytes::copy_from_slice(part)))
+    /// Routes a line in a reused buffer. Payloads are copied out of it.
+    pub fn route(&self, line: &[u8]) -> Routed {
+        self.route_line(line, &|part| RawJson::new(Bytes::copy_from_slice(part)))
     }
 
-    /// Takes one line that has a buffer of its own; what is handed on shares it.
-    pub fn accept_owned(&self, line: &Bytes) -> Heard {
-        self.take(line, &|part| RawJson::new(line.slice_ref(part)))
+    /// Routes a line that owns its buffer. Payloads share the buffer.
+    pub fn route_owned(&self, line: &Bytes) -> Routed {
+        self.route_line(line, &|part| RawJson::new(line.slice_ref(part)))
     }
 
-    /// Takes what came on the exchange of our request `about` and is not its answer.
-    pub fn accept_beside(&self, about: u64, message: &Bytes) -> Heard {
-        match Frame::parse(message.trim_ascii()) {
-            Ok(Frame::Request { id, method, params }) if !self.ended.load(Ordering::Acquire) => {
-                self.tally.message();
-                let params = params.map(|it| RawJson::new(message.slice_ref(it)));
-                self.inbox.request_about(about, id, &method, params);
-                Heard::Other
+    /// Routes a message that arrived on the exchange of our request `related_id`.
+    pub fn route_related(&self, related_id: u64, message: &Bytes) -> Routed {
+        match Message::parse(message.trim_ascii()) {
+            Ok(Message::Request { id, method, params }) if !self.closed.load(Ordering::Acquire) => {
+                self.counters.count_message();
+                let params = params.map(|params| RawJson::new(message.slice_ref(params)));
+                self.handler.on_related_request(related_id, id, &method, params);
+                Routed::Other
             }
-            _ => self.accept_owned(message),
+            _ => self.route_owned(message),
         }
     }
 
-    /// Takes one line of the server's error output, which goes on after the line has ended: what a server says
-    /// while it ends is often why.
-    pub fn stderr(&self, line: &str) {
-        self.inbox.stderr(line);
+    /// Passes on a line of stderr, also after the close: the last lines often say why a server exits.
+    pub fn route_stderr(&self, line: &str) {
+        self.handler.on_stderr(line);
     }
 
-    /// Takes note of a message that was thrown away because of its size, of which the first and last
-    /// bytes are known.
-    pub fn oversize(&self, head: &[u8], tail: &[u8], limit_bytes: usize) -> Heard {
-        self.tally.oversize();
-        let id = match Lost::identify(head, tail) {
-            Lost::Answer(id) => Some(id),
-            Lost::Unknown => self.pending.only(),
-            Lost::Unasked => None,
+    /// Handles a message that was discarded because of its size; only its first and last bytes are known.
+    pub fn route_oversize(&self, head: &[u8], tail: &[u8], limit_bytes: usize) -> Routed {
+        self.counters.count_oversize();
+        let id = match TruncatedMessage::identify(head, tail) {
+            TruncatedMessage::Response(id) => Some(id),
+            // With a single pending request, this is most likely its response.
+            TruncatedMessage::Unknown => self.pending.sole_id(),
+            TruncatedMessage::Unsolicited => None,
         };
         let Some(id) = id else {
-            tracing::warn!(limit_bytes, "a message over the size limit was thrown away");
-            return Heard::Other;
+            tracing::warn!(limit_bytes, "discarded a message over the size limit");
+            return Routed::Other;
         };
-        self.settle(&RequestId::from(id), Err(TransportError::Oversize { limit_bytes }))
+        self.complete(&RequestId::from(id), Err(TransportError::Oversize { limit_bytes }))
     }
 
-    /// Ends the line: everyone who waits is told, then the inbox. Only the first ending counts.
-    pub fn end(&self, ending: &Ending) {
-        if self.ended.swap(true, Ordering::AcqRel) {
+    /// Closes the router: fails every pending request, then calls the handler. Only the first reason counts.
+    pub fn close(&self, reason: &CloseReason) {
+        if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.pending.end(ending.clone());
-        self.inbox.ended(ending);
+        self.pending.close(reason.clone());
+        self.handler.on_close(reason);
     }
 
-    fn take(&self, line: &[u8], cut: &dyn Fn(&[u8]) -> RawJson) -> Heard {
+    fn route_line(&self, line: &[u8], to_raw: &dyn Fn(&[u8]) -> RawJson) -> Routed {
         let line = line.trim_ascii();
         let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
-        if line.is_empty() || self.ended.load(Ordering::Acquire) {
-            return Heard::Other;
+        if line.is_empty() || self.closed.load(Ordering::Acquire) {
+            return Routed::Other;
         }
-        match Frame::parse(line) {
-            Ok(frame) => self.route(frame, cut),
-            Err(fault) => match elements(line) {
-                Some(messages) => self.take_batch(&messages, cut),
-                None => self.refuse(line, fault),
+        match Message::parse(line) {
+            Ok(message) => self.dispatch(message, to_raw),
+            // Batches are rare, so a line is tried as one only after it failed as a message.
+            Err(error) => match split_batch(line) {
+                Some(messages) => self.route_batch(&messages, to_raw),
+                None => self.reject(line, error),
             },
         }
     }
 
-    fn route(&self, frame: Frame<'_>, cut: &dyn Fn(&[u8]) -> RawJson) -> Heard {
-        self.tally.message();
-        match frame {
-            Frame::Success { id, result } => self.settle(&id, Ok(cut(result))),
-            Frame::Failure { id, error } => self.refused(id, error),
-            Frame::Request { id, method, params } => {
-                self.inbox.request(id, &method, params.map(cut));
-                Heard::Other
+    fn dispatch(&self, message: Message<'_>, to_raw: &dyn Fn(&[u8]) -> RawJson) -> Routed {
+        self.counters.count_message();
+        match message {
+            Message::Success { id, result } => self.complete(&id, Ok(to_raw(result))),
+            Message::Failure { id, error } => self.complete_with_error(id, error),
+            Message::Request { id, method, params } => {
+                self.handler.on_request(id, &method, params.map(to_raw));
+                Routed::Other
             }
-            Frame::Notification { method, params } => {
-                self.inbox.notification(&method, params.map(cut));
-                Heard::Other
+            Message::Notification { method, params } => {
+                self.handler.on_notification(&method, params.map(to_raw));
+                Routed::Other
             }
         }
     }
 
-    /// An error without an id can only be for the one request that is open, if there is but one.
-    fn refused(&self, id: Option<RequestId>, error: JsonRpcError) -> Heard {
-        match id.or_else(|| self.pending.only().map(RequestId::from)) {
-            Some(id) => self.settle(&id, Err(TransportError::JsonRpc(error))),
+    /// An error without an id belongs to the only pending request, if there is exactly one.
+    fn complete_with_error(&self, id: Option<RequestId>, error: JsonRpcError) -> Routed {
+        match id.or_else(|| self.pending.sole_id().map(RequestId::from)) {
+            Some(id) => self.complete(&id, Err(TransportError::JsonRpc(error))),
             None => {
-                self.tally.late();
-                self.inbox.stray(None, Err(error));
-                Heard::Other
+                self.counters.count_late();
+                self.handler.on_unmatched_response(None, Err(error));
+                Routed::Other
             }
         }
     }
 
-    fn settle(&self, id: &RequestId, reply: Reply) -> Heard {
-        let unclaimed = match id.as_ours() {
-            Some(number) => match self.pending.settle(number, reply) {
-                Ok(()) => return Heard::Answer,
-                Err(unclaimed) => unclaimed,
+    fn complete(&self, id: &RequestId, response: Response) -> Routed {
+        let unmatched = match id.as_local_id() {
+            Some(number) => match self.pending.complete(number, response) {
+                Ok(()) => return Routed::Response,
+                Err(unmatched) => unmatched,
             },
-            None => reply,
+            None => response,
         };
-        self.tally.late();
-        match unclaimed {
-            Ok(result) => self.inbox.stray(Some(id.clone()), Ok(result)),
-            Err(TransportError::JsonRpc(error)) => self.inbox.stray(Some(id.clone()), Err(error)),
+        self.counters.count_late();
+        match unmatched {
+            Ok(result) => self.handler.on_unmatched_response(Some(id.clone()), Ok(result)),
+            Err(TransportError::JsonRpc(error)) => {
+                self.handler.on_unmatched_response(Some(id.clone()), Err(error));
+            }
             Err(_discarded) => {}
         }
-        Heard::Other
+        Routed::Other
     }
 
-    /// Messages of a batch may be nested in no further batch.
-    fn take_batch(&self, messages: &[&[u8]], cut: &dyn Fn(&[u8]) -> RawJson) -> Heard {
-        let mut heard = Heard::Other;
+    /// Routes each message of a batch. A batch within a batch is rejected.
+    fn route_batch(&self, messages: &[&[u8]], to_raw: &dyn Fn(&[u8]) -> RawJson) -> Routed {
+        let mut routed = Routed::Other;
         for (index, message) in messages.iter().enumerate() {
-            let outcome = match Frame::parse(message) {
-                Ok(frame) if index < Self::MAX_BATCH => self.route(frame, cut),
-                Ok(_) => self.refuse(message, FrameError::Shape { id: None }),
-                Err(fault) => self.refuse(message, fault),
+            let outcome = match Message::parse(message) {
+                Ok(message) if index < Self::MAX_BATCH => self.dispatch(message, to_raw),
+                Ok(_) => self.reject(message, MessageError::Shape { id: None }),
+                Err(error) => self.reject(message, error),
             };
-            if outcome == Heard::Answer {
-                heard = Heard::Answer;
+            if outcome == Routed::Response {
+                routed = Routed::Response;
             }
         }
-        heard
+        routed
     }
 
-    /// A line that is no message is counted and shown. If it was meant as somebody's answer, that
-    /// caller is told now instead of at its deadline.
-    fn refuse(&self, line: &[u8], fault: FrameError) -> Heard {
-        if let Some(sample) = self.tally.unreadable(line, &self.mask) {
-            self.inbox.unreadable(&sample);
+    /// Counts and reports a line that is not a message. If it carries the id of a pending request, that request
+    /// fails now instead of at its deadline.
+    fn reject(&self, line: &[u8], error: MessageError) -> Routed {
+        if let Some(sample) = self.counters.count_unreadable(line, &self.redactor) {
+            self.handler.on_unreadable(&sample);
         }
-        match fault {
-            FrameError::Shape { id: Some(id) } => {
-                let fault = FrameError::Shape { id: None };
-                self.settle(&id, Err(TransportError::Parse(fault.to_string())))
+        match error {
+            MessageError::Shape { id: Some(id) } => {
+                let error = MessageError::Shape { id: None };
+                self.complete(&id, Err(TransportError::Parse(error.to_string())))
             }
-            _ => Heard::Other,
+            _ => Routed::Other,
         }
     }
 }
 
-impl fmt::Debug for Inbound {
+impl fmt::Debug for MessageRouter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inbound")
+        f.debug_struct("MessageRouter")
             .field("pending", &self.pending)
-            .field("tally", &self.tally)
+            .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
-//! Requests that are waiting for their answers.
+//! Table of pending requests: matches responses to requests by id and tracks their deadlines.
 //!
-//! **Invariant:** an entry lives exactly as long as somebody waits for it. The waiting side holds a
-//! [`Ticket`], and dropping the ticket removes the entry, whatever the reason for the drop.
+//! **Invariant:** an entry lives exactly as long as a caller waits for it. The caller holds a
+//! [`PendingResponse`], and dropping it always removes the entry.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,83 +12,89 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// When a wait is over, and how far signs of work from the peer can move that.
+/// The deadline of a request, and how far signs of progress can extend it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Due {
-    /// When the wait began.
+pub struct Deadline {
+    /// When the wait started.
     pub started: Instant,
-    /// When it is over.
-    pub at: Instant,
-    /// What a sign of work adds to the moment it comes.
-    pub renew: Duration,
-    /// When it is over whatever comes.
-    pub last: Instant,
+    /// When the request times out.
+    pub expires_at: Instant,
+    /// The time that the request gets after each sign of progress.
+    pub idle_timeout: Duration,
+    /// When the request times out regardless of progress.
+    pub hard_limit: Instant,
 }
 
-/// The open requests of one connection. `A` is an answer, `E` the reason for which the connection ended.
-pub struct Pending<A, E> {
+/// The pending requests of one connection. `A` is a response, `E` the reason for the close.
+pub struct PendingRequests<A, E> {
     table: Mutex<Table<A, E>>,
 }
 
-/// A claim on one answer. As a future it gives the answer, or the reason why there will be none.
+/// A future of one response. Resolves to the response, or to the reason why the connection closed.
 ///
 /// # Cancel safety
-/// Dropping the ticket withdraws the claim; a late answer is discarded.
-#[must_use = "dropping the ticket abandons the request"]
-pub struct Ticket<'a, A, E: Clone> {
-    pending: &'a Pending<A, E>,
+/// Dropping it removes the request from the table; a late response is discarded.
+#[must_use = "dropping the pending response cancels the request"]
+pub struct PendingResponse<'a, A, E: Clone> {
+    requests: &'a PendingRequests<A, E>,
     id: u64,
-    open: bool,
-    is_soonest: bool,
+    is_registered: bool,
+    is_earliest: bool,
 }
 
 struct Table<A, E> {
     last_id: u64,
-    ended: Option<E>,
-    /// The moment that [`Pending::expire`] has promised to be called again.
-    alarm: Option<Instant>,
-    waiting: HashMap<u64, Entry<A>, BuildHasherDefault<IdHasher>>,
+    close_reason: Option<E>,
+    /// When the next call of [`PendingRequests::expire`] is scheduled.
+    next_expiry: Option<Instant>,
+    entries: HashMap<u64, Entry<A>, BuildHasherDefault<IdHasher>>,
 }
 
 struct Entry<A> {
     waker: Option<Waker>,
-    answer: Option<A>,
-    due: Due,
+    response: Option<A>,
+    deadline: Deadline,
 }
 
-impl<A, E: Clone> Pending<A, E> {
-    /// An empty table. Ids are counted from one.
+impl<A, E: Clone> PendingRequests<A, E> {
+    /// An empty table. The first id is one.
     pub fn new() -> Self {
-        let table = Table { last_id: 0, ended: None, alarm: None, waiting: HashMap::default() };
+        let table = Table {
+            last_id: 0,
+            close_reason: None,
+            next_expiry: None,
+            entries: HashMap::default(),
+        };
         Self { table: Mutex::new(table) }
     }
 
-    /// Claims the next id, for a wait that is over when `due` says. Fails once the connection has ended.
-    pub fn claim(&self, due: Due) -> Result<Ticket<'_, A, E>, E> {
+    /// Registers a request under the next id. Fails once the connection is closed.
+    pub fn register(&self, deadline: Deadline) -> Result<PendingResponse<'_, A, E>, E> {
         let mut table = self.table();
-        if let Some(reason) = &table.ended {
+        if let Some(reason) = &table.close_reason {
             return Err(reason.clone());
         }
         table.last_id += 1;
         let id = table.last_id;
-        let is_soonest = table.alarm.is_none_or(|alarm| due.at < alarm);
-        if is_soonest {
-            table.alarm = Some(due.at);
+        let is_earliest = table.next_expiry.is_none_or(|expiry| deadline.expires_at < expiry);
+        if is_earliest {
+            table.next_expiry = Some(deadline.expires_at);
         }
-        table.waiting.insert(id, Entry { waker: None, answer: None, due });
-        Ok(Ticket { pending: self, id, open: true, is_soonest })
+        table.entries.insert(id, Entry { waker: None, response: None, deadline });
+        Ok(PendingResponse { requests: self, id, is_registered: true, is_earliest })
     }
 
-    /// Hands an answer to whoever waits for it. Gives it back if nobody does, which is normal: the
-    /// caller may have given up a moment ago. The first answer wins.
-    pub fn settle(&self, id: u64, answer: A) -> Result<(), A> {
+    /// Delivers the response of request `id`. Returns it if the request is not pending, which is normal: the caller
+    /// may have given up a moment ago. The first response wins.
+    pub fn complete(&self, id: u64, response: A) -> Result<(), A> {
         let mut table = self.table();
-        let Some(entry) = table.waiting.get_mut(&id) else { return Err(answer) };
-        if entry.answer.is_some() {
-            return Err(answer);
+        let Some(entry) = table.entries.get_mut(&id) else { return Err(response) };
+        if entry.response.is_some() {
+            return Err(response);
         }
-        entry.answer = Some(answer);
+        entry.response = Some(response);
         let waker = entry.waker.take();
+        // Unlock before the wake-up, so that the woken task does not run into the lock.
         drop(table);
         if let Some(waker) = waker {
             waker.wake();
@@ -96,106 +102,111 @@ impl<A, E: Clone> Pending<A, E> {
         Ok(())
     }
 
-    /// Notes that the peer is still at work on a request. Returns `false` if nobody waits for it.
-    pub fn touch(&self, id: u64, now: Instant) -> bool {
+    /// Restarts the idle timeout of request `id`. Returns `false` if it is not pending.
+    ///
+    /// The scheduled expiry stays: it comes too early, finds the later deadline and is scheduled again.
+    pub fn extend_deadline(&self, id: u64, now: Instant) -> bool {
         let mut table = self.table();
-        let Some(entry) = table.waiting.get_mut(&id) else { return false };
-        entry.due.at = (now + entry.due.renew).min(entry.due.last);
+        let Some(entry) = table.entries.get_mut(&id) else { return false };
+        entry.deadline.expires_at =
+            (now + entry.deadline.idle_timeout).min(entry.deadline.hard_limit);
         true
     }
 
-    /// Settles every wait that is over with what `answer` makes of it, and says when to come again.
+    /// Completes every request whose deadline has passed with the result of `timed_out`, and returns the next
+    /// deadline.
     ///
-    /// Only needed where waiting callers have no clock of their own: then one clock serves them all, and
-    /// has to be set anew only for a claim that [is sooner](Ticket::is_soonest) than it.
-    pub fn expire(&self, now: Instant, answer: impl Fn(Due) -> A) -> Option<Instant> {
+    /// Only needed where callers have no timer of their own: then one timer serves all requests, and needs a reset
+    /// only for a request with an [earlier deadline](PendingResponse::is_earliest).
+    pub fn expire(&self, now: Instant, timed_out: impl Fn(Deadline) -> A) -> Option<Instant> {
         let mut table = self.table();
         let table = &mut *table;
         let mut wakers = Vec::new();
-        table.alarm = None;
-        for entry in table.waiting.values_mut().filter(|entry| entry.answer.is_none()) {
-            if entry.due.at > now {
-                let alarm = table.alarm.get_or_insert(entry.due.at);
-                *alarm = entry.due.at.min(*alarm);
+        table.next_expiry = None;
+        for entry in table.entries.values_mut().filter(|entry| entry.response.is_none()) {
+            if entry.deadline.expires_at > now {
+                let expiry = table.next_expiry.get_or_insert(entry.deadline.expires_at);
+                *expiry = entry.deadline.expires_at.min(*expiry);
                 continue;
             }
-            entry.answer = Some(answer(entry.due));
+            entry.response = Some(timed_out(entry.deadline));
             wakers.extend(entry.waker.take());
         }
-        let alarm = table.alarm;
+        let next_expiry = table.next_expiry;
         wakers.into_iter().for_each(Waker::wake);
-        alarm
+        next_expiry
     }
 
-    /// Ends every wait with `reason` and refuses new claims. Answers that have already been handed
-    /// over stay valid; the first reason stays.
-    pub fn end(&self, reason: E) {
+    /// Fails every pending request with `reason` and rejects new ones. Responses that were delivered before stay
+    /// valid; the first reason wins.
+    pub fn close(&self, reason: E) {
         let mut table = self.table();
-        table.ended.get_or_insert(reason);
+        table.close_reason.get_or_insert(reason);
         let wakers: Vec<Waker> =
-            table.waiting.values_mut().filter_map(|entry| entry.waker.take()).collect();
+            table.entries.values_mut().filter_map(|entry| entry.waker.take()).collect();
         drop(table);
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Why the connection ended, if it has.
-    pub fn ended(&self) -> Option<E> {
-        self.table().ended.clone()
+    /// The close reason, once the connection is closed.
+    pub fn close_reason(&self) -> Option<E> {
+        self.table().close_reason.clone()
     }
 
-    /// How many requests are open.
+    /// The number of pending requests.
     pub fn n_open(&self) -> usize {
-        self.table().waiting.len()
+        self.table().entries.len()
     }
 
-    /// The one open request, if there is exactly one.
-    pub fn only(&self) -> Option<u64> {
+    /// The id of the pending request, if there is exactly one.
+    pub fn sole_id(&self) -> Option<u64> {
         let table = self.table();
-        let mut ids = table.waiting.keys();
+        let mut ids = table.entries.keys();
         match (ids.next(), ids.next()) {
             (Some(id), None) => Some(*id),
             _ => None,
         }
     }
 
-    // The table is consistent between statements, so a panic elsewhere cannot have torn it.
+    // The table is consistent between statements, so a panic in another thread cannot leave it half-updated.
     fn table(&self) -> MutexGuard<'_, Table<A, E>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<A, E: Clone> Default for Pending<A, E> {
+impl<A, E: Clone> Default for PendingRequests<A, E> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<A, E: Clone> Ticket<'_, A, E> {
-    /// The id to put into the request.
+impl<A, E: Clone> PendingResponse<'_, A, E> {
+    /// The id of the request.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether this wait is over before any clock that was set for others.
-    pub fn is_soonest(&self) -> bool {
-        self.is_soonest
+    /// Whether this deadline is earlier than the scheduled expiry, so that the timer needs a reset.
+    pub fn is_earliest(&self) -> bool {
+        self.is_earliest
     }
 
-    /// When the wait is over, as things stand. `None` once it is settled.
-    pub fn due(&self) -> Option<Due> {
-        self.pending.table().waiting.get(&self.id).map(|entry| entry.due)
+    /// The current deadline. `None` once the response was taken.
+    pub fn deadline(&self) -> Option<Deadline> {
+        self.requests.table().entries.get(&self.id).map(|entry| entry.deadline)
     }
 }
 
-impl<A, E: Clone> Future for Ticket<'_, A, E> {
+impl<A, E: Clone> Future for PendingResponse<'_, A, E> {
     type Output = Result<A, E>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut table = self.pending.table();
+        let mut table = self.requests.table();
         let table = &mut *table;
-        let Some(entry) = table.waiting.get_mut(&self.id) else { return Poll::Pending };
-        let outcome = match (entry.answer.take(), &table.ended) {
-            (Some(answer), _) => Ok(answer),
+        let Some(entry) = table.entries.get_mut(&self.id) else { return Poll::Pending };
+        // A response that arrived before the close is still delivered.
+        let outcome = match (entry.response.take(), &table.close_reason) {
+            (Some(response), _) => Ok(response),
             (None, Some(reason)) => Err(reason.clone()),
             (None, None) => {
                 match &mut entry.waker {
@@ -205,33 +216,33 @@ impl<A, E: Clone> Future for Ticket<'_, A, E> {
                 return Poll::Pending;
             }
         };
-        table.waiting.remove(&self.id);
-        self.open = false;
+        table.entries.remove(&self.id);
+        self.is_registered = false;
         Poll::Ready(outcome)
     }
 }
 
-impl<A, E: Clone> Drop for Ticket<'_, A, E> {
+impl<A, E: Clone> Drop for PendingResponse<'_, A, E> {
     fn drop(&mut self) {
-        if self.open {
-            self.pending.table().waiting.remove(&self.id);
+        if self.is_registered {
+            self.requests.table().entries.remove(&self.id);
         }
     }
 }
 
-impl<A, E: Clone> fmt::Debug for Pending<A, E> {
+impl<A, E: Clone> fmt::Debug for PendingRequests<A, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").field("n_open", &self.n_open()).finish_non_exhaustive()
+        f.debug_struct("PendingRequests").field("n_open", &self.n_open()).finish_non_exhaustive()
     }
 }
 
-impl<A, E: Clone> fmt::Debug for Ticket<'_, A, E> {
+impl<A, E: Clone> fmt::Debug for PendingResponse<'_, A, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("PendingResponse").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-/// Ids are counted up, so one multiplication spreads them well enough.
+/// Hasher for request ids. Ids count up, so one multiplication spreads them well enough.
 #[derive(Default)]
 struct IdHasher(u64);
 

@@ -1,10 +1,10 @@
-//! Values that must not be seen, taken out of whatever a server writes for people.
+//! Redactor: replaces secret values in the output of servers by their names.
 //!
-//! A server knows its own secrets and may print them, most of all when it fails. Whoever hands it a secret lets
-//! the mask learn it, and what the server then writes to its error output, or instead of a message, is cleaned
-//! before anybody keeps or logs it. What it answers is cleaned as JSON before it leaves us.
+//! A server knows its own secrets and may print them, most of all when it fails. Code that passes a secret to a server
+//! adds it to the redactor. Stderr and unreadable lines are redacted as text before they are kept or logged;
+//! results are redacted as JSON before they leave the process.
 //!
-//! **Invariant:** `Debug` shows how many values there are and none of them. JSON that is cleaned stays JSON.
+//! **Invariant:** `Debug` shows the number of secrets and none of them. Redacted JSON is still valid JSON.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -15,146 +15,152 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use bytes::Bytes;
 use memchr::memmem;
 
-/// A shorter value is left alone: it would be found in words that have nothing to do with it.
-const SHORTEST: usize = 6;
+/// Shorter secrets are not redacted: they would match parts of unrelated words.
+const MIN_SECRET_BYTES: usize = 6;
 
-/// Values that must not be seen. All clones know the same ones.
+/// Set of secrets to redact. Clones share the set.
 #[derive(Clone, Default)]
-pub struct Mask {
-    /// Values by name.
-    values: Arc<RwLock<BTreeMap<String, Value>>>,
+pub struct Redactor {
+    /// Secrets by name.
+    secrets: Arc<RwLock<BTreeMap<String, Secret>>>,
 }
 
-/// A value, in each of its spellings.
-struct Value {
+/// A secret in all its encodings.
+struct Secret {
     plain: String,
-    /// As it stands within a string of JSON, and within a string of JSON that is quoted in another one: many tools
-    /// answer with JSON as text.
-    quoted: Vec<String>,
+    /// Escaped for a JSON string, and for a JSON string within a JSON string: many tools return JSON as text.
+    escaped: Vec<String>,
 }
 
-impl Value {
+impl Secret {
     fn new(value: &str) -> Self {
-        let (plain, mut quoted) = (value.trim().to_owned(), Vec::new());
-        let once = escaped(&plain);
+        let (plain, mut escaped) = (value.trim().to_owned(), Vec::new());
+        let once = escape_json(&plain);
         if once != plain {
-            quoted.push(escaped(&once));
+            escaped.push(escape_json(&once));
         }
-        quoted.push(once);
-        Self { plain, quoted }
+        escaped.push(once);
+        Self { plain, escaped }
     }
 }
 
-impl Mask {
-    /// Remembers the value that stands under `name`, and forgets the one that stood there before.
-    pub fn learn(&self, name: &str, value: &str) {
-        let mut values = self.values.write().unwrap_or_else(PoisonError::into_inner);
-        values.insert(name.to_owned(), Value::new(value));
+impl Redactor {
+    /// Adds a secret, and removes the previous one of the same name.
+    pub fn add_secret(&self, name: &str, value: &str) {
+        let mut secrets = self.secrets.write().unwrap_or_else(PoisonError::into_inner);
+        secrets.insert(name.to_owned(), Secret::new(value));
     }
 
-    /// Whether there is nothing to hide yet.
+    /// Whether there are no secrets.
     pub fn is_empty(&self) -> bool {
-        self.values().is_empty()
+        self.secrets().is_empty()
     }
 
-    /// The text with the name of each value in place of the value.
-    pub fn clean<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let values = self.values();
-        let spellings = values.iter().flat_map(|(name, value)| {
-            let all = value.quoted.iter().chain([&value.plain]);
-            all.filter(|_| is_long_enough(value)).map(move |it| (name, it))
+    /// Replaces each secret in the text by its name.
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let secrets = self.secrets();
+        let encodings = secrets.iter().flat_map(|(name, secret)| {
+            let all = secret.escaped.iter().chain([&secret.plain]);
+            all.filter(|_| is_long_enough(secret)).map(move |encoding| (name, encoding))
         });
-        let mut known: Vec<_> = spellings.filter(|(_, it)| text.contains(it.as_str())).collect();
-        let mut cleaned = Cow::Borrowed(text);
-        // The longest first, because one value may be a part of another.
-        known.sort_by_key(|(_, spelling)| Reverse(spelling.len()));
-        for (name, spelling) in known {
-            cleaned = Cow::Owned(cleaned.replace(spelling.as_str(), &stand_in(name)));
+        let mut found: Vec<_> =
+            encodings.filter(|(_, encoding)| text.contains(encoding.as_str())).collect();
+        let mut redacted = Cow::Borrowed(text);
+        // Longest first, because one secret may be a part of another.
+        found.sort_by_key(|(_, encoding)| Reverse(encoding.len()));
+        for (name, encoding) in found {
+            redacted = Cow::Owned(redacted.replace(encoding.as_str(), &placeholder(name)));
         }
-        cleaned
+        redacted
     }
 
-    /// The same for JSON, which stays JSON: only what stands within its strings is looked at. Text without any of the
-    /// values is not copied, and costs nothing if there are none.
+    /// Replaces each secret within the strings of a JSON text, which stays valid JSON. Text without secrets is
+    /// not copied, and the call is free if there are none.
     #[must_use]
-    pub fn clean_json(&self, text: Bytes) -> Bytes {
-        let values = self.values();
-        let spellings = values.iter().flat_map(|(name, value)| {
-            value.quoted.iter().filter(|_| is_long_enough(value)).map(move |it| (name, it))
+    pub fn redact_json(&self, text: Bytes) -> Bytes {
+        let secrets = self.secrets();
+        let encodings = secrets.iter().flat_map(|(name, secret)| {
+            let all = secret.escaped.iter().filter(|_| is_long_enough(secret));
+            all.map(move |encoding| (name, encoding))
         });
-        let is_there = |it: &str| memmem::find(&text, it.as_bytes()).is_some();
-        let mut known: Vec<_> = spellings.filter(|(_, it)| is_there(it)).collect();
-        if known.is_empty() {
+        let is_present = |encoding: &str| memmem::find(&text, encoding.as_bytes()).is_some();
+        let mut found: Vec<_> = encodings.filter(|(_, encoding)| is_present(encoding)).collect();
+        if found.is_empty() {
             return text;
         }
-        known.sort_by_key(|(_, spelling)| Reverse(spelling.len()));
-        let known: Vec<_> =
-            known.into_iter().map(|(name, it)| (it.as_bytes(), escaped(&stand_in(name)))).collect();
-        replaced(&text, &known).map_or(text, Bytes::from)
+        found.sort_by_key(|(_, encoding)| Reverse(encoding.len()));
+        let replacements: Vec<_> = found
+            .into_iter()
+            .map(|(name, encoding)| (encoding.as_bytes(), escape_json(&placeholder(name))))
+            .collect();
+        replace_in_strings(&text, &replacements).map_or(text, Bytes::from)
     }
 
-    fn values(&self) -> RwLockReadGuard<'_, BTreeMap<String, Value>> {
-        self.values.read().unwrap_or_else(PoisonError::into_inner)
+    fn secrets(&self) -> RwLockReadGuard<'_, BTreeMap<String, Secret>> {
+        self.secrets.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn is_long_enough(value: &Value) -> bool {
-    value.plain.len() >= SHORTEST
+fn is_long_enough(secret: &Secret) -> bool {
+    secret.plain.len() >= MIN_SECRET_BYTES
 }
 
-fn stand_in(name: &str) -> String {
+fn placeholder(name: &str) -> String {
     format!("[secret {name}]")
 }
 
-/// How a text stands between the quotes of a JSON string.
-fn escaped(text: &str) -> String {
+/// The text as it appears between the quotes of a JSON string.
+fn escape_json(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned()
 }
 
-/// The JSON with something else in place of each of these, which are as they stand within strings. `None` if no
-/// string has one.
-fn replaced(text: &[u8], known: &[(&[u8], String)]) -> Option<Vec<u8>> {
-    let mut cleaned = Vec::new();
-    // What is before the first of these is written, and the walk is at the second.
-    let (mut written, mut at) = (0, 0);
-    let mut is_within = false;
-    while let Some(rest) = text.get(at..).filter(|it| !it.is_empty()) {
-        let found = known.iter().filter(|_| is_within).find(|(it, _)| rest.starts_with(it));
-        if let Some((spelling, instead)) = found {
-            cleaned.extend_from_slice(text.get(written..at)?);
-            cleaned.extend_from_slice(instead.as_bytes());
-            at += spelling.len();
-            written = at;
+/// Applies the replacements, which are escaped already, within the strings of a JSON text. `None` if there is no
+/// match.
+fn replace_in_strings(text: &[u8], replacements: &[(&[u8], String)]) -> Option<Vec<u8>> {
+    let mut replaced = Vec::new();
+    // Input before `copied` is in the output; the scan is at `at`.
+    let (mut copied, mut at) = (0, 0);
+    let mut in_string = false;
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let found = replacements
+            .iter()
+            .filter(|_| in_string)
+            .find(|(encoding, _)| rest.starts_with(encoding));
+        if let Some((encoding, replacement)) = found {
+            replaced.extend_from_slice(text.get(copied..at)?);
+            replaced.extend_from_slice(replacement.as_bytes());
+            at += encoding.len();
+            copied = at;
             continue;
         }
         match rest.first() {
-            Some(b'"') => is_within = !is_within,
-            // What is escaped is passed over together with its mark, so that nothing is found that begins in between.
+            Some(b'"') => in_string = !in_string,
+            // Skip an escape as a whole: a match that began at its second byte would leave a lone backslash.
             Some(b'\\') => at += 1,
             _ => {}
         }
         at += 1;
     }
-    cleaned.extend_from_slice(text.get(written..)?);
-    (written > 0).then_some(cleaned)
+    replaced.extend_from_slice(text.get(copied..)?);
+    (copied > 0).then_some(replaced)
 }
 
-impl fmt::Debug for Mask {
+impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n_values = self.values().len();
-        f.debug_struct("Mask").field("n_values", &n_values).finish()
+        let n_secrets = self.secrets().len();
+        f.debug_struct("Redactor").field("n_secrets", &n_secrets).finish()
     }
 }
 
-/// Two masks are the same if what one learns the other knows.
-impl PartialEq for Mask {
+/// Redactors are equal if they share their set of secrets.
+impl PartialEq for Redactor {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.values, &other.values)
+        Arc::ptr_eq(&self.secrets, &other.secrets)
     }
 }
 
-impl Eq for Mask {}
+impl Eq for Redactor {}
 
 #[cfg(test)]
 mod tests {
@@ -162,16 +168,16 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let mask = Mask::default();
-        mask.learn("short", "abc");
-        mask.learn("token", "s3cr3t");
-        mask.learn("longer", "s3cr3t-and-more\n");
-        assert_eq!(mask.clean(text), expected);
-        assert_eq!(format!("{mask:?}"), "Mask { n_values: 3 }");
+        let redactor = Redactor::default();
+        redactor.add_secret("short", "abc");
+        redactor.add_secret("token", "s3cr3t");
+        redactor.add_secret("longer", "s3cr3t-and-more\n");
+        assert_eq!(redactor.redact(text), expected);
+        assert_eq!(format!("{redactor:?}"), "Redactor { n_secrets: 3 }");
     }
 
     #[test]
-    fn values_give_way_to_their_names() {
+    fn secrets_are_replaced_by_their_names() {
         check("nothing here", "nothing here");
         check("abc stays", "abc stays");
         check("key=s3cr3t; s3cr3t!", "key=[secret token]; [secret token]!");
@@ -180,32 +186,32 @@ mod tests {
 
     #[track_caller]
     fn check_json(text: &'static str, expected: &str) {
-        let mask = Mask::default();
-        mask.learn("short", "abc");
-        mask.learn("token", "n3cr3t");
-        mask.learn("longer", "n3cr3t-and-more\n");
-        mask.learn("pin", "123456");
-        mask.learn("odd\"name", "a \"quoted\"\nline");
-        let cleaned = mask.clean_json(Bytes::from_static(text.as_bytes()));
-        assert_eq!(cleaned, expected);
+        let redactor = Redactor::default();
+        redactor.add_secret("short", "abc");
+        redactor.add_secret("token", "n3cr3t");
+        redactor.add_secret("longer", "n3cr3t-and-more\n");
+        redactor.add_secret("pin", "123456");
+        redactor.add_secret("odd\"name", "a \"quoted\"\nline");
+        let redacted = redactor.redact_json(Bytes::from_static(text.as_bytes()));
+        assert_eq!(redacted, expected);
         if text == expected {
-            assert_eq!(cleaned.as_ptr(), text.as_ptr(), "it is not copied");
+            assert_eq!(redacted.as_ptr(), text.as_ptr(), "not copied");
         }
-        serde_json::from_slice::<serde_json::Value>(&cleaned).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&redacted).unwrap();
     }
 
     #[test]
-    fn json_is_cleaned_and_stays_json() {
+    fn redacted_json_is_valid() {
         check_json(r#"{"a":"abc"}"#, r#"{"a":"abc"}"#);
         check_json(r#"{"n3cr3t":["x n3cr3t"]}"#, r#"{"[secret token]":["x [secret token]"]}"#);
         check_json(r#""n3cr3t-and-more n3cr3t""#, r#""[secret longer] [secret token]""#);
-        // As the server had to write it, and as text in text.
+        // Escaped once, and escaped twice (JSON as text within JSON).
         check_json(r#"["a \"quoted\"\nline"]"#, r#"["[secret odd\"name]"]"#);
         check_json(
             r#"["{\"a\":\"a \\\"quoted\\\"\\nline\"}"]"#,
             r#"["{\"a\":\"[secret odd\"name]\"}"]"#,
         );
-        // Neither a number nor the letter of an escape becomes something that is no JSON.
+        // Numbers and escape sequences stay intact.
         check_json(r#"{"a":123456}"#, r#"{"a":123456}"#);
         check_json(r#"["123456",123456]"#, r#"["[secret pin]",123456]"#);
         check_json(r#"["\n3cr3t"]"#, r#"["\n3cr3t"]"#);
@@ -213,28 +219,28 @@ mod tests {
     }
 
     #[test]
-    fn text_that_quotes_json_is_cleaned_too() {
-        let mask = Mask::default();
-        mask.learn("key", "first\nsecond");
-        assert_eq!(mask.clean("first\nsecond"), "[secret key]");
-        assert_eq!(mask.clean(r#"in {"a":"first\nsecond"}"#), r#"in {"a":"[secret key]"}"#);
+    fn secrets_in_quoted_json_are_redacted() {
+        let redactor = Redactor::default();
+        redactor.add_secret("key", "first\nsecond");
+        assert_eq!(redactor.redact("first\nsecond"), "[secret key]");
+        assert_eq!(redactor.redact(r#"in {"a":"first\nsecond"}"#), r#"in {"a":"[secret key]"}"#);
     }
 
     #[test]
-    fn without_values_nothing_is_looked_at() {
+    fn without_secrets_text_is_unchanged() {
         let text = Bytes::from_static(b"\xff no UTF-8");
-        assert_eq!(Mask::default().clean_json(text.clone()), text);
-        assert!(Mask::default().is_empty());
+        assert_eq!(Redactor::default().redact_json(text.clone()), text);
+        assert!(Redactor::default().is_empty());
     }
 
     #[test]
-    fn a_new_value_takes_the_place_of_the_old_one() {
-        let mask = Mask::default();
-        let clone = mask.clone();
-        mask.learn("token", "first-value");
-        mask.learn("token", "second-value");
-        assert_eq!(clone.clean("first-value second-value"), "first-value [secret token]");
-        assert_eq!(mask, clone);
-        assert_ne!(mask, Mask::default());
+    fn new_secret_replaces_the_old_one_of_its_name() {
+        let redactor = Redactor::default();
+        let clone = redactor.clone();
+        redactor.add_secret("token", "first-value");
+        redactor.add_secret("token", "second-value");
+        assert_eq!(clone.redact("first-value second-value"), "first-value [secret token]");
+        assert_eq!(redactor, clone);
+        assert_ne!(redactor, Redactor::default());
     }
 }

@@ -1,59 +1,55 @@
-//! Text from a server, made safe to show.
+//! Sanitizes text from servers for display: strips ANSI escapes, control characters and invisible characters.
 //!
-//! Servers are not trusted with a terminal: escape sequences, control characters and characters that
-//! cannot be seen are taken out before anybody prints what they wrote.
+//! [`sanitize_line`] makes one short line for logs and messages. [`sanitize_text`] keeps text as people write it:
+//! line breaks, tabs, joiners within words and emoji.
+//!
+//! Invisible characters are a risk for more than terminals: they hide instructions to a model, or make one name look
+//! like another.
 
 use std::borrow::Cow;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Cleans `text` and cuts it to at most `max_chars` characters, with `…` where it was cut.
-pub fn plain_text(text: &str, max_chars: usize) -> String {
-    let mut shown = String::new();
+/// Sanitizes `text` to a single line of at most `max_chars` characters, and marks a cut with `…`.
+pub fn sanitize_line(text: &str, max_chars: usize) -> String {
+    let mut sanitized = String::new();
     let mut characters = text.chars().peekable();
-    let mut n_shown = 0;
+    let mut n_chars = 0;
     while let Some(character) = characters.next() {
         if character == '\u{1b}' {
             skip_escape(&mut characters);
             continue;
         }
-        let Some(character) = visible(character) else { continue };
-        if n_shown == max_chars {
-            shown.push('…');
+        let Some(character) = sanitize_char(character) else { continue };
+        if n_chars == max_chars {
+            sanitized.push('…');
             break;
         }
-        shown.push(character);
-        n_shown += 1;
+        sanitized.push(character);
+        n_chars += 1;
     }
-    shown
+    sanitized
 }
 
-/// What stands for a character on the screen, if it may stand there at all.
-fn visible(character: char) -> Option<char> {
+/// The character to display, or `None` to drop it.
+fn sanitize_char(character: char) -> Option<char> {
     match character {
         '\t' | '\n' | '\r' => Some(' '),
-        // Not even joiners and selectors: what is cut anywhere ends anywhere.
+        // Joiners and selectors go too: a cut could leave one behind without the character that it joins.
         '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' => None,
-        hidden if is_invisible(hidden) => None,
+        invisible if is_always_invisible(invisible) => None,
         control if control.is_control() => None,
-        plain => Some(plain),
+        visible => Some(visible),
     }
 }
 
-// FOLDED sanitize_text.rs
-// Text of a tool, made safe to show and still text: lines and tabs stay, commands to a terminal go.
-//
-// Unlike [`plain_text`](crate::plain_text) this keeps what people write: line breaks, joiners within
-// words and emoji. What cannot be seen and only serves to hide something goes.
-
-/// Takes escape sequences, control characters and hidden characters out of a text. Copies nothing if there
-/// are none.
-pub fn clean_text(text: &str) -> Cow<'_, str> {
-    if !text.as_bytes().chunks(GLANCE_BYTES).any(has_suspect) || is_clean(text) {
+/// Strips ANSI escapes, control characters and invisible characters. Borrows the text if there are none.
+pub fn sanitize_text(text: &str) -> Cow<'_, str> {
+    if !text.as_bytes().chunks(CHUNK_BYTES).any(has_suspect) || is_clean(text) {
         return Cow::Borrowed(text);
     }
     let mut previous = None;
-    let mut cleaned = String::with_capacity(text.len());
+    let mut sanitized = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
@@ -61,70 +57,65 @@ pub fn clean_text(text: &str) -> Cow<'_, str> {
             '\r' => {
                 characters.next_if_eq(&'\n');
                 previous = Some('\n');
-                cleaned.push('\n');
+                sanitized.push('\n');
             }
             unwanted if is_unwanted(previous, unwanted) => {}
-            plain => {
-                previous = Some(plain);
-                cleaned.push(plain);
+            visible => {
+                previous = Some(visible);
+                sanitized.push(visible);
             }
         }
     }
-    Cow::Owned(cleaned)
+    Cow::Owned(sanitized)
 }
 
-/// How many bytes are looked at before the next ones are.
-const GLANCE_BYTES: usize = 64;
+/// The bytes that one vectorized pass of [`has_suspect`] covers before the next check for an early exit.
+const CHUNK_BYTES: usize = 64;
 
-/// Looks at all bytes without stopping at the first, which a processor does many at a time.
+/// Checks all bytes without an early exit, so that the compiler can vectorize the loop.
 fn has_suspect(bytes: &[u8]) -> bool {
     bytes.iter().fold(false, |found, byte| found | is_suspect(*byte))
 }
 
-/// A quick look at bytes: what may be the beginning of something unwanted.
+/// A cheap prefilter: whether the byte can begin an unwanted character.
 fn is_suspect(byte: u8) -> bool {
-    // In UTF-8, these begin the C1 controls, and whatever else can be hidden.
+    // In UTF-8, the bytes from 0xc2 on begin the C1 controls and all invisible characters.
     matches!(byte, 0x00..=0x08 | 0x0b..=0x1f | 0x7f | 0xc2 | 0xcd | 0xd8 | 0xe1..=0xe3 | 0xef | 0xf0 | 0xf3)
 }
 
 fn is_clean(text: &str) -> bool {
     let mut previous = None;
-    text.chars().all(|it| !is_unwanted(previous.replace(it), it))
+    text.chars().all(|character| !is_unwanted(previous.replace(character), character))
 }
 
 fn is_unwanted(previous: Option<char>, character: char) -> bool {
-    !matches!(character, '\n' | '\t') && is_hidden(previous, character)
+    !matches!(character, '\n' | '\t') && is_invisible(previous, character)
 }
 
-// FOLDED invisible.rs
-// Which characters nobody can see.
-//
-// Text hides orders to a model, or makes one name look like another, by characters that a screen does not show.
-// Joiners and selectors are parts of words and emoji, so one of them is no secret where it belongs.
-
-/// Whether a character is hidden behind `previous`, the one that is shown before it.
-pub fn is_hidden(previous: Option<char>, character: char) -> bool {
+/// Whether a character is invisible after `previous`, the last visible character. Joiners and selectors belong to
+/// words and emoji, so they are allowed after a character that takes them.
+pub fn is_invisible(previous: Option<char>, character: char) -> bool {
     match character {
         '\u{200c}' | '\u{200d}' => !previous.is_some_and(takes_joiner),
         '\u{fe0e}' | '\u{fe0f}' => !previous.is_some_and(is_emoji_like),
         '\u{fe00}'..='\u{fe0d}' => true,
-        other => is_invisible(other) || other.is_control(),
+        other => is_always_invisible(other) || other.is_control(),
     }
 }
 
-/// What is never seen, wherever it stands.
-pub(crate) fn is_invisible(character: char) -> bool {
+/// Whether a character is invisible in every context.
+fn is_always_invisible(character: char) -> bool {
     matches!(
         character,
         // Soft hyphen and grapheme joiner.
         '\u{ad}'
         | '\u{34f}'
-        // Marks and overrides of the direction.
+        // Direction marks and overrides.
         | '\u{61c}'
         | '\u{200e}'
         | '\u{200f}'
         | '\u{202a}'..='\u{202e}'
-        // Fillers and separators of scripts.
+        // Script fillers and separators.
         | '\u{115f}'
         | '\u{1160}'
         | '\u{17b4}'
@@ -132,26 +123,26 @@ pub(crate) fn is_invisible(character: char) -> bool {
         | '\u{180e}'
         | '\u{3164}'
         | '\u{ffa0}'
-        // Zero-width space, separators of lines, invisible operators, the byte order mark, annotations.
+        // Zero-width space, line separators, invisible operators, byte order mark, annotations.
         | '\u{200b}'
         | '\u{2028}'
         | '\u{2029}'
         | '\u{2060}'..='\u{206f}'
         | '\u{feff}'
         | '\u{fff0}'..='\u{fffb}'
-        // Controls of shorthand and of music, then tags and further selectors.
+        // Shorthand and music controls, then tags and further selectors.
         | '\u{1bca0}'..='\u{1bca3}'
         | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0000}'..='\u{e0fff}'
     )
 }
 
-/// Scripts that join their letters have no ASCII in them.
+/// Scripts that join their letters contain no ASCII.
 fn takes_joiner(character: char) -> bool {
     !character.is_ascii() && !matches!(character, '\u{200c}' | '\u{200d}')
 }
 
-/// What can be drawn as a picture or as a sign, which a selector tells.
+/// Whether a variation selector chooses between text and emoji for this character.
 fn is_emoji_like(character: char) -> bool {
     matches!(
         character,
@@ -177,19 +168,18 @@ fn is_emoji_like(character: char) -> bool {
     )
 }
 
-// FOLDED ansi.rs
-// Commands to a terminal within text: where each ends.
-
-/// Skips what follows an ESC: a sequence to its final letter, a string to its end, or one character.
-pub(crate) fn skip_escape(characters: &mut Peekable<Chars<'_>>) {
+/// Skips the rest of an ANSI escape after ESC: a CSI sequence to its final byte, a string (OSC, DCS) to its
+/// terminator, or one character.
+fn skip_escape(characters: &mut Peekable<Chars<'_>>) {
     match characters.next() {
         Some('[') => {
-            while characters.next_if(|it| ('\u{20}'..='\u{3f}').contains(it)).is_some() {}
-            characters.next_if(|it| ('\u{40}'..='\u{7e}').contains(it));
+            let is_parameter = |character: &char| ('\u{20}'..='\u{3f}').contains(character);
+            while characters.next_if(is_parameter).is_some() {}
+            characters.next_if(|character| ('\u{40}'..='\u{7e}').contains(character));
         }
         Some(']' | 'P' | '_' | '^' | 'X') => {
-            // Without an end it is no string, and the rest of the line is text after all.
-            while let Some(character) = characters.next_if(|it| *it != '\n') {
+            // A missing terminator must not swallow the rest of the text, so a string ends with its line.
+            while let Some(character) = characters.next_if(|character| *character != '\n') {
                 if character == '\u{7}' {
                     return;
                 }

@@ -1,72 +1,73 @@
-//! How long a caller waits, and what renews it.
+//! Request timeouts: an idle timeout that progress restarts, and a total timeout that nothing extends.
 //!
-//! Two clocks run: one that every sign of work from the server starts again, and one that nothing
-//! stops. Neither depends on IO.
+//! Neither depends on IO: a request times out even if the server neither reads nor writes.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use crate::{Due, Ticket};
 use tokio::time::{Instant, sleep_until};
 
-/// Longer than any wait that ends, and short enough to be added to any moment.
+use crate::pending_requests::{Deadline, PendingResponse};
+
+/// Longer than any real wait, and short enough to be added to any `Instant` without an overflow.
 const FOREVER: Duration = Duration::from_hours(24 * 365 * 30);
 
-/// How long to wait for an answer.
+/// Idle and total timeout of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// Without a sign of work from the server.
-    pub answer: Duration,
-    /// In all, whatever the server shows.
-    pub at_most: Duration,
+pub struct RequestTimeout {
+    /// The longest wait without a sign of progress from the server.
+    pub idle: Duration,
+    /// The longest wait in total, regardless of progress.
+    pub total: Duration,
 }
 
-impl Patience {
-    /// A wait that nothing extends.
-    pub fn exactly(duration: Duration) -> Self {
-        Self { answer: duration, at_most: duration }
+impl RequestTimeout {
+    /// A timeout that progress does not extend.
+    pub fn fixed(duration: Duration) -> Self {
+        Self { idle: duration, total: duration }
     }
 
-    /// A wait that only the end of the line ends, for requests that stay open by design.
-    pub fn endless() -> Self {
-        Self::exactly(FOREVER)
+    /// No timeout: only the close of the transport ends the wait. For requests that stay open by design.
+    pub fn unlimited() -> Self {
+        Self::fixed(FOREVER)
     }
 
-    /// When a wait is over that begins now.
-    pub fn begin(&self) -> Due {
+    /// The deadline of a request that starts now.
+    pub fn start(&self) -> Deadline {
         let started = Instant::now().into_std();
-        let renew = self.answer.min(FOREVER);
-        let last = started + self.at_most.min(FOREVER);
-        Due { started, at: (started + renew).min(last), renew, last }
+        let idle_timeout = self.idle.min(FOREVER);
+        let hard_limit = started + self.total.min(FOREVER);
+        let expires_at = (started + idle_timeout).min(hard_limit);
+        Deadline { started, expires_at, idle_timeout, hard_limit }
     }
 }
 
-/// The moment that lies `wait` after `now`. A wait that nobody will live to see is cut, because moments can
-/// overflow.
-pub fn after(now: Instant, wait: Duration) -> Instant {
+/// `now + wait`, with `wait` capped so that the sum cannot overflow.
+pub fn deadline_after(now: Instant, wait: Duration) -> Instant {
     now + wait.min(FOREVER)
 }
 
-/// Waits for the answer of `ticket` with a clock of its own. When patience has run out, says how long it
-/// was.
-pub async fn answer_within<A, E: Clone>(
-    ticket: &mut Ticket<'_, A, E>,
-    due: Due,
+/// Waits for `response` with a timer of its own. On timeout, returns how long the wait was.
+pub async fn await_response<A, E: Clone>(
+    response: &mut PendingResponse<'_, A, E>,
+    deadline: Deadline,
 ) -> Result<Result<A, E>, Duration> {
-    let mut alarm = pin!(sleep_until(Instant::from_std(due.at)));
+    let mut timer = pin!(sleep_until(Instant::from_std(deadline.expires_at)));
     poll_fn(|context| {
-        if let Poll::Ready(outcome) = Pin::new(&mut *ticket).poll(context) {
+        if let Poll::Ready(outcome) = Pin::new(&mut *response).poll(context) {
             return Poll::Ready(Ok(outcome));
         }
         loop {
-            ready!(alarm.as_mut().poll(context));
-            let renewed = ticket.due().map_or(due.at, |due| due.at);
-            if Instant::from_std(renewed) <= alarm.deadline() {
-                return Poll::Ready(Err(renewed - due.started));
+            ready!(timer.as_mut().poll(context));
+            // Progress may have moved the deadline since the timer was set.
+            let expires_at =
+                response.deadline().map_or(deadline.expires_at, |deadline| deadline.expires_at);
+            if Instant::from_std(expires_at) <= timer.deadline() {
+                return Poll::Ready(Err(expires_at - deadline.started));
             }
-            alarm.as_mut().reset(Instant::from_std(renewed));
+            timer.as_mut().reset(Instant::from_std(expires_at));
         }
     })
     .await
@@ -74,58 +75,56 @@ pub async fn answer_within<A, E: Clone>(
 
 #[cfg(test)]
 mod tests {
-    use crate::Pending;
-
     use super::*;
-
+    use crate::pending_requests::PendingRequests;
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// Touches the request at the given times and says after how long the wait was given up.
-    async fn check(patience: Patience, touches: &[u64], expected: u64) {
-        let pending = Pending::<(), ()>::new();
-        let due = patience.begin();
-        let mut ticket = pending.claim(due).unwrap();
+    /// Reports progress at the given times and checks when the request times out.
+    async fn check(timeout: RequestTimeout, progress: &[u64], expected: u64) {
+        let pending = PendingRequests::<(), ()>::new();
+        let deadline = timeout.start();
+        let mut response = pending.register(deadline).unwrap();
         let started = Instant::now();
-        let work = async {
-            for at in touches {
+        let report_progress = async {
+            for at in progress {
                 sleep_until(started + MS(*at)).await;
-                pending.touch(1, Instant::now().into_std());
+                pending.extend_deadline(1, Instant::now().into_std());
             }
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            outcome = answer_within(&mut ticket, due) => assert_eq!(outcome, Err(MS(expected))),
-            () = work => {}
+            outcome = await_response(&mut response, deadline) => assert_eq!(outcome, Err(MS(expected))),
+            () = report_progress => {}
         }
-        assert_eq!(started.elapsed(), MS(expected), "{patience:?} {touches:?}");
+        assert_eq!(started.elapsed(), MS(expected), "{timeout:?} {progress:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_renews_one_clock_and_never_the_other() {
-        let patience = Patience { answer: MS(100), at_most: MS(300) };
-        check(patience, &[], 100).await;
-        check(patience, &[50], 150).await;
-        check(patience, &[50, 120], 220).await;
-        check(patience, &[50, 120, 200, 280], 300).await;
-        check(Patience::exactly(MS(100)), &[50, 90], 100).await;
+    async fn progress_restarts_the_idle_timeout_only() {
+        let timeout = RequestTimeout { idle: MS(100), total: MS(300) };
+        check(timeout, &[], 100).await;
+        check(timeout, &[50], 150).await;
+        check(timeout, &[50, 120], 220).await;
+        check(timeout, &[50, 120, 200, 280], 300).await;
+        check(RequestTimeout::fixed(MS(100)), &[50, 90], 100).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_wait_is_too_long_to_be_added() {
+    async fn long_timeouts_do_not_overflow() {
         let now = Instant::now();
-        assert_eq!(after(now, MS(5)), now + MS(5));
-        assert_eq!(after(now, Duration::MAX), now + FOREVER);
-        let due = Patience::exactly(Duration::MAX).begin();
-        assert_eq!(due.at - due.started, FOREVER);
+        assert_eq!(deadline_after(now, MS(5)), now + MS(5));
+        assert_eq!(deadline_after(now, Duration::MAX), now + FOREVER);
+        let deadline = RequestTimeout::fixed(Duration::MAX).start();
+        assert_eq!(deadline.expires_at - deadline.started, FOREVER);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_in_time_is_given() {
-        let pending = Pending::<u8, ()>::new();
-        let due = Patience::endless().begin();
-        let mut ticket = pending.claim(due).unwrap();
-        let answer = answer_within(&mut ticket, due);
-        let (answer, ()) = tokio::join!(answer, async { pending.settle(1, 7).unwrap() });
-        assert_eq!(answer, Ok(Ok(7)));
+    async fn response_before_the_deadline_is_returned() {
+        let pending = PendingRequests::<u8, ()>::new();
+        let deadline = RequestTimeout::unlimited().start();
+        let mut response = pending.register(deadline).unwrap();
+        let outcome = await_response(&mut response, deadline);
+        let (outcome, ()) = tokio::join!(outcome, async { pending.complete(1, 7).unwrap() });
+        assert_eq!(outcome, Ok(Ok(7)));
     }
 }

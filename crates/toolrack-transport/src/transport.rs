@@ -1,31 +1,40 @@
-//! What a line to a server can do, and what it tells its owner.
+//! Transport trait, handler for incoming messages, and transport statistics.
+//!
+//! [`Transport`] carries JSON-RPC messages to a server. [`IncomingHandler`] receives every message that is not the
+//! response to a pending request.
 
-use crate::close_reason::Ending;
-use crate::error::{LineError, TransportError};
-use crate::redact::Mask;
-use crate::sanitize::plain_text;
-use crate::timeout::Patience;
-use crate::{JsonRpcError, Params, RawJson, RequestId};
-use serde_json::value::RawValue;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A future behind a pointer, so that lines of every kind can stand behind one type.
+use serde_json::value::RawValue;
+
+use crate::close_reason::CloseReason;
+use crate::encode::Params;
+use crate::error::{RequestError, TransportError};
+use crate::json_rpc::{JsonRpcError, RawJson, RequestId};
+use crate::redact::Redactor;
+use crate::sanitize::sanitize_line;
+use crate::timeout::RequestTimeout;
+
+/// A boxed future, which keeps [`Transport`] and [`Credentials`](crate::Credentials) dyn-compatible.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// An open way to a server.
-pub trait Line: Send + Sync + fmt::Debug {
-    /// Sends a request and gives its raw result. The outcome comes within the request's patience
-    /// whatever the server does.
+/// An open connection to a server that carries JSON-RPC messages.
+pub trait Transport: Send + Sync + fmt::Debug {
+    /// Sends a request and returns its raw result. Completes within the request's timeout, regardless of the
+    /// server's behavior.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the request: a late answer is discarded, and the server is told
-    /// unless the request says otherwise.
-    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>>;
+    /// Dropping the future cancels the request: a late response is discarded, and the server is notified
+    /// according to [`OutgoingRequest::on_cancel`].
+    fn request<'a>(
+        &'a self,
+        request: OutgoingRequest<'a>,
+    ) -> BoxFuture<'a, Result<RawJson, RequestError>>;
 
-    /// Sends something that nobody answers. Waits while the line's buffer is full.
+    /// Sends a notification. Waits while the write queue is full.
     ///
     /// # Cancel safety
     /// Dropping the future before it is done sends nothing.
@@ -33,91 +42,91 @@ pub trait Line: Send + Sync + fmt::Debug {
         &'a self,
         method: &'a str,
         params: &'a dyn Params,
-    ) -> BoxFuture<'a, Result<(), LineError>>;
+    ) -> BoxFuture<'a, Result<(), RequestError>>;
 
-    /// Answers something the server asked. Never waits: a server that asks and does not read the
-    /// answers gets an error here, not our memory.
-    fn answer(
+    /// Responds to a request of the server. Never waits: when the write queue is full, this fails, so a server
+    /// that sends requests and does not read the responses cannot fill our memory.
+    fn respond(
         &self,
         id: &RequestId,
         outcome: Result<&RawValue, &JsonRpcError>,
-    ) -> Result<(), LineError>;
+    ) -> Result<(), RequestError>;
 
-    /// Says that the server is known to be at work on request `id`, which renews the caller's
-    /// patience. Returns `false` if nobody waits for it.
-    fn touch(&self, id: u64) -> bool;
+    /// Restarts the idle timeout of request `id` because the server reported progress. Returns `false` if no
+    /// such request is pending.
+    fn extend_deadline(&self, id: u64) -> bool;
 
-    /// Says in which dialect the next messages are written. Lines that carry messages in something else
-    /// need to know; the others do not care.
-    fn speak(&self, _dialect: Dialect) {}
+    /// Sets the protocol mode of the next messages. Transports that repeat parts of a message outside it, such as
+    /// HTTP headers, depend on it; the default ignores it.
+    fn set_protocol_mode(&self, _mode: ProtocolMode) {}
 
-    /// How messages travel, which decides what silence means.
-    fn medium(&self) -> Medium {
-        Medium::Stream
+    /// The kind of transport, which decides how to interpret a missing response.
+    fn kind(&self) -> TransportKind {
+        TransportKind::Stream
     }
 
-    /// What has been seen on this line so far, for people.
-    fn diagnosis(&self) -> Diagnosis;
+    /// Statistics of this connection.
+    fn stats(&self) -> TransportStats;
 
-    /// Ends the line and everything behind it, and says how it ended. Every further call gives the
-    /// same ending.
+    /// Closes the connection, ends the server's process if there is one, and returns the close reason. Every
+    /// further call returns the same reason.
     ///
     /// # Cancel safety
-    /// Once called, the line ends even if the future is dropped.
-    fn close(&self) -> BoxFuture<'_, Ending>;
+    /// Once called, the connection closes even if the future is dropped.
+    fn close(&self) -> BoxFuture<'_, CloseReason>;
 }
 
 /// How messages travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Medium {
-    /// All on one stream to one process, which may be deaf to a question it does not know.
+pub enum TransportKind {
+    /// All messages share one stream to one process. The process may ignore requests that it does not know.
     Stream,
-    /// Each request in an exchange of its own, as in HTTP: a server that is silent is out of order, and
-    /// an exchange that is given up needs no message to say so where the dialect is stateless.
-    Exchange,
+    /// Each request has its own exchange, as in HTTP. A missing response is a fault of the server, and in
+    /// stateless mode closing the exchange cancels the request without a notification.
+    RequestResponse,
 }
 
-/// What the next messages are written for. The version is that of the protocol, as it is spelled.
+/// The protocol phase of the next messages. The string is the protocol version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// Every request stands for itself and names its version.
+pub enum ProtocolMode {
+    /// Every request is independent and names its version.
     Stateless(&'static str),
-    /// The request that begins a session comes next.
-    Greeting,
-    /// A session was agreed in this version.
+    /// The next request is `initialize`.
+    Initialize,
+    /// A session was negotiated in this version.
     Session(&'static str),
 }
 
-/// A request on its way out.
+/// A request to send.
 #[derive(Clone, Copy)]
-pub struct Outgoing<'a> {
-    /// What is asked for.
+pub struct OutgoingRequest<'a> {
+    /// The JSON-RPC method.
     pub method: &'a str,
-    /// Written into the line's own buffer, together with the id.
+    /// Written directly into the transport's write buffer, together with the id.
     pub params: &'a dyn Params,
-    /// How long to wait.
-    pub patience: Patience,
-    /// What to do when the caller stops waiting.
-    pub abandon: Abandon,
+    /// Idle and total timeout.
+    pub timeout: RequestTimeout,
+    /// Whether the server is notified when the caller stops waiting.
+    pub on_cancel: OnCancel,
 }
 
-/// Whether the server is told that nobody waits for an answer any more.
+/// Whether the server is notified of a cancelled request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Abandon {
-    /// It is told, in the manner of the line.
-    Tell,
-    /// It is not: some requests may not be cancelled.
-    Quietly,
+pub enum OnCancel {
+    /// Notify the server in the way of the transport.
+    Notify,
+    /// Do not notify the server: some requests, such as `initialize`, must not be cancelled.
+    Silent,
 }
 
-/// How a server is told on a line of messages that a request was abandoned.
+/// The notification that cancels a request on a stream transport.
 pub const CANCELLED: &str = "notifications/cancelled";
 
-/// The parameters of [`CANCELLED`]: the id of the abandoned request.
+/// The parameters of [`CANCELLED`]: the id of the cancelled request.
 #[derive(Debug, Clone, Copy)]
-pub struct Cancelled(pub u64);
+pub struct CancelledParams(pub u64);
 
-impl Params for Cancelled {
+impl Params for CancelledParams {
     fn write(&self, _id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         out.extend_from_slice(br#"{"requestId":"#);
         serde_json::to_writer(&mut *out, &self.0)?;
@@ -126,78 +135,84 @@ impl Params for Cancelled {
     }
 }
 
-/// Where a line puts what the server says unasked.
+/// Receives the messages that are not responses to pending requests, and the events of the connection.
 ///
-/// Messages come one at a time and in the order of arrival, from the task that received them: the line's
-/// own, or over HTTP also that of a caller. `stderr` comes from another task, and `ended` may come from
-/// whoever closes the line, so both may come while a message is being taken. No method may wait.
-pub trait Inbox: Send + Sync {
-    /// The server asks something. Whoever answers uses [`Line::answer`].
-    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>);
+/// Messages arrive one at a time and in order, from the task that received them: the transport's IO task or, over
+/// HTTP, the task of a caller. `on_stderr` is called from another task, and `on_close` from the task that closes the
+/// transport, so both can run concurrently with a message. No method may block.
+pub trait IncomingHandler: Send + Sync {
+    /// The server sent a request. Respond with [`Transport::respond`].
+    fn on_request(&self, id: RequestId, method: &str, params: Option<RawJson>);
 
-    /// The same, on the exchange of our request `about`, which it belongs to therefore. Lines on which everything
-    /// comes on one stream never say this. The default forgets what it is about.
-    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
-        tracing::trace!(about, method, "the server asks");
-        self.request(id, method, params);
+    /// The server sent a request on the exchange of our request `related_id`, so the two belong together. Never
+    /// called by transports with a single stream. The default ignores the relation.
+    fn on_related_request(
+        &self,
+        related_id: u64,
+        id: RequestId,
+        method: &str,
+        params: Option<RawJson>,
+    ) {
+        tracing::trace!(related_id, method, "server request");
+        self.on_request(id, method, params);
     }
 
-    /// The server tells something.
-    fn notification(&self, method: &str, params: Option<RawJson>);
+    /// The server sent a notification.
+    fn on_notification(&self, method: &str, params: Option<RawJson>);
 
-    /// An answer that nobody waits for. Normal after a timeout, so the default does nothing.
-    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+    /// A response without a pending request. Normal after a timeout, so the default discards it.
+    fn on_unmatched_response(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
         drop((id, outcome));
     }
 
-    /// A line that is not a message, cleaned for people to see and cut to a sample.
-    fn unreadable(&self, sample: &str) {
-        tracing::debug!(sample, "line is not a message");
+    /// A line that is not a JSON-RPC message: a sample, redacted and sanitized.
+    fn on_unreadable(&self, sample: &str) {
+        tracing::debug!(sample, "line is not a JSON-RPC message");
     }
 
-    /// A line the server wrote to its error output, cleaned. It may come after the line has ended, and
-    /// before closing the line returns. The default leaves it to the line's own memory of the last ones.
-    fn stderr(&self, line: &str) {
-        tracing::trace!(line, "server wrote to stderr");
+    /// A line of the server's stderr, redacted and sanitized. Can arrive after `on_close`, but not after
+    /// [`Transport::close`] has returned. The default relies on the tail that the transport keeps.
+    fn on_stderr(&self, line: &str) {
+        tracing::trace!(line, "server stderr");
     }
 
-    /// The server has forgotten us, and the line has begun a new session with it. What the old session
-    /// knew is gone, such as subscriptions. Lines that end with their session never say this.
-    fn renewed(&self) {
-        tracing::debug!("a new session was begun");
+    /// The server lost the session, and the transport initialized a new one. State of the old session, such as
+    /// subscriptions, is lost. Never called by transports that close with their session.
+    fn on_session_renewed(&self) {
+        tracing::debug!("session renewed");
     }
 
-    /// Nobody is there: a new connection to the server could not be made. The line goes on, and whoever sent the
-    /// message gets the same reason; the owner of the line may think otherwise. Comes each time, so often at
-    /// once. Lines that end with their connection never say this.
-    fn unreachable(&self, reason: &TransportError) {
-        tracing::debug!(%reason, "nobody is there");
+    /// A new connection to the server failed. The transport stays open, and the caller of the request gets the same
+    /// reason. Called for every failed attempt, so often several times at once. Never called by transports that
+    /// close with their connection.
+    fn on_unreachable(&self, reason: &TransportError) {
+        tracing::debug!(%reason, "server is unreachable");
     }
 
-    /// The line has ended. Comes exactly once, and nothing but error output comes after it, except a message
-    /// that was being handed over in the moment when somebody closed the line.
-    fn ended(&self, ending: &Ending);
+    /// The transport closed. Called exactly once. Only stderr lines follow, and at most one message that was being
+    /// delivered while the transport was closed.
+    fn on_close(&self, reason: &CloseReason);
 }
 
-impl fmt::Debug for Outgoing<'_> {
+impl fmt::Debug for OutgoingRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outgoing")
+        f.debug_struct("OutgoingRequest")
             .field("method", &self.method)
-            .field("patience", &self.patience)
-            .field("abandon", &self.abandon)
+            .field("timeout", &self.timeout)
+            .field("on_cancel", &self.on_cancel)
             .finish_non_exhaustive()
     }
 }
 
-// FOLDED stats.rs
-// What was odd on a line, counted: shown to people, never a reason to end it.
-
-/// How much of an unreadable line is kept.
+/// The maximum length of a sample of an unreadable line.
 const SAMPLE_CHARS: usize = 200;
 
-/// Counters of one line. They only grow.
+/// Unreadable lines after this many are only counted.
+const MAX_SAMPLES: u64 = 16;
+
+/// Message counters of one transport. They only grow.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct TransportCounters {
     messages: AtomicU64,
     unreadable: AtomicU64,
     late: AtomicU64,
@@ -205,66 +220,66 @@ pub struct Tally {
     sample: Mutex<Option<String>>,
 }
 
-/// What has been seen on a line so far.
+/// A snapshot of the counters of a transport, with its stderr and process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Diagnosis {
-    /// Messages that could be read.
+pub struct TransportStats {
+    /// Valid messages.
     pub messages: u64,
-    /// Lines that are not messages, such as a banner on the standard output.
+    /// Lines that are not messages, such as a banner on stdout.
     pub unreadable: u64,
-    /// Answers that nobody waited for any more, or that came twice.
+    /// Responses that came after their request had ended, or twice.
     pub late: u64,
-    /// Messages over the size limit, thrown away.
+    /// Messages that were discarded because they exceeded the size limit.
     pub oversize: u64,
-    /// The first unreadable line, cleaned and cut.
+    /// A sample of the first unreadable line, redacted and sanitized.
     pub sample: Option<String>,
-    /// The last lines of the error output, oldest first, cleaned.
+    /// The last lines of stderr, oldest first, redacted and sanitized.
     pub stderr: Vec<String>,
-    /// The process below which everything of the server runs, if it runs on this machine. None once the server has
-    /// ended: the number may be somebody else's by then.
-    pub process: Option<u32>,
+    /// The root of the server's process tree, if the server runs on this machine. `None` once the server has exited,
+    /// because the system may have reused the pid.
+    pub pid: Option<u32>,
 }
 
-impl Tally {
-    /// One more message.
-    pub fn message(&self) {
+impl TransportCounters {
+    /// Counts a valid message.
+    pub fn count_message(&self) {
         self.messages.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more line that is no message. Gives a sample of it.
-    pub fn unreadable(&self, line: &[u8], mask: &Mask) -> Option<String> {
+    /// Counts a line that is not a message and returns a sample of it.
+    pub fn count_unreadable(&self, line: &[u8], redactor: &Redactor) -> Option<String> {
         let before = self.unreadable.fetch_add(1, Ordering::Relaxed);
-        // A server may write nonsense without end: after the first few, counting is enough.
-        if before >= 16 {
+        // A server can write garbage endlessly: after the first few lines, counting is enough.
+        if before >= MAX_SAMPLES {
             return None;
         }
         let start = line.get(..line.len().min(4 * SAMPLE_CHARS)).unwrap_or(line);
-        let sample = plain_text(&mask.clean(&String::from_utf8_lossy(start)), SAMPLE_CHARS);
+        let sample = sanitize_line(&redactor.redact(&String::from_utf8_lossy(start)), SAMPLE_CHARS);
         let mut first = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert_with(|| sample.clone());
         Some(sample)
     }
 
-    /// One more answer that nobody waits for.
-    pub fn late(&self) {
+    /// Counts a response without a pending request.
+    pub fn count_late(&self) {
         self.late.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more message over the limit.
-    pub fn oversize(&self) {
+    /// Counts a message over the size limit.
+    pub fn count_oversize(&self) {
         self.oversize.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counters as they stand.
-    pub fn diagnosis(&self) -> Diagnosis {
-        Diagnosis {
+    /// A snapshot of the counters. `stderr` and `pid` are left empty for the transport to fill in.
+    pub fn stats(&self) -> TransportStats {
+        TransportStats {
             messages: self.messages.load(Ordering::Relaxed),
             unreadable: self.unreadable.load(Ordering::Relaxed),
             late: self.late.load(Ordering::Relaxed),
             oversize: self.oversize.load(Ordering::Relaxed),
             sample: self.sample.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             stderr: Vec::new(),
-            process: None,
+            pid: None,
         }
     }
 }

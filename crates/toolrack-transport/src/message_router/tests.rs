@@ -1,19 +1,19 @@
-//! Who gets what, for every kind of line a server can write.
+//! Routing of every kind of line that a server can write.
 
 use std::sync::Mutex;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::timeout::Patience;
+use crate::timeout::RequestTimeout;
 
-/// Writes down what it is given, one entry per call.
+/// Records its calls.
 #[derive(Default)]
-struct Notes(Mutex<Vec<String>>);
+struct RecordingHandler(Mutex<Vec<String>>);
 
-impl Notes {
-    fn add(&self, note: String) {
-        self.0.lock().unwrap().push(note);
+impl RecordingHandler {
+    fn record(&self, call: String) {
+        self.0.lock().unwrap().push(call);
     }
 }
 
@@ -21,53 +21,53 @@ fn text(raw: &RawJson) -> String {
     String::from_utf8_lossy(raw.as_bytes()).into_owned()
 }
 
-impl Inbox for Notes {
-    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
-        self.add(format!("request {id} {method} {:?}", params.as_ref().map(text)));
+impl IncomingHandler for RecordingHandler {
+    fn on_request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+        self.record(format!("request {id} {method} {:?}", params.as_ref().map(text)));
     }
 
-    fn request_about(&self, about: u64, id: RequestId, method: &str, _: Option<RawJson>) {
-        self.add(format!("request {id} {method} about {about}"));
+    fn on_related_request(&self, related_id: u64, id: RequestId, method: &str, _: Option<RawJson>) {
+        self.record(format!("request {id} {method} for {related_id}"));
     }
 
-    fn notification(&self, method: &str, params: Option<RawJson>) {
-        self.add(format!("notification {method} {:?}", params.as_ref().map(text)));
+    fn on_notification(&self, method: &str, params: Option<RawJson>) {
+        self.record(format!("notification {method} {:?}", params.as_ref().map(text)));
     }
 
-    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
-        self.add(format!("stray {id:?} {}", outcome.is_ok()));
+    fn on_unmatched_response(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+        self.record(format!("unmatched {id:?} {}", outcome.is_ok()));
     }
 
-    fn unreadable(&self, sample: &str) {
-        self.add(format!("unreadable {sample}"));
+    fn on_unreadable(&self, sample: &str) {
+        self.record(format!("unreadable {sample}"));
     }
 
-    fn ended(&self, ending: &Ending) {
-        self.add(format!("ended {ending}"));
+    fn on_close(&self, reason: &CloseReason) {
+        self.record(format!("closed: {reason}"));
     }
 }
 
-/// Feeds one line to a line with one open request (id 1) and says what came of it.
+/// Routes one line while request 1 is pending, and checks its response and the calls of the handler.
 #[track_caller]
-fn check(line: &str, expected_reply: Option<&str>, expected_notes: &[&str]) {
-    let notes = Arc::new(Notes::default());
-    let inbound = Inbound::new(Arc::clone(&notes) as Arc<dyn Inbox>);
-    let mut ticket = inbound.claim(Patience::endless().begin()).unwrap();
-    inbound.accept(line.as_bytes());
+fn check(line: &str, expected_response: Option<&str>, expected_calls: &[&str]) {
+    let handler = Arc::new(RecordingHandler::default());
+    let router = MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>);
+    let mut response = router.register(RequestTimeout::unlimited().start()).unwrap();
+    router.route(line.as_bytes());
     let waker = std::task::Waker::noop();
-    let polled = std::pin::Pin::new(&mut ticket).poll(&mut std::task::Context::from_waker(waker));
-    let reply = match polled {
+    let polled = std::pin::Pin::new(&mut response).poll(&mut std::task::Context::from_waker(waker));
+    let outcome = match polled {
         std::task::Poll::Ready(Ok(Ok(result))) => Some(text(&result)),
         std::task::Poll::Ready(Ok(Err(error))) => Some(format!("error: {error}")),
-        std::task::Poll::Ready(Err(ending)) => Some(format!("ended: {ending}")),
+        std::task::Poll::Ready(Err(reason)) => Some(format!("closed: {reason}")),
         std::task::Poll::Pending => None,
     };
-    assert_eq!(reply.as_deref(), expected_reply, "{line}");
-    assert_eq!(*notes.0.lock().unwrap(), expected_notes, "{line}");
+    assert_eq!(outcome.as_deref(), expected_response, "{line}");
+    assert_eq!(*handler.0.lock().unwrap(), expected_calls, "{line}");
 }
 
 #[test]
-fn answers_go_to_the_one_who_waits() {
+fn responses_complete_their_requests() {
     check(r#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#, Some(r#"{"a":1}"#), &[]);
     check(r#"{"jsonrpc":"2.0","id":"1","result":7}"#, Some("7"), &[]);
     check(r#"{"jsonrpc":"2.0","id":1.0,"result":null}"#, Some("null"), &[]);
@@ -81,7 +81,7 @@ fn answers_go_to_the_one_who_waits() {
 }
 
 #[test]
-fn an_error_without_an_id_is_for_the_only_request() {
+fn error_without_id_completes_the_only_request() {
     check(
         r#"{"id":null,"error":{"code":-32700,"message":"what"}}"#,
         Some("error: JSON-RPC error -32700: what"),
@@ -90,42 +90,42 @@ fn an_error_without_an_id_is_for_the_only_request() {
 }
 
 #[test]
-fn a_malformed_answer_fails_its_call_at_once() {
+fn malformed_response_fails_its_request() {
     check(
         r#"{"id":1,"result":1,"error":{"code":1,"message":""}}"#,
-        Some("error: malformed answer: neither a request, a notification nor an answer"),
+        Some("error: malformed response: neither a request, a notification nor a response"),
         &[r#"unreadable {"id":1,"result":1,"error":{"code":1,"message":""}}"#],
     );
 }
 
 #[test]
-fn unasked_messages_go_to_the_inbox() {
+fn other_messages_go_to_the_handler() {
     check(r#"{"id":1,"method":"ping"}"#, None, &["request 1 ping None"]);
     check(r#"{"method":"x","params":[1]}"#, None, &[r#"notification x Some("[1]")"#]);
-    check(r#"{"id":2,"result":{}}"#, None, &["stray Some(Number(2)) true"]);
-    check(r#"{"id":"x","error":{"code":1}}"#, None, &[r#"stray Some(Text("x")) false"#]);
+    check(r#"{"id":2,"result":{}}"#, None, &["unmatched Some(Number(2)) true"]);
+    check(r#"{"id":"x","error":{"code":1}}"#, None, &[r#"unmatched Some(Text("x")) false"#]);
 }
 
 #[test]
-fn what_comes_beside_an_answer_is_known_to_belong_to_it() {
-    let notes = Arc::new(Notes::default());
-    let inbound = Inbound::new(Arc::clone(&notes) as Arc<dyn Inbox>);
+fn related_request_names_its_request() {
+    let handler = Arc::new(RecordingHandler::default());
+    let router = MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>);
     for line in [r#"{"id":1,"method":"ping"}"#, r#"{"method":"x"}"#, "oops"] {
-        inbound.accept_beside(7, &Bytes::from_static(line.as_bytes()));
+        router.route_related(7, &Bytes::from_static(line.as_bytes()));
     }
-    let expected = ["request 1 ping about 7", "notification x None", "unreadable oops"];
-    assert_eq!(*notes.0.lock().unwrap(), expected);
+    let expected = ["request 1 ping for 7", "notification x None", "unreadable oops"];
+    assert_eq!(*handler.0.lock().unwrap(), expected);
 }
 
 #[test]
-fn what_is_no_message_is_counted_and_shown() {
+fn unreadable_lines_are_counted_and_reported() {
     check("Server listening\u{1b}[0m", None, &["unreadable Server listening"]);
     check("{\"id\":1,", None, &["unreadable {\"id\":1,"]);
     check("[1, 2]", None, &["unreadable 1", "unreadable 2"]);
 }
 
 #[test]
-fn a_batch_is_taken_message_by_message() {
+fn batch_messages_are_routed_one_by_one() {
     check(
         r#"[{"method":"x"},{"id":1,"result":{}},{"id":9}]"#,
         Some("{}"),
@@ -134,13 +134,13 @@ fn a_batch_is_taken_message_by_message() {
 }
 
 #[test]
-fn an_oversize_answer_fails_the_call_it_belongs_to() {
-    let inbound = Inbound::new(Arc::new(Notes::default()));
-    let mut first = inbound.claim(Patience::endless().begin()).unwrap();
-    let _second = inbound.claim(Patience::endless().begin()).unwrap();
+fn oversize_response_fails_its_request() {
+    let router = MessageRouter::new(Arc::new(RecordingHandler::default()));
+    let mut first = router.register(RequestTimeout::unlimited().start()).unwrap();
+    let _second = router.register(RequestTimeout::unlimited().start()).unwrap();
     assert_eq!(
-        inbound.oversize(br#"{"jsonrpc":"2.0","id":1,"result":{"#, b"xx", 10),
-        Heard::Answer
+        router.route_oversize(br#"{"jsonrpc":"2.0","id":1,"result":{"#, b"xx", 10),
+        Routed::Response
     );
     let waker = std::task::Waker::noop();
     let polled = std::pin::Pin::new(&mut first).poll(&mut std::task::Context::from_waker(waker));
@@ -148,29 +148,33 @@ fn an_oversize_answer_fails_the_call_it_belongs_to() {
         polled,
         std::task::Poll::Ready(Ok(Err(TransportError::Oversize { limit_bytes: 10 })))
     ));
-    let note = br#"{"method":"notifications/message","params":"#;
-    assert_eq!(inbound.oversize(note, b"xx", 10), Heard::Other, "that was nobody's answer");
-    assert_eq!(inbound.oversize(b"xxxx", b"xx", 10), Heard::Answer, "only one is left waiting");
-    assert_eq!(inbound.tally().diagnosis().oversize, 3);
+    let notification = br#"{"method":"notifications/message","params":"#;
+    assert_eq!(router.route_oversize(notification, b"xx", 10), Routed::Other, "not a response");
+    assert_eq!(
+        router.route_oversize(b"xxxx", b"xx", 10),
+        Routed::Response,
+        "only one request is pending"
+    );
+    assert_eq!(router.counters().stats().oversize, 3);
 }
 
 #[test]
-fn the_end_comes_once_and_last() {
-    let notes = Arc::new(Notes::default());
-    let inbound = Inbound::new(Arc::clone(&notes) as Arc<dyn Inbox>);
-    inbound.end(&Ending::OutputClosed);
-    inbound.end(&Ending::Closed);
-    inbound.accept(br#"{"method":"after"}"#);
-    assert_eq!(*notes.0.lock().unwrap(), ["ended the server closed its output"]);
-    assert!(inbound.claim(Patience::endless().begin()).is_err());
+fn close_is_reported_once_and_last() {
+    let handler = Arc::new(RecordingHandler::default());
+    let router = MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>);
+    router.close(&CloseReason::OutputClosed);
+    router.close(&CloseReason::Closed);
+    router.route(br#"{"method":"after"}"#);
+    assert_eq!(*handler.0.lock().unwrap(), ["closed: the server closed its output"]);
+    assert!(router.register(RequestTimeout::unlimited().start()).is_err());
 }
 
 proptest! {
     #[test]
-    fn no_line_panics_or_ends_the_line(line in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let inbound = Inbound::new(Arc::new(Notes::default()));
-        inbound.accept(&line);
-        inbound.accept_owned(&Bytes::from(line));
-        prop_assert!(inbound.claim(Patience::endless().begin()).is_ok());
+    fn no_line_panics_or_closes_the_router(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let router = MessageRouter::new(Arc::new(RecordingHandler::default()));
+        router.route(&line);
+        router.route_owned(&Bytes::from(line));
+        prop_assert!(router.register(RequestTimeout::unlimited().start()).is_ok());
     }
 }

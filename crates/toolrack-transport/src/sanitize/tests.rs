@@ -6,11 +6,11 @@ use super::*;
 
 #[track_caller]
 fn check_line(text: &str, expected: &str) {
-    assert_eq!(plain_text(text, 20), expected, "{text:?}");
+    assert_eq!(sanitize_line(text, 20), expected, "{text:?}");
 }
 
 #[test]
-fn nothing_a_server_writes_reaches_the_terminal_as_a_command() {
+fn terminal_escapes_are_stripped_from_lines() {
     check_line("plain text", "plain text");
     check_line("\u{1b}[31mred\u{1b}[0m", "red");
     check_line("\u{1b}]0;title\u{7}after", "after");
@@ -28,18 +28,18 @@ fn nothing_a_server_writes_reaches_the_terminal_as_a_command() {
 
 proptest! {
     #[test]
-    fn no_control_character_survives(text in any::<String>()) {
-        prop_assert!(!plain_text(&text, 1000).chars().any(char::is_control));
+    fn control_characters_are_stripped(text in any::<String>()) {
+        prop_assert!(!sanitize_line(&text, 1000).chars().any(char::is_control));
     }
 }
 
 #[track_caller]
 fn check_text(text: &str, expected: &str) {
-    assert_eq!(clean_text(text), expected, "{text:?}");
+    assert_eq!(sanitize_text(text), expected, "{text:?}");
 }
 
 #[test]
-fn lines_stay_and_commands_go() {
+fn line_breaks_stay_and_escapes_are_stripped() {
     check_text("one\n\ttwo\n", "one\n\ttwo\n");
     check_text("dos\r\nmac\rend", "dos\nmac\nend");
     check_text("\u{1b}[31mred\u{1b}[0m\nnext", "red\nnext");
@@ -52,7 +52,7 @@ fn lines_stay_and_commands_go() {
     check_text("in\u{ad}vis\u{61c}ible\u{3164}\u{ffa0}\u{115f}\u{180e}", "invisible");
     check_text("\u{2764}\u{fe0f}\u{fe0f}\u{fe0e} a\u{fe01}\u{fe0f}b", "\u{2764}\u{fe0f} ab");
     check_text("äöü 漢字 — “quoted” é", "äöü 漢字 — “quoted” é");
-    // A family and a heart: joiners and selectors are part of them.
+    // A family and a heart contain joiners and selectors.
     check_text(
         "\u{1f468}\u{200d}\u{1f469} \u{2764}\u{fe0f}",
         "\u{1f468}\u{200d}\u{1f469} \u{2764}\u{fe0f}",
@@ -61,16 +61,16 @@ fn lines_stay_and_commands_go() {
 
 proptest! {
     #[test]
-    fn nothing_unwanted_survives_and_clean_text_is_left_alone(text in any::<String>()) {
-        let once = clean_text(&text).into_owned();
+    fn sanitize_text_is_idempotent(text in any::<String>()) {
+        let once = sanitize_text(&text).into_owned();
         prop_assert!(is_clean(&once));
-        prop_assert_eq!(clean_text(&once), Cow::Borrowed(once.as_str()));
+        prop_assert_eq!(sanitize_text(&once), Cow::Borrowed(once.as_str()));
     }
 }
 
-/// The quick look must not miss what the careful one finds.
+/// The prefilter must not miss an unwanted character.
 #[test]
-fn the_quick_look_misses_nothing() {
+fn prefilter_misses_nothing() {
     for character in '\0'..=char::MAX {
         let mut buffer = [0; 4];
         let first = character.encode_utf8(&mut buffer).as_bytes()[0];
@@ -83,17 +83,17 @@ fn check_invisible(text: &str, expected: &[bool]) {
     let mut previous = None;
     let found: Vec<bool> = text
         .chars()
-        .map(|it| {
-            let is_hidden = is_hidden(previous, it);
-            previous = Some(it);
-            is_hidden
+        .map(|character| {
+            let is_invisible = is_invisible(previous, character);
+            previous = Some(character);
+            is_invisible
         })
         .collect();
     assert_eq!(found, expected, "{text:?}");
 }
 
 #[test]
-fn what_belongs_to_a_word_or_an_emoji_is_seen() {
+fn joiners_in_words_and_emoji_are_visible() {
     check_invisible("a\u{ad}\u{61c}", &[false, true, true]);
     check_invisible("\u{180e}\u{115f}\u{3164}\u{ffa0}", &[true; 4]);
     check_invisible("\u{2764}\u{fe0f}\u{200d}\u{1f525}", &[false; 4]);
