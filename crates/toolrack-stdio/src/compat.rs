@@ -1,7 +1,7 @@
-//! A line to a child process under the names of the founding documents.
+//! `StdioTransport`: the API of founding document 001 over the stdio transport.
 //!
-//! Requests are matched to their answers, so any number can be under way at once. Whatever nobody asked
-//! for waits here until somebody takes it.
+//! Names and signatures are those of the document. Responses are matched by id, so requests can run concurrently, which
+//! the document deferred. Messages that are not responses wait in a queue for [`StdioTransport::receive`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,47 +9,48 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Notify;
-use toolrack_transport::{Abandon, Ending, Inbox, Line, Outgoing, Patience, TransportError};
 use toolrack_transport::{
-    JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, RawJson, RequestId,
+    CloseReason, IncomingHandler, JsonRpcError, JsonRpcNotification, JsonRpcRequest,
+    JsonRpcResponse, OnCancel, OutgoingRequest, RawJson, RequestId, RequestTimeout, Transport,
+    TransportError,
 };
 
 use crate::options::{McpServerDef, StdioOptions};
-use crate::transport::StdioLine;
+use crate::transport::StdioClientTransport;
 
-/// Unasked messages that wait for [`StdioTransport::receive`]. When it is full the oldest is dropped.
-const MAX_WAITING: usize = 1024;
+/// The capacity of the queue for [`StdioTransport::receive`]. When it is full, the oldest message is dropped.
+const QUEUE_CAPACITY: usize = 1024;
 
-/// How long [`StdioTransport::request_with_default_timeout`] waits.
+/// The timeout of [`StdioTransport::request_with_default_timeout`].
 const DEFAULT_TIMEOUT_MS: u64 = 30_000;
 
 /// JSON-RPC with a child process, one message per line.
 #[derive(Debug)]
 pub struct StdioTransport {
-    line: StdioLine,
-    mailbox: Arc<Mailbox>,
+    transport: StdioClientTransport,
+    incoming: Arc<IncomingQueue>,
 }
 
-/// A message that answers none of the requests we wait for.
+/// A message that is not the response to a pending request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Incoming {
-    /// The server asks something.
+    /// A request of the server.
     Request {
-        /// To be given back in the answer.
+        /// The id for the response.
         id: RequestId,
-        /// What is asked for.
+        /// The method.
         method: String,
-        /// With what.
+        /// The parameters.
         params: Option<Value>,
     },
-    /// The server tells something.
+    /// A notification of the server.
     Notification {
-        /// What happened.
+        /// The method.
         method: String,
-        /// More of it.
+        /// The parameters.
         params: Option<Value>,
     },
-    /// An answer, for instance to what went out with [`StdioTransport::send`].
+    /// A response without a pending request, for example to a request of [`StdioTransport::send`].
     Response(JsonRpcResponse),
 }
 
@@ -57,50 +58,52 @@ impl StdioTransport {
     /// Starts a server.
     ///
     /// # Cancel safety
-    /// Dropping the future ends whatever has been started.
+    /// Dropping the future ends every process that was started.
     pub async fn spawn(definition: &McpServerDef) -> Result<Self, TransportError> {
         Self::spawn_with(definition, StdioOptions::default()).await
     }
 
-    /// Starts a server with other than the default options.
+    /// Starts a server with the given options.
     ///
     /// # Cancel safety
-    /// Dropping the future ends whatever has been started.
+    /// Dropping the future ends every process that was started.
     pub async fn spawn_with(
         definition: &McpServerDef,
         options: StdioOptions,
     ) -> Result<Self, TransportError> {
-        let mailbox = Arc::new(Mailbox::default());
-        let inbox = Arc::clone(&mailbox) as Arc<dyn Inbox>;
-        Ok(Self { line: StdioLine::open(definition, options, inbox).await?, mailbox })
+        let incoming = Arc::new(IncomingQueue::default());
+        let handler = Arc::clone(&incoming) as Arc<dyn IncomingHandler>;
+        let transport = StdioClientTransport::spawn(definition, options, handler).await?;
+        Ok(Self { transport, incoming })
     }
 
-    /// Sends a request whose answer comes out of [`StdioTransport::receive`]. Its id must not be one
-    /// that [`StdioTransport::request`] has in use; those count up from one.
+    /// Sends a request. Its response arrives through [`StdioTransport::receive`]. The id must not be in use by
+    /// [`StdioTransport::request`], whose ids count up from one.
     pub async fn send(&self, request: &JsonRpcRequest) -> Result<(), TransportError> {
-        self.line.send_value(request).await
+        self.transport.send_value(request).await
     }
 
-    /// Sends something that nobody answers.
+    /// Sends a notification.
     pub async fn send_notification(
         &self,
         notification: &JsonRpcNotification,
     ) -> Result<(), TransportError> {
-        self.line.send_value(notification).await
+        self.transport.send_value(notification).await
     }
 
-    /// The next message that nobody asked for. Fails once the line has ended and everything that
-    /// came before has been taken.
+    /// Receives the next message that is not the response to a pending request. Fails once the transport is closed and
+    /// all earlier messages were received.
     ///
     /// # Cancel safety
     /// Dropping the future loses no message.
     pub async fn receive(&self) -> Result<Incoming, TransportError> {
         loop {
-            let news = self.mailbox.news.notified();
-            match self.mailbox.take() {
-                Taken::Message(message) => return Ok(message),
-                Taken::Ended(ending) => return Err(ending.to_error()),
-                Taken::Nothing => news.await,
+            // Created before the check, so that a message in between is not missed.
+            let changed = self.incoming.changed.notified();
+            match self.incoming.pop() {
+                Popped::Message(message) => return Ok(message),
+                Popped::Closed(reason) => return Err(reason.to_error()),
+                Popped::Empty => changed.await,
             }
         }
     }
@@ -108,7 +111,7 @@ impl StdioTransport {
     /// Sends a request and waits for its result.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the request, and the server is told.
+    /// Dropping the future cancels the request and notifies the server.
     pub async fn request(
         &self,
         method: impl Into<String>,
@@ -117,18 +120,18 @@ impl StdioTransport {
     ) -> Result<Value, TransportError> {
         let method = method.into();
         let result = self
-            .line
-            .request(Outgoing {
+            .transport
+            .request(OutgoingRequest {
                 method: &method,
                 params: &params,
-                patience: Patience::exactly(Duration::from_millis(timeout_ms)),
-                abandon: Abandon::Tell,
+                timeout: RequestTimeout::fixed(Duration::from_millis(timeout_ms)),
+                on_cancel: OnCancel::Notify,
             })
             .await?;
         result.decode().map_err(|error| TransportError::Parse(error.to_string()))
     }
 
-    /// The same with 30 seconds of patience.
+    /// Sends a request with a timeout of 30 seconds.
     pub async fn request_with_default_timeout(
         &self,
         method: impl Into<String>,
@@ -137,103 +140,103 @@ impl StdioTransport {
         self.request(method, params, DEFAULT_TIMEOUT_MS).await
     }
 
-    /// Ends the server and everything it has started. Returns within six seconds whatever it does.
+    /// Ends the server and every process that it has started. Returns within six seconds.
     pub async fn shutdown(&self) -> Result<(), TransportError> {
-        match self.line.close().await {
-            Ending::Failed(error) => {
+        match self.transport.close().await {
+            CloseReason::Failed(error) => {
                 Err(TransportError::Io(std::io::Error::new(error.kind(), error)))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether the line has ended, by us or by the server.
+    /// Whether the transport is closed, by us or by the server.
     pub fn is_shutdown(&self) -> bool {
-        self.mailbox.state().ending.is_some()
+        self.incoming.state().close_reason.is_some()
     }
 
     /// Whether the server's process runs.
-    #[expect(clippy::unused_async, reason = "the founding document has it so")]
+    #[expect(clippy::unused_async, reason = "the signature of the founding document")]
     pub async fn is_running(&self) -> bool {
-        !self.is_shutdown() && self.line.is_running()
+        !self.is_shutdown() && self.transport.is_running()
     }
 }
 
-/// Unasked messages, until somebody takes them.
+/// Queue of received messages.
 #[derive(Debug, Default)]
-struct Mailbox {
-    state: Mutex<MailboxState>,
-    news: Notify,
+struct IncomingQueue {
+    state: Mutex<QueueState>,
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct MailboxState {
-    waiting: VecDeque<Incoming>,
-    ending: Option<Ending>,
+struct QueueState {
+    messages: VecDeque<Incoming>,
+    close_reason: Option<CloseReason>,
 }
 
-enum Taken {
+enum Popped {
     Message(Incoming),
-    Ended(Ending),
-    Nothing,
+    Closed(CloseReason),
+    Empty,
 }
 
-impl Mailbox {
-    fn state(&self) -> MutexGuard<'_, MailboxState> {
+impl IncomingQueue {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, message: Incoming) {
+    fn push(&self, message: Incoming) {
         let mut state = self.state();
-        if state.waiting.len() == MAX_WAITING {
-            state.waiting.pop_front();
-            tracing::debug!("an unasked message was dropped, because nobody receives them");
+        if state.messages.len() == QUEUE_CAPACITY {
+            state.messages.pop_front();
+            tracing::debug!("incoming queue is full; dropped the oldest message");
         }
-        state.waiting.push_back(message);
+        state.messages.push_back(message);
         drop(state);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
-    fn take(&self) -> Taken {
+    fn pop(&self) -> Popped {
         let mut state = self.state();
-        match (state.waiting.pop_front(), &state.ending) {
-            (Some(message), _) => Taken::Message(message),
-            (None, Some(ending)) => Taken::Ended(ending.clone()),
-            (None, None) => Taken::Nothing,
+        match (state.messages.pop_front(), &state.close_reason) {
+            (Some(message), _) => Popped::Message(message),
+            (None, Some(reason)) => Popped::Closed(reason.clone()),
+            (None, None) => Popped::Empty,
         }
     }
 }
 
-/// Reads what may or may not be JSON; the message is worth having either way.
-fn value(raw: &RawJson) -> Value {
+/// Decodes a payload. Invalid JSON becomes `null`, so that the rest of the message is not lost.
+fn to_value(raw: &RawJson) -> Value {
     raw.decode().unwrap_or_else(|error| {
-        tracing::debug!(%error, "an unasked message holds broken JSON");
+        tracing::debug!(%error, "incoming message contains invalid JSON");
         Value::Null
     })
 }
 
-impl Inbox for Mailbox {
-    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
-        let params = params.as_ref().map(value);
-        self.put(Incoming::Request { id, method: method.to_owned(), params });
+impl IncomingHandler for IncomingQueue {
+    fn on_request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+        let params = params.as_ref().map(to_value);
+        self.push(Incoming::Request { id, method: method.to_owned(), params });
     }
 
-    fn notification(&self, method: &str, params: Option<RawJson>) {
-        let params = params.as_ref().map(value);
-        self.put(Incoming::Notification { method: method.to_owned(), params });
+    fn on_notification(&self, method: &str, params: Option<RawJson>) {
+        let params = params.as_ref().map(to_value);
+        self.push(Incoming::Notification { method: method.to_owned(), params });
     }
 
-    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+    fn on_unmatched_response(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
         let (result, error) = match outcome {
-            Ok(result) => (Some(value(&result)), None),
+            Ok(result) => (Some(to_value(&result)), None),
             Err(error) => (None, Some(error)),
         };
         let jsonrpc = "2.0".to_owned();
-        self.put(Incoming::Response(JsonRpcResponse { jsonrpc, id, result, error }));
+        self.push(Incoming::Response(JsonRpcResponse { jsonrpc, id, result, error }));
     }
 
-    fn ended(&self, ending: &Ending) {
-        self.state().ending = Some(ending.clone());
-        self.news.notify_waiters();
+    fn on_close(&self, reason: &CloseReason) {
+        self.state().close_reason = Some(reason.clone());
+        self.changed.notify_waiters();
     }
 }

@@ -1,4 +1,14 @@
-//! A guardian's work, from the first message to the last report.
+//! Guardian: a small process that runs one server and ends every process that the server has started.
+//!
+//! It is our own program, started again with one argument. It has one thread and no runtime. Its event loop waits for
+//! messages of the owner, for the loss of the owner, and for the exit of children. As a subreaper it becomes the parent
+//! of every orphaned descendant of the server.
+//!
+//! **Invariant:** a guardian exits only after every reachable descendant of the server has exited.
+//!
+//! **Invariant:** only our own children and their process groups are signaled, and their ids cannot belong to other
+//! processes. A child that has exited keeps its id until its parent waits for it. The server is waited for last, so the
+//! id of its process group stays ours until no process is left to signal.
 
 mod protocol;
 
@@ -19,103 +29,104 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpgid, getpid, kill_process,
     kill_process_group, set_child_subreaper, setsid, waitid,
 };
-use toolrack_transport::Exit;
+use toolrack_transport::ExitStatus;
 
 use crate::launch_spec::LaunchSpec;
-use crate::shutdown::{Climb, Event, Order};
+use crate::shutdown::{Action, Event, Shutdown};
 use crate::sys;
-pub(crate) use protocol::{Guarded, start};
+pub(crate) use protocol::{GuardedProcess, start};
 use protocol::{LENGTH_BYTES, MAX_LAUNCH_BYTES, Report, STOP_BYTES, decode_launch, decode_stop};
 
-/// The one argument that makes a program a guardian.
+/// The argument that starts a program as guardian.
 pub(crate) const ARGUMENT: &str = "__guard";
 
 static READY: AtomicBool = AtomicBool::new(false);
 
+/// Runs as guardian if the program was started as one; otherwise enables guardians for the servers started later.
 pub(crate) fn init() {
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(ARGUMENT)) {
         let code = run();
-        #[expect(clippy::exit, reason = "the program around us must not begin its own work")]
+        #[expect(clippy::exit, reason = "the rest of the program must not run in a guardian")]
         std::process::exit(code);
     }
     READY.store(true, Ordering::Release);
 }
 
-/// Whether copies of this program can be guardians.
+/// Whether this program can be started as guardian.
 pub(crate) fn is_ready() -> bool {
     READY.load(Ordering::Acquire)
 }
 
-/// How long a farewell may take. Nobody is held up: our owner waits a shorter time.
-const FAREWELL_LIMIT: Duration = Duration::from_secs(20);
-/// How often a farewell is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long the cleanup command may run. The owner does not wait that long.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often the cleanup command is checked for its exit.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Ended as it should.
-const DONE: i32 = 0;
-/// Not started by an owner that knows how to talk to a guardian.
-const NO_OWNER: i32 = 64;
-/// The system refused something a guardian cannot do without.
-const NO_SYSTEM: i32 = 71;
+/// Exit code: success.
+const EXIT_OK: i32 = 0;
+/// Exit code: not started by an owner that speaks the guardian protocol.
+const EXIT_USAGE: i32 = 64;
+/// Exit code: a required system call failed.
+const EXIT_OSERR: i32 = 71;
 
-/// Does the work and gives the exit code. The owner's socket is the standard input.
+/// Runs the guardian and returns its exit code. Stdin is the socket to the owner.
 fn run() -> i32 {
-    // From here on a key pressed in the owner's terminal does not reach us. It fails only for one who
-    // leads a session already, which serves the same end.
+    // In a session of our own, Ctrl-C in the owner's terminal does not reach us. This fails only if we lead a session
+    // already, which is as good.
     let _session = setsid();
     let prepared = sys::close_inherited()
         .and_then(|()| set_child_subreaper(Some(getpid())).map_err(io::Error::from))
-        .and_then(|()| sys::hear_signals());
-    let Ok(signals) = prepared else { return NO_SYSTEM };
+        .and_then(|()| sys::signal_fd());
+    let Ok(signals) = prepared else { return EXIT_OSERR };
     let owner = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
-    let Ok(mut owner) = owner else { return NO_OWNER };
-    let Ok((spec, pipes)) = receive_launch(&mut owner) else { return NO_OWNER };
+    let Ok(mut owner) = owner else { return EXIT_USAGE };
+    let Ok((spec, pipes)) = receive_launch(&mut owner) else { return EXIT_USAGE };
     match start_server(&spec, pipes) {
         Ok(server) => {
-            let watch = Watch::new(owner, signals, server);
-            let owner = watch.until_nothing_is_left();
-            say_farewell(&spec);
+            let event_loop = EventLoop::new(owner, signals, server);
+            let owner = event_loop.run();
+            run_cleanup(&spec);
             report(&owner, Report::NothingLeft);
         }
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            report(&owner, Report::Refused { errno });
+            report(&owner, Report::SpawnFailed { errno });
         }
     }
-    DONE
+    EXIT_OK
 }
 
-/// Runs what ends the things that the server has elsewhere, and waits for it, but not forever.
-fn say_farewell(spec: &LaunchSpec) {
-    let Some(mut command) = farewell(spec) else { return };
-    // Whoever reads of it would have to be there; the next sweep finds what is left.
+/// Runs the cleanup command and waits for it, up to [`CLEANUP_TIMEOUT`].
+fn run_cleanup(spec: &LaunchSpec) {
+    let Some(mut command) = cleanup_command(spec) else { return };
+    // A guardian has no log to report a failure to. The next orphan cleanup finds the targets of the command.
     let Ok(mut child) = sys::in_own_session(&mut command, getpid()).spawn() else { return };
-    let deadline = now() + FAREWELL_LIMIT;
+    let deadline = now() + CLEANUP_TIMEOUT;
     while matches!(child.try_wait(), Ok(None)) {
         if now() >= deadline {
-            let _gone = child.kill();
-            let _ended = child.wait();
+            let _killed = child.kill();
+            let _exited = child.wait();
             return;
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-fn farewell(spec: &LaunchSpec) -> Option<Command> {
-    let (program, args) = spec.farewell.split_first()?;
-    #[expect(clippy::disallowed_methods, reason = "this ends what a server has elsewhere")]
+fn cleanup_command(spec: &LaunchSpec) -> Option<Command> {
+    let (program, args) = spec.cleanup.split_first()?;
+    #[expect(clippy::disallowed_methods, reason = "the cleanup command of a server")]
     let mut command = Command::new(program);
     command.args(args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Some(command)
 }
 
-/// Starts the server. Its pipes are closed here when this returns, so that only it holds them.
-fn start_server(spec: &LaunchSpec, [input, output, errors]: [OwnedFd; 3]) -> io::Result<Pid> {
+/// Starts the server. Closes our copies of its pipes, so that the pipes close when the server exits.
+fn start_server(spec: &LaunchSpec, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<Pid> {
     #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
+    command.stdin(Stdio::from(stdin)).stdout(Stdio::from(stdout)).stderr(Stdio::from(stderr));
     if let Some(dir) = &spec.cwd {
         command.current_dir(dir);
     }
@@ -124,7 +135,7 @@ fn start_server(spec: &LaunchSpec, [input, output, errors]: [OwnedFd; 3]) -> io:
         .ok_or_else(|| io::Error::from(io::ErrorKind::Other))
 }
 
-/// Reads the launch and the server's three pipes, which come with its first bytes.
+/// Receives the launch spec and the server's three pipes, which arrive as file descriptors with its first bytes.
 fn receive_launch(owner: &mut UnixStream) -> io::Result<(LaunchSpec, [OwnedFd; 3])> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -154,52 +165,55 @@ fn receive_launch(owner: &mut UnixStream) -> io::Result<(LaunchSpec, [OwnedFd; 3
     Ok((decode_launch(&body).ok_or_else(malformed)?, pipes))
 }
 
-/// The owner may be gone; then nobody needs the report.
+/// Sends a report. Ignores failures: if the owner is gone, the report is not needed.
 fn report(mut owner: &UnixStream, report: Report) {
-    let _told = owner.write_all(&report.encode());
+    let _sent = owner.write_all(&report.encode());
 }
 
-/// A server that runs, and what is known of it.
-struct Watch {
+/// Event loop of a guardian with a running server.
+struct EventLoop {
     owner: UnixStream,
-    /// Whether the owner may still say something.
-    owner_lives: bool,
+    /// Whether the owner's end of the socket is open.
+    owner_connected: bool,
+    /// Signal file descriptor.
     signals: OwnedFd,
-    children: Children,
-    climb: Climb,
-    alarm: Option<Instant>,
+    tree: ProcessTree,
+    shutdown: Shutdown,
+    timer: Option<Instant>,
 }
 
-impl Watch {
+impl EventLoop {
     fn new(owner: UnixStream, signals: OwnedFd, server: Pid) -> Self {
         report(&owner, Report::Started);
         Self {
             owner,
-            owner_lives: true,
+            owner_connected: true,
             signals,
-            children: Children::new(server),
-            climb: Climb::new(),
-            alarm: None,
+            tree: ProcessTree::new(server),
+            shutdown: Shutdown::new(),
+            timer: None,
         }
     }
 
-    /// Gives back the line to the owner, who is to be told.
-    fn until_nothing_is_left(mut self) -> UnixStream {
+    /// Runs until no process is left, and returns the socket for the last report.
+    fn run(mut self) -> UnixStream {
         loop {
             self.wait();
-            let events = [self.heard_signal(), self.heard_owner(), self.heard_alarm()];
+            let events = [self.poll_signals(), self.poll_owner(), self.poll_timer()];
             for event in events.into_iter().flatten() {
-                self.obey(event);
+                self.handle(event);
             }
+            // Check the tree after every wake-up and until it is stable: several SIGCHLD may be merged into one, and
+            // the exit of the server makes its children ours.
             loop {
-                match self.children.look() {
-                    Change::Nothing => break,
-                    Change::ServerGone(exit) => {
+                match self.tree.reap() {
+                    Change::None => break,
+                    Change::ServerExited(exit) => {
                         report(&self.owner, Report::Exited(exit));
-                        self.obey(Event::ServerGone);
+                        self.handle(Event::ServerExited);
                     }
                     Change::NothingLeft => {
-                        self.obey(Event::NothingLeft);
+                        self.handle(Event::NothingLeft);
                         return self.owner;
                     }
                 }
@@ -207,66 +221,67 @@ impl Watch {
         }
     }
 
-    /// Sleeps until there is something to hear, or the alarm is due.
+    /// Sleeps until a signal or a message arrives, or the timer expires.
     fn wait(&self) {
         let mut sources =
             [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.owner, PollFlags::IN)];
-        let n_sources = if self.owner_lives { 2 } else { 1 };
-        let timeout = self.alarm.map(|alarm| timespec(alarm.saturating_duration_since(now())));
-        // Being interrupted is as good a reason as any to look around.
+        // A closed socket is always readable, so polling it would spin.
+        let n_sources = if self.owner_connected { 2 } else { 1 };
+        let timeout = self.timer.map(|timer| timespec(timer.saturating_duration_since(now())));
         let sources = sources.get_mut(..n_sources).unwrap_or_default();
+        // After an interrupted poll the loop merely checks everything once more.
         let _ready = poll(sources, timeout.as_ref());
     }
 
-    /// News of children is only a reason to look at them; any other signal asks us to end, and our
-    /// owner is not the one who asks.
-    fn heard_signal(&self) -> Option<Event> {
+    /// SIGCHLD only means that the tree has to be checked. Any other signal asks the guardian to exit, and does not
+    /// come from the owner, so the server is treated as abandoned.
+    fn poll_signals(&self) -> Option<Event> {
         let mut buffer = [0; 8 * size_of::<libc::signalfd_siginfo>()];
         let n_bytes = rustix::io::read(&self.signals, &mut buffer).unwrap_or(0);
-        let child_news = u32::try_from(libc::SIGCHLD).unwrap_or_default();
+        let sigchld = u32::try_from(libc::SIGCHLD).unwrap_or_default();
         sys::signals_in(buffer.get(..n_bytes).unwrap_or_default())
-            .any(|signal| signal != child_news)
+            .any(|signal| signal != sigchld)
             .then_some(Event::Abandoned)
     }
 
-    fn heard_owner(&mut self) -> Option<Event> {
+    fn poll_owner(&mut self) -> Option<Event> {
         let mut source = [PollFd::new(&self.owner, PollFlags::IN)];
         let now = timespec(Duration::ZERO);
-        if !self.owner_lives || !matches!(poll(&mut source, Some(&now)), Ok(1..)) {
+        if !self.owner_connected || !matches!(poll(&mut source, Some(&now)), Ok(1..)) {
             return None;
         }
         let mut stop = [0; STOP_BYTES];
         match self.owner.read_exact(&mut stop) {
             Ok(()) => Some(Event::Stop(decode_stop(stop))),
-            Err(_gone) => {
-                self.owner_lives = false;
+            Err(_closed) => {
+                self.owner_connected = false;
                 Some(Event::Abandoned)
             }
         }
     }
 
-    fn heard_alarm(&mut self) -> Option<Event> {
-        let due = self.alarm.is_some_and(|alarm| alarm <= now());
-        if due {
-            self.alarm = None;
+    fn poll_timer(&mut self) -> Option<Event> {
+        let is_expired = self.timer.is_some_and(|timer| timer <= now());
+        if is_expired {
+            self.timer = None;
         }
-        due.then_some(Event::Alarm)
+        is_expired.then_some(Event::TimerExpired)
     }
 
-    fn obey(&mut self, event: Event) {
-        let wait = match self.climb.step(event) {
-            Order::Nothing | Order::Finish => return,
-            Order::Wait(wait) => wait,
-            Order::Terminate(wait) => {
-                self.children.signal(Signal::TERM);
+    fn handle(&mut self, event: Event) {
+        let wait = match self.shutdown.step(event) {
+            Action::None | Action::Finish => return,
+            Action::Wait(wait) => wait,
+            Action::Terminate(wait) => {
+                self.tree.signal(Signal::TERM);
                 wait
             }
-            Order::Kill(wait) => {
-                self.children.signal(Signal::KILL);
+            Action::Kill(wait) => {
+                self.tree.signal(Signal::KILL);
                 wait
             }
         };
-        self.alarm = Some(now() + wait);
+        self.timer = Some(now() + wait);
     }
 }
 
@@ -279,54 +294,60 @@ fn timespec(time: Duration) -> Timespec {
     Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
 }
 
-/// The server and what it has left to us.
+/// The server and its orphaned descendants, which are children of the guardian.
 #[derive(Debug)]
-pub(crate) struct Children {
+pub(crate) struct ProcessTree {
     server: Pid,
-    server_exit: Option<Exit>,
+    server_exit: Option<ExitStatus>,
 }
 
-/// What has changed since the last look.
+/// The result of [`ProcessTree::reap`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Somebody is still there.
-    Nothing,
-    /// The server itself has ended, and perhaps others are left.
-    ServerGone(Exit),
-    /// Nobody is left.
+    /// No change, and at least one process is left.
+    None,
+    /// The server exited; other processes may be left.
+    ServerExited(ExitStatus),
+    /// No process is left.
     NothingLeft,
 }
 
-impl Children {
+impl ProcessTree {
     pub(crate) fn new(server: Pid) -> Self {
         Self { server, server_exit: None }
     }
 
-    /// Takes note of every child that has ended.
-    pub(crate) fn look(&mut self) -> Change {
+    /// Reaps every child that has exited, the server last.
+    pub(crate) fn reap(&mut self) -> Change {
         if self.server_exit.is_none()
-            && let Some(exit) = self.server_end()
+            && let Some(status) = self.server_exit_status()
         {
-            self.server_exit = Some(exit);
-            return Change::ServerGone(exit);
+            self.server_exit = Some(status);
+            return Change::ServerExited(status);
         }
-        let orphans: Vec<Pid> = children().into_iter().filter(|it| *it != self.server).collect();
-        let n_left = orphans.into_iter().filter(|orphan| !has_ended(*orphan)).count();
+        let n_left = self.orphans().filter(|orphan| !reap_child(*orphan)).count();
         if self.server_exit.is_none() || n_left > 0 {
-            return Change::Nothing;
+            return Change::None;
         }
-        // Its children come to us only when it ends, so a last look is needed before it is let go.
-        if children().into_iter().any(|it| it != self.server) {
-            return Change::Nothing;
+        // Descendants become our children only when their parent exits, so list the children once more before the id
+        // of the server is released.
+        if self.orphans().next().is_some() {
+            return Change::None;
         }
         ignore_gone(waitid(WaitId::Pid(self.server), WaitIdOptions::EXITED));
         Change::NothingLeft
     }
 
-    /// Signals the server's group, and every orphan together with a group it may lead.
+    /// The children other than the server.
+    fn orphans(&self) -> impl Iterator<Item = Pid> + use<> {
+        let server = self.server;
+        children().into_iter().filter(move |child| *child != server)
+    }
+
+    /// Signals the server's process group, and every orphan together with a group that it leads.
     pub(crate) fn signal(&self, signal: Signal) {
         ignore_gone(kill_process_group(self.server, signal));
-        for child in children().into_iter().filter(|it| *it != self.server) {
+        for child in self.orphans() {
             if getpgid(Some(child)) == Ok(child) {
                 ignore_gone(kill_process_group(child, signal));
             }
@@ -334,58 +355,60 @@ impl Children {
         }
     }
 
-    /// How the server ended, leaving the note of it for later.
-    fn server_end(&self) -> Option<Exit> {
+    /// The exit status of the server. `NOWAIT` leaves the zombie in place, which keeps the id of its group ours.
+    fn server_exit_status(&self) -> Option<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.server), options) {
-            Ok(status) => status.map(exit_of),
-            Err(_no_such_child) => Some(Exit::Unknown),
+            Ok(status) => status.map(exit_status),
+            Err(_no_such_child) => Some(ExitStatus::Unknown),
         }
     }
 }
 
-fn exit_of(status: WaitIdStatus) -> Exit {
+fn exit_status(status: WaitIdStatus) -> ExitStatus {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Exit::Code(code),
-        (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => Exit::Unknown,
+        (Some(code), _) => ExitStatus::Code(code),
+        (None, Some(signal)) => ExitStatus::Signal(signal),
+        (None, None) => ExitStatus::Unknown,
     }
 }
 
-fn has_ended(child: Pid) -> bool {
+/// Reaps a child if it has exited.
+fn reap_child(child: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::Pid(child), options), Ok(None))
 }
 
-/// A process that is gone needs no signal and no note.
+/// Ignores the failure for a process that is gone: it needs neither a signal nor a wait.
 fn ignore_gone<T>(outcome: rustix::io::Result<T>) {
     drop(outcome);
 }
 
-/// Our children, ended ones included.
+/// Our children, including zombies.
 fn children() -> Vec<Pid> {
     let listed = fs::read_to_string("/proc/thread-self/children");
     match listed {
         Ok(list) => list.split_ascii_whitespace().filter_map(parse_pid).collect(),
-        // Kernels without that list still tell every process's parent.
+        // For kernels without that list: the parent of every process.
         Err(_no_list) => children_by_parent().unwrap_or_default(),
     }
 }
 
 fn children_by_parent() -> io::Result<Vec<Pid>> {
-    let ourselves = std::process::id();
+    let own_pid = std::process::id();
     Ok(fs::read_dir("/proc")?
         .filter_map(|entry| {
             let name = entry.ok()?.file_name();
             let pid = parse_pid(name.to_str()?)?;
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            (parent(&stat)? == ourselves).then_some(pid)
+            (parent_pid(&stat)? == own_pid).then_some(pid)
         })
         .collect())
 }
 
-/// The fourth field. The second one is a name that may hold anything.
-fn parent(stat: &str) -> Option<u32> {
+/// The fourth field. The second one, the process name, may contain anything, so the fields are counted after its last
+/// parenthesis.
+fn parent_pid(stat: &str) -> Option<u32> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(1)?.parse().ok()
 }
@@ -399,8 +422,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parent_is_read_behind_any_name() {
-        assert_eq!(parent("77 (a) b) (c) S 12 77 77 0"), Some(12));
-        assert_eq!(parent("77"), None);
+    fn parent_pid_is_parsed_after_any_process_name() {
+        assert_eq!(parent_pid("77 (a) b) (c) S 12 77 77 0"), Some(12));
+        assert_eq!(parent_pid("77"), None);
     }
 }

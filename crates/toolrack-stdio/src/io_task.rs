@@ -1,7 +1,11 @@
-//! The one task that reads what a server writes, and writes what the pipe did not take at once.
+//! IO task: reads the server's stdout, finishes writes that the pipe did not accept at once, and runs the timer for
+//! request deadlines.
 //!
-//! **Invariant:** reading never waits for writing, and nothing here waits for anybody but the server. A line does
-//! not outlive its driver.
+//! The helpers at the end read and write pipes with direct system calls. Tokio attempts neither before the system has
+//! reported readiness, and while the runtime is busy that report comes late.
+//!
+//! **Invariant:** reading never waits for writing, and this task waits for nothing but the server. A transport does
+//! not outlive its IO task.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,308 +24,321 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 use tokio_util::io::poll_read_buf;
-use toolrack_transport::{Ending, Exit, Heard, Inbound, ServerExit};
+use toolrack_transport::{CloseReason, ExitStatus, MessageRouter, ProcessExit, Routed};
 
-use crate::line_decoder::{Piece, Splitter};
+use crate::line_decoder::{DecodedLine, LineDecoder};
 use crate::transport::Shared;
-use crate::write_queue::Flushed;
+use crate::write_queue::FlushStatus;
 
-/// How much is read at once.
+/// The size of one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// After how many lines the clock, the outbox and other tasks have their turn. A server that writes without
-/// end keeps the pipe full for ever.
+/// After this many lines, the timer, the write queue and other tasks get their turn. A server that writes endlessly
+/// keeps the pipe full forever.
 const LINES_PER_TURN: usize = 256;
 
-/// How much is read at once after a turn that left something, so that turns stay short.
-const CAREFUL_READ_BYTES: usize = 16 << 10;
+/// The size of one read after a turn that left input behind, so that turns stay short.
+const REDUCED_READ_BYTES: usize = 16 << 10;
 
-/// A server that has filled so many turns in a row, and answered nobody, floods.
-const IDLE_TURNS: u32 = 64;
+/// A server that fills this many turns in a row without a single response is flooding.
+const FLOOD_TURNS: u32 = 64;
 
-/// How much is read at once, and in one turn, of a server that floods.
+/// The size of one read, and of one turn, for a flooding server.
 const FLOOD_READ_BYTES: usize = 4 << 10;
 
-/// How long such a server is left alone between turns, so that reading it takes no core from the others.
-const REST: Duration = Duration::from_millis(1);
+/// The pause between turns for a flooding server, so that reading it does not occupy a core.
+const THROTTLE_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long the reason may take, in all, to follow its effect: a closed pipe is seen a moment before the
-/// news that the process has ended, and its last words a moment after. Callers wait meanwhile.
-const REASON_LIMIT: Duration = Duration::from_millis(80);
+/// How long to wait for the exit status and the last stderr lines after a pipe closed: the pipe closes a moment before
+/// the exit is reported, and stderr ends a moment after. Pending requests wait meanwhile.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(80);
 
-/// What its last words get of that at least, however late the news came: they are in the pipe already.
-const WORDS_LIMIT: Duration = Duration::from_millis(20);
+/// The minimum time for the last stderr lines, however late the exit was reported: they are in the pipe already.
+const STDERR_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How many lines of the error output go with the news of the end.
+/// The number of stderr lines in the close reason.
 const STDERR_LINES: usize = 20;
 
 thread_local! {
-    /// Lines at rest hold no buffer: all that are read on one thread share this one.
+    /// Read buffer that all transports on a thread share, so that an idle transport holds none.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What the driver has to be told between reads.
+/// Wake-up flags of the IO task.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct Wakeups {
     waker: AtomicWaker,
-    rung: AtomicU8,
+    flags: AtomicU8,
 }
 
-/// The pipe to the server is stuck or broken.
-const OUTBOX: u8 = 1;
-/// The server's process has ended.
+/// The pipe to the server is full or broken, so the IO task has to flush the write queue.
+const FLUSH: u8 = 1;
+/// The server process exited.
 const EXITED: u8 = 2;
-/// Somebody waits for less time than the clock is set to.
-const ALARM: u8 = 4;
-/// There was more to read than one turn takes.
-const BEHIND: u8 = 8;
+/// A new request expires before the timer fires.
+const DEADLINE: u8 = 4;
+/// The last turn left input behind.
+const MORE_INPUT: u8 = 8;
 
-impl Bell {
-    pub(crate) fn outbox(&self) {
-        self.ring(OUTBOX);
+impl Wakeups {
+    pub(crate) fn request_flush(&self) {
+        self.raise(FLUSH);
     }
 
-    pub(crate) fn exited(&self) {
-        self.ring(EXITED);
+    pub(crate) fn process_exited(&self) {
+        self.raise(EXITED);
     }
 
-    pub(crate) fn alarm(&self) {
-        self.ring(ALARM);
+    pub(crate) fn earlier_deadline(&self) {
+        self.raise(DEADLINE);
     }
 
-    fn ring(&self, what: u8) {
-        self.note(what);
+    fn raise(&self, flag: u8) {
+        self.set(flag);
         self.waker.wake();
     }
 
-    /// For the driver itself, which needs not be woken.
-    fn note(&self, what: u8) {
-        self.rung.fetch_or(what, Ordering::AcqRel);
+    /// Sets a flag without a wake-up. For the IO task itself.
+    fn set(&self, flag: u8) {
+        self.flags.fetch_or(flag, Ordering::AcqRel);
     }
 
-    /// Takes a ring back before it is acted on: who rings from then on is heard in the next round.
-    fn answer(&self, what: u8) {
-        self.rung.fetch_and(!what, Ordering::AcqRel);
+    /// Clears a flag. Clear it before acting on it: a flag that is raised during the action then survives until
+    /// the next poll.
+    fn clear(&self, flag: u8) {
+        self.flags.fetch_and(!flag, Ordering::AcqRel);
     }
 
-    fn listen(&self, waker: &Waker) -> u8 {
+    /// Registers the waker, then reads the flags. The order matters: a flag that is raised between the two is
+    /// either read here or wakes the new waker.
+    fn register(&self, waker: &Waker) -> u8 {
         self.waker.register(waker);
-        self.rung.load(Ordering::Acquire)
+        self.flags.load(Ordering::Acquire)
     }
 }
 
-/// Reads from one server until there is nothing more to read.
+/// The IO task of one server.
 #[derive(Debug)]
-pub(crate) struct Driver {
+pub(crate) struct IoTask {
     shared: Arc<Shared>,
-    output: Receiver,
-    splitter: Splitter,
-    clock: Option<Pin<Box<Sleep>>>,
-    /// Turns in a row that left something to read and answered nobody.
-    n_idle_turns: u32,
-    /// Until when nothing is read.
-    rest: Option<Pin<Box<Sleep>>>,
+    stdout: Receiver,
+    decoder: LineDecoder,
+    /// Fires at the earliest request deadline.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Turns in a row that left input behind and contained no response.
+    n_flood_turns: u32,
+    /// No reads until this timer fires.
+    throttle: Option<Pin<Box<Sleep>>>,
 }
 
-/// How much is read at once.
+/// How much one read and one turn may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pace {
+enum ReadBudget {
     Full,
-    /// After a turn that left something.
-    Careful,
-    /// After many of them.
-    Slow,
+    /// After a turn that left input behind.
+    Reduced,
+    /// For a flooding server.
+    Throttled,
 }
 
-impl Pace {
-    fn after(rung: u8, n_idle_turns: u32) -> Self {
-        match n_idle_turns {
-            _ if rung & BEHIND == 0 => Pace::Full,
-            IDLE_TURNS.. => Pace::Slow,
-            _ => Pace::Careful,
+impl ReadBudget {
+    fn for_turn(flags: u8, n_flood_turns: u32) -> Self {
+        match n_flood_turns {
+            _ if flags & MORE_INPUT == 0 => ReadBudget::Full,
+            FLOOD_TURNS.. => ReadBudget::Throttled,
+            _ => ReadBudget::Reduced,
         }
     }
 
     fn read_bytes(self) -> usize {
         match self {
-            Pace::Full => READ_BYTES,
-            Pace::Careful => CAREFUL_READ_BYTES,
-            Pace::Slow => FLOOD_READ_BYTES,
+            ReadBudget::Full => READ_BYTES,
+            ReadBudget::Reduced => REDUCED_READ_BYTES,
+            ReadBudget::Throttled => FLOOD_READ_BYTES,
         }
     }
 
     fn lines_per_turn(self) -> usize {
         match self {
-            Pace::Full | Pace::Careful => LINES_PER_TURN,
-            Pace::Slow => 1,
+            ReadBudget::Full | ReadBudget::Reduced => LINES_PER_TURN,
+            ReadBudget::Throttled => 1,
         }
     }
 }
 
-/// What was read without a pause.
+/// Progress of one turn: the reads without a yield.
 #[derive(Debug)]
-struct Turn {
-    pace: Pace,
+struct ReadTurn {
+    budget: ReadBudget,
     n_lines: usize,
-    n_answers: usize,
+    n_responses: usize,
 }
 
 /// Why reading ended.
 #[derive(Debug)]
-enum Stop {
+enum ReadEnd {
     OutputClosed,
     InputClosed,
     Exited,
     Failed(io::Error),
 }
 
-impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>, output: Receiver, line_limit_bytes: usize) -> Self {
-        let splitter = Splitter::new(line_limit_bytes);
-        Self { shared, output, splitter, clock: None, n_idle_turns: 0, rest: None }
+impl IoTask {
+    pub(crate) fn new(shared: Arc<Shared>, stdout: Receiver, max_message_bytes: usize) -> Self {
+        let decoder = LineDecoder::new(max_message_bytes);
+        Self { shared, stdout, decoder, timer: None, n_flood_turns: 0, throttle: None }
     }
 
-    /// Runs until the server cannot be read any more, and ends the line with the reason.
+    /// Runs until the server cannot be read any more, then closes the transport with the reason.
     pub(crate) async fn run(mut self) {
-        let mut stop = poll_fn(|context| self.poll(context)).await;
-        let until = Instant::now() + REASON_LIMIT;
-        if matches!(stop, Stop::InputClosed) {
-            // Whoever closes its input is about to end; its last answers still count.
-            let last_words = poll_fn(|context| self.poll_output(context, Pace::Full));
-            if let Ok(reason) = timeout_at(until, last_words).await {
-                stop = reason;
+        let mut end = poll_fn(|context| self.poll(context)).await;
+        let until = Instant::now() + EXIT_TIMEOUT;
+        if matches!(end, ReadEnd::InputClosed) {
+            // A server that closes its stdin is about to exit; responses that it still writes count.
+            let remaining_output = poll_fn(|context| self.poll_output(context, ReadBudget::Full));
+            if let Ok(reason) = timeout_at(until, remaining_output).await {
+                end = reason;
             }
         }
-        let ending = self.explain(stop, until).await;
-        tracing::debug!(%ending, "line ended");
-        self.shared.hang_up(&ending);
+        let reason = self.close_reason(end, until).await;
+        tracing::debug!(%reason, "stdio transport closed");
+        self.shared.close(&reason);
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Stop> {
-        let rung = self.shared.bell.listen(context.waker());
-        if rung & EXITED != 0 {
-            return Poll::Ready(self.last_words());
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<ReadEnd> {
+        let flags = self.shared.wakeups.register(context.waker());
+        if flags & EXITED != 0 {
+            return Poll::Ready(self.drain_output());
         }
-        if !self.is_resting(context) {
-            let pace = Pace::after(rung, self.n_idle_turns);
-            if pace != Pace::Full {
-                self.shared.bell.answer(BEHIND);
+        if !self.is_throttled(context) {
+            let budget = ReadBudget::for_turn(flags, self.n_flood_turns);
+            if budget != ReadBudget::Full {
+                self.shared.wakeups.clear(MORE_INPUT);
             }
-            if let Poll::Ready(stop) = self.poll_output(context, pace) {
-                return Poll::Ready(stop);
+            if let Poll::Ready(end) = self.poll_output(context, budget) {
+                return Poll::Ready(end);
             }
         }
-        self.poll_clock(context, rung);
-        if rung & OUTBOX != 0 {
-            self.shared.bell.answer(OUTBOX);
-            match self.shared.outbox.poll_flush(context) {
-                Poll::Ready(Flushed::Broken) => return Poll::Ready(Stop::InputClosed),
-                Poll::Ready(Flushed::All | Flushed::Stuck) => {}
+        self.poll_deadlines(context, flags);
+        if flags & FLUSH != 0 {
+            self.shared.wakeups.clear(FLUSH);
+            match self.shared.queue.poll_flush(context) {
+                Poll::Ready(FlushStatus::Broken) => return Poll::Ready(ReadEnd::InputClosed),
+                Poll::Ready(FlushStatus::Done | FlushStatus::Blocked) => {}
+                // Still blocked: flush again on the next poll, which the readiness of the pipe triggers.
                 Poll::Pending => {
-                    self.shared.bell.note(OUTBOX);
+                    self.shared.wakeups.set(FLUSH);
                 }
             }
         }
         Poll::Pending
     }
 
-    /// Fails the requests whose time is over. One clock serves them all, and callers that are answered in
-    /// time never touch it.
-    fn poll_clock(&mut self, context: &mut Context<'_>, rung: u8) {
-        if rung & ALARM != 0 {
-            self.shared.bell.answer(ALARM);
-            self.set_clock();
+    /// Fails expired requests. One timer serves all requests, and a request that completes in time never touches it.
+    fn poll_deadlines(&mut self, context: &mut Context<'_>, flags: u8) {
+        if flags & DEADLINE != 0 {
+            self.shared.wakeups.clear(DEADLINE);
+            self.reset_timer();
         }
-        // The runtime looks at its timers only now and then while there is always something to read.
-        let late = |clock: &Sleep| rung & BEHIND != 0 && clock.deadline() <= Instant::now();
-        while let Some(clock) = &mut self.clock
-            && (late(clock) || clock.as_mut().poll(context).is_ready())
+        // While a task always has input, the runtime rarely processes its timers, so compare the clock directly.
+        let is_late = |timer: &Sleep| flags & MORE_INPUT != 0 && timer.deadline() <= Instant::now();
+        while let Some(timer) = &mut self.timer
+            && (is_late(timer) || timer.as_mut().poll(context).is_ready())
         {
-            self.set_clock();
+            self.reset_timer();
         }
     }
 
-    fn set_clock(&mut self) {
-        match (self.shared.inbound.expire(), &mut self.clock) {
-            (Some(moment), Some(clock)) => clock.as_mut().reset(moment),
-            (Some(moment), none) => *none = Some(Box::pin(sleep_until(moment))),
-            (None, clock) => *clock = None,
+    fn reset_timer(&mut self) {
+        match (self.shared.router.expire(), &mut self.timer) {
+            (Some(next), Some(timer)) => timer.as_mut().reset(next),
+            (Some(next), none) => *none = Some(Box::pin(sleep_until(next))),
+            (None, timer) => *timer = None,
         }
     }
 
-    /// Reads until the pipe is empty, or the turn is over.
-    fn poll_output(&mut self, context: &mut Context<'_>, pace: Pace) -> Poll<Stop> {
-        let mut turn = Turn { pace, n_lines: 0, n_answers: 0 };
-        let stop = loop {
-            if turn.n_lines >= pace.lines_per_turn() {
-                self.give_way(context, turn.n_answers);
+    /// Reads until the pipe is empty or the turn is over.
+    fn poll_output(&mut self, context: &mut Context<'_>, budget: ReadBudget) -> Poll<ReadEnd> {
+        let mut turn = ReadTurn { budget, n_lines: 0, n_responses: 0 };
+        let end = loop {
+            if turn.n_lines >= budget.lines_per_turn() {
+                self.yield_turn(context, turn.n_responses);
                 break Poll::Pending;
             }
             match self.poll_read(context, &mut turn) {
-                Poll::Ready(Ok(0)) => break Poll::Ready(Stop::OutputClosed),
+                Poll::Ready(Ok(0)) => break Poll::Ready(ReadEnd::OutputClosed),
                 Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(error)) => break Poll::Ready(Stop::Failed(error)),
+                Poll::Ready(Err(error)) => break Poll::Ready(ReadEnd::Failed(error)),
                 Poll::Pending => {
-                    self.n_idle_turns = 0;
+                    self.n_flood_turns = 0;
                     break Poll::Pending;
                 }
             }
         };
-        if turn.n_answers > 0 {
-            self.shared.outbox.expect(turn.n_answers);
+        if turn.n_responses > 0 {
+            self.shared.queue.expect_writers(turn.n_responses);
         }
-        stop
+        end
     }
 
-    /// Ends a turn that left something to read.
-    fn give_way(&mut self, context: &mut Context<'_>, n_answers: usize) {
-        self.shared.bell.note(BEHIND);
-        self.n_idle_turns = if n_answers == 0 { self.n_idle_turns.saturating_add(1) } else { 0 };
-        if self.n_idle_turns >= IDLE_TURNS {
-            self.rest = Some(Box::pin(sleep(REST)));
+    /// Ends a turn that left input behind.
+    fn yield_turn(&mut self, context: &mut Context<'_>, n_responses: usize) {
+        self.shared.wakeups.set(MORE_INPUT);
+        // A busy server that also responds is not a flood.
+        self.n_flood_turns =
+            if n_responses == 0 { self.n_flood_turns.saturating_add(1) } else { 0 };
+        if self.n_flood_turns >= FLOOD_TURNS {
+            self.throttle = Some(Box::pin(sleep(THROTTLE_PAUSE)));
         }
-        // Unlike a plain wake, this lets the runtime look whether anybody else can be read, or is late.
-        if !self.is_resting(context) && pin!(yield_now()).poll(context).is_ready() {
+        // Unlike a plain wake-up, `yield_now` lets the runtime poll its IO and timers first, so that other servers
+        // are read and timeouts fire between the turns of a flood.
+        if !self.is_throttled(context) && pin!(yield_now()).poll(context).is_ready() {
             context.waker().wake_by_ref();
         }
     }
 
-    fn is_resting(&mut self, context: &mut Context<'_>) -> bool {
-        let is_resting = |rest: &mut Pin<Box<Sleep>>| rest.as_mut().poll(context).is_pending();
-        if self.rest.as_mut().is_some_and(is_resting) {
+    fn is_throttled(&mut self, context: &mut Context<'_>) -> bool {
+        let is_throttled =
+            |throttle: &mut Pin<Box<Sleep>>| throttle.as_mut().poll(context).is_pending();
+        if self.throttle.as_mut().is_some_and(is_throttled) {
             return true;
         }
-        self.rest = None;
+        self.throttle = None;
         false
     }
 
-    fn poll_read(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Poll<io::Result<usize>> {
-        let Self { shared, output, splitter, .. } = self;
-        let pace = turn.pace;
-        let mut sink = |piece: Piece<'_>| {
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        turn: &mut ReadTurn,
+    ) -> Poll<io::Result<usize>> {
+        let Self { shared, stdout, decoder, .. } = self;
+        let budget = turn.budget;
+        let mut sink = |line: DecodedLine<'_>| {
             turn.n_lines += 1;
-            turn.n_answers += take(&shared.inbound, piece);
+            turn.n_responses += route(&shared.router, line);
         };
-        if let Some(buffer) = splitter.gathering() {
+        // An unfinished line is read in place: its buffer is passed on with the line, without a copy.
+        if let Some(buffer) = decoder.partial_buffer() {
             let known_bytes = buffer.len();
-            let read = match pace {
-                Pace::Full => poll_read_buf(Pin::new(output), context, buffer),
-                Pace::Careful | Pace::Slow => {
-                    let mut part = buffer.limit(pace.read_bytes());
-                    poll_read_buf(Pin::new(output), context, &mut part)
+            let read = match budget {
+                ReadBudget::Full => poll_read_buf(Pin::new(stdout), context, buffer),
+                ReadBudget::Reduced | ReadBudget::Throttled => {
+                    let mut part = buffer.limit(budget.read_bytes());
+                    poll_read_buf(Pin::new(stdout), context, &mut part)
                 }
             };
             if let Poll::Ready(Ok(1..)) = read {
-                splitter.gathered(known_bytes, &mut sink);
+                decoder.decode_partial(known_bytes, &mut sink);
             }
             return read;
         }
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.resize(READ_BYTES, 0);
-            let mut buffer = ReadBuf::new(scratch.split_at_mut(pace.read_bytes()).0);
-            match Pin::new(output).poll_read(context, &mut buffer) {
+            let mut buffer = ReadBuf::new(scratch.split_at_mut(budget.read_bytes()).0);
+            match Pin::new(stdout).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) => {
-                    splitter.feed(buffer.filled(), &mut sink);
+                    decoder.decode(buffer.filled(), &mut sink);
                     Poll::Ready(Ok(buffer.filled().len()))
                 }
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -330,83 +347,85 @@ impl Driver {
         })
     }
 
-    /// Takes what a server that has ended left in the pipe. Something it started may hold the pipe
-    /// open for ever, so the end of the pipe is not waited for.
-    fn last_words(&mut self) -> Stop {
-        let mut words = vec![0; READ_BYTES];
-        let mut n_taken = 0;
-        while n_taken < LAST_WORDS_BYTES {
-            let Ok(n_bytes @ 1..) = read_plainly(&self.output, &mut words) else { break };
-            n_taken += n_bytes;
-            let inbound = &self.shared.inbound;
-            let mut sink = |piece: Piece<'_>| {
-                take(inbound, piece);
+    /// Reads the output that an exited server left in the pipe. Does not wait for the end of the pipe: a child of the
+    /// server may hold it open forever.
+    fn drain_output(&mut self) -> ReadEnd {
+        let mut buffer = vec![0; READ_BYTES];
+        let mut n_read = 0;
+        while n_read < MAX_DRAIN_BYTES {
+            let Ok(n_bytes @ 1..) = read_direct(&self.stdout, &mut buffer) else { break };
+            n_read += n_bytes;
+            let router = &self.shared.router;
+            let mut sink = |line: DecodedLine<'_>| {
+                route(router, line);
             };
-            let words = words.get(..n_bytes).unwrap_or_default();
-            match self.splitter.gathering() {
-                Some(buffer) => {
-                    let known_bytes = buffer.len();
-                    buffer.extend_from_slice(words);
-                    self.splitter.gathered(known_bytes, &mut sink);
+            let bytes = buffer.get(..n_bytes).unwrap_or_default();
+            match self.decoder.partial_buffer() {
+                Some(partial) => {
+                    let known_bytes = partial.len();
+                    partial.extend_from_slice(bytes);
+                    self.decoder.decode_partial(known_bytes, &mut sink);
                 }
-                None => self.splitter.feed(words, &mut sink),
+                None => self.decoder.decode(bytes, &mut sink),
             }
         }
-        Stop::Exited
+        ReadEnd::Exited
     }
 
-    /// Finds the reason behind what was seen. The end of the process is the better one, if it comes.
-    async fn explain(&self, stop: Stop, until: Instant) -> Ending {
-        let exit = timeout_at(until, self.shared.exit());
-        match (exit.await, stop) {
-            (Ok(exit), _) => self.exited(exit, until).await,
-            (Err(_), Stop::OutputClosed) => Ending::OutputClosed,
-            (Err(_), Stop::InputClosed) => Ending::InputClosed,
-            (Err(_), Stop::Exited) => self.exited(Exit::Unknown, until).await,
-            (Err(_), Stop::Failed(error)) => Ending::Failed(Arc::new(error)),
+    /// The reason for the end of the output. The exit status, if it arrives in time, says more than a closed pipe.
+    async fn close_reason(&self, end: ReadEnd, until: Instant) -> CloseReason {
+        let exit = timeout_at(until, self.shared.wait_exit());
+        match (exit.await, end) {
+            (Ok(status), _) => self.exited(status, until).await,
+            (Err(_), ReadEnd::OutputClosed) => CloseReason::OutputClosed,
+            (Err(_), ReadEnd::InputClosed) => CloseReason::InputClosed,
+            (Err(_), ReadEnd::Exited) => self.exited(ExitStatus::Unknown, until).await,
+            (Err(_), ReadEnd::Failed(error)) => CloseReason::Failed(Arc::new(error)),
         }
     }
 
-    async fn exited(&self, exit: Exit, until: Instant) -> Ending {
-        // What it said last is worth a moment, unless somebody else holds the pipe open.
-        let until = until.max(Instant::now() + WORDS_LIMIT);
+    async fn exited(&self, status: ExitStatus, until: Instant) -> CloseReason {
+        // Wait for the end of stderr, but not forever: another process may hold the pipe open.
+        let until = until.max(Instant::now() + STDERR_TIMEOUT);
         drop(timeout_at(until, self.shared.stderr_closed.cancelled()).await);
-        Ending::Exited(ServerExit { exit, stderr: self.shared.stderr.tail(STDERR_LINES) })
+        CloseReason::Exited(ProcessExit { status, stderr: self.shared.stderr.tail(STDERR_LINES) })
     }
 }
 
-impl Drop for Driver {
-    /// Whoever waits has no clock but the driver's, so a runtime that is dropped must not take it along in silence.
-    /// A line that has ended keeps its ending.
+impl Drop for IoTask {
+    /// Pending requests have no timer but that of this task. If the task is dropped with its runtime, closing the
+    /// transport fails them; otherwise they would wait forever. A transport that is closed already keeps its reason.
     fn drop(&mut self) {
-        self.shared.hang_up(&Ending::unserved());
+        self.shared.close(&CloseReason::runtime_dropped());
     }
 }
 
-/// Sends a piece on its way and says how many callers it woke.
-fn take(inbound: &Inbound, piece: Piece<'_>) -> usize {
-    let heard = match piece {
-        Piece::Line(line) => inbound.accept(line),
-        Piece::Owned(line) => inbound.accept_owned(&line),
-        Piece::Oversize { head, tail, limit_bytes } => inbound.oversize(head, tail, limit_bytes),
+/// Routes a line and returns the number of completed requests.
+fn route(router: &MessageRouter, line: DecodedLine<'_>) -> usize {
+    let routed = match line {
+        DecodedLine::Borrowed(line) => router.route(line),
+        DecodedLine::Owned(line) => router.route_owned(&line),
+        DecodedLine::Oversize { head, tail, limit_bytes } => {
+            router.route_oversize(head, tail, limit_bytes)
+        }
     };
-    usize::from(heard == Heard::Answer)
+    usize::from(routed == Routed::Response)
 }
 
-/// How much is read at once.
-const STDERR_READ_BYTES: usize = 4 << 10;
+/// The size of one read in [`read_until_gone`].
+const PIPE_READ_BYTES: usize = 4 << 10;
 
-/// What is read at most after the server has ended: no more than a pipe can have held.
-pub(crate) const LAST_WORDS_BYTES: usize = 1 << 20;
+/// The most that is read after the server has exited: no pipe holds more.
+pub(crate) const MAX_DRAIN_BYTES: usize = 1 << 20;
 
-/// Reads to the end, or until `gone` says that nothing is left that could write, and all that it has written.
-pub(crate) async fn read_out(
+/// Reads a pipe to its end, or until `gone` resolves because no process is left to write; then drains the pipe.
+pub(crate) async fn read_until_gone(
     pipe: &Receiver,
     gone: impl Future<Output = ()>,
-    mut take: impl FnMut(&[u8]),
+    mut on_bytes: impl FnMut(&[u8]),
 ) {
     let mut gone = pin!(gone);
-    let mut hear = |buffer: &[u8], n_bytes| take(buffer.get(..n_bytes).unwrap_or_default());
+    let mut pass_on = |buffer: &[u8], n_bytes| on_bytes(buffer.get(..n_bytes).unwrap_or_default());
     loop {
         let ready = tokio::select! {
             ready = pipe.readable() => ready,
@@ -415,75 +434,76 @@ pub(crate) async fn read_out(
         if ready.is_err() {
             return;
         }
-        // Held only while there is something to read.
-        let mut buffer = vec![0; STDERR_READ_BYTES];
+        // Allocated only while there is input, so that an idle pipe holds no buffer.
+        let mut buffer = vec![0; PIPE_READ_BYTES];
         match pipe.try_read(&mut buffer) {
-            Ok(n_bytes @ 1..) => hear(&buffer, n_bytes),
+            Ok(n_bytes @ 1..) => pass_on(&buffer, n_bytes),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(0) | Err(_) => return,
         }
     }
-    let mut buffer = vec![0; STDERR_READ_BYTES];
-    let mut n_left = LAST_WORDS_BYTES;
+    let mut buffer = vec![0; PIPE_READ_BYTES];
+    let mut n_left = MAX_DRAIN_BYTES;
     while n_left > 0
-        && let Ok(n_bytes @ 1..) = read_plainly(pipe, &mut buffer)
+        && let Ok(n_bytes @ 1..) = read_direct(pipe, &mut buffer)
     {
-        hear(&buffer, n_bytes);
+        pass_on(&buffer, n_bytes);
         n_left = n_left.saturating_sub(n_bytes);
     }
 }
 
-pub(crate) fn read_plainly(pipe: &Receiver, buffer: &mut [u8]) -> io::Result<usize> {
+/// Reads with one `read(2)`, without waiting for readiness.
+pub(crate) fn read_direct(pipe: &Receiver, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(retry_on_intr(|| rustix::io::read(pipe, &mut *buffer))?)
 }
 
-pub(crate) fn write_plainly(pipe: &Sender, bytes: &[u8]) -> io::Result<usize> {
+/// Writes with one `write(2)`, without waiting for readiness.
+pub(crate) fn write_direct(pipe: &Sender, bytes: &[u8]) -> io::Result<usize> {
     Ok(retry_on_intr(|| rustix::io::write(pipe, bytes))?)
 }
 
 #[cfg(test)]
 mod tests {
-
-    #[track_caller]
-    fn check(rung: u8, n_idle_turns: u32, expected: Pace) {
-        assert_eq!(Pace::after(rung, n_idle_turns), expected);
-    }
-
-    #[test]
-    fn who_floods_is_read_slowly() {
-        check(0, 0, Pace::Full);
-        check(OUTBOX | ALARM, IDLE_TURNS, Pace::Full);
-        check(BEHIND, 0, Pace::Careful);
-        check(BEHIND | ALARM, IDLE_TURNS - 1, Pace::Careful);
-        check(BEHIND, IDLE_TURNS, Pace::Slow);
-    }
-
     use tokio::net::unix::pipe;
 
     use super::*;
 
-    #[tokio::test]
-    async fn last_words_are_read_although_nobody_is_left() {
-        let (sender, receiver) = pipe::pipe().unwrap();
-        let said = "x".repeat(3 * STDERR_READ_BYTES);
-        assert_eq!(write_plainly(&sender, said.as_bytes()).unwrap(), said.len());
-        let mut heard = Vec::new();
-        let gone = std::future::ready(());
-        read_out(&receiver, gone, |bytes| heard.extend_from_slice(bytes)).await;
-        assert_eq!(heard.len(), said.len());
-        drop(sender);
-        read_out(&receiver, std::future::pending(), |_| panic!("nothing was said")).await;
+    #[track_caller]
+    fn check(flags: u8, n_flood_turns: u32, expected: ReadBudget) {
+        assert_eq!(ReadBudget::for_turn(flags, n_flood_turns), expected);
+    }
+
+    #[test]
+    fn flooding_server_is_throttled() {
+        check(0, 0, ReadBudget::Full);
+        check(FLUSH | DEADLINE, FLOOD_TURNS, ReadBudget::Full);
+        check(MORE_INPUT, 0, ReadBudget::Reduced);
+        check(MORE_INPUT | DEADLINE, FLOOD_TURNS - 1, ReadBudget::Reduced);
+        check(MORE_INPUT, FLOOD_TURNS, ReadBudget::Throttled);
     }
 
     #[tokio::test]
-    async fn what_the_runtime_has_not_heard_of_is_read() {
+    async fn buffered_output_is_read_after_exit() {
         let (sender, receiver) = pipe::pipe().unwrap();
-        assert_eq!(write_plainly(&sender, b"last words").unwrap(), 10);
-        let mut words = [0; 20];
-        let unheard = receiver.try_read(&mut words).unwrap_err();
-        assert_eq!(unheard.kind(), io::ErrorKind::WouldBlock);
-        assert_eq!(read_plainly(&receiver, &mut words).unwrap(), 10);
-        let nothing = read_plainly(&receiver, &mut words).unwrap_err();
-        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        let written = "x".repeat(3 * PIPE_READ_BYTES);
+        assert_eq!(write_direct(&sender, written.as_bytes()).unwrap(), written.len());
+        let mut read = Vec::new();
+        let gone = std::future::ready(());
+        read_until_gone(&receiver, gone, |bytes| read.extend_from_slice(bytes)).await;
+        assert_eq!(read.len(), written.len());
+        drop(sender);
+        read_until_gone(&receiver, std::future::pending(), |_| panic!("nothing was written")).await;
+    }
+
+    #[tokio::test]
+    async fn direct_read_does_not_need_readiness() {
+        let (sender, receiver) = pipe::pipe().unwrap();
+        assert_eq!(write_direct(&sender, b"last words").unwrap(), 10);
+        let mut buffer = [0; 20];
+        let not_ready = receiver.try_read(&mut buffer).unwrap_err();
+        assert_eq!(not_ready.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(read_direct(&receiver, &mut buffer).unwrap(), 10);
+        let empty = read_direct(&receiver, &mut buffer).unwrap_err();
+        assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
     }
 }

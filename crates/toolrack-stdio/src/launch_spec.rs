@@ -1,4 +1,9 @@
-//! A launch spec: a definition with everything looked up, ready for the system.
+//! Launch spec: a server definition with its program, arguments and environment resolved.
+//!
+//! Programs are looked up before anything starts, so that an error can name the missing one.
+//!
+//! **Invariant:** a variable that is neither on the allowlist nor in the definition does not reach the server, unless the
+//! whole environment is inherited.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -7,57 +12,56 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use toolrack_transport::SpawnFault;
+use toolrack_transport::SpawnError;
 
-use crate::options::{Farewell, McpServerDef, StdioOptions};
-use crate::orphan_cleanup::VARIABLE;
+use crate::options::{CleanupCommand, McpServerDef, StdioOptions};
+use crate::orphan_cleanup::TAG_VARIABLE;
 
-/// What is started, exactly.
+/// A resolved launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LaunchSpec {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<OsString>,
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) cwd: Option<PathBuf>,
-    /// The program and the arguments of [`StdioOptions::farewell`], or nothing.
-    pub(crate) farewell: Vec<OsString>,
+    /// The program and arguments of [`StdioOptions::cleanup`], or empty.
+    pub(crate) cleanup: Vec<OsString>,
 }
 
 impl LaunchSpec {
-    /// Looks everything up. `mark` is put into the environment, so that the processes of this launch
-    /// can be recognized later.
+    /// Resolves a definition. `tag` is added to the environment, so that orphan cleanup can recognize the processes.
     pub(crate) fn resolve(
         definition: &McpServerDef,
         options: &StdioOptions,
-        mark: &str,
-    ) -> Result<Self, SpawnFault> {
+        tag: &str,
+    ) -> Result<Self, SpawnError> {
         if let Some(dir) = definition.cwd.as_deref().filter(|dir| !dir.is_dir()) {
-            return Err(SpawnFault::BadDirectory(dir.to_owned()));
+            return Err(SpawnError::InvalidWorkingDir(dir.to_owned()));
         }
         let mut env = environment(std::env::vars_os(), &definition.env, options.inherit_env);
-        env.retain(|(name, _)| name != VARIABLE);
+        env.retain(|(name, _)| name != TAG_VARIABLE);
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
         let dir = definition.cwd.as_deref();
         let program = find(&definition.command, path, dir)?;
-        let mut farewell = Vec::new();
-        if let Some(Farewell { command, args }) = &options.farewell {
-            farewell.push(find(command, path, dir)?.into_os_string());
-            farewell.extend(args.iter().map(OsString::from));
+        let mut cleanup = Vec::new();
+        if let Some(CleanupCommand { command, args }) = &options.cleanup {
+            cleanup.push(find(command, path, dir)?.into_os_string());
+            cleanup.extend(args.iter().map(OsString::from));
         }
-        env.push((VARIABLE.into(), mark.into()));
+        env.push((TAG_VARIABLE.into(), tag.into()));
         let spec = Self {
             program,
             args: definition.args.iter().map(OsString::from).collect(),
             env,
             cwd: definition.cwd.clone(),
-            farewell,
+            cleanup,
         };
-        spec.refuse_zero_bytes()?;
+        spec.reject_nul_bytes()?;
         Ok(spec)
     }
 
-    fn refuse_zero_bytes(&self) -> Result<(), SpawnFault> {
-        let has_zero = |text: &OsStr| memchr::memchr(0, text.as_bytes()).is_some();
+    fn reject_nul_bytes(&self) -> Result<(), SpawnError> {
+        let has_nul = |text: &OsStr| memchr::memchr(0, text.as_bytes()).is_some();
         let mut fields = self
             .args
             .iter()
@@ -67,15 +71,15 @@ impl LaunchSpec {
                 let field = format!("env.{}", name.display());
                 [(field.clone(), name.as_os_str()), (field, value.as_os_str())]
             }));
-        match fields.find(|(_, text)| has_zero(text)) {
-            Some((field, _)) => Err(SpawnFault::ZeroByte { field: field.replace('\0', "␀") }),
+        match fields.find(|(_, text)| has_nul(text)) {
+            Some((field, _)) => Err(SpawnError::NulByte { field: field.replace('\0', "␀") }),
             None => Ok(()),
         }
     }
 }
 
-/// What programs need to find their files, speak the user's language and reach the network.
-const PASSED_ON: &[&str] = &[
+/// Inherited variables: those that programs need for their files, the user's locale and the network.
+const ENV_ALLOWLIST: &[&str] = &[
     "ALL_PROXY",
     "COLORTERM",
     "DOCKER_CERT_PATH",
@@ -114,94 +118,97 @@ const PASSED_ON: &[&str] = &[
     "no_proxy",
 ];
 
-/// Families of names that are passed on as a whole: locale settings, and where package managers get
-/// their packages from (without their tokens, which have other names).
-const PASSED_ON_PREFIXES: &[&str] =
+/// Prefixes of inherited variables: locale settings, and the registries of package managers (without their tokens,
+/// which have other names).
+const ENV_ALLOWLIST_PREFIXES: &[&str] =
     &["LC_", "npm_config_registry", "npm_config_cache", "UV_INDEX_URL", "PIP_INDEX_URL"];
 
-/// How much of our environment a server gets.
+/// How much of our environment a server inherits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Inheritance {
-    /// The short list: what programs need to find their files and reach the network.
+pub enum EnvInheritance {
+    /// The allowlist: variables that programs need for their files, the locale and the network.
     #[default]
-    Listed,
-    /// The short list, and every variable whose name begins with one of these.
-    ListedAnd(&'static [&'static str]),
-    /// All of it, secrets included.
-    Everything,
+    Allowlist,
+    /// The allowlist, and every variable with one of these prefixes.
+    AllowlistAnd(&'static [&'static str]),
+    /// Everything, including secrets.
+    All,
 }
 
-/// The variables of a server, from ours and its own. Its own win.
+/// The environment of a server. Variables of its definition override inherited ones.
 pub(crate) fn environment(
-    ours: impl IntoIterator<Item = (OsString, OsString)>,
-    own: &HashMap<String, String>,
-    inheritance: Inheritance,
+    inherited: impl IntoIterator<Item = (OsString, OsString)>,
+    defined: &HashMap<String, String>,
+    inheritance: EnvInheritance,
 ) -> Vec<(OsString, OsString)> {
-    let mut variables: Vec<(OsString, OsString)> = ours
+    let mut variables: Vec<(OsString, OsString)> = inherited
         .into_iter()
-        .filter(|(name, _)| is_passed_on(name, inheritance))
-        .filter(|(name, _)| name.to_str().is_none_or(|name| !own.contains_key(name)))
+        .filter(|(name, _)| is_inherited(name, inheritance))
+        .filter(|(name, _)| name.to_str().is_none_or(|name| !defined.contains_key(name)))
         .collect();
-    variables.extend(own.iter().map(|(name, value)| (name.into(), value.into())));
+    variables.extend(defined.iter().map(|(name, value)| (name.into(), value.into())));
     variables
 }
 
-fn is_passed_on(name: &OsStr, inheritance: Inheritance) -> bool {
+fn is_inherited(name: &OsStr, inheritance: EnvInheritance) -> bool {
     let more = match inheritance {
-        Inheritance::Listed => &[],
-        Inheritance::ListedAnd(prefixes) => prefixes,
-        Inheritance::Everything => return true,
+        EnvInheritance::Allowlist => &[],
+        EnvInheritance::AllowlistAnd(prefixes) => prefixes,
+        EnvInheritance::All => return true,
     };
     name.to_str().is_some_and(|name| {
-        let mut prefixes = PASSED_ON_PREFIXES.iter().chain(more);
-        PASSED_ON.contains(&name) || prefixes.any(|it| name.starts_with(it))
+        let mut prefixes = ENV_ALLOWLIST_PREFIXES.iter().chain(more);
+        ENV_ALLOWLIST.contains(&name) || prefixes.any(|prefix| name.starts_with(prefix))
     })
 }
 
-/// Where a shell would look without a `PATH`.
+/// The search path without a `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The file that `command` stands for. A name is looked up in `path`, or in our own if there is none, and
-/// never in the working directory.
-pub fn find_program(command: &str, path: Option<&OsStr>) -> Result<PathBuf, SpawnFault> {
-    let ours = std::env::var_os("PATH");
-    find(command, path.or(ours.as_deref()), None)
+/// Finds the executable file of `command`. A name is looked up in `path`, or in our own `PATH` by default, and never in
+/// the working directory.
+pub fn find_program(command: &str, path: Option<&OsStr>) -> Result<PathBuf, SpawnError> {
+    let own_path = std::env::var_os("PATH");
+    find(command, path.or(own_path.as_deref()), None)
 }
 
-/// The file that `command` stands for. A name is looked up in `path`, never in the working
-/// directory; a path is taken from `cwd`.
+/// Finds the executable file of `command`. A name is looked up in `path`, never in the working directory; a path is
+/// relative to `cwd`.
 pub(crate) fn find(
     command: &str,
     path: Option<&OsStr>,
     cwd: Option<&Path>,
-) -> Result<PathBuf, SpawnFault> {
+) -> Result<PathBuf, SpawnError> {
     if command.contains('/') {
         let file = cwd.map_or_else(|| PathBuf::from(command), |cwd| cwd.join(command));
-        return check(file);
+        return check_executable(file);
     }
     let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
-    let mut blocked = None;
+    let mut not_executable = None;
     for dir in std::env::split_paths(path).filter(|dir| dir.is_absolute()) {
-        match check(dir.join(command)) {
+        match check_executable(dir.join(command)) {
             Ok(file) => return Ok(file),
-            Err(SpawnFault::NotExecutable(file)) if !file.is_dir() => blocked = Some(file),
+            // Like a shell, go on searching, and report this file only if there is no other.
+            Err(SpawnError::NotExecutable(file)) if !file.is_dir() => not_executable = Some(file),
             Err(_missing) => {}
         }
     }
-    Err(match blocked {
-        Some(file) => SpawnFault::NotExecutable(file),
-        None => SpawnFault::NotFound {
+    Err(match not_executable {
+        Some(file) => SpawnError::NotExecutable(file),
+        None => SpawnError::NotFound {
             program: command.to_owned(),
             path: path.to_string_lossy().into_owned(),
         },
     })
 }
 
-fn check(file: PathBuf) -> Result<PathBuf, SpawnFault> {
+fn check_executable(file: PathBuf) -> Result<PathBuf, SpawnError> {
     match fs::metadata(&file) {
-        Err(_missing) => Err(SpawnFault::NoSuchFile(file)),
-        Ok(about) if about.is_file() && about.permissions().mode() & 0o111 != 0 => Ok(file),
-        Ok(_) => Err(SpawnFault::NotExecutable(file)),
+        Err(_missing) => Err(SpawnError::NoSuchFile(file)),
+        Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => {
+            Ok(file)
+        }
+        Ok(_) => Err(SpawnError::NotExecutable(file)),
     }
 }
 
@@ -209,11 +216,11 @@ fn check(file: PathBuf) -> Result<PathBuf, SpawnFault> {
 mod tests {
     use super::*;
 
-    fn check_environment(inheritance: Inheritance, own: &[(&str, &str)], expected: &[&str]) {
-        let ours = [("PATH", "/bin"), ("LC_ALL", "C"), ("AWS_SECRET_ACCESS_KEY", "x"), ("A", "1")];
-        let own = own.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    fn check_environment(inheritance: EnvInheritance, defined: &[(&str, &str)], expected: &[&str]) {
+        let own = [("PATH", "/bin"), ("LC_ALL", "C"), ("AWS_SECRET_ACCESS_KEY", "x"), ("A", "1")];
+        let defined = defined.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let mut found: Vec<String> =
-            environment(ours.map(|(n, v)| (n.into(), v.into())), &own.collect(), inheritance)
+            environment(own.map(|(n, v)| (n.into(), v.into())), &defined.collect(), inheritance)
                 .into_iter()
                 .map(|(name, value)| format!("{}={}", name.display(), value.display()))
                 .collect();
@@ -222,28 +229,32 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_listed_or_named_reaches_the_server() {
-        check_environment(Inheritance::Listed, &[], &["LC_ALL=C", "PATH=/bin"]);
+    fn only_allowlisted_and_configured_variables_are_passed() {
+        check_environment(EnvInheritance::Allowlist, &[], &["LC_ALL=C", "PATH=/bin"]);
         check_environment(
-            Inheritance::Listed,
+            EnvInheritance::Allowlist,
             &[("TOKEN", "t")],
             &["LC_ALL=C", "PATH=/bin", "TOKEN=t"],
         );
-        check_environment(Inheritance::Listed, &[("PATH", "/opt")], &["LC_ALL=C", "PATH=/opt"]);
         check_environment(
-            Inheritance::ListedAnd(&["AWS_"]),
+            EnvInheritance::Allowlist,
+            &[("PATH", "/opt")],
+            &["LC_ALL=C", "PATH=/opt"],
+        );
+        check_environment(
+            EnvInheritance::AllowlistAnd(&["AWS_"]),
             &[],
             &["AWS_SECRET_ACCESS_KEY=x", "LC_ALL=C", "PATH=/bin"],
         );
         check_environment(
-            Inheritance::Everything,
+            EnvInheritance::All,
             &[("A", "2")],
             &["A=2", "AWS_SECRET_ACCESS_KEY=x", "LC_ALL=C", "PATH=/bin"],
         );
     }
 
     #[test]
-    fn a_program_is_found_or_named() {
+    fn program_lookup_finds_or_explains() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("tool");
         let plain = dir.path().join("data");
@@ -252,20 +263,20 @@ mod tests {
         }
         fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
         let path = std::env::join_paths(["/nowhere".as_ref(), dir.path()]).unwrap();
-        let look = |command: &str| match find(command, Some(&path), Some(dir.path())) {
+        let lookup = |command: &str| match find(command, Some(&path), Some(dir.path())) {
             Ok(file) => file.display().to_string(),
-            Err(fault) => fault.to_string(),
+            Err(error) => error.to_string(),
         };
-        assert_eq!(look("tool"), program.display().to_string());
-        assert_eq!(look("./tool"), dir.path().join("./tool").display().to_string());
-        assert_eq!(look("data"), format!("`{}` is not an executable program", plain.display()));
+        assert_eq!(lookup("tool"), program.display().to_string());
+        assert_eq!(lookup("./tool"), dir.path().join("./tool").display().to_string());
+        assert_eq!(lookup("data"), format!("`{}` is not an executable program", plain.display()));
         assert_eq!(
-            look("missing"),
-            format!("program `missing` was not found in PATH ({})", path.display())
+            lookup("missing"),
+            format!("program `missing` not found in PATH ({})", path.display())
         );
-        assert_eq!(look("/nowhere/x"), "program `/nowhere/x` does not exist");
+        assert_eq!(lookup("/nowhere/x"), "program `/nowhere/x` does not exist");
         assert_eq!(
-            look("./"),
+            lookup("./"),
             format!("`{}` is not an executable program", dir.path().join("./").display())
         );
     }

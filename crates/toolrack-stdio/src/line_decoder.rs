@@ -1,60 +1,59 @@
-//! Bytes from a pipe, cut into lines.
+//! Line decoder: splits the byte stream of a pipe into lines, with a size limit.
 //!
-//! Short lines are cut out of a buffer that belongs to nobody in particular; a line that does not fit
-//! is gathered in a buffer of its own, which is then handed over whole. A line beyond the limit is
-//! thrown away while it comes in, except for its two ends.
+//! A short line is borrowed from a shared read buffer. A line that does not fit is collected in a buffer of its own,
+//! which is passed on without a copy. A line over the limit is discarded while it arrives, except for its two ends.
 //!
-//! **Invariant:** between reads, memory is held only for a line that has begun and not ended.
+//! **Invariant:** between reads, memory is held only for an unfinished line.
 
 use bytes::{Bytes, BytesMut};
 
-/// What is kept of each end of a line that is thrown away; enough to find the id in.
+/// The size of each end that is kept of a discarded line; enough to find the request id.
 const KEPT_BYTES: usize = 512;
 
-/// Lines at least this long are handed over with their buffer instead of being copied out of it.
+/// Lines of at least this size are passed on with their buffer instead of being copied out of it.
 const OWN_BUFFER_BYTES: usize = 32 << 10;
 
-/// How much room a read gets while a long line is gathered.
+/// The free space for a read into the buffer of an unfinished line.
 const READ_BYTES: usize = 64 << 10;
 
-/// Cuts a stream into lines.
+/// Splits a stream into lines.
 #[derive(Debug)]
-pub(crate) struct Splitter {
+pub(crate) struct LineDecoder {
     limit_bytes: usize,
     partial: BytesMut,
     discarded: Option<Discarded>,
 }
 
-/// A piece of the stream.
+/// A complete line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
-    /// A line in a buffer that will be used again.
-    Line(&'a [u8]),
-    /// A line with a buffer of its own.
+pub(crate) enum DecodedLine<'a> {
+    /// A line in a buffer that is reused.
+    Borrowed(&'a [u8]),
+    /// A line with its own buffer.
     Owned(Bytes),
-    /// The ends of a line that was too long.
+    /// The ends of a line over the limit.
     Oversize { head: &'a [u8], tail: &'a [u8], limit_bytes: usize },
 }
 
-/// The ends of a line that is being thrown away.
+/// The ends of a line that is being discarded.
 #[derive(Debug)]
 struct Discarded {
     head: Vec<u8>,
     tail: Vec<u8>,
 }
 
-impl Splitter {
+impl LineDecoder {
     pub(crate) fn new(limit_bytes: usize) -> Self {
         Self { limit_bytes, partial: BytesMut::new(), discarded: None }
     }
 
-    /// The buffer to read into, if a line has begun that should be gathered in place. Otherwise the
-    /// caller reads into a buffer of its own choice and uses [`Splitter::feed`].
-    pub(crate) fn gathering(&mut self) -> Option<&mut BytesMut> {
+    /// The buffer of an unfinished line, to read into and then call [`LineDecoder::decode_partial`]. `None` if there is
+    /// no such line: then the caller reads into any buffer and calls [`LineDecoder::decode`].
+    pub(crate) fn partial_buffer(&mut self) -> Option<&mut BytesMut> {
         if self.partial.is_empty() {
             return None;
         }
-        // Doubling keeps the work linear, however large the line grows.
+        // Doubling keeps the total copying linear, however long the line grows.
         let room = self.partial.capacity() - self.partial.len();
         if room < READ_BYTES / 2 {
             self.partial.reserve(self.partial.len().max(READ_BYTES));
@@ -62,12 +61,15 @@ impl Splitter {
         Some(&mut self.partial)
     }
 
-    /// Takes bytes that were read into the buffer of [`Splitter::gathering`], of which the first
-    /// `known_bytes` had been seen before.
-    pub(crate) fn gathered(&mut self, known_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) {
-        let news = self.partial.get(known_bytes..).unwrap_or_default();
-        let Some(offset) = memchr::memchr(b'\n', news) else {
-            self.give_up_if_too_long();
+    /// Decodes bytes that were read into [`LineDecoder::partial_buffer`]. Its first `known_bytes` were decoded before.
+    pub(crate) fn decode_partial(
+        &mut self,
+        known_bytes: usize,
+        sink: &mut dyn FnMut(DecodedLine<'_>),
+    ) {
+        let new_bytes = self.partial.get(known_bytes..).unwrap_or_default();
+        let Some(offset) = memchr::memchr(b'\n', new_bytes) else {
+            self.discard_if_oversize();
             return;
         };
         let mut rest = std::mem::take(&mut self.partial);
@@ -75,20 +77,20 @@ impl Splitter {
         if line_bytes > self.limit_bytes {
             let (line, after) = rest.split_at_checked(line_bytes).unwrap_or_default();
             sink(self.oversize(line));
-            self.feed(after.get(1..).unwrap_or_default(), sink);
+            self.decode(after.get(1..).unwrap_or_default(), sink);
             return;
         }
         if line_bytes < OWN_BUFFER_BYTES {
-            self.feed(&rest, sink);
+            self.decode(&rest, sink);
             return;
         }
         let line = rest.split_to(line_bytes);
-        sink(Piece::Owned(line.freeze()));
-        self.feed(rest.get(1..).unwrap_or_default(), sink);
+        sink(DecodedLine::Owned(line.freeze()));
+        self.decode(rest.get(1..).unwrap_or_default(), sink);
     }
 
-    /// Takes bytes from a buffer that will be used again.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], sink: &mut dyn FnMut(Piece<'_>)) {
+    /// Decodes bytes in a buffer that is reused.
+    pub(crate) fn decode(&mut self, mut bytes: &[u8], sink: &mut dyn FnMut(DecodedLine<'_>)) {
         if let Some(discarded) = &mut self.discarded {
             let Some(end) = memchr::memchr(b'\n', bytes) else {
                 discarded.add(bytes);
@@ -97,27 +99,27 @@ impl Splitter {
             let (last, rest) = bytes.split_at_checked(end).unwrap_or_default();
             discarded.add(last);
             let (head, tail) = (&discarded.head, &discarded.tail);
-            sink(Piece::Oversize { head, tail, limit_bytes: self.limit_bytes });
+            sink(DecodedLine::Oversize { head, tail, limit_bytes: self.limit_bytes });
             self.discarded = None;
             bytes = rest.get(1..).unwrap_or_default();
         }
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at_checked(end).unwrap_or_default();
             let is_too_long = line.len() > self.limit_bytes;
-            sink(if is_too_long { self.oversize(line) } else { Piece::Line(line) });
+            sink(if is_too_long { self.oversize(line) } else { DecodedLine::Borrowed(line) });
             bytes = rest.get(1..).unwrap_or_default();
         }
         if !bytes.is_empty() {
             self.partial.extend_from_slice(bytes);
-            self.give_up_if_too_long();
+            self.discard_if_oversize();
         }
     }
 
-    fn oversize<'a>(&self, line: &'a [u8]) -> Piece<'a> {
-        Piece::Oversize { head: head(line), tail: tail(line), limit_bytes: self.limit_bytes }
+    fn oversize<'a>(&self, line: &'a [u8]) -> DecodedLine<'a> {
+        DecodedLine::Oversize { head: head(line), tail: tail(line), limit_bytes: self.limit_bytes }
     }
 
-    fn give_up_if_too_long(&mut self) {
+    fn discard_if_oversize(&mut self) {
         if self.partial.len() <= self.limit_bytes {
             return;
         }

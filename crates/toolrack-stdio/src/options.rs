@@ -1,83 +1,82 @@
-//! What a server is, as its user says it, and how it is to be run.
+//! Server definition and options of the stdio transport, with shutdown timeouts.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toolrack_transport::Mask;
+use toolrack_transport::Redactor;
 
-use crate::launch_spec::Inheritance;
+use crate::launch_spec::EnvInheritance;
 
-/// What closing may take beyond the patience of the ladder: killing, and hearing of it.
-const KILL_LIMIT: Duration = Duration::from_secs(1);
+/// The part of the close timeout for SIGKILL and its report.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What closing may take beyond that to end what the server has elsewhere.
-const FAREWELL_LIMIT: Duration = Duration::from_secs(3);
+/// The part of the close timeout for the cleanup command.
+const CLEANUP_WAIT: Duration = Duration::from_secs(3);
 
-/// A server to start. Its `Debug` shows neither arguments nor values of the environment, because many are secrets.
+/// A server to start. `Debug` shows neither arguments nor values of variables, because many are secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct McpServerDef {
-    /// A program on `PATH`, or a path to one.
+    /// The name of a program on `PATH`, or a path.
     pub command: String,
-    /// Passed as they are; no shell reads them.
+    /// Arguments, passed unchanged and without a shell.
     pub args: Vec<String>,
-    /// Added to the small environment every server gets.
+    /// Variables in addition to the inherited ones.
     pub env: HashMap<String, String>,
-    /// Where it runs. Ours, if not given.
+    /// The working directory. Ours by default.
     pub cwd: Option<PathBuf>,
 }
 
-/// How a server is run. The defaults suit every server we know.
+/// Options of the stdio transport. The defaults suit every server we know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StdioOptions {
-    /// Who ends the server's processes when we cannot.
+    /// The guardian, which ends the server's processes when we cannot.
     pub guardian: Guardian,
-    /// The longest message taken from the server. A longer one is thrown away and fails only the
-    /// call it answers.
-    pub line_limit_bytes: usize,
-    /// What may wait for a server that does not read. Beyond it, callers wait within their patience.
-    pub outbox_limit_bytes: usize,
-    /// How much of our environment the server gets.
-    pub inherit_env: Inheritance,
-    /// How patiently the server is ended.
-    pub ladder: Ladder,
-    /// What is run once nothing is left of the server, to end what it has elsewhere, such as a container.
-    /// Also when we are gone, if there is a guardian.
-    pub farewell: Option<Farewell>,
-    /// What is taken out of what the server writes for people.
-    pub mask: Mask,
+    /// The maximum size of a message from the server. A larger one is discarded, and only its call fails.
+    pub max_message_bytes: usize,
+    /// The maximum size of the write queue. When it is full, callers wait within their timeouts.
+    pub max_queued_bytes: usize,
+    /// How much of our environment the server inherits.
+    pub inherit_env: EnvInheritance,
+    /// Timeouts of the graceful shutdown.
+    pub shutdown: ShutdownTimeouts,
+    /// A command that runs after the last process of the server has exited, to clean up resources elsewhere, such as
+    /// a container. With a guardian it runs even if we are gone.
+    pub cleanup: Option<CleanupCommand>,
+    /// Redacts stderr and unreadable output.
+    pub redactor: Redactor,
 }
 
-/// A command that ends what a server has elsewhere. It has the environment of the server.
+/// A command that cleans up resources of a server, such as a container. It runs with the server's environment.
 ///
-/// It may take twenty seconds; whoever closes the line waits for three of them.
+/// It may run for twenty seconds; closing the transport waits for three of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Farewell {
-    /// A program on `PATH`, or a path to one.
+pub struct CleanupCommand {
+    /// The name of a program on `PATH`, or a path.
     pub command: String,
-    /// Passed as they are; no shell reads them.
+    /// Arguments, passed unchanged and without a shell.
     pub args: Vec<String>,
 }
 
-/// Who ends the server's processes when we cannot.
+/// The guardian process, which ends the server's processes when we cannot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Guardian {
-    /// This very program, if it called [`init`](crate::init); otherwise nobody.
+    /// Our own program, if it called [`init`](crate::init); otherwise none.
     #[default]
     Auto,
-    /// This program, which has to be a guardian (`toolrack-guard`, or one that calls `init`).
+    /// This program, which has to be a guardian: `toolrack-guard`, or a program that calls `init`.
     Program(PathBuf),
-    /// Nobody. Only the server's process group is ended, and only while we live.
-    Nobody,
+    /// No guardian. Only the server's process group is ended, and only while we run.
+    None,
 }
 
-/// How long each rung of the shutdown ladder is given before the next one.
+/// How long each step of the shutdown may take before the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ladder {
-    /// After closing the server's input.
-    pub close: Duration,
-    /// After asking it to terminate.
+pub struct ShutdownTimeouts {
+    /// The time after the server's stdin was closed, before SIGTERM.
+    pub close_stdin: Duration,
+    /// The time after SIGTERM, before SIGKILL.
     pub terminate: Duration,
 }
 
@@ -98,35 +97,37 @@ impl Default for StdioOptions {
     fn default() -> Self {
         Self {
             guardian: Guardian::Auto,
-            line_limit_bytes: 32 << 20,
-            outbox_limit_bytes: 8 << 20,
-            inherit_env: Inheritance::default(),
-            ladder: Ladder::default(),
-            farewell: None,
-            mask: Mask::default(),
+            max_message_bytes: 32 << 20,
+            max_queued_bytes: 8 << 20,
+            inherit_env: EnvInheritance::default(),
+            shutdown: ShutdownTimeouts::default(),
+            cleanup: None,
+            redactor: Redactor::default(),
         }
     }
 }
 
 impl StdioOptions {
-    /// How long closing a line waits at most.
-    pub(crate) fn closing_limit(&self) -> Duration {
-        let farewell = self.farewell.as_ref().map_or(Duration::ZERO, |_| FAREWELL_LIMIT);
-        let ladder = self.ladder.close.saturating_add(self.ladder.terminate);
-        ladder.saturating_add(KILL_LIMIT + farewell)
+    /// The longest time that closing the transport waits.
+    pub(crate) fn close_timeout(&self) -> Duration {
+        let cleanup = self.cleanup.as_ref().map_or(Duration::ZERO, |_| CLEANUP_WAIT);
+        let shutdown = self.shutdown.close_stdin.saturating_add(self.shutdown.terminate);
+        shutdown.saturating_add(KILL_TIMEOUT + cleanup)
     }
 }
 
-impl Default for Ladder {
+impl Default for ShutdownTimeouts {
     fn default() -> Self {
-        Self { close: Duration::from_secs(2), terminate: Duration::from_secs(3) }
+        Self { close_stdin: Duration::from_secs(2), terminate: Duration::from_secs(3) }
     }
 }
 
-impl Ladder {
-    /// When we are gone there is nobody to wait for, and what is left behind must not stay.
-    pub(crate) const ABANDONED: Ladder =
-        Ladder { close: Duration::from_millis(200), terminate: Duration::from_millis(300) };
+impl ShutdownTimeouts {
+    /// The timeouts for a server without an owner: short, because no caller waits for a graceful exit.
+    pub(crate) const ABANDONED: ShutdownTimeouts = ShutdownTimeouts {
+        close_stdin: Duration::from_millis(200),
+        terminate: Duration::from_millis(300),
+    };
 }
 
 #[cfg(test)]
@@ -134,21 +135,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_definition_does_not_show_its_secrets() {
+    fn debug_of_a_server_definition_hides_secrets() {
         let definition = McpServerDef {
             command: "server".to_owned(),
             args: vec!["--token=s3cret".to_owned()],
             env: HashMap::from([("TOKEN".to_owned(), "s3cret".to_owned())]),
             cwd: None,
         };
-        let shown = r#"McpServerDef { command: "server", n_args: 1, env: ["TOKEN"], cwd: None }"#;
-        assert_eq!(format!("{definition:?}"), shown);
+        let expected =
+            r#"McpServerDef { command: "server", n_args: 1, env: ["TOKEN"], cwd: None }"#;
+        assert_eq!(format!("{definition:?}"), expected);
     }
 
     #[test]
-    fn a_ladder_may_be_endless() {
-        let ladder = Ladder { close: Duration::MAX, terminate: Duration::MAX };
-        let options = StdioOptions { ladder, ..StdioOptions::default() };
-        assert_eq!(options.closing_limit(), Duration::MAX);
+    fn shutdown_timeouts_do_not_overflow() {
+        let shutdown = ShutdownTimeouts { close_stdin: Duration::MAX, terminate: Duration::MAX };
+        let options = StdioOptions { shutdown, ..StdioOptions::default() };
+        assert_eq!(options.close_timeout(), Duration::MAX);
     }
 }

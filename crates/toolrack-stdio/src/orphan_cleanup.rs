@@ -1,8 +1,13 @@
-//! The mark that every process of a server carries in its environment.
+//! Orphan cleanup: tags server processes with their owner, and kills those whose owner has crashed.
 //!
-//! It names the process that owns the server, so that anybody can tell later whether the owner still
-//! lives: a process id alone does not say that, because ids are used again. The mark therefore also
-//! holds the owner's start time, the boot and the process-id namespace it was counted in.
+//! Every process of a server has a tag in its environment. If a program and its guardians are killed at the same moment,
+//! processes outside the server's session survive; the next start finds them by their tag.
+//!
+//! A pid alone does not identify the owner, because pids are reused. The tag therefore also contains the owner's start
+//! time, the boot id and the pid namespace.
+//!
+//! **Invariant:** a process is signaled only through a pidfd that was opened before its tag was read, so a reused pid is
+//! never hit.
 
 use std::fs;
 #[cfg(target_os = "linux")]
@@ -13,10 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(target_os = "linux")]
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The name of the variable.
-pub(crate) const VARIABLE: &str = "TOOLRACK_RUN";
+/// The environment variable with the process tag.
+pub(crate) const TAG_VARIABLE: &str = "TOOLRACK_RUN";
 
-/// Whose process it is.
+/// The owner that a tag names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
     boot: String,
@@ -26,16 +31,16 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// This process, or `None` where the system does not tell.
-    pub(crate) fn ourselves() -> Option<&'static Owner> {
-        static OURSELVES: OnceLock<Option<Owner>> = OnceLock::new();
-        OURSELVES.get_or_init(|| Owner::of(std::process::id())).as_ref()
+    /// This process, or `None` where the system does not provide the details.
+    pub(crate) fn current() -> Option<&'static Owner> {
+        static CURRENT: OnceLock<Option<Owner>> = OnceLock::new();
+        CURRENT.get_or_init(|| Owner::from_pid(std::process::id())).as_ref()
     }
 
-    fn of(pid: u32) -> Option<Owner> {
+    fn from_pid(pid: u32) -> Option<Owner> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
-        let namespace = namespace.to_str()?.trim_matches(|it: char| !it.is_ascii_digit());
+        let namespace = namespace.to_str()?.trim_matches(|digit: char| !digit.is_ascii_digit());
         Some(Owner {
             boot: boot.trim().split('-').next()?.to_owned(),
             namespace: namespace.to_owned(),
@@ -44,30 +49,25 @@ impl Owner {
         })
     }
 
-    /// Whether the owner is of this boot and namespace, so that its absence means something, and gone.
+    /// Whether the owner is gone. Only known for an owner of this boot and pid namespace.
     pub(crate) fn is_gone(&self) -> bool {
-        let Some(here) = Owner::ourselves() else { return false };
+        let Some(here) = Owner::current() else { return false };
         self.boot == here.boot
             && self.namespace == here.namespace
             && start_time(self.pid) != Some(self.started)
     }
 }
 
-/// A new mark for something that belongs to this process, to be found by whoever looks after it is gone.
-pub fn new_mark() -> String {
-    next()
+/// Whether a tag names an owner that is known to be gone.
+pub fn is_orphaned(tag: &str) -> bool {
+    parse_tag(tag).is_some_and(|owner| owner.is_gone())
 }
 
-/// Whether a mark names an owner that is known to live no more.
-pub fn is_orphaned(mark: &str) -> bool {
-    owner(mark).is_some_and(|owner| owner.is_gone())
-}
-
-/// A new mark for one launch of ours.
-pub(crate) fn next() -> String {
+/// Creates a unique tag that names this process as owner.
+pub fn new_process_tag() -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let launch = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    match Owner::ourselves() {
+    match Owner::current() {
         Some(Owner { boot, namespace, pid, started }) => {
             format!("1.{boot}.{namespace}.{pid}.{started}.{launch}")
         }
@@ -75,9 +75,9 @@ pub(crate) fn next() -> String {
     }
 }
 
-/// The owner that a mark names, if it is a mark of the kind we write.
-pub(crate) fn owner(mark: &str) -> Option<Owner> {
-    let mut parts = mark.split('.');
+/// The owner that a tag names, if the tag has our format.
+pub(crate) fn parse_tag(tag: &str) -> Option<Owner> {
+    let mut parts = tag.split('.');
     let mut part = || parts.next();
     if part()? != "1" {
         return None;
@@ -92,15 +92,14 @@ pub(crate) fn owner(mark: &str) -> Option<Owner> {
     (launch.parse::<u64>().is_ok() && part().is_none()).then_some(owner)
 }
 
-/// When a process started, in ticks since the boot. `None` if there is no such process, or only what is
-/// left of one until its parent has taken note.
+/// When a process started, in clock ticks since the boot. `None` if there is no such process, or only its zombie.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_start_time(&stat)
 }
 
-/// The 22nd field, for a process whose state, the third, is not that of a dead one. The second field is a
-/// name that may hold anything, blanks and brackets included, so counting starts behind its last bracket.
+/// The 22nd field, unless the state (the third field) is that of a dead process. The second field, the process name, may
+/// contain spaces and parentheses, so the fields are counted after its last parenthesis.
 fn parse_start_time(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
@@ -110,52 +109,52 @@ fn parse_start_time(stat: &str) -> Option<u64> {
     }
 }
 
-/// Ends every process whose mark names an owner that no longer lives, and says how many there were.
+/// Kills every process whose tag names an owner that is gone, and returns how many there were.
 ///
-/// Looks only at processes we may look at: ours, or everybody's for root. Costs one pass over `/proc`;
-/// where there is none, nothing is found.
-pub fn sweep() -> usize {
+/// Sees only processes whose environment we may read: our own, or all of them for root. Takes one pass over `/proc`;
+/// without `/proc` it finds nothing.
+pub fn kill_orphans() -> usize {
     #[cfg(target_os = "linux")]
-    return kill_marked(&is_orphaned);
+    return kill_tagged(&is_orphaned);
     #[cfg(not(target_os = "linux"))]
     0
 }
 
-/// Ends every process of one launch, again and again until there is none, and says how many there
-/// were. Used when the launch has lost its guardian.
+/// Kills every process of one launch and returns how many there were. Used when the guardian was killed.
 #[cfg(target_os = "linux")]
-pub(crate) fn sweep_launch(mark: &str) -> usize {
+pub(crate) fn kill_tagged_launch(tag: &str) -> usize {
+    // A process may fork while it is being killed, so repeat until none is found.
     const ROUNDS: usize = 50;
-    let mut n_ended = 0;
+    let mut n_killed = 0;
     for _ in 0..ROUNDS {
-        match kill_marked(&|found| found == mark) {
+        match kill_tagged(&|found| found == tag) {
             0 => break,
-            n => n_ended += n,
+            n => n_killed += n,
         }
     }
-    n_ended
+    n_killed
 }
 
 #[cfg(target_os = "linux")]
-fn kill_marked(is_ours: &dyn Fn(&str) -> bool) -> usize {
+fn kill_tagged(is_match: &dyn Fn(&str) -> bool) -> usize {
     let Ok(entries) = fs::read_dir("/proc") else { return 0 };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(|pid| marked(pid, is_ours))
+        .filter_map(|pid| open_if_tagged(pid, is_match))
         .filter(|process| pidfd_send_signal(process, Signal::KILL).is_ok())
         .count()
 }
 
-/// A handle on the process, if it is marked the right way. A process that is already dead has no
-/// environment and is not counted.
+/// Opens the process if its tag matches. A zombie has no environment and is not counted.
 #[cfg(target_os = "linux")]
-fn marked(pid: i32, is_ours: &dyn Fn(&str) -> bool) -> Option<OwnedFd> {
+fn open_if_tagged(pid: i32, is_match: &dyn Fn(&str) -> bool) -> Option<OwnedFd> {
+    // Open before reading: see the invariant of this module.
     let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     environment
         .split(|byte| *byte == 0)
         .filter_map(|variable| std::str::from_utf8(variable).ok()?.split_once('='))
-        .any(|(name, value)| name == VARIABLE && is_ours(value))
+        .any(|(name, value)| name == TAG_VARIABLE && is_match(value))
         .then_some(process)
 }
 
@@ -164,16 +163,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_names_its_owner() {
-        let (first, second) = (next(), next());
+    fn process_tag_names_its_owner() {
+        let (first, second) = (new_process_tag(), new_process_tag());
         assert_ne!(first, second);
-        assert_eq!(owner(&first).as_ref(), Owner::ourselves());
-        assert_eq!(owner(&first), owner(&second));
+        assert_eq!(parse_tag(&first).as_ref(), Owner::current());
+        assert_eq!(parse_tag(&first), parse_tag(&second));
     }
 
     #[test]
-    fn an_owner_is_gone_only_if_we_can_know() {
-        let here = Owner::ourselves().unwrap().clone();
+    fn owner_is_gone_only_in_the_same_boot_and_namespace() {
+        let here = Owner::current().unwrap().clone();
         let gone = |owner: Owner| owner.is_gone();
         assert!(!gone(here.clone()));
         assert!(gone(Owner { started: here.started + 1, ..here.clone() }));
@@ -183,18 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_our_mark_names_nobody() {
-        for mark in ["", "1", "0.12.1", "1.b.n.x.1.1", "1.b.n.1.1", "1.b.n.1.1.1.1", "2.b.n.1.1.1"]
-        {
-            assert_eq!(owner(mark), None, "{mark}");
+    fn invalid_process_tags_are_rejected() {
+        for tag in ["", "1", "0.12.1", "1.b.n.x.1.1", "1.b.n.1.1", "1.b.n.1.1.1.1", "2.b.n.1.1.1"] {
+            assert_eq!(parse_tag(tag), None, "{tag}");
         }
     }
 
     #[test]
-    fn a_strange_name_does_not_move_the_fields() {
+    fn start_time_is_parsed_after_any_process_name() {
         let stat = "77 (a) b) (c) S 1 77 77 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
         assert_eq!(parse_start_time(stat), Some(4242));
         assert_eq!(parse_start_time("nonsense"), None);
-        assert_eq!(parse_start_time(&stat.replace(") S", ") Z")), None, "only a zombie");
+        assert_eq!(parse_start_time(&stat.replace(") S", ") Z")), None, "a zombie");
     }
 }

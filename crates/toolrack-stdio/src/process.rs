@@ -1,8 +1,8 @@
-//! Holding a server's processes: starting them, hearing how they end, ending them.
+//! Server process: starts, supervises and stops a server's process tree.
 //!
-//! Two kinds of custody do the same job: a guardian process, which also works when we are killed, and
-//! the bare process group, which is all there is without one. Either is kept by one task, which obeys
-//! a [`Wish`] and tells a [`Life`].
+//! With a guardian process, the tree ends even if this process is killed. Without one, only the process group of the
+//! server is ended. In both cases one task supervises the tree: it follows a [`DesiredState`] and reports a
+//! [`ProcessState`].
 
 use std::future::pending;
 use std::io;
@@ -18,233 +18,241 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
-use toolrack_transport::{Exit, SpawnFault, TransportError, after};
+use toolrack_transport::{ExitStatus, SpawnError, TransportError, deadline_after};
 
 #[cfg(target_os = "linux")]
-use crate::guardian::{self, Guarded};
+use crate::guardian::{self, GuardedProcess};
 use crate::launch_spec::LaunchSpec;
 #[cfg(target_os = "linux")]
 use crate::options::Guardian;
-use crate::options::{Ladder, StdioOptions};
-use crate::shutdown::{Climb, Event, Order};
+use crate::options::{ShutdownTimeouts, StdioOptions};
+use crate::shutdown::{Action, Event, Shutdown};
 
-/// What the pipe of a server's output holds, instead of 64 KiB. Measured on results of 8 MiB.
+/// The capacity of the stdout pipe, instead of the usual 64 KiB. Measured with results of 8 MiB.
 #[cfg(target_os = "linux")]
-const OUTPUT_PIPE_BYTES: usize = 256 << 10;
+const STDOUT_PIPE_BYTES: usize = 256 << 10;
 
-/// What the owner of a line wants of its server.
+/// The state that the owner of a transport wants its server to be in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// Let it run.
-    Run,
-    /// End it, patiently. Its input has been closed.
-    Stop(Ladder),
-    /// End it; nobody waits.
-    Abandon,
+pub(crate) enum DesiredState {
+    Running,
+    /// Stop the server gracefully. Its stdin is closed already.
+    Stopped(ShutdownTimeouts),
+    /// Stop the server; no caller waits for it.
+    Abandoned,
 }
 
-/// What is known of a server's processes.
+/// The observed state of a server's process tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum ProcessState {
     /// The server runs.
     Running,
-    /// The server has ended; what it started may still be there.
-    Exited(Exit),
-    /// Nothing is left.
-    Gone(Exit),
+    /// The server exited; processes that it started may still run.
+    Exited(ExitStatus),
+    /// No process is left.
+    Gone(ExitStatus),
 }
 
-/// A server's processes, in our hands.
+/// The process tree of a server.
 #[derive(Debug)]
-pub(crate) enum Custody {
+pub(crate) enum ServerProcess {
     #[cfg(target_os = "linux")]
-    Guarded(Guarded),
-    Grouped(Grouped),
+    Guarded(GuardedProcess),
+    Group(ProcessGroup),
 }
 
-/// Our ends of a server's three pipes.
+/// Our ends of a server's pipes.
 #[derive(Debug)]
 pub(crate) struct Pipes {
-    pub(crate) input: Sender,
-    pub(crate) output: Receiver,
-    pub(crate) errors: Receiver,
+    pub(crate) stdin: Sender,
+    pub(crate) stdout: Receiver,
+    pub(crate) stderr: Receiver,
 }
 
-impl Custody {
+impl ServerProcess {
     /// Starts the server.
     pub(crate) async fn start(
         spec: &LaunchSpec,
         options: &StdioOptions,
-        mark: String,
+        tag: String,
     ) -> Result<(Self, Pipes), TransportError> {
         let (pipes, theirs) = open_pipes()?;
         #[cfg(target_os = "linux")]
         if let Some(program) = guardian_program(&options.guardian) {
-            let guarded = guardian::start(&program, spec, theirs, mark).await?;
-            return Ok((Custody::Guarded(guarded), pipes));
+            let process = guardian::start(&program, spec, theirs, tag).await?;
+            return Ok((ServerProcess::Guarded(process), pipes));
         }
-        Ok((Custody::Grouped(start_group(spec, theirs)?), pipes))
+        Ok((ServerProcess::Group(start_group(spec, theirs)?), pipes))
     }
 
-    /// The process below which everything of the server runs.
-    pub(crate) fn process(&self) -> Option<u32> {
+    /// The root of the process tree.
+    pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             #[cfg(target_os = "linux")]
-            Custody::Guarded(guarded) => guarded.process(),
-            Custody::Grouped(grouped) => grouped.process(),
+            ServerProcess::Guarded(process) => process.pid(),
+            ServerProcess::Group(group) => group.pid(),
         }
     }
 
-    /// Keeps the server until nothing is left of it. Ends only then, or when abandoned.
-    pub(crate) async fn keep(self, wishes: watch::Receiver<Wish>, tell: &(dyn Fn(Life) + Sync)) {
+    /// Supervises the server until no process is left, or until it is abandoned.
+    pub(crate) async fn supervise(
+        self,
+        desired: watch::Receiver<DesiredState>,
+        report: &(dyn Fn(ProcessState) + Sync),
+    ) {
         match self {
             #[cfg(target_os = "linux")]
-            Custody::Guarded(guarded) => guarded.keep(wishes, tell).await,
-            Custody::Grouped(grouped) => grouped.keep(wishes, tell).await,
+            ServerProcess::Guarded(process) => process.supervise(desired, report).await,
+            ServerProcess::Group(group) => group.supervise(desired, report).await,
         }
     }
 }
 
-/// Who can be the guardian, if anybody can.
+/// The program to start as guardian, if any.
 #[cfg(target_os = "linux")]
 fn guardian_program(guardian: &Guardian) -> Option<PathBuf> {
     match guardian {
-        Guardian::Nobody => None,
+        Guardian::None => None,
         Guardian::Program(program) => Some(program.clone()),
-        // The link leads to our own file even if it has been replaced or deleted since we started.
+        // This link leads to our own executable even if the file was replaced or deleted meanwhile.
         Guardian::Auto => guardian::is_ready().then(|| PathBuf::from("/proc/self/exe")),
     }
 }
 
 fn open_pipes() -> io::Result<(Pipes, [OwnedFd; 3])> {
-    let (their_input, input) = io::pipe()?;
-    let (output, their_output) = io::pipe()?;
-    widen(&output);
-    let (errors, their_errors) = io::pipe()?;
+    let (child_stdin, stdin) = io::pipe()?;
+    let (stdout, child_stdout) = io::pipe()?;
+    enlarge(&stdout);
+    let (stderr, child_stderr) = io::pipe()?;
     let pipes = Pipes {
-        input: Sender::from_owned_fd(input.into())?,
-        output: Receiver::from_owned_fd(output.into())?,
-        errors: Receiver::from_owned_fd(errors.into())?,
+        stdin: Sender::from_owned_fd(stdin.into())?,
+        stdout: Receiver::from_owned_fd(stdout.into())?,
+        stderr: Receiver::from_owned_fd(stderr.into())?,
     };
-    Ok((pipes, [their_input.into(), their_output.into(), their_errors.into()]))
+    Ok((pipes, [child_stdin.into(), child_stdout.into(), child_stderr.into()]))
 }
 
-/// Lets the server write more of a large answer before it has to wait for us to read. The kernel takes
-/// memory for what is in the pipe only; whoever has used up its allowance of pipes keeps the usual size.
+/// Enlarges the pipe, so that the server can write more of a large response before it has to wait for a read. The kernel
+/// allocates memory only for data in the pipe. A user who exceeds the quota for pipes keeps the usual size.
 #[cfg(target_os = "linux")]
-fn widen(pipe: &io::PipeReader) {
-    if let Err(error) = rustix::pipe::fcntl_setpipe_size(pipe, OUTPUT_PIPE_BYTES) {
-        tracing::trace!(%error, "the pipe keeps its size");
+fn enlarge(pipe: &io::PipeReader) {
+    if let Err(error) = rustix::pipe::fcntl_setpipe_size(pipe, STDOUT_PIPE_BYTES) {
+        tracing::trace!(%error, "cannot enlarge the stdout pipe");
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn widen(_pipe: &io::PipeReader) {}
+fn enlarge(_pipe: &io::PipeReader) {}
 
-/// The system's reason as one of ours.
-pub(crate) fn refused(spec: &LaunchSpec, error: io::Error) -> TransportError {
-    TransportError::Spawn(SpawnFault::Refused { program: spec.program.clone(), error })
+/// The error for a program that the system did not execute.
+pub(crate) fn exec_error(spec: &LaunchSpec, error: io::Error) -> TransportError {
+    TransportError::Spawn(SpawnError::ExecFailed { program: spec.program.clone(), error })
 }
 
-/// How often a group without its server is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How often a process group is checked after its server has exited.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A server and the group it leads.
+/// A server and the process group that it leads.
+///
+/// Without a guardian, processes that leave the group or outlive us are out of reach.
 #[derive(Debug)]
-pub(crate) struct Grouped {
+pub(crate) struct ProcessGroup {
     child: Child,
-    group: Group,
-    climb: Climb,
-    alarm: Option<Instant>,
-    farewell: Farewell,
+    group: KillOnDrop,
+    shutdown: Shutdown,
+    timer: Option<Instant>,
+    cleanup: Cleanup,
 }
 
-/// A process group that is killed when nobody holds it any more.
+/// A process group that is killed on drop.
 #[derive(Debug)]
-struct Group(Option<Pid>);
+struct KillOnDrop(Option<Pid>);
 
 fn start_group(
     spec: &LaunchSpec,
-    [input, output, errors]: [OwnedFd; 3],
-) -> Result<Grouped, TransportError> {
+    [stdin, stdout, stderr]: [OwnedFd; 3],
+) -> Result<ProcessGroup, TransportError> {
     #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
+    command.stdin(Stdio::from(stdin)).stdout(Stdio::from(stdout)).stderr(Stdio::from(stderr));
     command.process_group(0);
     if let Some(dir) = &spec.cwd {
         command.current_dir(dir);
     }
-    let child = command.spawn().map_err(|error| refused(spec, error))?;
+    let child = command.spawn().map_err(|error| exec_error(spec, error))?;
     let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    let farewell = Farewell::of(spec);
-    Ok(Grouped { child, group: Group(pid), climb: Climb::new(), alarm: None, farewell })
+    let (group, cleanup) = (KillOnDrop(pid), Cleanup::new(spec));
+    Ok(ProcessGroup { child, group, shutdown: Shutdown::new(), timer: None, cleanup })
 }
 
-impl Grouped {
-    pub(crate) fn process(&self) -> Option<u32> {
+impl ProcessGroup {
+    pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    pub(crate) async fn keep(
+    pub(crate) async fn supervise(
         mut self,
-        mut wishes: watch::Receiver<Wish>,
-        tell: &(dyn Fn(Life) + Sync),
+        mut desired: watch::Receiver<DesiredState>,
+        report: &(dyn Fn(ProcessState) + Sync),
     ) {
         let mut exit = None;
         loop {
             tokio::select! {
                 status = self.child.wait(), if exit.is_none() => {
-                    let how = status.map_or(Exit::Unknown, exit_of);
-                    exit = Some(how);
-                    tell(Life::Exited(how));
-                    self.obey(Event::ServerGone);
+                    let status = status.map_or(ExitStatus::Unknown, exit_status);
+                    exit = Some(status);
+                    report(ProcessState::Exited(status));
+                    self.handle(Event::ServerExited);
                 }
-                wish = wishes.changed() => {
-                    match wish.map_or(Wish::Abandon, |()| *wishes.borrow_and_update()) {
-                        Wish::Run => {}
-                        Wish::Stop(ladder) => self.obey(Event::Stop(ladder)),
-                        Wish::Abandon => {
+                changed = desired.changed() => {
+                    let state = changed.map_or(DesiredState::Abandoned, |()| *desired.borrow_and_update());
+                    match state {
+                        DesiredState::Running => {}
+                        DesiredState::Stopped(timeouts) => self.handle(Event::Stop(timeouts)),
+                        DesiredState::Abandoned => {
                             self.group.signal(Signal::KILL);
-                            let _ended = self.child.wait().await;
-                            return self.farewell.say().await;
+                            let _exited = self.child.wait().await;
+                            return self.cleanup.run().await;
                         }
                     }
                 }
-                () = until(self.alarm) => {
-                    self.alarm = None;
-                    self.obey(Event::Alarm);
+                () = sleep_until_some(self.timer) => {
+                    self.timer = None;
+                    self.handle(Event::TimerExpired);
                 }
-                () = until(exit.map(|_| Instant::now() + LOOK_AGAIN)) => {}
+                // The system does not report the end of a process group, so check it periodically.
+                () = sleep_until_some(exit.map(|_| Instant::now() + POLL_INTERVAL)) => {}
             }
-            if let Some(how) = exit.filter(|_| self.group.is_empty()) {
+            if let Some(status) = exit.filter(|_| self.group.is_empty()) {
+                // The id of an empty group can be reused, so it must not be signaled any more.
                 self.group.0 = None;
-                self.farewell.say().await;
-                tell(Life::Gone(how));
+                self.cleanup.run().await;
+                report(ProcessState::Gone(status));
                 return;
             }
         }
     }
 
-    fn obey(&mut self, event: Event) {
-        let wait = match self.climb.step(event) {
-            Order::Nothing | Order::Finish => return,
-            Order::Wait(wait) => wait,
-            Order::Terminate(wait) => {
+    fn handle(&mut self, event: Event) {
+        let wait = match self.shutdown.step(event) {
+            Action::None | Action::Finish => return,
+            Action::Wait(wait) => wait,
+            Action::Terminate(wait) => {
                 self.group.signal(Signal::TERM);
                 wait
             }
-            Order::Kill(wait) => {
+            Action::Kill(wait) => {
                 self.group.signal(Signal::KILL);
                 wait
             }
         };
-        self.alarm = Some(after(Instant::now(), wait));
+        self.timer = Some(deadline_after(Instant::now(), wait));
     }
 }
 
-impl Group {
-    /// A group that is gone needs no signal.
+impl KillOnDrop {
+    /// Ignores failures: an empty group needs no signal.
     fn signal(&self, signal: Signal) {
         let _gone = self.0.map(|group| kill_process_group(group, signal));
     }
@@ -254,38 +262,38 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
     }
 }
 
-fn exit_of(status: process::ExitStatus) -> Exit {
+fn exit_status(status: process::ExitStatus) -> ExitStatus {
     match (status.code(), status.signal()) {
-        (Some(code), _) => Exit::Code(code),
-        (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => Exit::Unknown,
+        (Some(code), _) => ExitStatus::Code(code),
+        (None, Some(signal)) => ExitStatus::Signal(signal),
+        (None, None) => ExitStatus::Unknown,
     }
 }
 
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
+async fn sleep_until_some(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
         None => pending().await,
     }
 }
 
-/// How long it may take. Whoever closes the line waits a shorter time.
-const FAREWELL_LIMIT: Duration = Duration::from_secs(20);
+/// How long the cleanup command may run. A caller of `close` waits for a shorter time.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The command that does it, until it is run.
+/// The cleanup command of a server, until it is run. Used where no guardian runs it.
 #[derive(Debug)]
-pub(crate) struct Farewell(Option<Command>);
+pub(crate) struct Cleanup(Option<Command>);
 
-impl Farewell {
-    pub(crate) fn of(spec: &LaunchSpec) -> Self {
-        Self(spec.farewell.split_first().map(|(program, args)| {
-            #[expect(clippy::disallowed_methods, reason = "this ends what a server has elsewhere")]
+impl Cleanup {
+    pub(crate) fn new(spec: &LaunchSpec) -> Self {
+        Self(spec.cleanup.split_first().map(|(program, args)| {
+            #[expect(clippy::disallowed_methods, reason = "the cleanup command of a server")]
             let mut command = Command::new(program);
             command.args(args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -294,12 +302,12 @@ impl Farewell {
         }))
     }
 
-    /// Runs it once. If it does not work, the next sweep finds what is left.
-    pub(crate) async fn say(&mut self) {
+    /// Runs the command once. If it fails, the next orphan cleanup finds its targets.
+    pub(crate) async fn run(&mut self) {
         let Some(mut command) = self.0.take() else { return };
         let Ok(mut child) = command.spawn() else { return };
-        if timeout(FAREWELL_LIMIT, child.wait()).await.is_err() {
-            tracing::warn!("what a server has elsewhere could not be ended in time");
+        if timeout(CLEANUP_TIMEOUT, child.wait()).await.is_err() {
+            tracing::warn!("cleanup command timed out");
         }
     }
 }
@@ -309,13 +317,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_a_process_ended_is_told() {
-        assert_eq!(exit_of(process::ExitStatus::from_raw(3 << 8)), Exit::Code(3));
-        assert_eq!(exit_of(process::ExitStatus::from_raw(9)), Exit::Signal(9));
+    fn wait_status_is_converted() {
+        assert_eq!(exit_status(process::ExitStatus::from_raw(3 << 8)), ExitStatus::Code(3));
+        assert_eq!(exit_status(process::ExitStatus::from_raw(9)), ExitStatus::Signal(9));
     }
 
     #[test]
-    fn nobody_is_in_no_group() {
-        assert!(Group(None).is_empty());
+    fn missing_process_group_is_empty() {
+        assert!(KillOnDrop(None).is_empty());
     }
 }

@@ -1,6 +1,6 @@
-//! Running a command to its end, for what it does and not for what it could be asked.
+//! Runs a command to completion and collects its output.
 //!
-//! **Invariant:** when this returns, nothing is left of the command, whatever it has started.
+//! **Invariant:** when [`run_command`] returns, no process of the command is left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,125 +8,129 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use toolrack_transport::{Exit, TransportError};
+use toolrack_transport::{ExitStatus, TransportError};
 
-use crate::io_task::read_out;
+use crate::io_task::read_until_gone;
 use crate::launch_spec::LaunchSpec;
-use crate::options::{Ladder, McpServerDef, StdioOptions};
-use crate::orphan_cleanup;
-use crate::process::{Custody, Life, Pipes, Wish};
-use crate::stderr::Stderr;
+use crate::options::{McpServerDef, ShutdownTimeouts, StdioOptions};
+use crate::orphan_cleanup::new_process_tag;
+use crate::process::{DesiredState, Pipes, ProcessState, ServerProcess};
+use crate::stderr::StderrTail;
 
-/// How much of the output is kept. What comes after it is read and thrown away.
-const OUTPUT_BYTES: usize = 1 << 20;
-/// How many lines of the error output are given back.
-const ERROR_LINES: usize = 50;
-/// A command that is to end has nothing to say goodbye to.
-const LADDER: Ladder = Ladder { close: Duration::ZERO, terminate: Duration::from_secs(1) };
+/// The maximum size of the collected stdout. The rest is read and discarded, so that the command never blocks.
+const MAX_STDOUT_BYTES: usize = 1 << 20;
+/// The number of stderr lines in [`CommandOutput`].
+const STDERR_LINES: usize = 50;
+/// The shutdown of a command, whose stdin is closed from the start.
+const SHUTDOWN: ShutdownTimeouts =
+    ShutdownTimeouts { close_stdin: Duration::ZERO, terminate: Duration::from_secs(1) };
 
-/// How a command is run.
+/// Options of [`run_command`].
 #[derive(Clone, Copy)]
-pub struct Run<'a> {
-    /// Who guards it, and what it inherits.
+pub struct RunOptions<'a> {
+    /// Guardian and environment.
     pub options: &'a StdioOptions,
-    /// How long it may take.
-    pub limit: Duration,
-    /// Ends it early.
-    pub stop: &'a CancellationToken,
-    /// Hears each line of its error output, cleaned for people to see.
-    pub heard: &'a (dyn Fn(&str) + Sync),
+    /// How long the command may run.
+    pub timeout: Duration,
+    /// Stops the command early.
+    pub cancel: &'a CancellationToken,
+    /// Called with each line of stderr, redacted and sanitized.
+    pub on_stderr: &'a (dyn Fn(&str) + Sync),
 }
 
-/// A command that has ended by itself.
+/// The output of a command that has exited by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finished {
-    /// How.
-    pub exit: Exit,
-    /// The beginning of its output, up to a mebibyte.
-    pub output: String,
-    /// The last lines of its error output, cleaned for people to see.
-    pub errors: Arc<[String]>,
+pub struct CommandOutput {
+    /// The exit status.
+    pub status: ExitStatus,
+    /// The beginning of stdout, up to 1 MiB.
+    pub stdout: String,
+    /// The last lines of stderr, redacted and sanitized.
+    pub stderr: Arc<[String]>,
 }
 
-/// Runs a command without input to its end.
+/// Runs a command without input to completion.
 ///
-/// Fails with [`TransportError::Spawn`] if it cannot be started, with [`TransportError::Timeout`] when its time
-/// is over and with [`TransportError::Shutdown`] when it was stopped.
+/// Fails with [`TransportError::Spawn`] if it does not start, with [`TransportError::Timeout`] when it takes too long and
+/// with [`TransportError::Shutdown`] when it is cancelled.
 ///
 /// # Cancel safety
-/// Dropping the future ends everything that was started, without waiting.
-pub async fn run(definition: &McpServerDef, how: Run<'_>) -> Result<Finished, TransportError> {
-    let mark = orphan_cleanup::next();
-    let spec =
-        LaunchSpec::resolve(definition, how.options, &mark).map_err(TransportError::Spawn)?;
-    let (custody, Pipes { input, output, errors }) =
-        Custody::start(&spec, how.options, mark).await?;
-    drop(input);
-    let (wish, life) = (watch::Sender::new(Wish::Run), watch::Sender::new(Life::Running));
-    let (mut text, stderr) = (Vec::new(), Stderr::new(how.options.mask.clone()));
-    let keep = |bytes: &[u8]| {
-        let room = OUTPUT_BYTES.saturating_sub(text.len()).min(bytes.len());
-        text.extend_from_slice(bytes.get(..room).unwrap_or_default());
+/// Dropping the future ends every process in the background.
+pub async fn run_command(
+    definition: &McpServerDef,
+    run: RunOptions<'_>,
+) -> Result<CommandOutput, TransportError> {
+    let tag = new_process_tag();
+    let spec = LaunchSpec::resolve(definition, run.options, &tag).map_err(TransportError::Spawn)?;
+    let (process, pipes) = ServerProcess::start(&spec, run.options, tag).await?;
+    let Pipes { stdin, stdout, stderr } = pipes;
+    drop(stdin);
+    let (desired, state) =
+        (watch::Sender::new(DesiredState::Running), watch::Sender::new(ProcessState::Running));
+    let (mut collected, stderr_tail) = (Vec::new(), StderrTail::new(run.options.redactor.clone()));
+    let collect_stdout = |bytes: &[u8]| {
+        let room = MAX_STDOUT_BYTES.saturating_sub(collected.len()).min(bytes.len());
+        collected.extend_from_slice(bytes.get(..room).unwrap_or_default());
     };
-    let hear = |bytes: &[u8]| stderr.feed(bytes, &mut |line| (how.heard)(line));
-    let tell = |news| {
-        life.send_replace(news);
+    let collect_stderr = |bytes: &[u8]| stderr_tail.feed(bytes, &mut |line| (run.on_stderr)(line));
+    let report = |new_state| {
+        state.send_replace(new_state);
     };
-    // Listening begins here: the work may begin only after the first wish.
-    let wishes = wish.subscribe();
-    let given_up = {
+    // Subscribe before the first poll: a command that is cancelled at the start would otherwise miss the stop request.
+    let desired_changes = desired.subscribe();
+    let failure = {
         let work = async {
             tokio::join!(
-                custody.keep(wishes, &tell),
-                read_out(&output, gone(life.subscribe()), keep),
-                read_out(&errors, gone(life.subscribe()), hear),
+                process.supervise(desired_changes, &report),
+                read_until_gone(&stdout, wait_gone(state.subscribe()), collect_stdout),
+                read_until_gone(&stderr, wait_gone(state.subscribe()), collect_stderr),
             )
         };
         tokio::pin!(work);
-        let given_up = tokio::select! {
+        let failure = tokio::select! {
             biased;
-            () = how.stop.cancelled() => Some(TransportError::Shutdown),
-            _ended = &mut work => None,
-            () = sleep(how.limit) => Some(TransportError::timed_out(how.limit)),
+            () = run.cancel.cancelled() => Some(TransportError::Shutdown),
+            _exited = &mut work => None,
+            () = sleep(run.timeout) => Some(TransportError::timed_out(run.timeout)),
         };
-        if given_up.is_some() {
-            wish.send_replace(Wish::Stop(LADDER));
+        if failure.is_some() {
+            desired.send_replace(DesiredState::Stopped(SHUTDOWN));
             work.await;
         }
-        given_up
+        failure
     };
-    if let Some(error) = given_up {
+    if let Some(error) = failure {
         return Err(error);
     }
-    let exit = match *life.borrow() {
-        Life::Exited(exit) | Life::Gone(exit) => exit,
-        Life::Running => Exit::Unknown,
+    let status = match *state.borrow() {
+        ProcessState::Exited(status) | ProcessState::Gone(status) => status,
+        ProcessState::Running => ExitStatus::Unknown,
     };
-    let output = String::from_utf8_lossy(&text).into_owned();
-    Ok(Finished { exit, output, errors: stderr.tail(ERROR_LINES) })
+    let stdout = String::from_utf8_lossy(&collected).into_owned();
+    Ok(CommandOutput { status, stdout, stderr: stderr_tail.tail(STDERR_LINES) })
 }
 
-/// Waits until nothing is left of the command.
-async fn gone(mut life: watch::Receiver<Life>) {
-    // Its sender outlives every reader, so the wait cannot fail.
-    let _gone = life.wait_for(|life| matches!(life, Life::Gone(_))).await;
+/// Waits until no process of the command is left.
+async fn wait_gone(mut state: watch::Receiver<ProcessState>) {
+    // The sender outlives every reader, so the wait cannot fail.
+    let _gone = state.wait_for(|state| matches!(state, ProcessState::Gone(_))).await;
 }
 
-impl Finished {
-    /// Whether the command says that all is well.
+impl CommandOutput {
+    /// Whether the exit code is zero.
     pub fn is_success(&self) -> bool {
-        self.exit == Exit::Code(0)
+        self.status == ExitStatus::Code(0)
     }
 
-    /// What it said last, for a message.
-    pub fn last_words(&self) -> &str {
-        let said = self.errors.iter().rev().find(|line| !line.trim().is_empty());
-        said.map_or("it said nothing", |line| line.trim())
+    /// The last line of stderr, for an error message.
+    pub fn last_stderr_line(&self) -> &str {
+        let last = self.stderr.iter().rev().find(|line| !line.trim().is_empty());
+        last.map_or("no output", |line| line.trim())
     }
 }
 
-impl std::fmt::Debug for Run<'_> {
+impl std::fmt::Debug for RunOptions<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Run").field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("RunOptions").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }

@@ -1,108 +1,109 @@
-//! The shutdown ladder, as data: when to ask, when to insist, when to kill.
+//! Shutdown state machine: close stdin, then SIGTERM, then SIGKILL.
 //!
-//! [`Climb::step`] decides and the guardian obeys. No clock and no process appears in this file.
+//! [`Shutdown::step`] decides; the guardian or the supervisor of a process group acts. This module uses neither a clock
+//! nor a process.
 //!
-//! **Invariant:** every path leads to `Kill`, and `Kill` is repeated until nothing is left.
+//! **Invariant:** every path leads to `Kill`, and `Kill` is repeated until no process is left.
 
 use std::time::Duration;
 
-use crate::options::Ladder;
+use crate::options::ShutdownTimeouts;
 
-/// How often everything that is left is killed again.
-const KILL_AGAIN: Duration = Duration::from_millis(10);
+/// How often the remaining processes are killed again: a process may fork while it is being killed.
+const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What the server's remains are given once the server itself has gone of its own accord.
-const LEFT_BEHIND: Duration = Duration::from_millis(200);
+/// The time between SIGTERM and SIGKILL for processes that a server leaves behind when it exits by itself.
+const ORPHAN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Where on the ladder we are.
+/// The shutdown of one server.
 #[derive(Debug)]
-pub(crate) struct Climb {
-    rung: Rung,
-    ladder: Ladder,
+pub(crate) struct Shutdown {
+    state: ShutdownState,
+    timeouts: ShutdownTimeouts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rung {
+enum ShutdownState {
     Running,
-    Closed,
+    StdinClosed,
     Terminating,
     Killing,
     Gone,
 }
 
-/// What happened.
+/// An input of the state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The owner wants the server ended, patiently. Its input has been closed.
-    Stop(Ladder),
-    /// The owner is gone. With it went the server's input.
+    /// The owner requests a graceful stop. The server's stdin is closed already.
+    Stop(ShutdownTimeouts),
+    /// The owner is gone, and the server's stdin with it.
     Abandoned,
-    /// The server itself has ended; something it started may still be there.
-    ServerGone,
-    /// Nothing is left of the server and of what it started.
+    /// The server exited; processes that it started may be left.
+    ServerExited,
+    /// No process is left.
     NothingLeft,
-    /// The time that was asked for is over.
-    Alarm,
+    /// The timer of the last action expired.
+    TimerExpired,
 }
 
-/// What to do next.
+/// An output of the state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Nothing new; an alarm that was set stays set.
-    Nothing,
-    /// Wait this long, then raise the alarm.
+pub(crate) enum Action {
+    /// Do nothing; a running timer keeps running.
+    None,
+    /// Set the timer.
     Wait(Duration),
-    /// Ask everybody to terminate, then as above.
+    /// Send SIGTERM to all processes, then set the timer.
     Terminate(Duration),
-    /// Kill everybody, then as above.
+    /// Send SIGKILL to all processes, then set the timer.
     Kill(Duration),
-    /// Report and end.
+    /// The shutdown is complete.
     Finish,
 }
 
-impl Climb {
-    /// A server that runs.
+impl Shutdown {
+    /// The state of a running server.
     pub(crate) fn new() -> Self {
-        Self { rung: Rung::Running, ladder: Ladder::ABANDONED }
+        Self { state: ShutdownState::Running, timeouts: ShutdownTimeouts::ABANDONED }
     }
 
-    pub(crate) fn step(&mut self, event: Event) -> Order {
-        match (event, self.rung) {
-            (_, Rung::Gone) => Order::Nothing,
+    pub(crate) fn step(&mut self, event: Event) -> Action {
+        match (event, self.state) {
+            (_, ShutdownState::Gone) => Action::None,
             (Event::NothingLeft, _) => {
-                self.rung = Rung::Gone;
-                Order::Finish
+                self.state = ShutdownState::Gone;
+                Action::Finish
             }
-            (Event::Stop(ladder), Rung::Running) => {
-                self.ladder = ladder;
-                self.rung = Rung::Closed;
-                Order::Wait(ladder.close)
+            (Event::Stop(timeouts), ShutdownState::Running) => {
+                self.timeouts = timeouts;
+                self.state = ShutdownState::StdinClosed;
+                Action::Wait(timeouts.close_stdin)
             }
-            // The owner vanished while it was waiting for us, so its patience is void.
-            (Event::Abandoned, Rung::Running | Rung::Closed) => {
-                self.ladder = Ladder::ABANDONED;
-                self.rung = Rung::Closed;
-                Order::Wait(self.ladder.close)
+            // The owner that wanted to wait is gone, so its timeouts no longer apply.
+            (Event::Abandoned, ShutdownState::Running | ShutdownState::StdinClosed) => {
+                self.timeouts = ShutdownTimeouts::ABANDONED;
+                self.state = ShutdownState::StdinClosed;
+                Action::Wait(self.timeouts.close_stdin)
             }
-            (Event::Abandoned, Rung::Terminating) => {
-                self.ladder = Ladder::ABANDONED;
-                Order::Wait(self.ladder.terminate)
+            (Event::Abandoned, ShutdownState::Terminating) => {
+                self.timeouts = ShutdownTimeouts::ABANDONED;
+                Action::Wait(self.timeouts.terminate)
             }
-            (Event::ServerGone, Rung::Running | Rung::Closed) => {
-                self.rung = Rung::Terminating;
-                Order::Terminate(LEFT_BEHIND)
+            (Event::ServerExited, ShutdownState::Running | ShutdownState::StdinClosed) => {
+                self.state = ShutdownState::Terminating;
+                Action::Terminate(ORPHAN_TIMEOUT)
             }
-            (Event::Alarm, Rung::Closed) => {
-                self.rung = Rung::Terminating;
-                Order::Terminate(self.ladder.terminate)
+            (Event::TimerExpired, ShutdownState::StdinClosed) => {
+                self.state = ShutdownState::Terminating;
+                Action::Terminate(self.timeouts.terminate)
             }
-            (Event::Alarm, Rung::Terminating | Rung::Killing) => {
-                self.rung = Rung::Killing;
-                Order::Kill(KILL_AGAIN)
+            (Event::TimerExpired, ShutdownState::Terminating | ShutdownState::Killing) => {
+                self.state = ShutdownState::Killing;
+                Action::Kill(KILL_INTERVAL)
             }
-            // The rest crossed what is already under way.
-            (Event::Stop(_) | Event::Abandoned | Event::ServerGone | Event::Alarm, _) => {
-                Order::Nothing
+            // Everything else crossed a step that is already under way.
+            (Event::Stop(_) | Event::Abandoned | Event::ServerExited | Event::TimerExpired, _) => {
+                Action::None
             }
         }
     }
@@ -112,65 +113,76 @@ impl Climb {
 mod tests {
     use super::*;
 
-    const STOP: Event =
-        Event::Stop(Ladder { close: Duration::from_secs(2), terminate: Duration::from_secs(3) });
+    const STOP: Event = Event::Stop(ShutdownTimeouts {
+        close_stdin: Duration::from_secs(2),
+        terminate: Duration::from_secs(3),
+    });
 
     #[track_caller]
     fn check(events: &[Event], expected: &str) {
-        let mut climb = Climb::new();
-        let orders: Vec<String> = events
+        let mut shutdown = Shutdown::new();
+        let actions: Vec<String> = events
             .iter()
-            .map(|event| match climb.step(*event) {
-                Order::Nothing => "-".to_owned(),
-                Order::Wait(time) => format!("wait {time:?}"),
-                Order::Terminate(time) => format!("term {time:?}"),
-                Order::Kill(time) => format!("kill {time:?}"),
-                Order::Finish => "finish".to_owned(),
+            .map(|event| match shutdown.step(*event) {
+                Action::None => "-".to_owned(),
+                Action::Wait(time) => format!("wait {time:?}"),
+                Action::Terminate(time) => format!("term {time:?}"),
+                Action::Kill(time) => format!("kill {time:?}"),
+                Action::Finish => "finish".to_owned(),
             })
             .collect();
-        assert_eq!(orders.join(", "), expected, "{events:?}");
+        assert_eq!(actions.join(", "), expected, "{events:?}");
     }
 
     #[test]
-    fn a_polite_server_is_never_signaled() {
+    fn cooperative_server_is_never_signaled() {
         check(&[STOP, Event::NothingLeft], "wait 2s, finish");
         check(&[Event::Abandoned, Event::NothingLeft], "wait 200ms, finish");
     }
 
     #[test]
-    fn a_stubborn_server_is_killed_in_the_end() {
+    fn unresponsive_server_is_killed() {
         check(
-            &[STOP, Event::Alarm, Event::Alarm, Event::Alarm, Event::NothingLeft],
+            &[
+                STOP,
+                Event::TimerExpired,
+                Event::TimerExpired,
+                Event::TimerExpired,
+                Event::NothingLeft,
+            ],
             "wait 2s, term 3s, kill 10ms, kill 10ms, finish",
         );
     }
 
     #[test]
-    fn nobody_waits_long_for_an_owner_that_is_gone() {
-        check(&[Event::Abandoned, Event::Alarm, Event::Alarm], "wait 200ms, term 300ms, kill 10ms");
-        check(&[STOP, Event::Abandoned, Event::Alarm], "wait 2s, wait 200ms, term 300ms");
+    fn lost_owner_shortens_the_timeouts() {
         check(
-            &[STOP, Event::Alarm, Event::Abandoned, Event::Alarm],
+            &[Event::Abandoned, Event::TimerExpired, Event::TimerExpired],
+            "wait 200ms, term 300ms, kill 10ms",
+        );
+        check(&[STOP, Event::Abandoned, Event::TimerExpired], "wait 2s, wait 200ms, term 300ms");
+        check(
+            &[STOP, Event::TimerExpired, Event::Abandoned, Event::TimerExpired],
             "wait 2s, term 3s, wait 300ms, kill 10ms",
         );
     }
 
     #[test]
-    fn what_a_server_leaves_behind_is_ended_too() {
+    fn processes_left_by_the_server_are_ended() {
         check(
-            &[Event::ServerGone, Event::Alarm, Event::NothingLeft],
+            &[Event::ServerExited, Event::TimerExpired, Event::NothingLeft],
             "term 200ms, kill 10ms, finish",
         );
         check(
-            &[STOP, Event::ServerGone, Event::Abandoned, Event::Alarm],
+            &[STOP, Event::ServerExited, Event::Abandoned, Event::TimerExpired],
             "wait 2s, term 200ms, wait 300ms, kill 10ms",
         );
     }
 
     #[test]
-    fn orders_are_not_taken_twice() {
+    fn repeated_events_have_no_effect() {
         check(&[STOP, STOP], "wait 2s, -");
-        check(&[Event::Alarm], "-");
-        check(&[STOP, Event::NothingLeft, STOP, Event::Alarm], "wait 2s, finish, -, -");
+        check(&[Event::TimerExpired], "-");
+        check(&[STOP, Event::NothingLeft, STOP, Event::TimerExpired], "wait 2s, finish, -, -");
     }
 }

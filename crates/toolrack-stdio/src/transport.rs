@@ -1,8 +1,11 @@
-//! A line to a child process.
+//! Stdio transport: JSON-RPC with a child process over its stdin and stdout.
 //!
-//! Callers write their requests themselves and wait for their own answers. Three tasks serve the line:
-//! the driver reads answers, one reads the error output, one keeps the processes. The driver ends with the
-//! line; the other two go on until nothing of the server is left.
+//! Each caller encodes and writes its own request and waits for its own response. Three tasks serve a transport: the IO
+//! task reads stdout, one task reads stderr, and one supervises the server process. The IO task ends with the
+//! transport; the other two run until the last process of the server has exited.
+//!
+//! [`StdioClientTransport`] has the name that the MCP TypeScript SDK gives the client side of the stdio transport. The
+//! name `StdioTransport` belongs to the API of founding document 001, see `compat.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,141 +20,149 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_transport::{
-    Abandon, BoxFuture, CANCELLED, Cancelled, Diagnosis, Ending, Exit, Inbound, Inbox, Line,
-    LineError, Outgoing, TransportError,
-};
-use toolrack_transport::{
-    JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification, write_request,
+    BoxFuture, CANCELLED, CancelledParams, CloseReason, ExitStatus, IncomingHandler, JsonRpcError,
+    MessageRouter, OnCancel, OutgoingRequest, Params, RawJson, RequestError, RequestId, Transport,
+    TransportError, TransportStats, write_notification, write_request, write_response,
 };
 
-use crate::io_task::{Bell, Driver};
+use crate::io_task::{IoTask, Wakeups};
 use crate::launch_spec::LaunchSpec;
-use crate::options::{Ladder, McpServerDef, StdioOptions};
-use crate::orphan_cleanup;
-use crate::process::{Custody, Life, Wish};
-use crate::stderr::{Stderr, read_stderr};
-use crate::write_queue::{Flushed, Outbox, Posted, Refusal};
+use crate::options::{McpServerDef, ShutdownTimeouts, StdioOptions};
+use crate::orphan_cleanup::new_process_tag;
+use crate::process::{DesiredState, ProcessState, ServerProcess};
+use crate::stderr::{StderrTail, read_stderr};
+use crate::write_queue::{FlushStatus, QueueError, WriteQueue, WriteStatus};
 
-/// How long a notification waits for room in front of a server that does not read.
-const NOTIFY_LIMIT: Duration = Duration::from_secs(30);
+/// How long a notification waits for room in the write queue.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many lines of the error output a diagnosis shows.
+/// The number of stderr lines in [`TransportStats`].
 const STDERR_LINES: usize = 50;
 
 type Write<'a> = &'a (dyn Fn(&mut Vec<u8>) -> Result<(), serde_json::Error> + Sync);
 
-/// An open line to a child process.
+/// A stdio transport to a server that runs as a child process.
 ///
-/// Dropping it ends the server without waiting; [`Line::close`] ends it and waits. The runtime in which it is opened
-/// has to run for as long as the line is used: when that is dropped the line ends, and while it stands still nobody
-/// hears of answers or of time that is over.
+/// Dropping it ends the server in the background; [`Transport::close`] ends it and waits. The runtime in which it was
+/// spawned has to run as long as the transport is used: dropping the runtime closes the transport, and a runtime that
+/// is not driven delivers neither responses nor timeouts.
 #[derive(Debug)]
-pub struct StdioLine {
+pub struct StdioClientTransport {
     shared: Arc<Shared>,
     tasks: TaskTracker,
 }
 
-/// What the callers and the tasks of a line share.
+/// State that the callers share with the tasks of a transport.
 pub(crate) struct Shared {
-    pub(crate) inbound: Inbound,
-    pub(crate) outbox: Outbox,
-    pub(crate) bell: Bell,
-    pub(crate) stderr: Stderr,
+    pub(crate) router: MessageRouter,
+    pub(crate) queue: WriteQueue,
+    pub(crate) wakeups: Wakeups,
+    pub(crate) stderr: StderrTail,
     pub(crate) stderr_closed: CancellationToken,
-    wish: watch::Sender<Wish>,
-    life: watch::Sender<Life>,
-    ladder: Ladder,
-    closing_limit: Duration,
-    process: Option<u32>,
+    desired: watch::Sender<DesiredState>,
+    process_state: watch::Sender<ProcessState>,
+    shutdown: ShutdownTimeouts,
+    close_timeout: Duration,
+    pid: Option<u32>,
 }
 
-impl StdioLine {
-    /// Starts a server. What it says unasked goes to `inbox`.
+impl StdioClientTransport {
+    /// Starts a server. Messages that are not responses go to `handler`.
     ///
     /// # Cancel safety
-    /// Dropping the future ends whatever has been started.
-    pub async fn open(
+    /// Dropping the future ends every process that was started.
+    pub async fn spawn(
         definition: &McpServerDef,
         options: StdioOptions,
-        inbox: Arc<dyn Inbox>,
+        handler: Arc<dyn IncomingHandler>,
     ) -> Result<Self, TransportError> {
-        let mark = orphan_cleanup::next();
+        let tag = new_process_tag();
         let spec =
-            LaunchSpec::resolve(definition, &options, &mark).map_err(TransportError::Spawn)?;
-        let (custody, pipes) = Custody::start(&spec, &options, mark).await?;
+            LaunchSpec::resolve(definition, &options, &tag).map_err(TransportError::Spawn)?;
+        let (process, pipes) = ServerProcess::start(&spec, &options, tag).await?;
         let shared = Arc::new(Shared {
-            inbound: Inbound::new(inbox).masked(options.mask.clone()),
-            outbox: Outbox::new(pipes.input, options.outbox_limit_bytes),
-            bell: Bell::default(),
-            closing_limit: options.closing_limit(),
-            stderr: Stderr::new(options.mask),
+            router: MessageRouter::new(handler).with_redactor(options.redactor.clone()),
+            queue: WriteQueue::new(pipes.stdin, options.max_queued_bytes),
+            wakeups: Wakeups::default(),
+            close_timeout: options.close_timeout(),
+            stderr: StderrTail::new(options.redactor),
             stderr_closed: CancellationToken::new(),
-            wish: watch::Sender::new(Wish::Run),
-            life: watch::Sender::new(Life::Running),
-            ladder: options.ladder,
-            process: custody.process(),
+            desired: watch::Sender::new(DesiredState::Running),
+            process_state: watch::Sender::new(ProcessState::Running),
+            shutdown: options.shutdown,
+            pid: process.pid(),
         });
         let tasks = TaskTracker::new();
-        let driver = Driver::new(Arc::clone(&shared), pipes.output, options.line_limit_bytes);
-        tasks.spawn(driver.run());
-        tasks.spawn(read_stderr(Arc::clone(&shared), pipes.errors));
-        // Listening begins here: the task may run only after the first wish.
-        let wishes = shared.wish.subscribe();
-        tasks.spawn(keep(Arc::clone(&shared), custody, wishes));
+        let io_task = IoTask::new(Arc::clone(&shared), pipes.stdout, options.max_message_bytes);
+        tasks.spawn(io_task.run());
+        tasks.spawn(read_stderr(Arc::clone(&shared), pipes.stderr));
+        // Subscribe here and not in the task: the task may first run after a stop was requested, and a new
+        // subscriber would take that request for the initial value.
+        let desired = shared.desired.subscribe();
+        tasks.spawn(supervise(Arc::clone(&shared), process, desired));
         tasks.close();
         Ok(Self { shared, tasks })
     }
 
     /// Whether the server's process runs.
     pub fn is_running(&self) -> bool {
-        *self.shared.life.borrow() == Life::Running
+        *self.shared.process_state.borrow() == ProcessState::Running
     }
 
-    async fn ask(&self, request: Outgoing<'_>) -> Result<RawJson, LineError> {
+    async fn send_request(&self, request: OutgoingRequest<'_>) -> Result<RawJson, RequestError> {
         let shared = &*self.shared;
-        let due = request.patience.begin();
-        let mut ticket =
-            shared.inbound.claim(due).map_err(|ending| LineError::not_sent(ending.to_error()))?;
-        if ticket.is_soonest() {
-            shared.bell.alarm();
+        let deadline = request.timeout.start();
+        let mut response = shared
+            .router
+            .register(deadline)
+            .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
+        if response.is_earliest() {
+            shared.wakeups.earlier_deadline();
         }
-        let id = ticket.id();
-        // Until the message is in the buffer there is nothing to take back.
-        let posted = AtomicBool::new(false);
+        let id = response.id();
+        // A request that is not in the write queue yet needs neither a withdrawal nor a cancel notification.
+        let is_queued = AtomicBool::new(false);
         let write = |out: &mut Vec<u8>| {
-            posted.store(true, Ordering::Relaxed);
+            is_queued.store(true, Ordering::Relaxed);
             write_request(out, id, request.method, request.params)
         };
-        let mut farewell = Farewell { shared, id, abandon: request.abandon, posted: &posted };
-        if let Err(error) = shared.post(Some(id), &write, Instant::from_std(due.at)).await {
-            farewell.abandon = Abandon::Quietly;
-            // Why the line ended says more than that its input is closed.
-            let ended = shared.inbound.ending().map(|ending| ending.to_error());
-            let timed_out = || TransportError::timed_out(due.at - due.started);
-            return Err(LineError::not_sent(ended.or(error).unwrap_or_else(timed_out)));
+        let mut cancel_guard =
+            CancelGuard { shared, id, on_cancel: request.on_cancel, is_queued: &is_queued };
+        if let Err(error) =
+            shared.send(Some(id), &write, Instant::from_std(deadline.expires_at)).await
+        {
+            cancel_guard.on_cancel = OnCancel::Silent;
+            // The close reason says more than the closed stdin.
+            let closed = shared.router.close_reason().map(|reason| reason.to_error());
+            let timed_out = || TransportError::timed_out(deadline.expires_at - deadline.started);
+            return Err(RequestError::not_sent(closed.or(error).unwrap_or_else(timed_out)));
         }
-        match (&mut ticket).await {
-            // The driver's clock has settled it.
-            Ok(Err(error @ TransportError::Timeout(_))) => Err(farewell.failure(error)),
-            Ok(reply) => {
-                farewell.abandon = Abandon::Quietly;
-                reply.map_err(LineError::answered)
+        match (&mut response).await {
+            // The caller has no timer: the IO task completes expired requests with this error.
+            Ok(Err(error @ TransportError::Timeout(_))) => Err(cancel_guard.fail(error)),
+            Ok(response) => {
+                cancel_guard.on_cancel = OnCancel::Silent;
+                response.map_err(RequestError::answered)
             }
-            Err(ending) => Err(farewell.failure(ending.to_error())),
+            Err(reason) => Err(cancel_guard.fail(reason.to_error())),
         }
     }
 
-    async fn tell(&self, method: &str, params: &dyn Params) -> Result<(), LineError> {
+    async fn send_notification(
+        &self,
+        method: &str,
+        params: &dyn Params,
+    ) -> Result<(), RequestError> {
         let write = |out: &mut Vec<u8>| write_notification(out, method, params);
         let started = Instant::now();
-        let posted = self.shared.post(None, &write, started + NOTIFY_LIMIT).await;
-        posted.map_err(|error| {
-            let error = error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_LIMIT));
-            LineError::not_sent(error)
+        let sent = self.shared.send(None, &write, started + NOTIFY_TIMEOUT).await;
+        sent.map_err(|error| {
+            let error = error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_TIMEOUT));
+            RequestError::not_sent(error)
         })
     }
 
-    /// Sends a whole message, as it is.
+    /// Sends a serializable message unchanged.
     pub(crate) async fn send_value(
         &self,
         message: &(impl Serialize + Sync),
@@ -161,128 +172,136 @@ impl StdioLine {
             out.push(b'\n');
             Ok(())
         };
-        let posted = self.shared.post(None, &write, Instant::now() + NOTIFY_LIMIT).await;
-        posted.map_err(|error| error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_LIMIT)))
+        let sent = self.shared.send(None, &write, Instant::now() + NOTIFY_TIMEOUT).await;
+        sent.map_err(|error| error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_TIMEOUT)))
     }
 
-    async fn finish(&self) -> Ending {
-        let limit = self.shared.closing_limit;
-        // The last of them keeps the processes until nothing is left. All are gone as well if their runtime is.
+    async fn wait_closed(&self) -> CloseReason {
+        let limit = self.shared.close_timeout;
+        // The supervising task is the last to end. If the runtime was dropped, all tasks are gone and this returns at
+        // once.
         if timeout(limit, self.tasks.wait()).await.is_err() {
-            tracing::warn!(?limit, "a server's processes do not end; left to their guardian");
-            self.shared.wish.send_replace(Wish::Abandon);
+            tracing::warn!(?limit, "server processes did not exit in time; left to the guardian");
+            self.shared.desired.send_replace(DesiredState::Abandoned);
         }
-        self.shared.inbound.ending().unwrap_or(Ending::Closed)
+        self.shared.router.close_reason().unwrap_or(CloseReason::Closed)
     }
 }
 
-impl Line for StdioLine {
-    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
-        Box::pin(self.ask(request))
+impl Transport for StdioClientTransport {
+    fn request<'a>(
+        &'a self,
+        request: OutgoingRequest<'a>,
+    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
+        Box::pin(self.send_request(request))
     }
 
     fn notify<'a>(
         &'a self,
         method: &'a str,
         params: &'a dyn Params,
-    ) -> BoxFuture<'a, Result<(), LineError>> {
-        Box::pin(self.tell(method, params))
+    ) -> BoxFuture<'a, Result<(), RequestError>> {
+        Box::pin(self.send_notification(method, params))
     }
 
-    fn answer(
+    fn respond(
         &self,
         id: &RequestId,
         outcome: Result<&RawValue, &JsonRpcError>,
-    ) -> Result<(), LineError> {
-        let write = |out: &mut Vec<u8>| write_answer(out, id, outcome);
-        self.shared.post_now(None, &write).map_err(LineError::not_sent)
+    ) -> Result<(), RequestError> {
+        let write = |out: &mut Vec<u8>| write_response(out, id, outcome);
+        self.shared.try_send(None, &write).map_err(RequestError::not_sent)
     }
 
-    fn touch(&self, id: u64) -> bool {
-        self.shared.inbound.touch(id)
+    fn extend_deadline(&self, id: u64) -> bool {
+        self.shared.router.extend_deadline(id)
     }
 
-    fn diagnosis(&self) -> Diagnosis {
+    fn stats(&self) -> TransportStats {
         let stderr = self.shared.stderr.tail(STDERR_LINES).to_vec();
-        let process = self.shared.process.filter(|_| self.is_running());
-        Diagnosis { stderr, process, ..self.shared.inbound.tally().diagnosis() }
+        let pid = self.shared.pid.filter(|_| self.is_running());
+        TransportStats { stderr, pid, ..self.shared.router.counters().stats() }
     }
 
-    fn close(&self) -> BoxFuture<'_, Ending> {
-        self.shared.hang_up(&Ending::Closed);
-        Box::pin(self.finish())
+    fn close(&self) -> BoxFuture<'_, CloseReason> {
+        self.shared.close(&CloseReason::Closed);
+        Box::pin(self.wait_closed())
     }
 }
 
-impl Drop for StdioLine {
+impl Drop for StdioClientTransport {
     fn drop(&mut self) {
-        self.shared.inbound.end(&Ending::Closed);
-        self.shared.outbox.close();
-        self.shared.wish.send_replace(Wish::Abandon);
+        self.shared.router.close(&CloseReason::Closed);
+        self.shared.queue.close();
+        self.shared.desired.send_replace(DesiredState::Abandoned);
     }
 }
 
 impl Shared {
-    /// Ends the line and has the server ended.
-    pub(crate) fn hang_up(&self, ending: &Ending) {
-        self.inbound.end(ending);
-        self.outbox.close();
-        self.wish.send_if_modified(|wish| {
-            let first = *wish == Wish::Run;
+    /// Closes the transport and starts the shutdown of the server.
+    pub(crate) fn close(&self, reason: &CloseReason) {
+        self.router.close(reason);
+        self.queue.close();
+        self.desired.send_if_modified(|desired| {
+            // Only the first close requests a stop, and an abandoned server stays abandoned.
+            let first = *desired == DesiredState::Running;
             if first {
-                *wish = Wish::Stop(self.ladder);
+                *desired = DesiredState::Stopped(self.shutdown);
             }
             first
         });
     }
 
-    /// Waits for the server's process to end, and says how.
-    pub(crate) async fn exit(&self) -> Exit {
-        let mut life = self.life.subscribe();
-        match life.wait_for(|life| *life != Life::Running).await.as_deref() {
-            Ok(Life::Exited(exit) | Life::Gone(exit)) => *exit,
-            Ok(Life::Running) | Err(_) => Exit::Unknown,
+    /// Waits for the server process to exit.
+    pub(crate) async fn wait_exit(&self) -> ExitStatus {
+        let mut state = self.process_state.subscribe();
+        match state.wait_for(|state| *state != ProcessState::Running).await.as_deref() {
+            Ok(ProcessState::Exited(status) | ProcessState::Gone(status)) => *status,
+            Ok(ProcessState::Running) | Err(_) => ExitStatus::Unknown,
         }
     }
 
-    /// Waits until nothing is left of the server.
-    pub(crate) async fn gone(&self) {
-        let mut life = self.life.subscribe();
-        // The sender is ours, so the wait cannot fail.
-        let _gone = life.wait_for(|life| matches!(life, Life::Gone(_))).await;
+    /// Waits until no process of the server is left.
+    pub(crate) async fn wait_gone(&self) {
+        let mut state = self.process_state.subscribe();
+        // `self` holds the sender, so the wait cannot fail.
+        let _gone = state.wait_for(|state| matches!(state, ProcessState::Gone(_))).await;
     }
 
-    fn learn(&self, life: Life) {
-        self.life.send_replace(life);
-        self.bell.exited();
+    fn set_process_state(&self, state: ProcessState) {
+        self.process_state.send_replace(state);
+        self.wakeups.process_exited();
     }
 
-    /// Puts a message in, waiting for room until the deadline. Fails with `None` if there was none.
-    async fn post(
+    /// Queues a message and waits for room until the deadline. Fails with `None` on timeout.
+    async fn send(
         &self,
         id: Option<u64>,
         write: Write<'_>,
         deadline: Instant,
     ) -> Result<(), Option<TransportError>> {
         loop {
-            match self.outbox.post(id, write) {
-                Ok(Posted::FlushSoon) => {
-                    let promise = Promise(self);
+            match self.queue.push(id, write) {
+                Ok(WriteStatus::FlushLater) => {
+                    // Several callers were woken together. The yield lets the others queue their requests, so that
+                    // one write sends them all. The guard flushes even if this future is dropped meanwhile: the
+                    // others rely on it.
+                    let flush_guard = FlushGuard(self);
                     yield_now().await;
-                    drop(promise);
+                    drop(flush_guard);
                     return Ok(());
                 }
-                Ok(Posted::Done) => return Ok(()),
-                Ok(Posted::CallDriver) => {
-                    self.bell.outbox();
+                Ok(WriteStatus::Done) => return Ok(()),
+                Ok(WriteStatus::WakeIoTask) => {
+                    self.wakeups.request_flush();
                     return Ok(());
                 }
-                Err(Refusal::Failed(error)) => return Err(Some(error)),
-                Err(Refusal::Full { .. }) => {}
+                Err(QueueError::Failed(error)) => return Err(Some(error)),
+                Err(QueueError::Full { .. }) => {}
             }
-            let room = self.outbox.room();
-            // Room may have been made before we began to listen for it.
-            if !self.outbox.is_full() {
+            let room = self.queue.room();
+            // Room may have been made after the rejection and before the line above, which then misses the wake-up.
+            if !self.queue.is_full() {
                 continue;
             }
             if timeout_at(deadline, room).await.is_err() {
@@ -291,78 +310,84 @@ impl Shared {
         }
     }
 
-    /// Puts a message in at once, or fails.
-    fn post_now(&self, id: Option<u64>, write: Write<'_>) -> Result<(), TransportError> {
-        match self.outbox.post(id, write) {
-            Ok(Posted::Done) => Ok(()),
-            Ok(Posted::CallDriver) => {
-                self.bell.outbox();
+    /// Queues a message without waiting, or fails.
+    fn try_send(&self, id: Option<u64>, write: Write<'_>) -> Result<(), TransportError> {
+        match self.queue.push(id, write) {
+            Ok(WriteStatus::Done) => Ok(()),
+            Ok(WriteStatus::WakeIoTask) => {
+                self.wakeups.request_flush();
                 Ok(())
             }
-            Ok(Posted::FlushSoon) => {
-                drop(Promise(self));
+            Ok(WriteStatus::FlushLater) => {
+                drop(FlushGuard(self));
                 Ok(())
             }
-            Err(Refusal::Failed(error)) => Err(error),
-            Err(Refusal::Full { buffered_bytes }) => {
-                Err(TransportError::Clogged { buffered_bytes })
+            Err(QueueError::Failed(error)) => Err(error),
+            Err(QueueError::Full { buffered_bytes }) => {
+                Err(TransportError::QueueFull { buffered_bytes })
             }
         }
     }
 }
 
-/// A promise to flush, kept when it is dropped, whatever the reason for the drop.
-struct Promise<'a>(&'a Shared);
+/// Flushes the write queue on drop.
+struct FlushGuard<'a>(&'a Shared);
 
-impl Drop for Promise<'_> {
+impl Drop for FlushGuard<'_> {
     fn drop(&mut self) {
-        match self.0.outbox.flush() {
-            Flushed::All => {}
-            Flushed::Stuck | Flushed::Broken => self.0.bell.outbox(),
+        match self.0.queue.flush() {
+            FlushStatus::Done => {}
+            FlushStatus::Blocked | FlushStatus::Broken => self.0.wakeups.request_flush(),
         }
     }
 }
 
-/// What is done about a request that nobody waits for any more.
-struct Farewell<'a> {
+/// Withdraws or cancels a request on drop, unless a response disarmed it.
+struct CancelGuard<'a> {
     shared: &'a Shared,
     id: u64,
-    abandon: Abandon,
-    posted: &'a AtomicBool,
+    on_cancel: OnCancel,
+    is_queued: &'a AtomicBool,
 }
 
-impl Farewell<'_> {
-    /// Ends the request and says how far it had come.
-    fn failure(&mut self, error: TransportError) -> LineError {
-        if !self.shared.outbox.withdraw(self.id) {
-            return LineError::unknown(error);
+impl CancelGuard<'_> {
+    /// Withdraws the request if no byte of it was sent, and returns the error with its delivery.
+    fn fail(&mut self, error: TransportError) -> RequestError {
+        if !self.shared.queue.withdraw(self.id) {
+            return RequestError::unknown(error);
         }
-        self.abandon = Abandon::Quietly;
-        LineError::not_sent(error)
+        self.on_cancel = OnCancel::Silent;
+        RequestError::not_sent(error)
     }
 }
 
-impl Drop for Farewell<'_> {
+impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
-        let quietly = self.abandon == Abandon::Quietly || !self.posted.load(Ordering::Relaxed);
-        if quietly || self.shared.outbox.withdraw(self.id) {
+        let is_silent =
+            self.on_cancel == OnCancel::Silent || !self.is_queued.load(Ordering::Relaxed);
+        if is_silent || self.shared.queue.withdraw(self.id) {
             return;
         }
-        let write = |out: &mut Vec<u8>| write_notification(out, CANCELLED, &Cancelled(self.id));
-        let told = self.shared.post_now(None, &write);
-        told.unwrap_or_else(|error| tracing::trace!(%error, "the server was not told"));
+        let write =
+            |out: &mut Vec<u8>| write_notification(out, CANCELLED, &CancelledParams(self.id));
+        let sent = self.shared.try_send(None, &write);
+        sent.unwrap_or_else(|error| tracing::trace!(%error, "cancel notification not sent"));
     }
 }
 
-async fn keep(shared: Arc<Shared>, custody: Custody, wishes: watch::Receiver<Wish>) {
-    custody.keep(wishes, &|life| shared.learn(life)).await;
+async fn supervise(
+    shared: Arc<Shared>,
+    process: ServerProcess,
+    desired: watch::Receiver<DesiredState>,
+) {
+    process.supervise(desired, &|state| shared.set_process_state(state)).await;
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
-            .field("life", &*self.life.borrow())
-            .field("inbound", &self.inbound)
+            .field("process_state", &*self.process_state.borrow())
+            .field("router", &self.router)
             .finish_non_exhaustive()
     }
 }

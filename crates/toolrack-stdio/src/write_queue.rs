@@ -1,14 +1,14 @@
-//! What goes out to the server.
+//! Write queue to the server's stdin, with backpressure and withdrawal of unsent requests.
 //!
-//! A lone caller writes its own message with one system call. When several callers were woken together
-//! they put their messages into one buffer, and the first of them writes them all. What the pipe does
-//! not take is left to the driver, which waits for the pipe; callers never do.
+//! A lone caller writes its own message with one system call. Callers that were woken together put their messages into
+//! one buffer, and the first of them writes them all. If the pipe is full, the IO task waits for it and writes the rest;
+//! callers never wait for the pipe.
 //!
-//! Whoever writes does so without holding anybody up: what others put in meanwhile gathers, and is written
-//! next.
+//! A writer takes the buffer out and writes without the lock, so no caller waits for the `write(2)` of another: messages that are queued
+//! meanwhile collect in a new buffer, which the same writer takes next.
 //!
-//! **Invariant:** messages leave in the order in which they were put in, each as one run of bytes, and a
-//! message that nobody has begun to write can be taken back.
+//! **Invariant:** messages are sent in the order of [`WriteQueue::push`], each as one run of bytes, and a message of
+//! which no writer has taken a byte can be withdrawn.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,170 +22,175 @@ use tokio::net::unix::pipe::Sender;
 use tokio::sync::Notify;
 use toolrack_transport::TransportError;
 
-use crate::io_task::write_plainly;
+use crate::io_task::write_direct;
 
-/// How often a caller writes what others have put in meanwhile, before it leaves that to the driver; and how
-/// often the driver does before others have their turn.
+/// The maximum number of buffers that a caller writes in a row before it leaves the rest to the IO task, and that the
+/// IO task writes before it yields. Without a limit, one caller could end up writing for all others.
 const WRITES_PER_TURN: usize = 8;
 
-/// The sending half of a line.
+/// The sending half of a transport.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct WriteQueue {
     state: Mutex<State>,
     limit_bytes: usize,
-    /// Answers that arrived together the last time: how many callers are likely to write next.
-    crowd: AtomicUsize,
+    /// The number of responses in the last read, and so of callers that are likely to write next.
+    expected_writers: AtomicUsize,
     room: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     pipe: Pipe,
-    buffer: Buffer,
-    /// Whether somebody has promised to flush.
-    promised: bool,
-    /// Whether the pipe was full, so that the driver has to flush.
-    stuck: bool,
-    /// How much somebody is writing, who then writes what has come meanwhile and was not promised.
-    in_hand: Option<usize>,
-    waiting: Waiting,
+    buffer: WriteBuffer,
+    /// Whether a caller is about to call [`WriteQueue::flush`].
+    flush_scheduled: bool,
+    /// Whether the pipe was full, so that the IO task has to flush.
+    blocked: bool,
+    /// The size of the buffer that a writer has taken. That writer also writes the next buffer, unless a flush is
+    /// scheduled.
+    in_flight: Option<usize>,
+    waiters: Waiters,
 }
 
-/// Who was refused for lack of room, and has not been told of room since.
+/// Whether a rejected caller waits for room and has not been woken since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waiting {
-    Nobody,
-    Somebody,
+enum Waiters {
+    None,
+    Waiting,
 }
 
 #[derive(Debug)]
 enum Pipe {
     Open(Arc<Sender>),
-    /// The server does not read any more.
+    /// The server closed its end.
     Broken,
-    /// We closed it.
+    /// We closed our end.
     Closed,
 }
 
-/// What became of a message that was put in.
+/// The outcome of [`WriteQueue::push`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Posted {
-    /// It has left, or somebody else sees to it.
+pub(crate) enum WriteStatus {
+    /// The message was written, or another writer takes care of it.
     Done,
-    /// Others are likely to write too: the caller lets them, then calls [`Outbox::flush`].
-    FlushSoon,
-    /// Something is left to write, or the pipe is broken: the driver has to be woken.
-    CallDriver,
+    /// More callers are likely to write: the caller yields to them, then calls [`WriteQueue::flush`].
+    FlushLater,
+    /// The pipe is full or broken: the caller has to wake the IO task.
+    WakeIoTask,
 }
 
-/// Why a message was not put in.
+/// Why a message was not queued.
 #[derive(Debug)]
-pub(crate) enum Refusal {
-    /// Too much is waiting already. Room is announced by [`Outbox::room`].
+pub(crate) enum QueueError {
+    /// The queue is over its limit. [`WriteQueue::room`] announces room.
     Full { buffered_bytes: usize },
-    /// Never.
+    /// The message cannot be sent at all.
     Failed(TransportError),
 }
 
-/// What writing did.
+/// The outcome of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flushed {
-    All,
-    Stuck,
+pub(crate) enum FlushStatus {
+    Done,
+    Blocked,
     Broken,
 }
 
-impl Outbox {
+impl WriteQueue {
     pub(crate) fn new(pipe: Sender, limit_bytes: usize) -> Self {
         let state = State {
             pipe: Pipe::Open(Arc::new(pipe)),
-            buffer: Buffer::default(),
-            promised: false,
-            stuck: false,
-            in_hand: None,
-            waiting: Waiting::Nobody,
+            buffer: WriteBuffer::default(),
+            flush_scheduled: false,
+            blocked: false,
+            in_flight: None,
+            waiters: Waiters::None,
         };
         Self {
             state: Mutex::new(state),
             limit_bytes,
-            crowd: AtomicUsize::new(0),
+            expected_writers: AtomicUsize::new(0),
             room: Notify::new(),
         }
     }
 
-    /// Puts a message in and, if nobody else is about to write, writes it.
-    pub(crate) fn post(
+    /// Queues a message and, unless another writer is active or scheduled, writes it.
+    pub(crate) fn push(
         &self,
         id: Option<u64>,
         write: &dyn Fn(&mut Vec<u8>) -> Result<(), serde_json::Error>,
-    ) -> Result<Posted, Refusal> {
+    ) -> Result<WriteStatus, QueueError> {
         let mut state = self.state();
         match state.pipe {
             Pipe::Open(_) => {}
-            Pipe::Broken => return Err(Refusal::Failed(TransportError::StdinNotAvailable)),
-            Pipe::Closed => return Err(Refusal::Failed(TransportError::Shutdown)),
+            Pipe::Broken => return Err(QueueError::Failed(TransportError::StdinNotAvailable)),
+            Pipe::Closed => return Err(QueueError::Failed(TransportError::Shutdown)),
         }
         let buffered_bytes = state.n_unsent();
         if buffered_bytes > self.limit_bytes {
-            state.waiting = Waiting::Somebody;
-            return Err(Refusal::Full { buffered_bytes });
+            state.waiters = Waiters::Waiting;
+            return Err(QueueError::Full { buffered_bytes });
         }
         state
             .buffer
             .append(id, write)
-            .map_err(|error| Refusal::Failed(TransportError::Serialize(error)))?;
-        if state.stuck || state.promised {
-            return Ok(Posted::Done);
+            .map_err(|error| QueueError::Failed(TransportError::Serialize(error)))?;
+        // The IO task or the scheduled flush takes the message along.
+        if state.blocked || state.flush_scheduled {
+            return Ok(WriteStatus::Done);
         }
-        if self.crowd.load(Ordering::Relaxed) > 1 {
-            state.promised = true;
-            return Ok(Posted::FlushSoon);
+        if self.expected_writers.load(Ordering::Relaxed) > 1 {
+            state.flush_scheduled = true;
+            return Ok(WriteStatus::FlushLater);
         }
-        match self.write_out(state, write_plainly) {
-            Flushed::All => Ok(Posted::Done),
-            Flushed::Stuck | Flushed::Broken => Ok(Posted::CallDriver),
+        match self.drain(state, write_direct) {
+            FlushStatus::Done => Ok(WriteStatus::Done),
+            FlushStatus::Blocked | FlushStatus::Broken => Ok(WriteStatus::WakeIoTask),
         }
     }
 
-    /// Keeps the promise of [`Posted::FlushSoon`].
-    pub(crate) fn flush(&self) -> Flushed {
+    /// Writes the queue, as [`WriteStatus::FlushLater`] demands.
+    pub(crate) fn flush(&self) -> FlushStatus {
         let mut state = self.state();
-        state.promised = false;
+        state.flush_scheduled = false;
+        // The other callers did not come: stop waiting for them until the next read.
         if state.buffer.n_messages() <= 1 {
-            self.crowd.store(0, Ordering::Relaxed);
+            self.expected_writers.store(0, Ordering::Relaxed);
         }
-        if state.stuck {
-            return Flushed::All;
+        if state.blocked {
+            return FlushStatus::Done;
         }
-        self.write_out(state, write_plainly)
+        self.drain(state, write_direct)
     }
 
-    /// Writes what is stuck, as the pipe takes it. Pending while it takes nothing.
-    pub(crate) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<Flushed> {
+    /// Writes the rest of a blocked queue as the pipe accepts it. Pending while the pipe is full. For the IO task.
+    pub(crate) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<FlushStatus> {
         for _ in 0..WRITES_PER_TURN {
             let state = self.state();
-            let Pipe::Open(pipe) = &state.pipe else { return Poll::Ready(Flushed::Broken) };
-            if !state.stuck {
-                return Poll::Ready(Flushed::All);
+            let Pipe::Open(pipe) = &state.pipe else { return Poll::Ready(FlushStatus::Broken) };
+            if !state.blocked {
+                return Poll::Ready(FlushStatus::Done);
             }
-            // An error shows again, with its reason, in the write below.
+            // An error appears again in the write below, with its reason.
             let _readiness: io::Result<()> = ready!(pipe.poll_write_ready(context));
-            // Unlike a plain write, this one makes the pipe's readiness known when it is full.
-            match self.write_out(state, Sender::try_write) {
-                Flushed::Stuck => {}
+            // Unlike a direct write, `try_write` clears tokio's readiness when the pipe is full. Otherwise the next
+            // `poll_write_ready` would succeed at once, and this task would spin.
+            match self.drain(state, Sender::try_write) {
+                FlushStatus::Blocked => {}
                 done => return Poll::Ready(done),
             }
         }
+        // The pipe keeps accepting data: yield to other tasks and continue.
         context.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Says how many callers were woken together, which is how many are likely to write next.
-    pub(crate) fn expect(&self, n_callers: usize) {
-        self.crowd.store(n_callers, Ordering::Relaxed);
+    /// Sets how many callers were woken together and are likely to write next.
+    pub(crate) fn expect_writers(&self, n_callers: usize) {
+        self.expected_writers.store(n_callers, Ordering::Relaxed);
     }
 
-    /// Takes a request back. Returns `false` if any byte of it has left, or is about to.
+    /// Removes a request from the queue. Returns `false` if a byte of it was sent or a writer has taken it.
     pub(crate) fn withdraw(&self, id: u64) -> bool {
         let mut state = self.state();
         let is_withdrawn = state.buffer.withdraw(id);
@@ -193,137 +198,142 @@ impl Outbox {
         is_withdrawn
     }
 
-    /// Closes the server's input, after one last attempt to write what is waiting. Who writes just now ends
-    /// that first.
+    /// Closes the server's stdin after a last attempt to write the queue. A concurrent writer holds a reference to the
+    /// pipe and finishes its write first.
     pub(crate) fn close(&self) {
-        self.write_out(self.state(), write_plainly);
+        self.drain(self.state(), write_direct);
         let mut state = self.state();
         state.pipe = Pipe::Closed;
-        state.stuck = false;
+        state.blocked = false;
         self.announce_room(&mut state);
     }
 
-    /// Whether messages are refused for the moment.
+    /// Whether the queue rejects messages at the moment.
     pub(crate) fn is_full(&self) -> bool {
-        self.lacks_room(&self.state())
+        self.is_over_limit(&self.state())
     }
 
-    /// Waits for somebody to make room.
+    /// Resolves when room is announced.
     pub(crate) fn room(&self) -> tokio::sync::futures::Notified<'_> {
         self.room.notified()
     }
 
-    /// Writes until nothing is left, unless somebody else is at it. What is being written is in nobody's way.
-    fn write_out<'a>(&'a self, mut state: MutexGuard<'a, State>, write: WriteCall) -> Flushed {
-        let Pipe::Open(pipe) = &state.pipe else { return Flushed::Broken };
-        if state.in_hand.is_some() {
-            return Flushed::All;
+    /// Writes until the queue is empty, unless another writer is active. The lock is not held during a write.
+    fn drain<'a>(&'a self, mut state: MutexGuard<'a, State>, write: WriteCall) -> FlushStatus {
+        let Pipe::Open(pipe) = &state.pipe else { return FlushStatus::Broken };
+        // The active writer checks the buffer again before it stops, so it finds the new message.
+        if state.in_flight.is_some() {
+            return FlushStatus::Done;
         }
         let pipe = Arc::clone(pipe);
-        let mut flushed = Flushed::Stuck;
+        let mut status = FlushStatus::Blocked;
         for _ in 0..WRITES_PER_TURN {
             let mut batch = mem::take(&mut state.buffer);
-            state.in_hand = Some(batch.unsent().len());
+            state.in_flight = Some(batch.unsent().len());
             drop(state);
-            flushed = write_batch(&mut batch, &pipe, write);
+            status = write_batch(&mut batch, &pipe, write);
             state = self.state();
-            if flushed != Flushed::All {
-                batch.absorb(mem::take(&mut state.buffer));
+            if status != FlushStatus::Done {
+                // Keep the order: the unsent rest goes before the messages that were queued meanwhile.
+                batch.append_buffer(mem::take(&mut state.buffer));
                 state.buffer = batch;
                 break;
             }
-            batch.rest();
-            if state.promised || state.buffer.unsent().is_empty() {
+            batch.recycle();
+            if state.flush_scheduled || state.buffer.unsent().is_empty() {
                 break;
             }
-            flushed = Flushed::Stuck;
+            // If this was the last turn, the IO task has to continue.
+            status = FlushStatus::Blocked;
         }
-        state.in_hand = None;
-        state.stuck = flushed == Flushed::Stuck;
-        if flushed == Flushed::Broken && matches!(state.pipe, Pipe::Open(_)) {
+        state.in_flight = None;
+        state.blocked = status == FlushStatus::Blocked;
+        // `close` may have run during the write; a closed pipe stays closed.
+        if status == FlushStatus::Broken && matches!(state.pipe, Pipe::Open(_)) {
             state.pipe = Pipe::Broken;
         }
         self.announce_room(&mut state);
-        flushed
+        status
     }
 
-    /// Wakes those that were refused, if they would not be now, or would be for another reason.
+    /// Wakes waiting callers if there is room, or if the pipe is no longer open and they have to fail.
     fn announce_room(&self, state: &mut State) {
-        if state.waiting == Waiting::Somebody && !self.lacks_room(state) {
-            state.waiting = Waiting::Nobody;
+        if state.waiters == Waiters::Waiting && !self.is_over_limit(state) {
+            state.waiters = Waiters::None;
             self.room.notify_waiters();
         }
     }
 
-    fn lacks_room(&self, state: &State) -> bool {
+    fn is_over_limit(&self, state: &State) -> bool {
         matches!(state.pipe, Pipe::Open(_)) && state.n_unsent() > self.limit_bytes
     }
 
-    // The state is consistent between statements, so a panic elsewhere cannot have torn it.
+    // The state is consistent between statements, so a panic in another thread cannot leave it half-updated.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Bytes that may not have left.
+    /// The number of bytes that may not have been sent.
     fn n_unsent(&self) -> usize {
-        self.in_hand.unwrap_or_default() + self.buffer.unsent().len()
+        self.in_flight.unwrap_or_default() + self.buffer.unsent().len()
     }
 }
 
 type WriteCall = fn(&Sender, &[u8]) -> io::Result<usize>;
 
-fn write_batch(batch: &mut Buffer, pipe: &Sender, write: WriteCall) -> Flushed {
+fn write_batch(batch: &mut WriteBuffer, pipe: &Sender, write: WriteCall) -> FlushStatus {
     while !batch.unsent().is_empty() {
         match write(pipe, batch.unsent()) {
             Ok(n_bytes) => batch.advance(n_bytes),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Flushed::Stuck,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return FlushStatus::Blocked,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
-                tracing::debug!(%error, "the server does not take input any more");
-                return Flushed::Broken;
+                tracing::debug!(%error, "cannot write to the server's stdin");
+                return FlushStatus::Broken;
             }
         }
     }
-    Flushed::All
+    FlushStatus::Done
 }
 
-/// What one thread keeps at most for the next buffer that is filled.
+/// The most memory that a thread keeps for reuse.
 const SPARE_BYTES: usize = 256 << 10;
 const SPARE_MESSAGES: usize = 4 << 10;
 
-/// Sent bytes beyond this are moved out of the way even if the rest is still waiting.
+/// When more sent bytes than this are at the start of a buffer, the rest is moved to the front.
 const COMPACT_BYTES: usize = 256 << 10;
 
 thread_local! {
-    static SPARE: RefCell<Buffer> = const { RefCell::new(Buffer::new()) };
+    /// Memory for the next buffer on this thread, so that an idle queue holds none.
+    static SPARE: RefCell<WriteBuffer> = const { RefCell::new(WriteBuffer::new()) };
 }
 
-/// Bytes to send, first in, first out.
+/// First-in, first-out buffer that remembers the boundaries between messages.
 #[derive(Debug, Default)]
-pub(crate) struct Buffer {
+pub(crate) struct WriteBuffer {
     bytes: Vec<u8>,
-    /// Bytes at the start that have left already.
+    /// Bytes at the start that were sent already.
     n_sent: usize,
-    messages: VecDeque<Message>,
-    /// Bytes of the first message that have left already.
-    n_begun: usize,
+    messages: VecDeque<QueuedMessage>,
+    /// Bytes of the first message that were sent already.
+    n_partial_sent: usize,
 }
 
-/// A message that has not left completely. Only requests have an id.
+/// A message that was not sent completely. Only requests have an id.
 #[derive(Debug, Clone, Copy)]
-struct Message {
+struct QueuedMessage {
     id: Option<u64>,
     n_bytes: usize,
 }
 
-impl Buffer {
+impl WriteBuffer {
     const fn new() -> Self {
-        Self { bytes: Vec::new(), n_sent: 0, messages: VecDeque::new(), n_begun: 0 }
+        Self { bytes: Vec::new(), n_sent: 0, messages: VecDeque::new(), n_partial_sent: 0 }
     }
 
-    /// Appends what `write` writes. If that fails, nothing has happened.
+    /// Appends the output of `write`. On failure the buffer is unchanged.
     pub(crate) fn append<E>(
         &mut self,
         id: Option<u64>,
@@ -337,27 +347,28 @@ impl Buffer {
             self.bytes.truncate(before);
             return Err(error);
         }
-        self.messages.push_back(Message { id, n_bytes: self.bytes.len() - before });
+        self.messages.push_back(QueuedMessage { id, n_bytes: self.bytes.len() - before });
         Ok(())
     }
 
-    /// What is still to be sent.
+    /// The bytes to send.
     pub(crate) fn unsent(&self) -> &[u8] {
         self.bytes.get(self.n_sent..).unwrap_or_default()
     }
 
-    /// How many messages have not left completely.
+    /// The number of messages that were not sent completely.
     pub(crate) fn n_messages(&self) -> usize {
         self.messages.len()
     }
 
-    /// Notes that the first `n_bytes` of what was unsent have left.
+    /// Marks the first `n_bytes` unsent bytes as sent.
     pub(crate) fn advance(&mut self, n_bytes: usize) {
         self.n_sent += n_bytes;
-        self.n_begun += n_bytes;
-        while let Some(first) = self.messages.front().filter(|first| first.n_bytes <= self.n_begun)
+        self.n_partial_sent += n_bytes;
+        while let Some(first) =
+            self.messages.front().filter(|first| first.n_bytes <= self.n_partial_sent)
         {
-            self.n_begun -= first.n_bytes;
+            self.n_partial_sent -= first.n_bytes;
             self.messages.pop_front();
         }
         if self.messages.is_empty() {
@@ -369,41 +380,41 @@ impl Buffer {
         }
     }
 
-    /// Appends what is unsent of a buffer that was filled later.
-    pub(crate) fn absorb(&mut self, later: Buffer) {
+    /// Appends the unsent bytes of a buffer that was filled later.
+    pub(crate) fn append_buffer(&mut self, later: WriteBuffer) {
         self.bytes.extend_from_slice(later.unsent());
         self.messages.extend(&later.messages);
-        later.rest();
+        later.recycle();
     }
 
-    /// Leaves the memory, but nothing of what is in it, to the next buffer that is filled on this thread.
-    pub(crate) fn rest(mut self) {
+    /// Empties the buffer and keeps its memory for the next buffer on this thread.
+    pub(crate) fn recycle(mut self) {
         self.bytes.clear();
         self.messages.clear();
-        let rested = Self { bytes: self.bytes, messages: self.messages, ..Self::new() };
-        // A thread that is ending keeps nothing.
+        let empty = Self { bytes: self.bytes, messages: self.messages, ..Self::new() };
+        // Fails only while the thread exits.
         let _is_kept = SPARE.try_with(|spare| {
-            // The larger one is the one that had to grow.
-            if rested.is_spare() && spare.borrow().bytes.capacity() < rested.bytes.capacity() {
-                spare.replace(rested);
+            // Keep the larger one: it had to grow and would have to again.
+            if empty.is_recyclable() && spare.borrow().bytes.capacity() < empty.bytes.capacity() {
+                spare.replace(empty);
             }
         });
     }
 
-    fn is_spare(&self) -> bool {
+    fn is_recyclable(&self) -> bool {
         self.bytes.capacity() <= SPARE_BYTES && self.messages.capacity() <= SPARE_MESSAGES
     }
 
-    /// Takes a request out, unless some of it has left.
+    /// Removes a request, unless a part of it was sent.
     pub(crate) fn withdraw(&mut self, id: u64) -> bool {
         let Some(index) = self.messages.iter().position(|message| message.id == Some(id)) else {
             return false;
         };
-        if index == 0 && self.n_begun > 0 {
+        if index == 0 && self.n_partial_sent > 0 {
             return false;
         }
         let before: usize = self.messages.iter().take(index).map(|message| message.n_bytes).sum();
-        let start = self.n_sent + before - self.n_begun;
+        let start = self.n_sent + before - self.n_partial_sent;
         if let Some(message) = self.messages.remove(index) {
             self.bytes.drain(start..start + message.n_bytes);
         }

@@ -1,8 +1,8 @@
-//! What a guardian and its owner say to each other, as bytes.
+//! Guardian protocol, and the owner's side of the connection to a guardian.
 //!
-//! The owner sends one launch (with the server's three pipes beside it) and later perhaps a stop. The
-//! guardian sends reports of a fixed size. Arguments and environment travel here and not on a command
-//! line, where everybody could read them.
+//! The owner sends one launch spec, with the server's three pipes as file descriptors, and later perhaps a stop message.
+//! The guardian sends reports of a fixed size. Arguments and environment travel over the socket and not on the command
+//! line, where every user could read them.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,77 +21,77 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use toolrack_transport::{Exit, SpawnFault, TransportError};
+use toolrack_transport::{ExitStatus, SpawnError, TransportError};
 
 use crate::guardian::ARGUMENT;
 use crate::launch_spec::LaunchSpec;
-use crate::options::Ladder;
-use crate::orphan_cleanup::sweep_launch;
-use crate::process::{Farewell, Life, Wish, refused};
+use crate::options::ShutdownTimeouts;
+use crate::orphan_cleanup::kill_tagged_launch;
+use crate::process::{Cleanup, DesiredState, ProcessState, exec_error};
 
-/// The length of the launch stands in front of it, in this many bytes.
+/// The size of the length prefix of a launch spec.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
-/// A launch cannot be larger: the system would not start it.
+/// The maximum size of a launch spec: the system would not execute a larger one.
 pub(crate) const MAX_LAUNCH_BYTES: usize = 16 << 20;
 
-/// Every stop has this many bytes.
+/// The size of a stop message.
 pub(crate) const STOP_BYTES: usize = 8;
 
-/// Every report has this many bytes.
+/// The size of a report.
 pub(crate) const REPORT_BYTES: usize = 8;
 
-/// What a guardian reports.
+/// A report of the guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
     /// The server runs.
     Started,
-    /// It could not be started, for this reason of the system.
-    Refused { errno: i32 },
-    /// The server itself has ended.
-    Exited(Exit),
-    /// Nothing is left of it. The last report.
+    /// The server did not start.
+    SpawnFailed { errno: i32 },
+    /// The server exited; other processes may be left.
+    Exited(ExitStatus),
+    /// No process is left. The last report.
     NothingLeft,
 }
 
 impl Report {
     pub(crate) fn encode(self) -> [u8; REPORT_BYTES] {
-        let (tag, number): (u8, i32) = match self {
+        let (kind, number): (u8, i32) = match self {
             Report::Started => (1, 0),
-            Report::Refused { errno } => (2, errno),
-            Report::Exited(Exit::Code(code)) => (3, code),
-            Report::Exited(Exit::Signal(signal)) => (4, signal),
-            Report::Exited(Exit::Unknown) => (5, 0),
+            Report::SpawnFailed { errno } => (2, errno),
+            Report::Exited(ExitStatus::Code(code)) => (3, code),
+            Report::Exited(ExitStatus::Signal(signal)) => (4, signal),
+            Report::Exited(ExitStatus::Unknown) => (5, 0),
             Report::NothingLeft => (6, 0),
         };
         let [a, b, c, d] = number.to_le_bytes();
-        [tag, 0, 0, 0, a, b, c, d]
+        [kind, 0, 0, 0, a, b, c, d]
     }
 
-    pub(crate) fn decode([tag, _, _, _, a, b, c, d]: [u8; REPORT_BYTES]) -> Option<Self> {
+    pub(crate) fn decode([kind, _, _, _, a, b, c, d]: [u8; REPORT_BYTES]) -> Option<Self> {
         let number = i32::from_le_bytes([a, b, c, d]);
-        Some(match tag {
+        Some(match kind {
             1 => Report::Started,
-            2 => Report::Refused { errno: number },
-            3 => Report::Exited(Exit::Code(number)),
-            4 => Report::Exited(Exit::Signal(number)),
-            5 => Report::Exited(Exit::Unknown),
+            2 => Report::SpawnFailed { errno: number },
+            3 => Report::Exited(ExitStatus::Code(number)),
+            4 => Report::Exited(ExitStatus::Signal(number)),
+            5 => Report::Exited(ExitStatus::Unknown),
             6 => Report::NothingLeft,
             _ => return None,
         })
     }
 }
 
-/// A stop, with the patience it is to be carried out with.
-pub(crate) fn encode_stop(ladder: Ladder) -> [u8; STOP_BYTES] {
-    let close = u64::from(milliseconds(ladder.close));
-    (close << 32 | u64::from(milliseconds(ladder.terminate))).to_le_bytes()
+/// Encodes a stop message with its timeouts.
+pub(crate) fn encode_stop(timeouts: ShutdownTimeouts) -> [u8; STOP_BYTES] {
+    let close_stdin = u64::from(milliseconds(timeouts.close_stdin));
+    (close_stdin << 32 | u64::from(milliseconds(timeouts.terminate))).to_le_bytes()
 }
 
-pub(crate) fn decode_stop(stop: [u8; STOP_BYTES]) -> Ladder {
+pub(crate) fn decode_stop(stop: [u8; STOP_BYTES]) -> ShutdownTimeouts {
     let both = u64::from_le_bytes(stop);
-    Ladder {
-        close: Duration::from_millis(both >> 32),
+    ShutdownTimeouts {
+        close_stdin: Duration::from_millis(both >> 32),
         terminate: Duration::from_millis(both & u64::from(u32::MAX)),
     }
 }
@@ -100,7 +100,7 @@ fn milliseconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// A launch with its length in front. `None` if it is too large for any system.
+/// Encodes a launch spec with its length prefix. `None` if it exceeds [`MAX_LAUNCH_BYTES`].
 pub(crate) fn encode_launch(spec: &LaunchSpec) -> Option<Vec<u8>> {
     let mut out = vec![0; LENGTH_BYTES];
     put(&mut out, spec.program.as_os_str().as_bytes());
@@ -110,7 +110,7 @@ pub(crate) fn encode_launch(spec: &LaunchSpec) -> Option<Vec<u8>> {
         &mut out,
         spec.env.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]),
     );
-    put_all(&mut out, spec.farewell.iter().map(|word| word.as_bytes()));
+    put_all(&mut out, spec.cleanup.iter().map(|arg| arg.as_bytes()));
     let length = out.len() - LENGTH_BYTES;
     if length > MAX_LAUNCH_BYTES {
         return None;
@@ -120,7 +120,7 @@ pub(crate) fn encode_launch(spec: &LaunchSpec) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Reads a launch back, without its length.
+/// Decodes a launch spec without its length prefix.
 pub(crate) fn decode_launch(bytes: &[u8]) -> Option<LaunchSpec> {
     let mut rest = bytes;
     let program = PathBuf::from(take(&mut rest)?);
@@ -131,8 +131,8 @@ pub(crate) fn decode_launch(bytes: &[u8]) -> Option<LaunchSpec> {
     while let Some(name) = texts.next() {
         env.push((name, texts.next()?));
     }
-    let farewell = take_all(&mut rest)?;
-    rest.is_empty().then_some(LaunchSpec { program, args, env, cwd, farewell })
+    let cleanup = take_all(&mut rest)?;
+    rest.is_empty().then_some(LaunchSpec { program, args, env, cwd, cleanup })
 }
 
 fn put(out: &mut Vec<u8>, text: &[u8]) {
@@ -165,30 +165,30 @@ fn take_all(rest: &mut &[u8]) -> Option<Vec<OsString>> {
     (0..count).map(|_| take(rest)).collect()
 }
 
-/// A guardian that does not answer in this time is broken. Starting one takes a millisecond.
-const START_LIMIT: Duration = Duration::from_secs(10);
+/// A guardian that does not respond in this time is broken. Starting one takes about a millisecond.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A guardian ends by itself; this is how long its last breath may take.
-const END_LIMIT: Duration = Duration::from_secs(10);
+/// How long a guardian may take to exit after its last report or its abandonment.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server under a guardian.
 #[derive(Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct GuardedProcess {
     guardian: Child,
-    reports: Reports,
-    mark: String,
-    /// For the day the guardian is killed.
-    farewell: Farewell,
+    connection: GuardianConnection,
+    tag: String,
+    /// Used only if the guardian is killed; otherwise the guardian runs the command.
+    cleanup: Cleanup,
 }
 
-/// Starts a guardian, and through it the server.
+/// Starts a guardian, which starts the server.
 pub(crate) async fn start(
     program: &Path,
     spec: &LaunchSpec,
     pipes: [OwnedFd; 3],
-    mark: String,
-) -> Result<Guarded, TransportError> {
-    let broken = |error| TransportError::Spawn(SpawnFault::Guardian(error));
+    tag: String,
+) -> Result<GuardedProcess, TransportError> {
+    let guardian_error = |error| TransportError::Spawn(SpawnError::Guardian(error));
     let (ours, theirs) = StdUnixStream::pair()?;
     ours.set_nonblocking(true)?;
     #[expect(clippy::disallowed_methods, reason = "this is where guardians are started")]
@@ -199,29 +199,30 @@ pub(crate) async fn start(
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(broken)?;
-    let mut reports = Reports { socket: UnixStream::from_std(ours)?, bytes: Vec::new() };
+        .map_err(guardian_error)?;
+    let mut connection =
+        GuardianConnection { socket: UnixStream::from_std(ours)?, bytes: Vec::new() };
     let launch = encode_launch(spec)
-        .ok_or_else(|| refused(spec, io::Error::from(io::ErrorKind::ArgumentListTooLong)))?;
-    let started = timeout(START_LIMIT, async {
-        send_launch(&mut reports.socket, &launch, pipes).await?;
-        reports.next().await
+        .ok_or_else(|| exec_error(spec, io::Error::from(io::ErrorKind::ArgumentListTooLong)))?;
+    let started = timeout(START_TIMEOUT, async {
+        send_launch(&mut connection.socket, &launch, pipes).await?;
+        connection.next_report().await
     });
     match started.await {
         Ok(Ok(Some(Report::Started))) => {
-            let farewell = Farewell::of(spec);
-            Ok(Guarded { guardian, reports, mark, farewell })
+            let cleanup = Cleanup::new(spec);
+            Ok(GuardedProcess { guardian, connection, tag, cleanup })
         }
-        Ok(Ok(Some(Report::Refused { errno }))) => {
-            Err(refused(spec, io::Error::from_raw_os_error(errno)))
+        Ok(Ok(Some(Report::SpawnFailed { errno }))) => {
+            Err(exec_error(spec, io::Error::from_raw_os_error(errno)))
         }
-        Ok(Ok(_)) => Err(broken(io::Error::from(io::ErrorKind::UnexpectedEof))),
-        Ok(Err(error)) => Err(broken(error)),
-        Err(_too_late) => Err(broken(io::Error::from(io::ErrorKind::TimedOut))),
+        Ok(Ok(_)) => Err(guardian_error(io::Error::from(io::ErrorKind::UnexpectedEof))),
+        Ok(Err(error)) => Err(guardian_error(error)),
+        Err(_elapsed) => Err(guardian_error(io::Error::from(io::ErrorKind::TimedOut))),
     }
 }
 
-/// Sends the launch with the server's pipes beside its first bytes, and closes them here.
+/// Sends the launch spec with the server's pipes, and closes our copies of them.
 async fn send_launch(
     socket: &mut UnixStream,
     launch: &[u8],
@@ -237,93 +238,96 @@ async fn send_launch(
             Ok(sendmsg(&*socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?)
         })
         .await?;
+    // Our copies would keep the pipes open after the server has exited.
     drop(pipes);
     socket.write_all(launch.get(n_sent..).unwrap_or_default()).await
 }
 
-impl Guarded {
-    pub(crate) fn process(&self) -> Option<u32> {
+impl GuardedProcess {
+    pub(crate) fn pid(&self) -> Option<u32> {
         self.guardian.id()
     }
 
-    pub(crate) async fn keep(
+    pub(crate) async fn supervise(
         self,
-        mut wishes: watch::Receiver<Wish>,
-        tell: &(dyn Fn(Life) + Sync),
+        mut desired: watch::Receiver<DesiredState>,
+        report: &(dyn Fn(ProcessState) + Sync),
     ) {
-        let Guarded { mut guardian, mut reports, mark, farewell } = self;
-        let exit = attend(&mut reports, &mut wishes, tell, (mark, farewell)).await;
-        // Closing the socket is how an abandoned guardian learns of it.
-        drop(reports);
-        if let Some(exit) = exit {
-            tell(Life::Gone(exit));
+        let GuardedProcess { mut guardian, mut connection, tag, cleanup } = self;
+        let exit = relay(&mut connection, &mut desired, report, (tag, cleanup)).await;
+        // An abandoned guardian learns of it by the closed socket.
+        drop(connection);
+        if let Some(status) = exit {
+            report(ProcessState::Gone(status));
         }
-        match timeout(END_LIMIT, guardian.wait()).await {
-            Ok(Ok(status)) => tracing::trace!(%status, "guardian ended"),
-            Ok(Err(error)) => tracing::warn!(%error, "guardian cannot be waited for"),
-            Err(_too_late) => tracing::warn!("guardian does not end; left to itself"),
+        match timeout(EXIT_TIMEOUT, guardian.wait()).await {
+            Ok(Ok(status)) => tracing::trace!(%status, "guardian exited"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot wait for the guardian"),
+            Err(_elapsed) => tracing::warn!("guardian did not exit in time"),
         }
     }
 }
 
-/// Passes wishes on and reports back, until nothing is left (and how it ended) or we are abandoned.
-async fn attend(
-    reports: &mut Reports,
-    wishes: &mut watch::Receiver<Wish>,
-    tell: &(dyn Fn(Life) + Sync),
-    (mark, mut farewell): (String, Farewell),
-) -> Option<Exit> {
-    let mut exit = Exit::Unknown;
+/// Relays stop requests to the guardian and its reports to us. Returns the exit status once no process is left, or
+/// `None` when the server is abandoned.
+async fn relay(
+    connection: &mut GuardianConnection,
+    desired: &mut watch::Receiver<DesiredState>,
+    report: &(dyn Fn(ProcessState) + Sync),
+    (tag, mut cleanup): (String, Cleanup),
+) -> Option<ExitStatus> {
+    let mut exit = ExitStatus::Unknown;
     loop {
         tokio::select! {
-            report = reports.next() => match report {
-                Ok(Some(Report::Exited(how))) => {
-                    exit = how;
-                    tell(Life::Exited(how));
+            received = connection.next_report() => match received {
+                Ok(Some(Report::Exited(status))) => {
+                    exit = status;
+                    report(ProcessState::Exited(status));
                 }
                 Ok(Some(Report::NothingLeft)) => return Some(exit),
-                Ok(Some(Report::Started | Report::Refused { .. }) | None) | Err(_) => {
-                    clean_up(mark).await;
-                    farewell.say().await;
+                // The connection ended without the last report, so the guardian was killed.
+                Ok(Some(Report::Started | Report::SpawnFailed { .. }) | None) | Err(_) => {
+                    kill_remaining(tag).await;
+                    cleanup.run().await;
                     return Some(exit);
                 }
             },
-            wish = wishes.changed() => {
-                let wish = wish.map_or(Wish::Abandon, |()| *wishes.borrow_and_update());
-                match wish {
-                    Wish::Run => {}
-                    Wish::Stop(ladder) => reports.stop(&encode_stop(ladder)).await,
-                    Wish::Abandon => return None,
+            changed = desired.changed() => {
+                let state = changed.map_or(DesiredState::Abandoned, |()| *desired.borrow_and_update());
+                match state {
+                    DesiredState::Running => {}
+                    DesiredState::Stopped(timeouts) => connection.stop(&encode_stop(timeouts)).await,
+                    DesiredState::Abandoned => return None,
                 }
             }
         }
     }
 }
 
-/// The guardian was killed. The server died with it, and what had left the server's session is found by
-/// its mark.
-async fn clean_up(mark: String) {
-    tracing::warn!("the guardian of a server was killed; its processes are ended by their mark");
-    match tokio::task::spawn_blocking(move || sweep_launch(&mark)).await {
-        Ok(n_ended) => tracing::debug!(n_ended, "processes without a guardian were ended"),
-        Err(error) => tracing::warn!(%error, "the sweep was cut short"),
+/// Kills the processes of a server whose guardian was killed. The server itself dies with its guardian; processes
+/// outside its session are found by their tag.
+async fn kill_remaining(tag: String) {
+    tracing::warn!("guardian was killed; ending the server's processes by their tag");
+    match tokio::task::spawn_blocking(move || kill_tagged_launch(&tag)).await {
+        Ok(n_killed) => tracing::debug!(n_killed, "killed processes without a guardian"),
+        Err(error) => tracing::warn!(%error, "orphan cleanup was interrupted"),
     }
 }
 
-/// Our end of the socket to a guardian.
+/// The owner's end of the socket to a guardian.
 #[derive(Debug)]
-struct Reports {
+struct GuardianConnection {
     socket: UnixStream,
-    /// A report that has not come in completely.
+    /// An incomplete report.
     bytes: Vec<u8>,
 }
 
-impl Reports {
-    /// The next report, or `None` when the guardian has gone.
+impl GuardianConnection {
+    /// The next report, or `None` when the guardian is gone.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing.
-    async fn next(&mut self) -> io::Result<Option<Report>> {
+    /// Dropping the future loses nothing: an incomplete report stays in `bytes`.
+    async fn next_report(&mut self) -> io::Result<Option<Report>> {
         loop {
             if let Some(report) = self.bytes.first_chunk::<REPORT_BYTES>() {
                 let report = Report::decode(*report);
@@ -340,10 +344,10 @@ impl Reports {
         }
     }
 
-    /// A guardian that cannot be told is gone, which the next report says.
+    /// Sends a stop message. A failure means that the guardian is gone, which `next_report` finds out.
     async fn stop(&mut self, stop: &[u8]) {
         if let Err(error) = self.socket.write_all(stop).await {
-            tracing::debug!(%error, "guardian could not be told to stop");
+            tracing::debug!(%error, "cannot send the stop message to the guardian");
         }
     }
 }
@@ -355,13 +359,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_survive_the_wire() {
+    fn reports_roundtrip() {
         for report in [
             Report::Started,
-            Report::Refused { errno: 8 },
-            Report::Exited(Exit::Code(-1)),
-            Report::Exited(Exit::Signal(9)),
-            Report::Exited(Exit::Unknown),
+            Report::SpawnFailed { errno: 8 },
+            Report::Exited(ExitStatus::Code(-1)),
+            Report::Exited(ExitStatus::Signal(9)),
+            Report::Exited(ExitStatus::Unknown),
             Report::NothingLeft,
         ] {
             assert_eq!(Report::decode(report.encode()), Some(report));
@@ -370,9 +374,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_survives_the_wire() {
-        let ladder = Ladder { close: Duration::from_secs(2), terminate: Duration::from_millis(1) };
-        assert_eq!(decode_stop(encode_stop(ladder)), ladder);
+    fn stop_message_roundtrips() {
+        let timeouts = ShutdownTimeouts {
+            close_stdin: Duration::from_secs(2),
+            terminate: Duration::from_millis(1),
+        };
+        assert_eq!(decode_stop(encode_stop(timeouts)), timeouts);
     }
 
     fn text() -> impl Strategy<Value = OsString> {
@@ -381,15 +388,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_launch_survives_the_wire(
+        fn launch_spec_roundtrips(
             program in text(),
             cwd in proptest::option::of(text()),
             args in proptest::collection::vec(text(), 0..5),
             env in proptest::collection::vec((text(), text()), 0..5),
-            farewell in proptest::collection::vec(text(), 0..3),
+            cleanup in proptest::collection::vec(text(), 0..3),
         ) {
             let cwd = cwd.map(PathBuf::from);
-            let spec = LaunchSpec { program: program.into(), args, env, cwd, farewell };
+            let spec = LaunchSpec { program: program.into(), args, env, cwd, cleanup };
             let bytes = encode_launch(&spec).unwrap();
             let (length, body) = bytes.split_first_chunk::<LENGTH_BYTES>().unwrap();
             prop_assert_eq!(u32::from_le_bytes(*length) as usize, body.len());

@@ -1,39 +1,39 @@
-//! However the bytes are dealt out, the lines are the same.
+//! The decoded lines do not depend on how the stream is split into chunks.
 
 use proptest::prelude::*;
 
 use super::*;
 
-fn show(piece: Piece<'_>) -> String {
-    match piece {
-        Piece::Line(line) => String::from_utf8_lossy(line).into_owned(),
-        Piece::Owned(line) => String::from_utf8_lossy(&line).into_owned(),
-        Piece::Oversize { head, tail, .. } => {
+fn to_text(line: DecodedLine<'_>) -> String {
+    match line {
+        DecodedLine::Borrowed(line) => String::from_utf8_lossy(line).into_owned(),
+        DecodedLine::Owned(line) => String::from_utf8_lossy(&line).into_owned(),
+        DecodedLine::Oversize { head, tail, .. } => {
             format!("oversize {}…{}", String::from_utf8_lossy(head), String::from_utf8_lossy(tail))
         }
     }
 }
 
-/// Feeds `text` in chunks as the driver would: into the gathering buffer if there is one.
+/// Decodes `text` in chunks like the IO task: into the partial buffer if there is one.
 fn split(text: &[u8], chunk_bytes: usize, limit_bytes: usize) -> Vec<String> {
-    let mut splitter = Splitter::new(limit_bytes);
+    let mut decoder = LineDecoder::new(limit_bytes);
     let mut lines = Vec::new();
     for chunk in text.chunks(chunk_bytes) {
-        let mut sink = |piece: Piece<'_>| lines.push(show(piece));
-        match splitter.gathering() {
+        let mut sink = |line: DecodedLine<'_>| lines.push(to_text(line));
+        match decoder.partial_buffer() {
             Some(buffer) => {
                 let known_bytes = buffer.len();
                 buffer.extend_from_slice(chunk);
-                splitter.gathered(known_bytes, &mut sink);
+                decoder.decode_partial(known_bytes, &mut sink);
             }
-            None => splitter.feed(chunk, &mut sink),
+            None => decoder.decode(chunk, &mut sink),
         }
     }
     lines
 }
 
 #[test]
-fn lines_are_cut_at_line_feeds_only() {
+fn only_line_feeds_end_lines() {
     let text = "one\n\ntwo\r\nthr\u{2028}ee\nunfinished".as_bytes();
     for chunk_bytes in [1, 2, 3, 7, 100] {
         assert_eq!(split(text, chunk_bytes, 100), ["one", "", "two\r", "thr\u{2028}ee"]);
@@ -41,7 +41,7 @@ fn lines_are_cut_at_line_feeds_only() {
 }
 
 #[test]
-fn a_line_over_the_limit_is_thrown_away_and_the_next_one_is_not() {
+fn oversize_line_is_discarded_and_the_next_is_kept() {
     for chunk_bytes in [1, 3, 100] {
         let lines = split(b"short\n0123456789abc\nnext\n", chunk_bytes, 10);
         assert_eq!(lines, ["short", "oversize 0123456789abc…0123456789abc", "next"]);
@@ -58,29 +58,29 @@ fn a_line_over_the_limit_is_thrown_away_and_the_next_one_is_not() {
 }
 
 #[test]
-fn a_long_line_is_handed_over_with_its_buffer() {
-    let mut splitter = Splitter::new(1 << 20);
+fn long_line_keeps_its_own_buffer() {
+    let mut decoder = LineDecoder::new(1 << 20);
     let long = vec![b'x'; OWN_BUFFER_BYTES];
     let mut owned = 0;
-    splitter.feed(&long, &mut |_| owned += 100);
+    decoder.decode(&long, &mut |_| owned += 100);
     let known_bytes = {
-        let buffer = splitter.gathering().unwrap();
+        let buffer = decoder.partial_buffer().unwrap();
         let known_bytes = buffer.len();
         buffer.extend_from_slice(b"y\nz\n");
         known_bytes
     };
-    splitter.gathered(known_bytes, &mut |piece| match piece {
-        Piece::Owned(line) => owned += usize::from(line.len() == OWN_BUFFER_BYTES + 1),
-        Piece::Line(line) => assert_eq!(line, b"z"),
-        Piece::Oversize { .. } => owned += 100,
+    decoder.decode_partial(known_bytes, &mut |line| match line {
+        DecodedLine::Owned(line) => owned += usize::from(line.len() == OWN_BUFFER_BYTES + 1),
+        DecodedLine::Borrowed(line) => assert_eq!(line, b"z"),
+        DecodedLine::Oversize { .. } => owned += 100,
     });
     assert_eq!(owned, 1);
-    assert_eq!(splitter.partial.capacity(), 0, "nothing is held between lines");
+    assert_eq!(decoder.partial.capacity(), 0, "no memory is held between lines");
 }
 
 proptest! {
     #[test]
-    fn chunks_do_not_matter(
+    fn chunk_boundaries_do_not_matter(
         lines in proptest::collection::vec("[a-z]{0,40}", 0..20),
         chunk_bytes in 1_usize..50,
         limit_bytes in 1_usize..50,
@@ -89,8 +89,8 @@ proptest! {
         let whole = split(text.as_bytes(), text.len().max(1), limit_bytes);
         prop_assert_eq!(split(text.as_bytes(), chunk_bytes, limit_bytes), whole.clone());
         let kept: Vec<&String> = lines.iter().filter(|line| line.len() <= limit_bytes).collect();
-        let shown: Vec<&String> = whole.iter().filter(|line| !line.starts_with("oversize")).collect();
-        prop_assert_eq!(shown, kept);
+        let decoded: Vec<&String> = whole.iter().filter(|line| !line.starts_with("oversize")).collect();
+        prop_assert_eq!(decoded, kept);
         prop_assert_eq!(whole.len(), lines.len());
     }
 }

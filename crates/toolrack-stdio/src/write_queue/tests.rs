@@ -1,4 +1,4 @@
-//! Callers, a pipe, and a server that reads or does not.
+//! The write queue with a real pipe, and the write buffer with random operations.
 
 use std::future::poll_fn;
 
@@ -18,152 +18,154 @@ fn text(text: &str) -> impl Fn(&mut Vec<u8>) -> Result<(), serde_json::Error> {
 }
 
 #[tokio::test]
-async fn a_lone_caller_writes_at_once() {
+async fn lone_caller_writes_immediately() {
     let (sender, mut server) = pipe::pipe().unwrap();
-    let outbox = Outbox::new(sender, 100);
-    assert_eq!(outbox.post(Some(1), &text("one")).unwrap(), Posted::Done);
-    let mut heard = [0; 8];
-    assert_eq!(server.read(&mut heard).await.unwrap(), 3);
-    assert!(!outbox.withdraw(1));
+    let queue = WriteQueue::new(sender, 100);
+    assert_eq!(queue.push(Some(1), &text("one")).unwrap(), WriteStatus::Done);
+    let mut received = [0; 8];
+    assert_eq!(server.read(&mut received).await.unwrap(), 3);
+    assert!(!queue.withdraw(1));
 }
 
 #[tokio::test]
-async fn a_crowd_is_written_together() {
+async fn concurrent_callers_share_one_write() {
     let (sender, mut server) = pipe::pipe().unwrap();
-    let outbox = Outbox::new(sender, 100);
-    outbox.expect(3);
-    assert_eq!(outbox.post(Some(1), &text("one,")).unwrap(), Posted::FlushSoon);
-    assert_eq!(outbox.post(Some(2), &text("two,")).unwrap(), Posted::Done);
-    assert!(outbox.withdraw(2));
-    assert_eq!(outbox.post(Some(3), &text("three")).unwrap(), Posted::Done);
-    assert_eq!(outbox.flush(), Flushed::All);
-    let mut heard = [0; 64];
-    let n_bytes = server.read(&mut heard).await.unwrap();
-    assert_eq!(&heard[..n_bytes], b"one,three");
+    let queue = WriteQueue::new(sender, 100);
+    queue.expect_writers(3);
+    assert_eq!(queue.push(Some(1), &text("one,")).unwrap(), WriteStatus::FlushLater);
+    assert_eq!(queue.push(Some(2), &text("two,")).unwrap(), WriteStatus::Done);
+    assert!(queue.withdraw(2));
+    assert_eq!(queue.push(Some(3), &text("three")).unwrap(), WriteStatus::Done);
+    assert_eq!(queue.flush(), FlushStatus::Done);
+    let mut received = [0; 64];
+    let n_bytes = server.read(&mut received).await.unwrap();
+    assert_eq!(&received[..n_bytes], b"one,three");
 }
 
 #[tokio::test]
-async fn what_the_pipe_does_not_take_waits_for_the_driver() {
+async fn io_task_writes_the_rest_when_the_pipe_is_full() {
     let (sender, mut server) = pipe::pipe().unwrap();
-    let outbox = Outbox::new(sender, 1 << 20);
+    let queue = WriteQueue::new(sender, 1 << 20);
     let large = "x".repeat(300_000);
-    assert_eq!(outbox.post(Some(1), &text(&large)).unwrap(), Posted::CallDriver);
-    assert_eq!(outbox.post(Some(2), &text("two")).unwrap(), Posted::Done);
-    assert!(!outbox.withdraw(1), "some of it has left");
-    assert!(outbox.withdraw(2));
-    let mut heard = Vec::new();
+    assert_eq!(queue.push(Some(1), &text(&large)).unwrap(), WriteStatus::WakeIoTask);
+    assert_eq!(queue.push(Some(2), &text("two")).unwrap(), WriteStatus::Done);
+    assert!(!queue.withdraw(1), "partly sent");
+    assert!(queue.withdraw(2));
+    let mut received = Vec::new();
     let read = async {
         let mut part = vec![0; 70_000];
-        while heard.len() < large.len() {
+        while received.len() < large.len() {
             let n_bytes = server.read(&mut part).await.unwrap();
-            heard.extend_from_slice(&part[..n_bytes]);
+            received.extend_from_slice(&part[..n_bytes]);
         }
     };
-    let (flushed, ()) = tokio::join!(poll_fn(|context| outbox.poll_flush(context)), read);
-    assert_eq!(flushed, Flushed::All);
-    assert_eq!(heard.len(), large.len());
+    let (status, ()) = tokio::join!(poll_fn(|context| queue.poll_flush(context)), read);
+    assert_eq!(status, FlushStatus::Done);
+    assert_eq!(received.len(), large.len());
 }
 
 #[tokio::test]
-async fn a_full_outbox_refuses_and_announces_room() {
+async fn full_queue_rejects_messages_and_announces_room() {
     let (sender, mut server) = pipe::pipe().unwrap();
-    let outbox = Outbox::new(sender, 100_000);
+    let queue = WriteQueue::new(sender, 100_000);
     let large = "x".repeat(300_000);
-    assert_eq!(outbox.post(Some(1), &text(&large)).unwrap(), Posted::CallDriver);
-    let refused = outbox.post(Some(2), &text("two"));
-    assert!(matches!(refused, Err(Refusal::Full { buffered_bytes }) if buffered_bytes > 100_000));
-    let room = outbox.room();
+    assert_eq!(queue.push(Some(1), &text(&large)).unwrap(), WriteStatus::WakeIoTask);
+    let rejected = queue.push(Some(2), &text("two"));
+    assert!(
+        matches!(rejected, Err(QueueError::Full { buffered_bytes }) if buffered_bytes > 100_000)
+    );
+    let room = queue.room();
     let read = async {
         let mut part = vec![0; 300_000];
         server.read_exact(&mut part).await.unwrap();
     };
-    let (_, (), ()) = tokio::join!(poll_fn(|context| outbox.poll_flush(context)), read, room);
-    assert_eq!(outbox.post(Some(2), &text("two")).unwrap(), Posted::Done);
+    let (_, (), ()) = tokio::join!(poll_fn(|context| queue.poll_flush(context)), read, room);
+    assert_eq!(queue.push(Some(2), &text("two")).unwrap(), WriteStatus::Done);
 }
 
 #[tokio::test]
-async fn room_that_is_made_by_taking_back_is_announced() {
+async fn withdrawal_announces_room() {
     let (sender, _server) = pipe::pipe().unwrap();
-    let outbox = Outbox::new(sender, 100_000);
+    let queue = WriteQueue::new(sender, 100_000);
     let large = "x".repeat(150_000);
-    assert_eq!(outbox.post(Some(1), &text(&large)).unwrap(), Posted::CallDriver);
-    assert_eq!(outbox.post(Some(2), &text(&large)).unwrap(), Posted::Done);
-    assert!(matches!(outbox.post(Some(3), &text("three")), Err(Refusal::Full { .. })));
-    let room = outbox.room();
-    assert!(outbox.withdraw(2));
-    room.now_or_never().expect("it is told at once");
-    assert_eq!(outbox.post(Some(3), &text("three")).unwrap(), Posted::Done);
+    assert_eq!(queue.push(Some(1), &text(&large)).unwrap(), WriteStatus::WakeIoTask);
+    assert_eq!(queue.push(Some(2), &text(&large)).unwrap(), WriteStatus::Done);
+    assert!(matches!(queue.push(Some(3), &text("three")), Err(QueueError::Full { .. })));
+    let room = queue.room();
+    assert!(queue.withdraw(2));
+    room.now_or_never().expect("room is announced at once");
+    assert_eq!(queue.push(Some(3), &text("three")).unwrap(), WriteStatus::Done);
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_takes_nothing() {
+async fn broken_pipe_rejects_messages() {
     let (sender, server) = pipe::pipe().unwrap();
-    let outbox = Outbox::new(sender, 100);
+    let queue = WriteQueue::new(sender, 100);
     drop(server);
-    assert_eq!(outbox.post(Some(1), &text("one")).unwrap(), Posted::CallDriver);
-    assert!(outbox.withdraw(1), "it never left");
-    assert_eq!(poll_fn(|context| outbox.poll_flush(context)).await, Flushed::Broken);
-    let refused = outbox.post(Some(2), &text("two"));
-    assert!(matches!(refused, Err(Refusal::Failed(TransportError::StdinNotAvailable))));
-    outbox.close();
-    let refused = outbox.post(Some(3), &text("three"));
-    assert!(matches!(refused, Err(Refusal::Failed(TransportError::Shutdown))));
+    assert_eq!(queue.push(Some(1), &text("one")).unwrap(), WriteStatus::WakeIoTask);
+    assert!(queue.withdraw(1), "nothing was sent");
+    assert_eq!(poll_fn(|context| queue.poll_flush(context)).await, FlushStatus::Broken);
+    let rejected = queue.push(Some(2), &text("two"));
+    assert!(matches!(rejected, Err(QueueError::Failed(TransportError::StdinNotAvailable))));
+    queue.close();
+    let rejected = queue.push(Some(3), &text("three"));
+    assert!(matches!(rejected, Err(QueueError::Failed(TransportError::Shutdown))));
 }
 
-/// Many write at once, alone and in crowds, while the driver flushes and the server reads slowly: every
-/// message arrives whole, and those of one caller in their order.
+/// Many callers write, alone and together, while the IO task flushes and the server reads slowly: every message arrives
+/// whole, and those of one caller in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_many_put_in_at_once_leaves_whole_and_in_order() {
+async fn concurrent_messages_are_sent_whole_and_in_order() {
     const CALLERS: usize = 8;
     const MESSAGES: usize = 500;
     let (sender, mut server) = pipe::pipe().unwrap();
-    let outbox = Arc::new(Outbox::new(sender, 1 << 20));
-    let rung = Arc::new(Notify::new());
-    let (mut driver, mut callers) = (JoinSet::new(), JoinSet::new());
-    driver.spawn({
-        let (outbox, rung) = (Arc::clone(&outbox), Arc::clone(&rung));
+    let queue = Arc::new(WriteQueue::new(sender, 1 << 20));
+    let wakeup = Arc::new(Notify::new());
+    let (mut io_task, mut callers) = (JoinSet::new(), JoinSet::new());
+    io_task.spawn({
+        let (queue, wakeup) = (Arc::clone(&queue), Arc::clone(&wakeup));
         async move {
             loop {
-                rung.notified().await;
-                let flushed = poll_fn(|context| outbox.poll_flush(context)).await;
-                assert_eq!(flushed, Flushed::All);
+                wakeup.notified().await;
+                let status = poll_fn(|context| queue.poll_flush(context)).await;
+                assert_eq!(status, FlushStatus::Done);
             }
         }
     });
     for caller in 0..CALLERS {
-        let (outbox, rung) = (Arc::clone(&outbox), Arc::clone(&rung));
+        let (queue, wakeup) = (Arc::clone(&queue), Arc::clone(&wakeup));
         callers.spawn(async move {
             for number in 0..MESSAGES {
-                outbox.expect((number + caller) % 3);
+                queue.expect_writers((number + caller) % 3);
                 let message = format!("{caller} {number} {}\n", "x".repeat(number));
-                let left = match outbox.post(None, &text(&message)).unwrap() {
-                    Posted::Done => false,
-                    Posted::FlushSoon => {
+                let has_rest = match queue.push(None, &text(&message)).unwrap() {
+                    WriteStatus::Done => false,
+                    WriteStatus::FlushLater => {
                         tokio::task::yield_now().await;
-                        outbox.flush() != Flushed::All
+                        queue.flush() != FlushStatus::Done
                     }
-                    Posted::CallDriver => true,
+                    WriteStatus::WakeIoTask => true,
                 };
-                if left {
-                    rung.notify_one();
+                if has_rest {
+                    wakeup.notify_one();
                 }
             }
         });
     }
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut n_lines = 0;
     while n_lines < CALLERS * MESSAGES {
         let mut part = [0; 3000];
         let read = tokio::time::timeout(std::time::Duration::from_secs(30), server.read(&mut part));
-        let n_bytes = read.await.expect("nothing is left behind").unwrap();
+        let n_bytes = read.await.expect("no message is lost").unwrap();
         n_lines += memchr::memchr_iter(b'\n', &part[..n_bytes]).count();
-        heard.extend_from_slice(&part[..n_bytes]);
+        received.extend_from_slice(&part[..n_bytes]);
     }
-    while let Some(ended) = callers.join_next().await {
-        ended.unwrap();
+    while let Some(joined) = callers.join_next().await {
+        joined.unwrap();
     }
     let mut next = [0; CALLERS];
-    for line in String::from_utf8(heard).unwrap().lines() {
+    for line in String::from_utf8(received).unwrap().lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let [caller, number, padding] = words[..] else { panic!("not whole: {line}") };
         let (caller, number): (usize, usize) = (caller.parse().unwrap(), number.parse().unwrap());
@@ -173,7 +175,7 @@ async fn what_many_put_in_at_once_leaves_whole_and_in_order() {
     assert_eq!(next, [MESSAGES; CALLERS]);
 }
 
-fn append(buffer: &mut Buffer, id: u64, text: &str) {
+fn append(buffer: &mut WriteBuffer, id: u64, text: &str) {
     let write = |out: &mut Vec<u8>| -> Result<(), ()> {
         out.extend_from_slice(text.as_bytes());
         Ok(())
@@ -182,13 +184,13 @@ fn append(buffer: &mut Buffer, id: u64, text: &str) {
 }
 
 #[test]
-fn a_message_can_be_taken_back_until_its_first_byte_leaves() {
-    let mut buffer = Buffer::default();
+fn message_can_be_withdrawn_until_its_first_byte_is_sent() {
+    let mut buffer = WriteBuffer::default();
     for (id, text) in [(1, "one;"), (2, "two;"), (3, "three;")] {
         append(&mut buffer, id, text);
     }
     buffer.advance(2);
-    assert!(!buffer.withdraw(1), "it has begun to leave");
+    assert!(!buffer.withdraw(1), "partly sent");
     assert!(buffer.withdraw(2));
     assert!(!buffer.withdraw(2), "only once");
     assert_eq!(buffer.unsent(), b"e;three;");
@@ -198,8 +200,8 @@ fn a_message_can_be_taken_back_until_its_first_byte_leaves() {
 }
 
 #[test]
-fn a_failed_write_leaves_nothing() {
-    let mut buffer = Buffer::default();
+fn failed_append_leaves_the_buffer_unchanged() {
+    let mut buffer = WriteBuffer::default();
     append(&mut buffer, 1, "one;");
     let write = |out: &mut Vec<u8>| {
         out.extend_from_slice(b"half");
@@ -210,48 +212,47 @@ fn a_failed_write_leaves_nothing() {
 }
 
 #[test]
-fn the_memory_of_a_buffer_at_rest_serves_the_next() {
-    let mut first = Buffer::default();
+fn recycled_buffer_memory_is_reused() {
+    let mut first = WriteBuffer::default();
     append(&mut first, 1, &"x".repeat(10_000));
     first.advance(10_000);
-    first.rest();
-    let mut second = Buffer::default();
-    assert_eq!(second.bytes.capacity(), 0, "it takes nothing before it needs it");
+    first.recycle();
+    let mut second = WriteBuffer::default();
+    assert_eq!(second.bytes.capacity(), 0, "allocates nothing before the first append");
     append(&mut second, 2, "two;");
     assert_eq!((second.unsent(), second.n_messages()), (b"two;".as_slice(), 1));
     assert!(second.bytes.capacity() >= 10_000);
 }
 
 #[test]
-fn a_thread_keeps_little_memory() {
-    let mut buffer = Buffer::default();
+fn recycled_buffer_memory_is_bounded() {
+    let mut buffer = WriteBuffer::default();
     append(&mut buffer, 1, &"x".repeat(2 * SPARE_BYTES));
-    buffer.rest();
+    buffer.recycle();
     assert!(SPARE.take().bytes.capacity() <= SPARE_BYTES);
 }
 
 #[test]
-fn what_was_left_goes_before_what_came_later() {
-    let (mut first, mut later) = (Buffer::default(), Buffer::default());
+fn unsent_messages_precede_later_ones() {
+    let (mut first, mut later) = (WriteBuffer::default(), WriteBuffer::default());
     append(&mut first, 1, "one;");
     append(&mut first, 2, "two;");
     first.advance(5);
     append(&mut later, 3, "three;");
-    first.absorb(later);
-    assert!(!first.withdraw(2), "it has begun to leave");
+    first.append_buffer(later);
+    assert!(!first.withdraw(2), "partly sent");
     assert_eq!((first.unsent(), first.n_messages()), (b"wo;three;".as_slice(), 2));
     assert!(first.withdraw(3));
     assert_eq!(first.unsent(), b"wo;");
 }
 
 proptest! {
-    /// Whatever is put in, taken back and sent in whatever pieces: what leaves is whole messages
-    /// in order, without those that were taken back.
+    /// Any sequence of appends, withdrawals and partial writes sends whole messages in order, without the withdrawn ones.
     #[test]
-    fn what_leaves_is_what_was_not_taken_back(
+    fn sent_bytes_are_whole_messages_without_withdrawn_ones(
         steps in proptest::collection::vec((0_u8..3, 1_usize..40), 1..60),
     ) {
-        let (mut buffer, mut sent, mut expected) = (Buffer::default(), Vec::new(), Vec::new());
+        let (mut buffer, mut sent, mut expected) = (WriteBuffer::default(), Vec::new(), Vec::new());
         for (id, (kind, size)) in steps.into_iter().enumerate() {
             let id = id as u64;
             match kind {

@@ -1,5 +1,4 @@
-//! The verification plan of the founding document on the stdio transport, test by test, and what that
-//! document deferred: requests under way at the same time, answered out of order.
+//! The verification plan of founding document 001, test by test, and concurrent requests, which that document deferred.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +7,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolrack_stdio::{Incoming, McpServerDef, StdioTransport};
 use toolrack_testkit::skipped;
-use toolrack_transport::{Abandon, Delivery, Line as _, Outgoing, Patience, TransportError};
-use toolrack_transport::{JsonRpcNotification, JsonRpcRequest};
+use toolrack_transport::{
+    Delivery, JsonRpcNotification, JsonRpcRequest, OnCancel, OutgoingRequest, RequestTimeout,
+    Transport as _, TransportError,
+};
 
-use crate::fixture::{guarded, open, program, spawn};
+use crate::fixture::{connect, guarded, program, spawn};
 
 /// The echo server of the founding document.
 const ECHO: &str = r#"
@@ -26,7 +27,7 @@ for line in sys.stdin:
         print(json.dumps(err), flush=True)
 "#;
 
-/// Answers a pair of requests in reverse order.
+/// Responds to a pair of requests in reverse order.
 const REVERSED: &str = r#"
 import json, sys
 while True:
@@ -35,7 +36,7 @@ while True:
         print(json.dumps({"jsonrpc": "2.0", "id": req["id"], "result": req["params"]}), flush=True)
 "#;
 
-/// The script as a server, or `None` where there is no Python to run it.
+/// A server that runs the script, or `None` without Python.
 fn python(test: &str, script: &str) -> Option<McpServerDef> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&path).any(|dir| dir.join("python3").is_file()) {
@@ -54,8 +55,8 @@ async fn spawns_echo_process() {
 
 #[tokio::test]
 async fn spawn_fails_for_nonexistent_command() {
-    let refused = StdioTransport::spawn(&program("nonexistent_command_12345", &[])).await;
-    assert!(matches!(refused, Err(TransportError::Spawn(_))));
+    let rejected = StdioTransport::spawn(&program("nonexistent_command_12345", &[])).await;
+    assert!(matches!(rejected, Err(TransportError::Spawn(_))));
 }
 
 #[tokio::test]
@@ -64,8 +65,9 @@ async fn spawn_with_env_vars() {
     let mut definition = program("sh", &["-c", script]);
     definition.env.insert("TEST_VAR".to_owned(), "hello".to_owned());
     let transport = spawn(&definition).await;
-    let note = Incoming::Notification { method: "note".to_owned(), params: Some(json!(["hello"])) };
-    assert_eq!(transport.receive().await.unwrap(), note);
+    let expected =
+        Incoming::Notification { method: "note".to_owned(), params: Some(json!(["hello"])) };
+    assert_eq!(transport.receive().await.unwrap(), expected);
     transport.shutdown().await.unwrap();
 }
 
@@ -77,8 +79,8 @@ async fn spawn_with_working_directory() {
     definition.cwd = Some(dir.path().to_owned());
     let transport = spawn(&definition).await;
     let params = Some(json!([dir.path().canonicalize().unwrap()]));
-    let note = Incoming::Notification { method: "note".to_owned(), params };
-    assert_eq!(transport.receive().await.unwrap(), note);
+    let expected = Incoming::Notification { method: "note".to_owned(), params };
+    assert_eq!(transport.receive().await.unwrap(), expected);
     transport.shutdown().await.unwrap();
 }
 
@@ -92,15 +94,15 @@ async fn send_and_receive_roundtrip() {
 }
 
 #[tokio::test]
-async fn what_was_sent_by_hand_is_received_by_hand() {
-    let Some(server) = python("what_was_sent_by_hand_is_received_by_hand", ECHO) else { return };
+async fn response_to_a_sent_request_is_received() {
+    let Some(server) = python("response_to_a_sent_request_is_received", ECHO) else { return };
     let transport = spawn(&server).await;
     transport.send(&JsonRpcRequest::new(77, "echo", Some(json!([1])))).await.unwrap();
     let Incoming::Response(response) = transport.receive().await.unwrap() else { panic!() };
     assert_eq!(response.into_result(), Ok(json!([1])));
     transport.send_notification(&JsonRpcNotification::new("note", None)).await.unwrap();
     let result = transport.request_with_default_timeout("x", Some(json!([2]))).await.unwrap();
-    assert_eq!(result, json!([2]), "the answer to a notification is no message, and no harm");
+    assert_eq!(result, json!([2]), "the response to the notification is ignored");
     transport.shutdown().await.unwrap();
 }
 
@@ -115,7 +117,7 @@ async fn request_times_out() {
 }
 
 #[tokio::test]
-async fn an_error_answer_is_an_error_with_its_code() {
+async fn error_response_keeps_its_code() {
     let transport = spawn(&program(
         "sh",
         &["-c", r#"read line; echo '{"id":1,"error":{"code":-32601,"message":"no"}}'; cat"#],
@@ -130,25 +132,27 @@ async fn an_error_answer_is_an_error_with_its_code() {
     transport.shutdown().await.unwrap();
 }
 
-/// The founding document would call this a mismatch; here every answer finds its own request.
+/// A mismatch in the founding document; here every response finds its request.
 #[tokio::test]
-async fn answers_out_of_order_find_their_requests() {
-    let Some(server) = python("answers_out_of_order_find_their_requests", REVERSED) else { return };
+async fn out_of_order_responses_match_their_requests() {
+    let Some(server) = python("out_of_order_responses_match_their_requests", REVERSED) else {
+        return;
+    };
     let transport = spawn(&server).await;
-    let ask = |number: u64| transport.request("x", Some(json!(number)), 5000);
-    let (first, second) = tokio::join!(ask(1), ask(2));
+    let request = |number: u64| transport.request("x", Some(json!(number)), 5000);
+    let (first, second) = tokio::join!(request(1), request(2));
     assert_eq!((first.unwrap(), second.unwrap()), (json!(1), json!(2)));
     transport.shutdown().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_thousand_requests_at_once_are_answered() {
-    let Some(server) = python("a_thousand_requests_at_once_are_answered", ECHO) else { return };
+async fn thousand_concurrent_requests_complete() {
+    let Some(server) = python("thousand_concurrent_requests_complete", ECHO) else { return };
     let transport = spawn(&server).await;
-    let asked = (0..1000).map(|number| transport.request("x", Some(json!(number)), 20_000));
-    let answers: Vec<Value> =
-        futures_util::future::join_all(asked).await.into_iter().map(Result::unwrap).collect();
-    assert_eq!(answers, (0..1000).map(|number| json!(number)).collect::<Vec<_>>());
+    let requests = (0..1000).map(|number| transport.request("x", Some(json!(number)), 20_000));
+    let results: Vec<Value> =
+        futures_util::future::join_all(requests).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(results, (0..1000).map(|number| json!(number)).collect::<Vec<_>>());
     transport.shutdown().await.unwrap();
 }
 
@@ -177,12 +181,14 @@ async fn shutdown_marks_transport_closed() {
 async fn operations_fail_after_shutdown() {
     let transport = spawn(&program("cat", &[])).await;
     transport.shutdown().await.unwrap();
-    let gone =
+    let is_shutdown_error =
         |outcome: Result<(), TransportError>| matches!(outcome, Err(TransportError::Shutdown));
-    assert!(gone(transport.request("test", None, 1000).await.map(drop)));
-    assert!(gone(transport.send(&JsonRpcRequest::new(1, "x", None)).await));
-    assert!(gone(transport.send_notification(&JsonRpcNotification::new("x", None)).await));
-    assert!(gone(transport.receive().await.map(drop)));
+    assert!(is_shutdown_error(transport.request("test", None, 1000).await.map(drop)));
+    assert!(is_shutdown_error(transport.send(&JsonRpcRequest::new(1, "x", None)).await));
+    assert!(is_shutdown_error(
+        transport.send_notification(&JsonRpcNotification::new("x", None)).await
+    ));
+    assert!(is_shutdown_error(transport.receive().await.map(drop)));
 }
 
 #[tokio::test]
@@ -195,11 +201,11 @@ async fn shutdown_waits_for_a_graceful_exit() {
 }
 
 #[tokio::test]
-async fn shutdown_kills_what_does_not_listen() {
+async fn shutdown_kills_an_unresponsive_server() {
     let script = "trap '' TERM; while :; do sleep 1; done";
     let mut options = guarded();
-    options.ladder.close = Duration::from_millis(100);
-    options.ladder.terminate = Duration::from_millis(100);
+    options.shutdown.close_stdin = Duration::from_millis(100);
+    options.shutdown.terminate = Duration::from_millis(100);
     let definition = program("sh", &["-c", script]);
     let transport = StdioTransport::spawn_with(&definition, options).await.unwrap();
     let started = Instant::now();
@@ -209,43 +215,43 @@ async fn shutdown_kills_what_does_not_listen() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_as_json_is_not_sent() {
-    let line = open(&program("cat", &[]), guarded()).await;
-    let unwritable = Some(BTreeMap::from([((1, 2), 3)]));
-    let request = Outgoing {
+async fn unserializable_params_are_not_sent() {
+    let transport = connect(&program("cat", &[]), guarded()).await;
+    let unserializable = Some(BTreeMap::from([((1, 2), 3)]));
+    let request = OutgoingRequest {
         method: "m",
-        params: &unwritable,
-        patience: Patience::exactly(Duration::from_secs(10)),
-        abandon: Abandon::Tell,
+        params: &unserializable,
+        timeout: RequestTimeout::fixed(Duration::from_secs(10)),
+        on_cancel: OnCancel::Notify,
     };
-    let refused = line.request(request).await.unwrap_err();
-    assert!(matches!(refused.error, TransportError::Serialize(_)), "{refused:?}");
-    assert_eq!(refused.delivery, Delivery::NotSent);
-    assert_eq!(line.diagnosis().messages, 0);
-    line.close().await;
+    let rejected = transport.request(request).await.unwrap_err();
+    assert!(matches!(rejected.error, TransportError::Serialize(_)), "{rejected:?}");
+    assert_eq!(rejected.delivery, Delivery::NotSent);
+    assert_eq!(transport.stats().messages, 0);
+    transport.close().await;
 }
 
 #[tokio::test]
-async fn what_was_sent_before_a_shutdown_arrives() {
+async fn messages_sent_before_shutdown_arrive() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("heard");
+    let file = dir.path().join("received");
     let script = format!("sleep 0.2; cat > {}", file.display());
     let transport = spawn(&program("sh", &["-c", &script])).await;
     for number in 0..100 {
-        let told = JsonRpcNotification::new("told", Some(json!({ "number": number })));
-        transport.send_notification(&told).await.unwrap();
+        let notification = JsonRpcNotification::new("note", Some(json!({ "number": number })));
+        transport.send_notification(&notification).await.unwrap();
     }
     transport.shutdown().await.unwrap();
-    let heard = std::fs::read_to_string(&file).unwrap();
-    assert_eq!(heard.lines().count(), 100, "{heard}");
+    let received = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(received.lines().count(), 100, "{received}");
 }
 
 #[tokio::test]
-async fn the_usual_wait_is_thirty_seconds() {
+async fn default_timeout_is_thirty_seconds() {
     let transport = spawn(&program("sleep", &["1000"])).await;
     tokio::time::pause();
-    let waited = transport.request_with_default_timeout("m", None).await;
-    assert!(matches!(waited, Err(TransportError::Timeout(30_000))), "{waited:?}");
+    let outcome = transport.request_with_default_timeout("m", None).await;
+    assert!(matches!(outcome, Err(TransportError::Timeout(30_000))), "{outcome:?}");
     tokio::time::resume();
     transport.shutdown().await.unwrap();
 }

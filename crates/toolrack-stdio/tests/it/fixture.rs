@@ -1,23 +1,23 @@
-//! What the tests of this crate share: definitions, guardians, and a server that follows a plan.
+//! Shared fixtures: server definitions, options with a guardian, and a scripted server.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolrack_stdio::{Guardian, McpServerDef, StdioLine, StdioOptions, StdioTransport};
+use toolrack_stdio::{Guardian, McpServerDef, StdioClientTransport, StdioOptions, StdioTransport};
 use toolrack_testkit::Marker;
 use toolrack_transport::{
-    Abandon, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError,
+    CloseReason, IncomingHandler, OnCancel, OutgoingRequest, RawJson, RequestError, RequestId,
+    RequestTimeout, Transport, TransportError,
 };
-use toolrack_transport::{RawJson, RequestId};
 
 pub(crate) fn program(command: &str, args: &[&str]) -> McpServerDef {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
     McpServerDef { command: command.to_owned(), args, ..McpServerDef::default() }
 }
 
-/// The scripted server with a plan, marked so that everything it starts can be found.
-pub(crate) fn scripted(marker: &Marker, args: &[&str]) -> McpServerDef {
+/// The scripted server, with a marker in its environment by which all its processes can be found.
+pub(crate) fn scripted_server(marker: &Marker, args: &[&str]) -> McpServerDef {
     let server = toolrack_testkit::program("scripted-server");
     let mut definition = program(&server.display().to_string(), args);
     definition.env.insert(Marker::VARIABLE.to_owned(), marker.value().to_owned());
@@ -29,11 +29,11 @@ pub(crate) fn guarded() -> StdioOptions {
     StdioOptions { guardian, ..StdioOptions::default() }
 }
 
-/// Guarded, and impatient when it comes to ending.
-pub(crate) fn brisk() -> StdioOptions {
+/// With a guardian and short shutdown timeouts.
+pub(crate) fn fast_shutdown() -> StdioOptions {
     let mut options = guarded();
-    options.ladder.close = Duration::from_millis(200);
-    options.ladder.terminate = Duration::from_millis(200);
+    options.shutdown.close_stdin = Duration::from_millis(200);
+    options.shutdown.terminate = Duration::from_millis(200);
     options
 }
 
@@ -41,16 +41,16 @@ pub(crate) async fn spawn(definition: &McpServerDef) -> StdioTransport {
     StdioTransport::spawn_with(definition, guarded()).await.unwrap()
 }
 
-/// Keeps the endings and the error output, forgets the rest.
+/// Records close reasons and stderr.
 #[derive(Default)]
-pub(crate) struct Heard {
-    endings: Mutex<Vec<String>>,
+pub(crate) struct RecordingHandler {
+    close_reasons: Mutex<Vec<String>>,
     stderr: Mutex<Vec<String>>,
 }
 
-impl Heard {
-    pub(crate) fn endings(&self) -> Vec<String> {
-        self.endings.lock().unwrap().clone()
+impl RecordingHandler {
+    pub(crate) fn close_reasons(&self) -> Vec<String> {
+        self.close_reasons.lock().unwrap().clone()
     }
 
     pub(crate) fn stderr(&self) -> Vec<String> {
@@ -58,61 +58,72 @@ impl Heard {
     }
 }
 
-impl Inbox for Heard {
-    fn request(&self, _id: RequestId, _method: &str, _params: Option<RawJson>) {}
+impl IncomingHandler for RecordingHandler {
+    fn on_request(&self, _id: RequestId, _method: &str, _params: Option<RawJson>) {}
 
-    fn notification(&self, _method: &str, _params: Option<RawJson>) {}
+    fn on_notification(&self, _method: &str, _params: Option<RawJson>) {}
 
-    fn stderr(&self, line: &str) {
+    fn on_stderr(&self, line: &str) {
         self.stderr.lock().unwrap().push(line.to_owned());
     }
 
-    fn ended(&self, ending: &Ending) {
-        self.endings.lock().unwrap().push(ending.to_string());
+    fn on_close(&self, reason: &CloseReason) {
+        self.close_reasons.lock().unwrap().push(reason.to_string());
     }
 }
 
-pub(crate) async fn open(definition: &McpServerDef, options: StdioOptions) -> StdioLine {
-    StdioLine::open(definition, options, Arc::new(Heard::default())).await.unwrap()
+pub(crate) async fn connect(
+    definition: &McpServerDef,
+    options: StdioOptions,
+) -> StdioClientTransport {
+    StdioClientTransport::spawn(definition, options, Arc::new(RecordingHandler::default()))
+        .await
+        .unwrap()
 }
 
-/// Opens a line and greets the server in the manner of 2025-11-25.
-pub(crate) async fn greeted(definition: &McpServerDef, options: StdioOptions) -> StdioLine {
-    let line = open(definition, options).await;
+/// Starts a server and initializes a session of revision 2025-11-25.
+pub(crate) async fn initialized(
+    definition: &McpServerDef,
+    options: StdioOptions,
+) -> StdioClientTransport {
+    let transport = connect(definition, options).await;
     let params = json!({
         "protocolVersion": "2025-11-25",
         "capabilities": {},
         "clientInfo": {"name": "test", "version": "0"},
     });
-    ask(&line, "initialize", params, 10_000).await.unwrap();
-    line.notify("notifications/initialized", &None::<()>).await.unwrap();
-    line
+    request(&transport, "initialize", params, 10_000).await.unwrap();
+    transport.notify("notifications/initialized", &None::<()>).await.unwrap();
+    transport
 }
 
-pub(crate) async fn ask(
-    line: &StdioLine,
+pub(crate) async fn request(
+    transport: &StdioClientTransport,
     method: &str,
     params: Value,
     timeout_ms: u64,
-) -> Result<Value, LineError> {
-    let patience = Patience::exactly(Duration::from_millis(timeout_ms));
+) -> Result<Value, RequestError> {
+    let timeout = RequestTimeout::fixed(Duration::from_millis(timeout_ms));
     let params = Some(params);
-    let request = Outgoing { method, params: &params, patience, abandon: Abandon::Tell };
-    let result = line.request(request).await?;
-    result.decode().map_err(|error| LineError::answered(TransportError::Parse(error.to_string())))
+    let outgoing =
+        OutgoingRequest { method, params: &params, timeout, on_cancel: OnCancel::Notify };
+    let result = transport.request(outgoing).await?;
+    result
+        .decode()
+        .map_err(|error| RequestError::answered(TransportError::Parse(error.to_string())))
 }
 
 pub(crate) async fn call(
-    line: &StdioLine,
+    transport: &StdioClientTransport,
     tool: &str,
     arguments: Value,
     timeout_ms: u64,
-) -> Result<Value, LineError> {
+) -> Result<Value, RequestError> {
     let params = json!({"name": tool, "arguments": arguments});
-    ask(line, "tools/call", params, timeout_ms).await
+    request(transport, "tools/call", params, timeout_ms).await
 }
 
-/// The text of the first block of a tool's result.
+/// The text of the first content block of a tool result.
 pub(crate) fn text(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The line over real processes: the founding document's own tests, custody, limits and bad input.
+//! The stdio transport with real processes: the tests of founding document 001, process trees, limits and spawn errors.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,55 +1,56 @@
-//! Nothing outlives its line: whatever a server starts, and however its owner goes.
+//! No process outlives its transport.
 
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
-use toolrack_stdio::{Guardian, Inheritance, StdioOptions};
+use toolrack_stdio::{EnvInheritance, Guardian, StdioOptions};
 use toolrack_testkit::Marker;
-use toolrack_transport::{Delivery, Ending, Exit, Line, TransportError};
+use toolrack_transport::{CloseReason, Delivery, ExitStatus, Transport, TransportError};
 
-use crate::fixture::{brisk, call, greeted, guarded, scripted, text};
+use crate::fixture::{call, fast_shutdown, guarded, initialized, scripted_server, text};
 
-const AT_ONCE: Duration = Duration::from_millis(500);
+const PROMPT: Duration = Duration::from_millis(500);
 
-/// Closes the line and asserts that nothing is left and how long it may have taken.
-async fn check(plan: &str, at_most: Duration) {
+/// Closes the transport, and checks that no process is left and how long it took.
+async fn check(plan: &str, limit: Duration) {
     let marker = Marker::new();
-    let line = greeted(&scripted(&marker, &["--plan", plan]), brisk()).await;
+    let transport =
+        initialized(&scripted_server(&marker, &["--plan", plan]), fast_shutdown()).await;
     assert!(!marker.survivors().is_empty());
     let started = Instant::now();
-    line.close().await;
+    transport.close().await;
     let took = started.elapsed();
-    assert!(took < at_most, "{plan}: {took:?}");
+    assert!(took < limit, "{plan}: {took:?}");
     marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
-async fn a_polite_server_is_gone_when_close_returns() {
-    check("", AT_ONCE).await;
+async fn cooperative_server_is_gone_when_close_returns() {
+    check("", PROMPT).await;
 }
 
 #[tokio::test]
-async fn a_launcher_takes_its_server_along() {
-    check("tree", AT_ONCE).await;
+async fn closing_ends_the_launcher_and_its_server() {
+    check("tree", PROMPT).await;
 }
 
 #[tokio::test]
-async fn a_deaf_server_is_killed() {
+async fn server_that_ignores_shutdown_is_killed() {
     check("ignore=term,eof", Duration::from_secs(1)).await;
 }
 
 #[tokio::test]
-async fn what_has_left_the_session_is_killed_too() {
+async fn processes_outside_the_session_are_killed() {
     check("escape=3; ignore=term,eof; tree", Duration::from_millis(1500)).await;
 }
 
 #[tokio::test]
-async fn dropping_the_line_ends_everything_soon() {
+async fn dropping_the_transport_ends_all_processes() {
     let marker = Marker::new();
-    let definition = scripted(&marker, &["--plan", "escape=2; ignore=term,eof"]);
-    let line = greeted(&definition, guarded()).await;
-    drop(line);
+    let definition = scripted_server(&marker, &["--plan", "escape=2; ignore=term,eof"]);
+    let transport = initialized(&definition, guarded()).await;
+    drop(transport);
     let gone = async {
         while !marker.survivors().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -59,73 +60,75 @@ async fn dropping_the_line_ends_everything_soon() {
 }
 
 #[tokio::test]
-async fn a_bare_group_ends_what_stays_in_it() {
+async fn process_group_without_guardian_is_ended() {
     let marker = Marker::new();
-    let options = StdioOptions { guardian: Guardian::Nobody, ..brisk() };
-    let line = greeted(&scripted(&marker, &["--plan", "tree; ignore=term,eof"]), options).await;
-    line.close().await;
+    let options = StdioOptions { guardian: Guardian::None, ..fast_shutdown() };
+    let transport =
+        initialized(&scripted_server(&marker, &["--plan", "tree; ignore=term,eof"]), options).await;
+    transport.close().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
-async fn a_server_that_dies_takes_its_children_along_and_fails_its_calls() {
+async fn server_crash_ends_its_children_and_fails_its_calls() {
     let marker = Marker::new();
-    let definition = scripted(&marker, &["--plan", "escape=1; call:1=kill(KILL)"]);
-    let line = greeted(&definition, guarded()).await;
+    let definition = scripted_server(&marker, &["--plan", "escape=1; call:1=kill(KILL)"]);
+    let transport = initialized(&definition, guarded()).await;
     let started = Instant::now();
-    let failure = call(&line, "echo", json!({"text": "x"}), 10_000).await.unwrap_err();
-    assert!(started.elapsed() < AT_ONCE, "{:?}", started.elapsed());
-    let TransportError::ProcessExited(exit) = &failure.error else { panic!("{failure:?}") };
-    assert_eq!((exit.exit, failure.delivery), (Exit::Signal(9), Delivery::Unknown));
-    assert!(matches!(line.close().await, Ending::Exited(_)));
+    let error = call(&transport, "echo", json!({"text": "x"}), 10_000).await.unwrap_err();
+    assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
+    let TransportError::ProcessExited(exit) = &error.error else { panic!("{error:?}") };
+    assert_eq!((exit.status, error.delivery), (ExitStatus::Signal(9), Delivery::Unknown));
+    assert!(matches!(transport.close().await, CloseReason::Exited(_)));
     marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
-async fn a_grandchild_that_holds_the_pipe_does_not_hold_the_line() {
+async fn grandchild_that_holds_the_pipe_does_not_delay_the_close() {
     let marker = Marker::new();
-    let definition = scripted(&marker, &["--plan", "call:1=leak(0)"]);
-    let line = greeted(&definition, guarded()).await;
+    let definition = scripted_server(&marker, &["--plan", "call:1=leak(0)"]);
+    let transport = initialized(&definition, guarded()).await;
     let started = Instant::now();
-    let failure = call(&line, "echo", json!({"text": "x"}), 10_000).await.unwrap_err();
-    assert!(started.elapsed() < AT_ONCE, "{:?}", started.elapsed());
-    assert!(matches!(failure.error, TransportError::ProcessExited(_)), "{failure:?}");
-    line.close().await;
+    let error = call(&transport, "echo", json!({"text": "x"}), 10_000).await.unwrap_err();
+    assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
+    assert!(matches!(error.error, TransportError::ProcessExited(_)), "{error:?}");
+    transport.close().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
-async fn a_server_gets_the_listed_environment_and_three_descriptors() {
+async fn server_inherits_only_the_allowlist_and_three_descriptors() {
     let marker = Marker::new();
-    let line = greeted(&scripted(&marker, &[]), guarded()).await;
-    let environment = call(&line, "env", json!({}), 10_000).await.unwrap();
+    let transport = initialized(&scripted_server(&marker, &[]), guarded()).await;
+    let environment = call(&transport, "env", json!({}), 10_000).await.unwrap();
     let environment = text(&environment);
     assert!(environment.contains("PATH") && environment.contains("TOOLRACK_RUN"));
     assert!(!environment.contains("CARGO_MANIFEST_DIR"), "{environment}");
-    let descriptors = call(&line, "fds", json!({}), 10_000).await.unwrap();
-    for beyond in ["socket:", "eventpoll"] {
-        assert!(!text(&descriptors).contains(beyond), "{descriptors}");
+    let descriptors = call(&transport, "fds", json!({}), 10_000).await.unwrap();
+    for unexpected in ["socket:", "eventpoll"] {
+        assert!(!text(&descriptors).contains(unexpected), "{descriptors}");
     }
-    line.close().await;
+    transport.close().await;
 
-    let options = StdioOptions { inherit_env: Inheritance::Everything, ..guarded() };
-    let line = greeted(&scripted(&marker, &[]), options).await;
-    let environment = call(&line, "env", json!({}), 10_000).await.unwrap();
+    let options = StdioOptions { inherit_env: EnvInheritance::All, ..guarded() };
+    let transport = initialized(&scripted_server(&marker, &[]), options).await;
+    let environment = call(&transport, "env", json!({}), 10_000).await.unwrap();
     assert!(text(&environment).contains("CARGO_MANIFEST_DIR"));
-    line.close().await;
+    transport.close().await;
 }
 
 #[tokio::test]
-async fn a_killed_guardian_does_not_leave_its_server_behind() {
+async fn killed_guardian_leaves_no_orphans() {
     let marker = Marker::new();
-    let line =
-        greeted(&scripted(&marker, &["--plan", "escape=2; ignore=term,eof"]), guarded()).await;
+    let transport =
+        initialized(&scripted_server(&marker, &["--plan", "escape=2; ignore=term,eof"]), guarded())
+            .await;
     let kill = async { kill_guardian(&marker) };
-    let slow = call(&line, "sleep", json!({"ms": 20_000}), 30_000);
+    let slow = call(&transport, "sleep", json!({"ms": 20_000}), 30_000);
     let (outcome, ()) = tokio::join!(slow, kill);
-    let failure = outcome.unwrap_err();
-    assert!(matches!(failure.error, TransportError::ProcessExited(_)), "{failure:?}");
-    line.close().await;
+    let error = outcome.unwrap_err();
+    assert!(matches!(error.error, TransportError::ProcessExited(_)), "{error:?}");
+    transport.close().await;
     marker.assert_nobody_left(Duration::from_secs(1));
 }
 
