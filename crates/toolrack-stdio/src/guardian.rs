@@ -74,6 +74,8 @@ fn run() -> i32 {
     // In a session of our own, Ctrl-C in the owner's terminal does not reach us. This fails only if we lead a session
     // already, which is as good.
     let _session = setsid();
+    // An inherited descriptor would stay open as long as this server runs. As a subreaper we become the parent of
+    // orphaned descendants, also of those that left the session.
     let prepared = sys::close_inherited()
         .and_then(|()| set_child_subreaper(Some(getpid())).map_err(io::Error::from))
         .and_then(|()| sys::signal_fd());
@@ -85,6 +87,7 @@ fn run() -> i32 {
         Ok(server) => {
             let event_loop = EventLoop::new(owner, signals, server);
             let owner = event_loop.run();
+            // Before the last report: `close` of the owner waits for it.
             run_cleanup(&spec);
             report(&owner, Report::NothingLeft);
         }
@@ -250,6 +253,7 @@ impl EventLoop {
         if !self.owner_connected || !matches!(poll(&mut source, Some(&now)), Ok(1..)) {
             return None;
         }
+        // The owner writes a stop message at once, so a readable socket has all of it or is closed.
         let mut stop = [0; STOP_BYTES];
         match self.owner.read_exact(&mut stop) {
             Ok(()) => Some(Event::Stop(decode_stop(stop))),
@@ -348,6 +352,7 @@ impl ProcessTree {
     pub(crate) fn signal(&self, signal: Signal) {
         ignore_gone(kill_process_group(self.server, signal));
         for child in self.orphans() {
+            // An orphan that left the session leads a group of its own.
             if getpgid(Some(child)) == Ok(child) {
                 ignore_gone(kill_process_group(child, signal));
             }

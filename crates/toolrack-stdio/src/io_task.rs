@@ -207,12 +207,14 @@ impl IoTask {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<ReadEnd> {
         let flags = self.shared.wakeups.register(context.waker());
+        // The exit ends the reading, not the end of the pipe, which a child of the server may hold open.
         if flags & EXITED != 0 {
             return Poll::Ready(self.drain_output());
         }
         if !self.is_throttled(context) {
             let budget = ReadBudget::for_turn(flags, self.n_flood_turns);
             if budget != ReadBudget::Full {
+                // Cleared before the read, which sets it again if input is left.
                 self.shared.wakeups.clear(MORE_INPUT);
             }
             if let Poll::Ready(end) = self.poll_output(context, budget) {
@@ -318,7 +320,7 @@ impl IoTask {
             turn.n_lines += 1;
             turn.n_responses += route(&shared.router, line);
         };
-        // An unfinished line is read in place: its buffer is passed on with the line, without a copy.
+        // Read an unfinished line in place: a long one is then passed on with its buffer, without a copy.
         if let Some(buffer) = decoder.partial_buffer() {
             let known_bytes = buffer.len();
             let read = match budget {
@@ -334,6 +336,7 @@ impl IoTask {
             return read;
         }
         SCRATCH.with_borrow_mut(|scratch| {
+            // Allocates only on the first read of a thread.
             scratch.resize(READ_BYTES, 0);
             let mut buffer = ReadBuf::new(scratch.split_at_mut(budget.read_bytes()).0);
             match Pin::new(stdout).poll_read(context, &mut buffer) {
@@ -402,14 +405,14 @@ impl Drop for IoTask {
 
 /// Routes a line and returns the number of completed requests.
 fn route(router: &MessageRouter, line: DecodedLine<'_>) -> usize {
-    let routed = match line {
+    let outcome = match line {
         DecodedLine::Borrowed(line) => router.route(line),
         DecodedLine::Owned(line) => router.route_owned(&line),
         DecodedLine::Oversize { head, tail, limit_bytes } => {
             router.route_oversize(head, tail, limit_bytes)
         }
     };
-    usize::from(routed == Routed::Response)
+    usize::from(outcome == Routed::Response)
 }
 
 /// The size of one read in [`read_until_gone`].

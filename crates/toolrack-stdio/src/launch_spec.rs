@@ -39,7 +39,9 @@ impl LaunchSpec {
             return Err(SpawnError::InvalidWorkingDir(dir.to_owned()));
         }
         let mut env = environment(std::env::vars_os(), &definition.env, options.inherit_env);
+        // A tag from elsewhere would name another owner.
         env.retain(|(name, _)| name != TAG_VARIABLE);
+        // The program is looked up in the PATH of the server, which may differ from ours.
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
         let dir = definition.cwd.as_deref();
         let program = find(&definition.command, path, dir)?;

@@ -88,6 +88,7 @@ pub async fn run_command(
         };
         tokio::pin!(work);
         let failure = tokio::select! {
+            // Cancellation first: a command that is cancelled already must not run to completion.
             biased;
             () = run.cancel.cancelled() => Some(TransportError::Shutdown),
             _exited = &mut work => None,

@@ -116,6 +116,7 @@ impl StdioClientTransport {
             .router
             .register(deadline)
             .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
+        // Most requests expire after the one that the timer is set for, and need not wake the IO task.
         if response.is_earliest() {
             shared.wakeups.earlier_deadline();
         }

@@ -204,6 +204,7 @@ impl MessageRouter {
             Err(TransportError::JsonRpc(error)) => {
                 self.handler.on_unmatched_response(Some(id.clone()), Err(error));
             }
+            // Our own errors, such as `Oversize`, are not responses of the server.
             Err(_discarded) => {}
         }
         Routed::Other

@@ -74,6 +74,7 @@ impl<A, E: Clone> PendingRequests<A, E> {
         if let Some(reason) = &table.close_reason {
             return Err(reason.clone());
         }
+        // Ids are never reused, so a late response cannot complete another request.
         table.last_id += 1;
         let id = table.last_id;
         let is_earliest = table.next_expiry.is_none_or(|expiry| deadline.expires_at < expiry);
@@ -203,6 +204,7 @@ impl<A, E: Clone> Future for PendingResponse<'_, A, E> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut table = self.requests.table();
         let table = &mut *table;
+        // No entry: polled again after completion, which callers must not do.
         let Some(entry) = table.entries.get_mut(&self.id) else { return Poll::Pending };
         // A response that arrived before the close is still delivered.
         let outcome = match (entry.response.take(), &table.close_reason) {
@@ -210,6 +212,7 @@ impl<A, E: Clone> Future for PendingResponse<'_, A, E> {
             (None, Some(reason)) => Err(reason.clone()),
             (None, None) => {
                 match &mut entry.waker {
+                    // Clones only if the waker has changed since the last poll.
                     Some(waker) => waker.clone_from(context.waker()),
                     none => *none = Some(context.waker().clone()),
                 }

@@ -228,6 +228,7 @@ async fn send_launch(
     launch: &[u8],
     pipes: [OwnedFd; 3],
 ) -> io::Result<()> {
+    // The descriptors travel with the first bytes; the rest may need further writes.
     let n_sent = socket
         .async_io(Interest::WRITABLE, || {
             let borrowed = pipes.each_ref().map(AsFd::as_fd);

@@ -37,35 +37,35 @@ impl Wake for WakeCounter {
 
 fn poll<A, E: Clone>(
     response: &mut PendingResponse<'_, A, E>,
-    wakes: &Arc<WakeCounter>,
+    counter: &Arc<WakeCounter>,
 ) -> Poll<Result<A, E>> {
-    let waker = Waker::from(Arc::clone(wakes));
+    let waker = Waker::from(Arc::clone(counter));
     Pin::new(response).poll(&mut Context::from_waker(&waker))
 }
 
 #[test]
 fn response_wakes_its_caller() {
-    let (pending, wakes) = (Table::new(), Arc::new(WakeCounter::default()));
+    let (pending, counter) = (Table::new(), Arc::new(WakeCounter::default()));
     let mut first = pending.register(some_deadline()).unwrap();
     let mut second = pending.register(some_deadline()).unwrap();
     assert_eq!((first.id(), second.id()), (1, 2));
-    assert_eq!(poll(&mut first, &wakes), Poll::Pending);
+    assert_eq!(poll(&mut first, &counter), Poll::Pending);
     assert_eq!(pending.complete(2, "two"), Ok(()));
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+    assert_eq!(counter.0.load(Ordering::Relaxed), 0);
     assert_eq!(pending.complete(1, "one"), Ok(()));
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-    assert_eq!(poll(&mut second, &wakes), Poll::Ready(Ok("two")));
-    assert_eq!(poll(&mut first, &wakes), Poll::Ready(Ok("one")));
+    assert_eq!(counter.0.load(Ordering::Relaxed), 1);
+    assert_eq!(poll(&mut second, &counter), Poll::Ready(Ok("two")));
+    assert_eq!(poll(&mut first, &counter), Poll::Ready(Ok("one")));
     assert_eq!(pending.n_open(), 0);
 }
 
 #[test]
 fn late_and_duplicate_responses_are_returned() {
-    let (pending, wakes) = (Table::new(), Arc::new(WakeCounter::default()));
+    let (pending, counter) = (Table::new(), Arc::new(WakeCounter::default()));
     let mut response = pending.register(some_deadline()).unwrap();
     assert_eq!(pending.complete(1, "first"), Ok(()));
     assert_eq!(pending.complete(1, "second"), Err("second"));
-    assert_eq!(poll(&mut response, &wakes), Poll::Ready(Ok("first")));
+    assert_eq!(poll(&mut response, &counter), Poll::Ready(Ok("first")));
     assert_eq!(pending.complete(1, "late"), Err("late"));
     assert_eq!(pending.complete(77, "unknown"), Err("unknown"));
 }
@@ -82,16 +82,16 @@ fn dropping_the_response_removes_the_entry() {
 
 #[test]
 fn close_wakes_all_callers_with_the_reason() {
-    let (pending, wakes) = (Table::new(), Arc::new(WakeCounter::default()));
+    let (pending, counter) = (Table::new(), Arc::new(WakeCounter::default()));
     let mut waiting = pending.register(some_deadline()).unwrap();
     let mut completed = pending.register(some_deadline()).unwrap();
-    assert_eq!(poll(&mut waiting, &wakes), Poll::Pending);
+    assert_eq!(poll(&mut waiting, &counter), Poll::Pending);
     pending.complete(2, "made it").unwrap();
     pending.close("gone");
     pending.close("too late");
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-    assert_eq!(poll(&mut waiting, &wakes), Poll::Ready(Err("gone")));
-    assert_eq!(poll(&mut completed, &wakes), Poll::Ready(Ok("made it")));
+    assert_eq!(counter.0.load(Ordering::Relaxed), 1);
+    assert_eq!(poll(&mut waiting, &counter), Poll::Ready(Err("gone")));
+    assert_eq!(poll(&mut completed, &counter), Poll::Ready(Ok("made it")));
     assert_eq!(pending.register(some_deadline()).err(), Some("gone"));
 }
 
@@ -110,7 +110,7 @@ fn progress_extends_the_deadline_up_to_the_hard_limit() {
 
 #[test]
 fn one_timer_serves_all_requests() {
-    let (pending, wakes, start) = (Table::new(), Arc::new(WakeCounter::default()), now());
+    let (pending, counter, start) = (Table::new(), Arc::new(WakeCounter::default()), now());
     let at = |seconds| start + Duration::from_secs(seconds);
     let mut long = pending.register(deadline(start, 10, 10)).unwrap();
     let mut longer = pending.register(deadline(start, 20, 20)).unwrap();
@@ -121,17 +121,17 @@ fn one_timer_serves_all_requests() {
         "the timer is reset only for an earlier deadline"
     );
     for response in [&mut long, &mut longer, &mut short] {
-        assert_eq!(poll(response, &wakes), Poll::Pending);
+        assert_eq!(poll(response, &counter), Poll::Pending);
     }
     assert_eq!(pending.expire(at(4), |_| "timed out"), Some(at(5)));
     assert_eq!(pending.expire(at(5), |_| "timed out"), Some(at(10)));
-    assert_eq!(poll(&mut short, &wakes), Poll::Ready(Ok("timed out")));
+    assert_eq!(poll(&mut short, &counter), Poll::Ready(Ok("timed out")));
     pending.complete(1, "in time").unwrap();
     assert_eq!(pending.expire(at(10), |_| "timed out"), Some(at(20)));
-    assert_eq!(poll(&mut long, &wakes), Poll::Ready(Ok("in time")));
+    assert_eq!(poll(&mut long, &counter), Poll::Ready(Ok("in time")));
     assert_eq!(pending.expire(at(20), |_| "timed out"), None);
-    assert_eq!(poll(&mut longer, &wakes), Poll::Ready(Ok("timed out")));
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 3);
+    assert_eq!(poll(&mut longer, &counter), Poll::Ready(Ok("timed out")));
+    assert_eq!(counter.0.load(Ordering::Relaxed), 3);
     assert!(pending.register(deadline(start, 99, 99)).unwrap().is_earliest(), "no timer is set");
 }
 
@@ -155,7 +155,7 @@ proptest! {
         order in Just((1_u64..=2000).collect::<Vec<_>>()).prop_shuffle(),
         cancelled in proptest::collection::hash_set(1_u64..=2000, 0..500),
     ) {
-        let (pending, wakes) = (PendingRequests::<u64, ()>::new(), Arc::new(WakeCounter::default()));
+        let (pending, counter) = (PendingRequests::<u64, ()>::new(), Arc::new(WakeCounter::default()));
         let mut responses: Vec<_> = (0..2000).map(|_| pending.register(some_deadline()).unwrap()).collect();
         responses.retain(|response| !cancelled.contains(&response.id()));
         for id in order {
@@ -164,7 +164,7 @@ proptest! {
         }
         for response in &mut responses {
             let id = response.id();
-            prop_assert_eq!(poll(response, &wakes), Poll::Ready(Ok(id * 3)));
+            prop_assert_eq!(poll(response, &counter), Poll::Ready(Ok(id * 3)));
         }
         prop_assert_eq!(pending.n_open(), 0);
     }
