@@ -1,40 +1,89 @@
-//! A line to a child process, and custody of that process and all its descendants.
+//! Stdio transport: JSON-RPC with a server in a child process, and supervision of its process tree.
 //!
-//! [`StdioLine`] is the line: callers write their own requests, one task reads the answers.
-//! [`StdioTransport`] is the same thing with the names of the founding documents. Every server runs under a
-//! guardian, a tiny process that outlives us long enough to end everything the server has started;
-//! a program that embeds this crate calls [`init`] first thing in `main` to be its own guardian.
+//! [`StdioClientTransport`] implements [`Transport`](toolrack_transport::Transport). [`StdioTransport`] offers the API of
+//! founding document 001 on top of it. A server runs under a guardian, a small process that outlives us just long enough
+//! to end everything that the server has started. A program that embeds this crate calls [`init`] first in `main` to serve
+//! as its own guardian.
 //!
-//! **Invariant:** a process we started is gone, with its descendants, when closing its line returns.
+//! | module | contents |
+//! |---|---|
+//! | `transport` | [`StdioClientTransport`]: requests, cancellation, close |
+//! | `io_task` | IO task: reads stdout, flushes blocked writes, runs the deadline timer; direct pipe reads and writes |
+//! | `write_queue` | write queue with backpressure and withdrawal; write buffer |
+//! | `line_decoder` | splits stdout into lines, with a size limit |
+//! | `stderr` | reads stderr and keeps its last lines |
+//! | `compat` | [`StdioTransport`]: the API of founding document 001 |
+//! | `options` | [`McpServerDef`], [`StdioOptions`], [`ShutdownTimeouts`] |
+//! | `launch_spec` | resolved launch: program lookup in `PATH`, environment allowlist |
+//! | `process` | starts and supervises the server process; process group without a guardian; cleanup command |
+//! | `shutdown` | shutdown state machine: close stdin, SIGTERM, SIGKILL |
+//! | `guardian` | the guardian process: event loop and process tree |
+//! | `guardian::protocol` | guardian protocol, and the owner's side of it |
+//! | `orphan_cleanup` | process tags; kills processes whose owner has crashed |
+//! | `run_command` | runs a command to completion |
+//! | `sys` | the only `unsafe` code |
+//!
+//! # Invariants
+//!
+//! - **Invariant:** when `close` returns, no process of the server is left. `cooperative_server_is_gone_when_close_returns`,
+//!   `closing_ends_the_launcher_and_its_server`, `server_that_ignores_shutdown_is_killed`,
+//!   `processes_outside_the_session_are_killed`, gate G01.
+//! - **Invariant:** every path of the shutdown leads to SIGKILL, repeated until no process is left.
+//!   `unresponsive_server_is_killed`, `processes_left_by_the_server_are_ended`.
+//! - **Invariant:** messages are sent whole and in order, and a message of which no byte was sent can be withdrawn.
+//!   `sent_bytes_are_whole_messages_without_withdrawn_ones`.
+//! - **Invariant:** reading never waits for writing, and no caller waits for the pipe.
+//!   `blocked_stdin_does_not_delay_timeouts`, `io_task_writes_the_rest_when_the_pipe_is_full`.
+//! - **Invariant:** memory is bounded regardless of the server's output, and an idle transport holds no buffer.
+//!   `oversize_response_fails_only_its_call`, `stderr_memory_is_bounded`, `long_line_keeps_its_own_buffer`, gate G05.
+//! - **Invariant:** a server inherits only the allowlist and the variables of its definition.
+//!   `only_allowlisted_and_configured_variables_are_passed`, `server_inherits_only_the_allowlist_and_three_descriptors`.
+//! - **Invariant:** a process is killed by its tag only through a pidfd that was opened before the tag was read. No test;
+//!   gate G01 runs [`kill_orphans`].
+//! - **Invariant:** of the product, only this crate starts and signals servers, and `sys.rs` is the only file with `unsafe`
+//!   code. Clippy's `disallowed-methods` enforces the first, `cargo xtask tidy` the second.
+//!
+//! # Where to start
+//!
+//! Read `transport.rs`, `write_queue.rs` and `io_task.rs` for the path of a message, then `guardian.rs` and `shutdown.rs`
+//! for the life of a process.
 
 #![warn(missing_docs)]
 
-mod buffer;
-mod custody;
-mod definition;
-mod driver;
-mod environment;
-mod guard;
-mod launch;
-mod line;
-mod marker;
-mod outbox;
-mod plain;
-mod program;
-mod run;
-mod splitter;
+mod compat;
+#[cfg(target_os = "linux")]
+mod guardian;
+mod io_task;
+mod launch_spec;
+mod line_decoder;
+mod options;
+mod orphan_cleanup;
+mod process;
+mod run_command;
+mod shutdown;
 mod stderr;
-mod sweep;
 #[cfg(target_os = "linux")]
 mod sys;
 mod transport;
+mod write_queue;
 
-pub use definition::{Farewell, Guardian, Ladder, McpServerDef, StdioOptions};
-pub use environment::Inheritance;
-pub use guard::init;
-pub use line::StdioLine;
-pub use marker::{is_orphaned, new_mark};
-pub use program::find_program;
-pub use run::{Finished, Run, run};
-pub use sweep::sweep;
-pub use transport::{Incoming, StdioTransport};
+pub use compat::{Incoming, StdioTransport};
+pub use launch_spec::{EnvInheritance, find_program};
+pub use options::{CleanupCommand, Guardian, McpServerDef, ShutdownTimeouts, StdioOptions};
+pub use orphan_cleanup::{is_orphaned, kill_orphans, new_process_tag};
+pub use run_command::{CommandOutput, RunOptions, run_command};
+pub use transport::StdioClientTransport;
+
+/// Enables guardians for the servers that this program starts. Call it first in `main`.
+///
+/// Call it in a plain `fn main` before the runtime is built. With `#[tokio::main]` the runtime exists already, and a
+/// guardian has no use for its threads.
+///
+/// If the program was started as guardian, this function does not return: it runs the guardian and exits the process.
+/// Otherwise it returns at once, and servers that are started later run under a copy of this program as guardian.
+///
+/// Guardians need Linux. On other systems this does nothing, and servers are supervised by their process group alone.
+pub fn init() {
+    #[cfg(target_os = "linux")]
+    guardian::init();
+}

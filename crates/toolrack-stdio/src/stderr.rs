@@ -1,30 +1,30 @@
-//! What a server writes to its error output: always read, never in the way, the last of it kept.
+//! Reads a server's stderr and keeps its last lines, redacted and sanitized.
 //!
-//! **Invariant:** the memory held is bounded, whatever the server writes.
+//! **Invariant:** the memory is bounded, and stderr is always read, so a server never blocks on it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::unix::pipe::Receiver;
-use toolrack_transport::{Mask, plain_text};
+use toolrack_transport::{Redactor, sanitize_line};
 
-use crate::line::Shared;
-use crate::plain::read_out;
+use crate::io_task::read_until_gone;
+use crate::transport::Shared;
 
-/// The most text kept of one server.
+/// The maximum size of the kept lines.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// The most lines kept of one server.
+/// The maximum number of kept lines.
 const KEPT_LINES: usize = 200;
 
-/// A longer line is kept in pieces. Progress bars write one endless line.
+/// A longer line is split. Progress bars write one endless line.
 const LINE_BYTES: usize = 8 << 10;
 
-/// The last lines of a server's error output.
+/// The last lines of a server's stderr.
 #[derive(Debug, Default)]
-pub(crate) struct Stderr {
+pub(crate) struct StderrTail {
     ring: Mutex<Ring>,
-    mask: Mask,
+    redactor: Redactor,
 }
 
 #[derive(Debug, Default)]
@@ -34,13 +34,13 @@ struct Ring {
     partial: Vec<u8>,
 }
 
-impl Stderr {
-    pub(crate) fn new(mask: Mask) -> Self {
-        Self { mask, ..Self::default() }
+impl StderrTail {
+    pub(crate) fn new(redactor: Redactor) -> Self {
+        Self { redactor, ..Self::default() }
     }
 
-    /// Takes bytes as they come and tells `heard` every line they complete.
-    pub(crate) fn feed(&self, mut bytes: &[u8], heard: &mut dyn FnMut(&str)) {
+    /// Adds bytes and calls `on_line` for every line that they complete.
+    pub(crate) fn feed(&self, mut bytes: &[u8], on_line: &mut dyn FnMut(&str)) {
         let mut ring = self.ring();
         while !bytes.is_empty() {
             let room = LINE_BYTES - ring.partial.len();
@@ -49,23 +49,23 @@ impl Stderr {
                 Some(end) => {
                     ring.partial.extend_from_slice(piece.get(..end).unwrap_or_default());
                     bytes = bytes.get(end + 1..).unwrap_or_default();
-                    ring.complete(&self.mask, heard);
+                    ring.complete(&self.redactor, on_line);
                 }
                 None => {
                     ring.partial.extend_from_slice(piece);
                     bytes = bytes.get(piece.len()..).unwrap_or_default();
                     if ring.partial.len() == LINE_BYTES {
-                        ring.complete(&self.mask, heard);
+                        ring.complete(&self.redactor, on_line);
                     }
                 }
             }
         }
     }
 
-    /// The last lines, oldest first, with one that has begun and not ended.
+    /// The last lines, oldest first, including an unfinished one.
     pub(crate) fn tail(&self, n_lines: usize) -> Arc<[String]> {
         let ring = self.ring();
-        let unfinished = (!ring.partial.is_empty()).then(|| clean(&ring.partial, &self.mask));
+        let unfinished = (!ring.partial.is_empty()).then(|| to_text(&ring.partial, &self.redactor));
         let lines: Vec<String> = ring.lines.iter().cloned().chain(unfinished).collect();
         let first = lines.len().saturating_sub(n_lines);
         lines.into_iter().skip(first).collect()
@@ -77,9 +77,9 @@ impl Stderr {
 }
 
 impl Ring {
-    fn complete(&mut self, mask: &Mask, heard: &mut dyn FnMut(&str)) {
-        let line = clean(&std::mem::take(&mut self.partial), mask);
-        heard(&line);
+    fn complete(&mut self, redactor: &Redactor, on_line: &mut dyn FnMut(&str)) {
+        let line = to_text(&std::mem::take(&mut self.partial), redactor);
+        on_line(&line);
         self.n_bytes += line.len();
         self.lines.push_back(line);
         while self.n_bytes > KEPT_BYTES || self.lines.len() > KEPT_LINES {
@@ -89,16 +89,16 @@ impl Ring {
     }
 }
 
-fn clean(line: &[u8], mask: &Mask) -> String {
-    plain_text(&mask.clean(&String::from_utf8_lossy(line)), LINE_BYTES)
+fn to_text(line: &[u8], redactor: &Redactor) -> String {
+    sanitize_line(&redactor.redact(&String::from_utf8_lossy(line)), LINE_BYTES)
 }
 
-/// Reads the error output to its end, or until nothing is left that could write to it.
-pub(crate) async fn read_stderr(shared: Arc<Shared>, errors: Receiver) {
-    let hear = |bytes: &[u8]| {
-        shared.stderr.feed(bytes, &mut |line| shared.inbound.stderr(line));
+/// Reads stderr to its end, or until no process is left to write to it.
+pub(crate) async fn read_stderr(shared: Arc<Shared>, stderr: Receiver) {
+    let on_bytes = |bytes: &[u8]| {
+        shared.stderr.feed(bytes, &mut |line| shared.router.route_stderr(line));
     };
-    read_out(&errors, shared.gone(), hear).await;
+    read_until_gone(&stderr, shared.wait_gone(), on_bytes).await;
     shared.stderr_closed.cancel();
 }
 
@@ -106,23 +106,23 @@ pub(crate) async fn read_stderr(shared: Arc<Shared>, errors: Receiver) {
 mod tests {
     use super::*;
 
-    fn feed(stderr: &Stderr, text: &str) -> Vec<String> {
-        let mut heard = Vec::new();
-        stderr.feed(text.as_bytes(), &mut |line| heard.push(line.to_owned()));
-        heard
+    fn feed(stderr: &StderrTail, text: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        stderr.feed(text.as_bytes(), &mut |line| lines.push(line.to_owned()));
+        lines
     }
 
     #[test]
-    fn the_last_lines_are_kept() {
-        let stderr = Stderr::default();
+    fn last_lines_are_kept() {
+        let stderr = StderrTail::default();
         assert_eq!(feed(&stderr, "one\ntw"), ["one"]);
         assert_eq!(feed(&stderr, "o\nthr\u{1b}[1mee"), ["two"]);
         assert_eq!(*stderr.tail(2), ["two", "three"]);
     }
 
     #[test]
-    fn memory_is_bounded_whatever_comes() {
-        let stderr = Stderr::default();
+    fn stderr_memory_is_bounded() {
+        let stderr = StderrTail::default();
         for _ in 0..100 {
             feed(&stderr, &"no line break ".repeat(1000));
             feed(&stderr, &"short\n".repeat(1000));

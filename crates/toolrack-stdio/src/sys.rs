@@ -1,6 +1,6 @@
-//! The few calls to the system that have no safe form, and nothing else.
+//! System calls without a safe wrapper.
 //!
-//! **Invariant:** this is the only file with `unsafe` in it.
+//! **Invariant:** this is the only file with `unsafe` code.
 
 #![expect(unsafe_code, reason = "each block says why it is sound")]
 
@@ -13,23 +13,24 @@ use std::ptr;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 
-/// Signals a guardian hears instead of dying from them.
-const HEARD: [libc::c_int; 4] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+/// Signals that a guardian reads from a file descriptor instead of dying from them.
+const HANDLED_SIGNALS: [libc::c_int; 4] =
+    [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
-/// Closes every descriptor beyond the three standard ones. Only for a program that has just begun and
-/// has opened nothing itself: whatever is open then was left open by whoever started it.
+/// Closes every file descriptor except the standard ones. Only for a program that has just started and has opened
+/// nothing itself: everything open then was inherited by accident.
 pub(crate) fn close_inherited() -> io::Result<()> {
-    // SAFETY: takes numbers only. The caller promises that nobody in this process owns a descriptor
-    // above 2 yet, so none is closed behind its owner's back.
+    // SAFETY: takes only numbers. The caller guarantees that no code in this process owns a descriptor above 2 yet, so
+    // no owned descriptor is closed.
     let outcome = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Blocks the signals of [`HEARD`] for this thread and gives a descriptor to read them from.
-pub(crate) fn hear_signals() -> io::Result<OwnedFd> {
-    let mask = mask_of(&HEARD);
-    // SAFETY: `mask` is an initialized set that outlives both calls, a null pointer asks for nothing
-    // back, and -1 asks for a new descriptor, which nobody else owns.
+/// Blocks [`HANDLED_SIGNALS`] for this thread and returns a file descriptor to read them from.
+pub(crate) fn signal_fd() -> io::Result<OwnedFd> {
+    let mask = signal_set(&HANDLED_SIGNALS);
+    // SAFETY: `mask` is an initialized set that outlives both calls, the null pointer requests no old mask, and -1
+    // requests a new descriptor, which has no other owner.
     unsafe {
         if libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, ptr::null_mut()) != 0 {
             return Err(io::Error::last_os_error());
@@ -41,41 +42,43 @@ pub(crate) fn hear_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Which signals are in a buffer read from the descriptor of [`hear_signals`].
+/// The signals in a buffer that was read from [`signal_fd`].
 pub(crate) fn signals_in(buffer: &[u8]) -> impl Iterator<Item = u32> {
     let size = size_of::<libc::signalfd_siginfo>();
-    // The number of the signal is the first field.
+    // The first field is the signal number.
     buffer
         .chunks_exact(size)
         .filter_map(|record| record.first_chunk::<4>())
         .map(|number| u32::from_ne_bytes(*number))
 }
 
-/// Makes the child the leader of a session of its own, lets every signal reach it, and has it killed
-/// when `guardian`, which must be this very thread's process, dies.
+/// Starts the child in a session of its own, with all signals unblocked, and has the kernel kill it when `guardian`
+/// dies. `guardian` has to be the process of the calling thread.
 pub(crate) fn in_own_session(command: &mut Command, guardian: Pid) -> &mut Command {
-    let nothing = mask_of(&[]);
+    let no_signals = signal_set(&[]);
     let prepare = move || {
         setsid()?;
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The guardian may have died before the line above; then nobody would ever kill us.
+        // If the guardian died before the call above, the kernel would never send the signal.
         if getppid() != Some(guardian) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        // SAFETY: `nothing` is an initialized set, and a null pointer asks for nothing back.
-        match unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const nothing, ptr::null_mut()) } {
+        // SAFETY: `no_signals` is an initialized set, and the null pointer requests no old mask.
+        match unsafe {
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const no_signals, ptr::null_mut())
+        } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     };
-    // SAFETY: between fork and exec only calls are made that are safe there: four system calls, no
-    // allocation, no lock.
+    // SAFETY: between fork and exec the closure makes only async-signal-safe calls: four system calls, no allocation,
+    // no lock.
     unsafe { command.pre_exec(prepare) }
 }
 
-fn mask_of(signals: &[libc::c_int]) -> libc::sigset_t {
+fn signal_set(signals: &[libc::c_int]) -> libc::sigset_t {
     let mut mask = MaybeUninit::uninit();
-    // SAFETY: `sigemptyset` initializes the whole set, and `sigaddset` gets it only afterwards.
+    // SAFETY: `sigemptyset` initializes the whole set before `sigaddset` uses it.
     unsafe {
         libc::sigemptyset(mask.as_mut_ptr());
         for signal in signals {

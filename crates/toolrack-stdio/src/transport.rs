@@ -1,239 +1,394 @@
-//! A line to a child process under the names of the founding documents.
+//! Stdio transport: JSON-RPC with a child process over its stdin and stdout.
 //!
-//! Requests are matched to their answers, so any number can be under way at once. Whatever nobody asked
-//! for waits here until somebody takes it.
+//! Each caller encodes and writes its own request and waits for its own response. Three tasks serve a transport: the IO
+//! task reads stdout, one task reads stderr, and one supervises the server process. The IO task ends with the
+//! transport; the other two run until the last process of the server has exited.
+//!
+//! [`StdioClientTransport`] has the name that the MCP TypeScript SDK gives the client side of the stdio transport. The
+//! name `StdioTransport` belongs to the API of founding document 001, see `compat.rs`.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::Value;
-use tokio::sync::Notify;
-use toolrack_transport::{Abandon, Ending, Inbox, Line, Outgoing, Patience, TransportError};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use toolrack_transport::{
-    JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, RawJson, RequestId,
+    BoxFuture, CANCELLED, CancelledParams, CloseReason, ExitStatus, IncomingHandler, JsonRpcError,
+    MessageRouter, OnCancel, OutgoingRequest, Params, RawJson, RequestError, RequestId, Transport,
+    TransportError, TransportStats, write_notification, write_request, write_response,
 };
 
-use crate::definition::{McpServerDef, StdioOptions};
-use crate::line::StdioLine;
+use crate::io_task::{IoTask, Wakeups};
+use crate::launch_spec::LaunchSpec;
+use crate::options::{McpServerDef, ShutdownTimeouts, StdioOptions};
+use crate::orphan_cleanup::new_process_tag;
+use crate::process::{DesiredState, ProcessState, ServerProcess};
+use crate::stderr::{StderrTail, read_stderr};
+use crate::write_queue::{FlushStatus, QueueError, WriteQueue, WriteStatus};
 
-/// Unasked messages that wait for [`StdioTransport::receive`]. When it is full the oldest is dropped.
-const MAX_WAITING: usize = 1024;
+/// How long a notification waits for room in the write queue.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long [`StdioTransport::request_with_default_timeout`] waits.
-const DEFAULT_TIMEOUT_MS: u64 = 30_000;
+/// The number of stderr lines in [`TransportStats`].
+const STDERR_LINES: usize = 50;
 
-/// JSON-RPC with a child process, one message per line.
+type Write<'a> = &'a (dyn Fn(&mut Vec<u8>) -> Result<(), serde_json::Error> + Sync);
+
+/// A stdio transport to a server that runs as a child process.
+///
+/// Dropping it ends the server in the background; [`Transport::close`] ends it and waits. The runtime in which it was
+/// spawned has to run as long as the transport is used: dropping the runtime closes the transport, and a runtime that
+/// is not driven delivers neither responses nor timeouts.
 #[derive(Debug)]
-pub struct StdioTransport {
-    line: StdioLine,
-    mailbox: Arc<Mailbox>,
+pub struct StdioClientTransport {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
 }
 
-/// A message that answers none of the requests we wait for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Incoming {
-    /// The server asks something.
-    Request {
-        /// To be given back in the answer.
-        id: RequestId,
-        /// What is asked for.
-        method: String,
-        /// With what.
-        params: Option<Value>,
-    },
-    /// The server tells something.
-    Notification {
-        /// What happened.
-        method: String,
-        /// More of it.
-        params: Option<Value>,
-    },
-    /// An answer, for instance to what went out with [`StdioTransport::send`].
-    Response(JsonRpcResponse),
+/// State that the callers share with the tasks of a transport.
+pub(crate) struct Shared {
+    pub(crate) router: MessageRouter,
+    pub(crate) queue: WriteQueue,
+    pub(crate) wakeups: Wakeups,
+    pub(crate) stderr: StderrTail,
+    pub(crate) stderr_closed: CancellationToken,
+    desired: watch::Sender<DesiredState>,
+    process_state: watch::Sender<ProcessState>,
+    shutdown: ShutdownTimeouts,
+    close_timeout: Duration,
+    pid: Option<u32>,
 }
 
-impl StdioTransport {
-    /// Starts a server.
+impl StdioClientTransport {
+    /// Starts a server. Messages that are not responses go to `handler`.
     ///
     /// # Cancel safety
-    /// Dropping the future ends whatever has been started.
-    pub async fn spawn(definition: &McpServerDef) -> Result<Self, TransportError> {
-        Self::spawn_with(definition, StdioOptions::default()).await
-    }
-
-    /// Starts a server with other than the default options.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends whatever has been started.
-    pub async fn spawn_with(
+    /// Dropping the future ends every process that was started.
+    pub async fn spawn(
         definition: &McpServerDef,
         options: StdioOptions,
+        handler: Arc<dyn IncomingHandler>,
     ) -> Result<Self, TransportError> {
-        let mailbox = Arc::new(Mailbox::default());
-        let inbox = Arc::clone(&mailbox) as Arc<dyn Inbox>;
-        Ok(Self { line: StdioLine::open(definition, options, inbox).await?, mailbox })
-    }
-
-    /// Sends a request whose answer comes out of [`StdioTransport::receive`]. Its id must not be one
-    /// that [`StdioTransport::request`] has in use; those count up from one.
-    pub async fn send(&self, request: &JsonRpcRequest) -> Result<(), TransportError> {
-        self.line.send_value(request).await
-    }
-
-    /// Sends something that nobody answers.
-    pub async fn send_notification(
-        &self,
-        notification: &JsonRpcNotification,
-    ) -> Result<(), TransportError> {
-        self.line.send_value(notification).await
-    }
-
-    /// The next message that nobody asked for. Fails once the line has ended and everything that
-    /// came before has been taken.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses no message.
-    pub async fn receive(&self) -> Result<Incoming, TransportError> {
-        loop {
-            let news = self.mailbox.news.notified();
-            match self.mailbox.take() {
-                Taken::Message(message) => return Ok(message),
-                Taken::Ended(ending) => return Err(ending.to_error()),
-                Taken::Nothing => news.await,
-            }
-        }
-    }
-
-    /// Sends a request and waits for its result.
-    ///
-    /// # Cancel safety
-    /// Dropping the future abandons the request, and the server is told.
-    pub async fn request(
-        &self,
-        method: impl Into<String>,
-        params: Option<Value>,
-        timeout_ms: u64,
-    ) -> Result<Value, TransportError> {
-        let method = method.into();
-        let result = self
-            .line
-            .request(Outgoing {
-                method: &method,
-                params: &params,
-                patience: Patience::exactly(Duration::from_millis(timeout_ms)),
-                abandon: Abandon::Tell,
-            })
-            .await?;
-        result.decode().map_err(|error| TransportError::Parse(error.to_string()))
-    }
-
-    /// The same with 30 seconds of patience.
-    pub async fn request_with_default_timeout(
-        &self,
-        method: impl Into<String>,
-        params: Option<Value>,
-    ) -> Result<Value, TransportError> {
-        self.request(method, params, DEFAULT_TIMEOUT_MS).await
-    }
-
-    /// Ends the server and everything it has started. Returns within six seconds whatever it does.
-    pub async fn shutdown(&self) -> Result<(), TransportError> {
-        match self.line.close().await {
-            Ending::Failed(error) => {
-                Err(TransportError::Io(std::io::Error::new(error.kind(), error)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the line has ended, by us or by the server.
-    pub fn is_shutdown(&self) -> bool {
-        self.mailbox.state().ending.is_some()
+        let tag = new_process_tag();
+        let spec =
+            LaunchSpec::resolve(definition, &options, &tag).map_err(TransportError::Spawn)?;
+        let (process, pipes) = ServerProcess::start(&spec, &options, tag).await?;
+        let shared = Arc::new(Shared {
+            router: MessageRouter::new(handler).with_redactor(options.redactor.clone()),
+            queue: WriteQueue::new(pipes.stdin, options.max_queued_bytes),
+            wakeups: Wakeups::default(),
+            close_timeout: options.close_timeout(),
+            stderr: StderrTail::new(options.redactor),
+            stderr_closed: CancellationToken::new(),
+            desired: watch::Sender::new(DesiredState::Running),
+            process_state: watch::Sender::new(ProcessState::Running),
+            shutdown: options.shutdown,
+            pid: process.pid(),
+        });
+        let tasks = TaskTracker::new();
+        let io_task = IoTask::new(Arc::clone(&shared), pipes.stdout, options.max_message_bytes);
+        tasks.spawn(io_task.run());
+        tasks.spawn(read_stderr(Arc::clone(&shared), pipes.stderr));
+        // Subscribe here and not in the task: the task may first run after a stop was requested, and a new
+        // subscriber would take that request for the initial value.
+        let desired = shared.desired.subscribe();
+        tasks.spawn(supervise(Arc::clone(&shared), process, desired));
+        tasks.close();
+        Ok(Self { shared, tasks })
     }
 
     /// Whether the server's process runs.
-    #[expect(clippy::unused_async, reason = "the founding document has it so")]
-    pub async fn is_running(&self) -> bool {
-        !self.is_shutdown() && self.line.is_running()
-    }
-}
-
-/// Unasked messages, until somebody takes them.
-#[derive(Debug, Default)]
-struct Mailbox {
-    state: Mutex<MailboxState>,
-    news: Notify,
-}
-
-#[derive(Debug, Default)]
-struct MailboxState {
-    waiting: VecDeque<Incoming>,
-    ending: Option<Ending>,
-}
-
-enum Taken {
-    Message(Incoming),
-    Ended(Ending),
-    Nothing,
-}
-
-impl Mailbox {
-    fn state(&self) -> MutexGuard<'_, MailboxState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn is_running(&self) -> bool {
+        *self.shared.process_state.borrow() == ProcessState::Running
     }
 
-    fn put(&self, message: Incoming) {
-        let mut state = self.state();
-        if state.waiting.len() == MAX_WAITING {
-            state.waiting.pop_front();
-            tracing::debug!("an unasked message was dropped, because nobody receives them");
+    async fn send_request(&self, request: OutgoingRequest<'_>) -> Result<RawJson, RequestError> {
+        let shared = &*self.shared;
+        let deadline = request.timeout.start();
+        let mut response = shared
+            .router
+            .register(deadline)
+            .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
+        // Most requests expire after the one that the timer is set for, and need not wake the IO task.
+        if response.is_earliest() {
+            shared.wakeups.earlier_deadline();
         }
-        state.waiting.push_back(message);
-        drop(state);
-        self.news.notify_waiters();
-    }
-
-    fn take(&self) -> Taken {
-        let mut state = self.state();
-        match (state.waiting.pop_front(), &state.ending) {
-            (Some(message), _) => Taken::Message(message),
-            (None, Some(ending)) => Taken::Ended(ending.clone()),
-            (None, None) => Taken::Nothing,
-        }
-    }
-}
-
-/// Reads what may or may not be JSON; the message is worth having either way.
-fn value(raw: &RawJson) -> Value {
-    raw.decode().unwrap_or_else(|error| {
-        tracing::debug!(%error, "an unasked message holds broken JSON");
-        Value::Null
-    })
-}
-
-impl Inbox for Mailbox {
-    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
-        let params = params.as_ref().map(value);
-        self.put(Incoming::Request { id, method: method.to_owned(), params });
-    }
-
-    fn notification(&self, method: &str, params: Option<RawJson>) {
-        let params = params.as_ref().map(value);
-        self.put(Incoming::Notification { method: method.to_owned(), params });
-    }
-
-    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
-        let (result, error) = match outcome {
-            Ok(result) => (Some(value(&result)), None),
-            Err(error) => (None, Some(error)),
+        let id = response.id();
+        // A request that is not in the write queue yet needs neither a withdrawal nor a cancel notification.
+        let is_queued = AtomicBool::new(false);
+        let write = |out: &mut Vec<u8>| {
+            is_queued.store(true, Ordering::Relaxed);
+            write_request(out, id, request.method, request.params)
         };
-        let jsonrpc = "2.0".to_owned();
-        self.put(Incoming::Response(JsonRpcResponse { jsonrpc, id, result, error }));
+        let mut cancel_guard =
+            CancelGuard { shared, id, on_cancel: request.on_cancel, is_queued: &is_queued };
+        if let Err(error) =
+            shared.send(Some(id), &write, Instant::from_std(deadline.expires_at)).await
+        {
+            cancel_guard.on_cancel = OnCancel::Silent;
+            // The close reason says more than the closed stdin.
+            let closed = shared.router.close_reason().map(|reason| reason.to_error());
+            let timed_out = || TransportError::timed_out(deadline.expires_at - deadline.started);
+            return Err(RequestError::not_sent(closed.or(error).unwrap_or_else(timed_out)));
+        }
+        match (&mut response).await {
+            // The caller has no timer: the IO task completes expired requests with this error.
+            Ok(Err(error @ TransportError::Timeout(_))) => Err(cancel_guard.fail(error)),
+            Ok(response) => {
+                cancel_guard.on_cancel = OnCancel::Silent;
+                response.map_err(RequestError::answered)
+            }
+            Err(reason) => Err(cancel_guard.fail(reason.to_error())),
+        }
     }
 
-    fn ended(&self, ending: &Ending) {
-        self.state().ending = Some(ending.clone());
-        self.news.notify_waiters();
+    async fn send_notification(
+        &self,
+        method: &str,
+        params: &dyn Params,
+    ) -> Result<(), RequestError> {
+        let write = |out: &mut Vec<u8>| write_notification(out, method, params);
+        let started = Instant::now();
+        let sent = self.shared.send(None, &write, started + NOTIFY_TIMEOUT).await;
+        sent.map_err(|error| {
+            let error = error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_TIMEOUT));
+            RequestError::not_sent(error)
+        })
+    }
+
+    /// Sends a serializable message unchanged.
+    pub(crate) async fn send_value(
+        &self,
+        message: &(impl Serialize + Sync),
+    ) -> Result<(), TransportError> {
+        let write = |out: &mut Vec<u8>| {
+            serde_json::to_writer(&mut *out, message)?;
+            out.push(b'\n');
+            Ok(())
+        };
+        let sent = self.shared.send(None, &write, Instant::now() + NOTIFY_TIMEOUT).await;
+        sent.map_err(|error| error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_TIMEOUT)))
+    }
+
+    async fn wait_closed(&self) -> CloseReason {
+        let limit = self.shared.close_timeout;
+        // The supervising task is the last to end. If the runtime was dropped, all tasks are gone and this returns at
+        // once.
+        if timeout(limit, self.tasks.wait()).await.is_err() {
+            tracing::warn!(?limit, "server processes did not exit in time; left to the guardian");
+            self.shared.desired.send_replace(DesiredState::Abandoned);
+        }
+        self.shared.router.close_reason().unwrap_or(CloseReason::Closed)
+    }
+}
+
+impl Transport for StdioClientTransport {
+    fn request<'a>(
+        &'a self,
+        request: OutgoingRequest<'a>,
+    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
+        Box::pin(self.send_request(request))
+    }
+
+    fn notify<'a>(
+        &'a self,
+        method: &'a str,
+        params: &'a dyn Params,
+    ) -> BoxFuture<'a, Result<(), RequestError>> {
+        Box::pin(self.send_notification(method, params))
+    }
+
+    fn respond(
+        &self,
+        id: &RequestId,
+        outcome: Result<&RawValue, &JsonRpcError>,
+    ) -> Result<(), RequestError> {
+        let write = |out: &mut Vec<u8>| write_response(out, id, outcome);
+        self.shared.try_send(None, &write).map_err(RequestError::not_sent)
+    }
+
+    fn extend_deadline(&self, id: u64) -> bool {
+        self.shared.router.extend_deadline(id)
+    }
+
+    fn stats(&self) -> TransportStats {
+        let stderr = self.shared.stderr.tail(STDERR_LINES).to_vec();
+        let pid = self.shared.pid.filter(|_| self.is_running());
+        TransportStats { stderr, pid, ..self.shared.router.counters().stats() }
+    }
+
+    fn close(&self) -> BoxFuture<'_, CloseReason> {
+        self.shared.close(&CloseReason::Closed);
+        Box::pin(self.wait_closed())
+    }
+}
+
+impl Drop for StdioClientTransport {
+    fn drop(&mut self) {
+        self.shared.router.close(&CloseReason::Closed);
+        self.shared.queue.close();
+        self.shared.desired.send_replace(DesiredState::Abandoned);
+    }
+}
+
+impl Shared {
+    /// Closes the transport and starts the shutdown of the server.
+    pub(crate) fn close(&self, reason: &CloseReason) {
+        self.router.close(reason);
+        self.queue.close();
+        self.desired.send_if_modified(|desired| {
+            // Only the first close requests a stop, and an abandoned server stays abandoned.
+            let first = *desired == DesiredState::Running;
+            if first {
+                *desired = DesiredState::Stopped(self.shutdown);
+            }
+            first
+        });
+    }
+
+    /// Waits for the server process to exit.
+    pub(crate) async fn wait_exit(&self) -> ExitStatus {
+        let mut state = self.process_state.subscribe();
+        match state.wait_for(|state| *state != ProcessState::Running).await.as_deref() {
+            Ok(ProcessState::Exited(status) | ProcessState::Gone(status)) => *status,
+            Ok(ProcessState::Running) | Err(_) => ExitStatus::Unknown,
+        }
+    }
+
+    /// Waits until no process of the server is left.
+    pub(crate) async fn wait_gone(&self) {
+        let mut state = self.process_state.subscribe();
+        // `self` holds the sender, so the wait cannot fail.
+        let _gone = state.wait_for(|state| matches!(state, ProcessState::Gone(_))).await;
+    }
+
+    fn set_process_state(&self, state: ProcessState) {
+        self.process_state.send_replace(state);
+        self.wakeups.process_exited();
+    }
+
+    /// Queues a message and waits for room until the deadline. Fails with `None` on timeout.
+    async fn send(
+        &self,
+        id: Option<u64>,
+        write: Write<'_>,
+        deadline: Instant,
+    ) -> Result<(), Option<TransportError>> {
+        loop {
+            match self.queue.push(id, write) {
+                Ok(WriteStatus::FlushLater) => {
+                    // Several callers were woken together. The yield lets the others queue their requests, so that
+                    // one write sends them all. The guard flushes even if this future is dropped meanwhile: the
+                    // others rely on it.
+                    let flush_guard = FlushGuard(self);
+                    yield_now().await;
+                    drop(flush_guard);
+                    return Ok(());
+                }
+                Ok(WriteStatus::Done) => return Ok(()),
+                Ok(WriteStatus::WakeIoTask) => {
+                    self.wakeups.request_flush();
+                    return Ok(());
+                }
+                Err(QueueError::Failed(error)) => return Err(Some(error)),
+                Err(QueueError::Full { .. }) => {}
+            }
+            let room = self.queue.room();
+            // Room may have been made after the rejection and before the line above, which then misses the wake-up.
+            if !self.queue.is_full() {
+                continue;
+            }
+            if timeout_at(deadline, room).await.is_err() {
+                return Err(None);
+            }
+        }
+    }
+
+    /// Queues a message without waiting, or fails.
+    fn try_send(&self, id: Option<u64>, write: Write<'_>) -> Result<(), TransportError> {
+        match self.queue.push(id, write) {
+            Ok(WriteStatus::Done) => Ok(()),
+            Ok(WriteStatus::WakeIoTask) => {
+                self.wakeups.request_flush();
+                Ok(())
+            }
+            Ok(WriteStatus::FlushLater) => {
+                drop(FlushGuard(self));
+                Ok(())
+            }
+            Err(QueueError::Failed(error)) => Err(error),
+            Err(QueueError::Full { buffered_bytes }) => {
+                Err(TransportError::QueueFull { buffered_bytes })
+            }
+        }
+    }
+}
+
+/// Flushes the write queue on drop.
+struct FlushGuard<'a>(&'a Shared);
+
+impl Drop for FlushGuard<'_> {
+    fn drop(&mut self) {
+        match self.0.queue.flush() {
+            FlushStatus::Done => {}
+            FlushStatus::Blocked | FlushStatus::Broken => self.0.wakeups.request_flush(),
+        }
+    }
+}
+
+/// Withdraws or cancels a request on drop, unless a response disarmed it.
+struct CancelGuard<'a> {
+    shared: &'a Shared,
+    id: u64,
+    on_cancel: OnCancel,
+    is_queued: &'a AtomicBool,
+}
+
+impl CancelGuard<'_> {
+    /// Withdraws the request if no byte of it was sent, and returns the error with its delivery.
+    fn fail(&mut self, error: TransportError) -> RequestError {
+        if !self.shared.queue.withdraw(self.id) {
+            return RequestError::unknown(error);
+        }
+        self.on_cancel = OnCancel::Silent;
+        RequestError::not_sent(error)
+    }
+}
+
+impl Drop for CancelGuard<'_> {
+    fn drop(&mut self) {
+        let is_silent =
+            self.on_cancel == OnCancel::Silent || !self.is_queued.load(Ordering::Relaxed);
+        if is_silent || self.shared.queue.withdraw(self.id) {
+            return;
+        }
+        let write =
+            |out: &mut Vec<u8>| write_notification(out, CANCELLED, &CancelledParams(self.id));
+        let sent = self.shared.try_send(None, &write);
+        sent.unwrap_or_else(|error| tracing::trace!(%error, "cancel notification not sent"));
+    }
+}
+
+async fn supervise(
+    shared: Arc<Shared>,
+    process: ServerProcess,
+    desired: watch::Receiver<DesiredState>,
+) {
+    process.supervise(desired, &|state| shared.set_process_state(state)).await;
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("process_state", &*self.process_state.borrow())
+            .field("router", &self.router)
+            .finish_non_exhaustive()
     }
 }

@@ -1,51 +1,51 @@
-//! How long to wait before trying again something that broke.
+//! Exponential backoff with jitter.
 //!
-//! The one policy for everything that is tried again: processes, streams, sessions, discovery. Nothing here
-//! knows a clock or a random source: moments and chance come from outside.
+//! The retry delay for everything that reconnects: processes, streams, sessions, discovery. The caller provides the time
+//! and the random number, so this module needs neither a clock nor a random source.
 //!
-//! **Invariant:** at most ten tries fall into any thirty seconds that begin with the first, however short a
-//! try is.
+//! **Invariant:** at most ten attempts fall into the thirty seconds after the first one, however short an attempt is.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-const FIRST: Duration = Duration::from_millis(250);
-const LONGEST: Duration = Duration::from_mins(1);
-/// Only what has held for so long has healed.
-const HEALED: Duration = Duration::from_mins(2);
+const INITIAL_DELAY: Duration = Duration::from_millis(250);
+const MAX_DELAY: Duration = Duration::from_mins(1);
+/// A connection that was up for this long resets the failure count.
+const STABLE_AFTER: Duration = Duration::from_mins(2);
 
-/// What is remembered between tries.
+/// Backoff state between attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backoff {
     n_failures: u32,
-    since: Option<Instant>,
+    up_since: Option<Instant>,
 }
 
 impl Backoff {
-    /// It works as of `now`.
-    pub fn worked(&mut self, now: Instant) {
-        self.since.get_or_insert(now);
+    /// Records that the connection is up at `now`. A repeated call keeps the first time.
+    pub fn record_success(&mut self, now: Instant) {
+        self.up_since.get_or_insert(now);
     }
 
-    /// It broke, or never came to work. Gives the wait before the next try, for a `chance` between 0
-    /// and 1.
-    pub fn failed(&mut self, now: Instant, chance: f64) -> Duration {
-        let held = self.since.take().map(|since| now.saturating_duration_since(since));
-        if held.is_some_and(|held| held >= HEALED) {
+    /// Records a failed attempt or a lost connection, and returns the delay before the next attempt. `random` is a
+    /// number between 0 and 1; the jitter takes up to half of the delay.
+    pub fn record_failure(&mut self, now: Instant, random: f64) -> Duration {
+        let uptime = self.up_since.take().map(|since| now.saturating_duration_since(since));
+        // A short success does not reset the count, or a crash loop would restart at full speed.
+        if uptime.is_some_and(|uptime| uptime >= STABLE_AFTER) {
             self.n_failures = 0;
         }
-        let doubled = FIRST.saturating_mul(2_u32.saturating_pow(self.n_failures));
+        let doubled = INITIAL_DELAY.saturating_mul(2_u32.saturating_pow(self.n_failures));
         self.n_failures = self.n_failures.saturating_add(1);
-        doubled.min(LONGEST).mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
+        doubled.min(MAX_DELAY).mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
     }
 
-    /// Somebody wants it now: what went before is forgotten.
+    /// Resets the failure count.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Failures since it last healed.
+    /// The number of failures since the last reset.
     pub fn n_failures(&self) -> u32 {
         self.n_failures
     }
@@ -58,41 +58,42 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
-    fn waits_double_up_to_a_minute() {
+    fn delays_double_up_to_a_minute() {
         let now = Instant::now();
         let mut backoff = Backoff::default();
-        let waits: Vec<u128> = (0..11).map(|_| backoff.failed(now, 1.0).as_millis()).collect();
+        let delays: Vec<u128> =
+            (0..11).map(|_| backoff.record_failure(now, 1.0).as_millis()).collect();
         let expected = [250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000, 60_000];
-        assert_eq!(waits, expected);
+        assert_eq!(delays, expected);
         backoff.reset();
-        assert_eq!(backoff.failed(now, 0.0), MS(125));
-        let mut endless = Backoff { n_failures: u32::MAX, since: None };
-        assert_eq!(endless.failed(now, 0.0), MS(30_000));
+        assert_eq!(backoff.record_failure(now, 0.0), MS(125));
+        let mut saturated = Backoff { n_failures: u32::MAX, up_since: None };
+        assert_eq!(saturated.record_failure(now, 0.0), MS(30_000));
     }
 
     #[test]
-    fn only_what_held_for_two_minutes_has_healed() {
+    fn two_stable_minutes_reset_the_failure_count() {
         let start = Instant::now();
         let mut backoff = Backoff::default();
-        backoff.failed(start, 1.0);
-        backoff.worked(start);
-        backoff.worked(start + MS(50_000));
-        assert_eq!(backoff.failed(start + MS(119_999), 1.0), MS(500));
-        backoff.worked(start + MS(200_000));
-        assert_eq!(backoff.failed(start + MS(320_000), 1.0), MS(250));
+        backoff.record_failure(start, 1.0);
+        backoff.record_success(start);
+        backoff.record_success(start + MS(50_000));
+        assert_eq!(backoff.record_failure(start + MS(119_999), 1.0), MS(500));
+        backoff.record_success(start + MS(200_000));
+        assert_eq!(backoff.record_failure(start + MS(320_000), 1.0), MS(250));
     }
 
-    /// Goal G07, at the most unfavorable chance and with tries that take no time at all.
+    /// Goal G07, with the shortest delays and with attempts that take no time.
     #[test]
-    fn ten_tries_at_most_fall_into_the_first_thirty_seconds() {
+    fn at_most_ten_attempts_in_the_first_thirty_seconds() {
         let start = Instant::now();
         let mut backoff = Backoff::default();
         let mut now = start;
-        let mut n_tries = 0;
+        let mut n_attempts = 0;
         while now - start < MS(30_000) {
-            n_tries += 1;
-            now += backoff.failed(now, 0.0);
+            n_attempts += 1;
+            now += backoff.record_failure(now, 0.0);
         }
-        assert_eq!(n_tries, 8);
+        assert_eq!(n_attempts, 8);
     }
 }

@@ -1,98 +1,100 @@
-//! Who speaks for the user at a server, for lines that carry credentials beside their messages.
+//! Credentials for transports that authenticate their requests, such as HTTP with OAuth.
 //!
-//! **Invariant:** nothing here shows a secret: what is sent can be sent, and not be printed.
+//! **Invariant:** `Debug` never shows a secret. Only [`Authorization::reveal`] returns it.
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::line::BoxFuture;
+use crate::transport::BoxFuture;
 
-/// What is sent to prove who asks: the value of the `Authorization` header.
+/// The value of the `Authorization` header.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Authorization(Arc<str>);
 
-/// What can be said about credentials without waiting.
+/// The credential that is available without waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AtHand {
-    /// Send without any.
-    Nothing,
-    /// Send this.
+pub enum CachedCredential {
+    /// Send the request without a credential.
+    None,
+    /// Send this credential.
     Ready(Authorization),
-    /// There may be some after [`Credentials::obtain`], which takes its time.
-    Ask,
+    /// Call [`Credentials::obtain`], which may take a while.
+    Obtain,
 }
 
-/// A server's answer that our credentials, or their absence, do not do.
+/// A 401 or 403 response of a server.
 #[derive(Debug, Clone, Copy)]
-pub struct Rebuff<'a> {
-    /// 401 or 403.
+pub struct AuthChallenge<'a> {
+    /// The status code, 401 or 403.
     pub status: u16,
-    /// The values of `WWW-Authenticate`, as they came.
+    /// The values of `WWW-Authenticate`, unchanged.
     pub challenges: &'a [String],
-    /// What was sent.
+    /// The credential that was sent.
     pub sent: Option<&'a Authorization>,
-    /// The method of the message and what it was about, so that one hopeless operation does not spoil
-    /// the others.
+    /// The method of the request and the name of its target, so that failures are counted per operation.
     pub operation: (&'a str, Option<&'a str>),
 }
 
-/// Whoever has credentials for one server, or can get them.
+/// Source of credentials for one server.
 pub trait Credentials: Send + Sync + fmt::Debug {
-    /// What to send now. Called for every request, so it must be quick.
-    fn at_hand(&self) -> AtHand;
+    /// The credential to send now. Called for every request, so it must be fast.
+    fn cached(&self) -> CachedCredential;
 
-    /// What to send, after whatever it takes to have it. The caller's patience bounds it.
+    /// Obtains a credential. The caller's timeout bounds it.
     fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>>;
 
-    /// Takes note that the server said no. `Ok` if the same request is worth sending again.
-    fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>>;
+    /// Handles a 401 or 403 response. Returns `Ok` if the same request should be sent again.
+    fn on_challenge<'a>(
+        &'a self,
+        challenge: AuthChallenge<'a>,
+    ) -> BoxFuture<'a, Result<(), AuthError>>;
 }
 
-/// Why we are not let in.
+/// Why authentication failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// Somebody has to log in, for the first time or again.
-    #[error("login needed: {reason}")]
-    LoginNeeded {
+    /// The user has to log in, for the first time or again.
+    #[error("login required: {reason}")]
+    LoginRequired {
         /// Why.
         reason: String,
     },
-    /// Logged in, and still not allowed to do this.
-    #[error("not allowed: {reason}")]
+    /// Logged in, but not authorized for this operation.
+    #[error("permission denied: {reason}")]
     Forbidden {
-        /// What is missing.
+        /// The missing permission.
         reason: String,
     },
-    /// What the server or its authorization server says must not be trusted.
-    #[error("refused for safety: {reason}")]
+    /// Metadata of the server or its authorization server fails a security check.
+    #[error("rejected for security: {reason}")]
     Untrusted {
-        /// What is wrong with it.
+        /// The failed check.
         reason: String,
     },
-    /// The authorization server said no.
-    #[error("the authorization server refused: {reason}")]
-    Refused {
-        /// What it said, cleaned.
+    /// The authorization server rejected the request.
+    #[error("the authorization server rejected the request: {reason}")]
+    Rejected {
+        /// The server's error, sanitized.
         reason: String,
     },
-    /// The authorization server does not know us, and does not take us in. A client id that it knows helps, or a
-    /// token that somebody makes there.
-    #[error("the authorization server does not know us: {reason}")]
+    /// The authorization server does not know this client and does not register it. A client id that it knows helps,
+    /// or a token that the user creates there.
+    #[error("not registered with the authorization server: {reason}")]
     Unregistered {
-        /// Why it stays so.
+        /// Why registration is not possible.
         reason: String,
     },
-    /// The authorization server does not answer.
-    #[error("the authorization server does not answer: {reason}")]
+    /// The authorization server is unreachable.
+    #[error("cannot reach the authorization server: {reason}")]
     Unreachable {
-        /// What happened.
+        /// The failure.
         reason: String,
     },
 }
 
 impl Authorization {
-    /// A header value as it goes out.
+    /// A header value, sent unchanged.
     pub fn new(value: impl Into<Arc<str>>) -> Self {
         Self(value.into())
     }
@@ -102,7 +104,7 @@ impl Authorization {
         Self(format!("Bearer {token}").into())
     }
 
-    /// The header value, for the one place that sends it.
+    /// The header value. Only for the code that sends it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -119,9 +121,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_cannot_be_printed() {
+    fn debug_hides_the_secret() {
         let secret = Authorization::bearer("s3cret");
         assert_eq!(secret.reveal(), "Bearer s3cret");
-        assert_eq!(format!("{secret:?} {:?}", AtHand::Ready(secret.clone())).find("s3cret"), None);
+        assert_eq!(
+            format!("{secret:?} {:?}", CachedCredential::Ready(secret.clone())).find("s3cret"),
+            None
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong on a line, and how far the message had come by then.
+//! Transport errors, spawn errors, and how far a message was delivered before the failure.
 
 use std::error::Error;
 use std::fmt;
@@ -6,188 +6,186 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::JsonRpcError;
-
+use crate::close_reason::ProcessExit;
 use crate::credentials::AuthError;
-use crate::ending::ServerExit;
+use crate::json_rpc::JsonRpcError;
 
-/// Why a line could not do what was asked. The names are those of the founding documents; there is no
-/// `IdMismatch`, because answers are matched by a table and cannot be mismatched.
+/// Why a transport failed. Variants that founding document 001 names keep their names; its `IdMismatch` is absent,
+/// because responses are matched by id and cannot be mismatched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// The server's process could not be started.
+    /// The server's process did not start.
     #[error(transparent)]
-    Spawn(SpawnFault),
-    /// The server does not take input any more.
+    Spawn(SpawnError),
+    /// The server closed its stdin.
     #[error("the server closed its input")]
     StdinNotAvailable,
-    /// The server cannot answer any more, although it may still run.
+    /// The server closed its stdout. Its process may still run.
     #[error("the server closed its output")]
     StdoutNotAvailable,
-    /// The connection broke.
-    #[error("input or output failed")]
+    /// The connection failed.
+    #[error("I/O error")]
     Io(#[from] io::Error),
-    /// The message could not be written as JSON.
-    #[error("the message cannot be written as JSON")]
+    /// The message is not serializable.
+    #[error("cannot serialize the message to JSON")]
     Serialize(#[source] serde_json::Error),
-    /// The answer is not what an answer has to be. The text says what is wrong with it.
-    #[error("malformed answer: {0}")]
+    /// The response is not valid. The text says why.
+    #[error("malformed response: {0}")]
     Parse(String),
-    /// The server refused.
+    /// The server responded with an error.
     #[error("{0}")]
     JsonRpc(#[from] JsonRpcError),
-    /// No answer within this many milliseconds.
+    /// No response within this many milliseconds.
     #[error("request timed out after {0}ms")]
     Timeout(u64),
-    /// The answer was longer than the line takes and has been thrown away.
-    #[error("the answer is larger than the limit of {limit_bytes} bytes")]
+    /// The response exceeded the size limit and was discarded.
+    #[error("response exceeds the limit of {limit_bytes} bytes")]
     Oversize {
-        /// What the line takes at most.
+        /// The maximum size of a message.
         limit_bytes: usize,
     },
-    /// The server does not read, and the buffer for it is full.
-    #[error("the server does not read its input, and {buffered_bytes} bytes wait for it")]
-    Clogged {
-        /// What is waiting.
+    /// The server does not read, and the write queue is full.
+    #[error("the server is not reading its input ({buffered_bytes} bytes are queued)")]
+    QueueFull {
+        /// The size of the queue.
         buffered_bytes: usize,
     },
-    /// Nobody answers at the server's address.
-    #[error("no connection to {address}")]
+    /// The connection to the server's address failed.
+    #[error("cannot connect to {address}")]
     Unreachable {
-        /// Where, without anything secret.
+        /// The address, without secrets.
         address: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// An HTTP server answered with something else than an answer.
-    #[error("the server answered with HTTP status {code}{}", shown(.text))]
+    /// An HTTP server responded with an error status instead of a JSON-RPC response.
+    #[error("the server responded with HTTP status {code}{}", with_colon(.text))]
     Status {
         /// The status code.
         code: u16,
-        /// The beginning of what it said, cleaned for people to see.
+        /// The beginning of the body, sanitized.
         text: String,
     },
-    /// The server does not let us in.
+    /// Authentication or authorization failed.
     #[error("{0}")]
     Unauthorized(#[from] AuthError),
-    /// The server has forgotten the session, and no new one could be begun.
-    #[error("the server has ended the session")]
+    /// The server lost the session, and a new one could not be initialized.
+    #[error("the server ended the session")]
     SessionLost,
-    /// The server's process is gone.
+    /// The server's process exited.
     #[error("{0}")]
-    ProcessExited(ServerExit),
-    /// We closed the line.
+    ProcessExited(ProcessExit),
+    /// The transport was closed on our side.
     #[error("transport is shut down")]
     Shutdown,
 }
 
-/// Why a process could not be started.
+/// Why a process did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SpawnFault {
+pub enum SpawnError {
     /// No such program in any directory of `PATH`.
-    #[error("program `{program}` was not found in PATH ({path})")]
+    #[error("program `{program}` not found in PATH ({path})")]
     NotFound {
-        /// What was looked for.
+        /// The name of the program.
         program: String,
-        /// Where it was looked for.
+        /// The `PATH` that was searched.
         path: String,
     },
-    /// A path was given, and nothing is there.
+    /// The given path does not exist.
     #[error("program `{}` does not exist", .0.display())]
     NoSuchFile(PathBuf),
-    /// Something is there, and it is not a program we may run.
+    /// The path is not an executable file.
     #[error("`{}` is not an executable program", .0.display())]
     NotExecutable(PathBuf),
-    /// The working directory is not there, or not a directory.
+    /// The working directory does not exist or is not a directory.
     #[error("working directory `{}` does not exist or is not a directory", .0.display())]
-    BadDirectory(PathBuf),
-    /// A text that cannot be passed to a program, because it holds a zero byte.
-    #[error("{field} holds a zero byte, which no program can be given")]
-    ZeroByte {
-        /// Which part of the definition.
+    InvalidWorkingDir(PathBuf),
+    /// An argument or variable contains a NUL byte, so it cannot be passed to a program.
+    #[error("{field} contains a NUL byte")]
+    NulByte {
+        /// The field of the server definition.
         field: String,
     },
-    /// The system refused to run the program.
-    #[error("program `{}` could not be run", .program.display())]
-    Refused {
-        /// What was to be run.
+    /// The system did not execute the program.
+    #[error("cannot execute program `{}`", .program.display())]
+    ExecFailed {
+        /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// The guardian of the process could not be started or did not answer.
-    #[error("the guardian process could not be started")]
+    /// The guardian process did not start or did not respond.
+    #[error("cannot start the guardian process")]
     Guardian(#[source] io::Error),
 }
 
-/// A failure on a line, and how far the message had come.
+/// The failure of a message, and how far the message was delivered.
 #[derive(Debug)]
-pub struct LineError {
-    /// What went wrong.
+pub struct RequestError {
+    /// The failure.
     pub error: TransportError,
-    /// What the server may know of the message.
+    /// How far the message was delivered.
     pub delivery: Delivery,
 }
 
-impl fmt::Display for LineError {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl Error for LineError {
-    /// The reason behind what went wrong, which is said already.
+impl Error for RequestError {
+    /// `Display` already shows `error`, so the chain continues with its source.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.error.source()
     }
 }
 
-/// How far a message may have traveled before the failure.
+/// How far a message was delivered before the failure. Retry decisions depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
     /// No byte left this process. Sending again cannot repeat a side effect.
     NotSent,
     /// The server may have acted on it.
     Unknown,
-    /// The server acted on it and said so.
+    /// The server responded.
     Answered,
 }
 
 impl TransportError {
-    /// No answer came in this time.
+    /// A timeout after `waited`.
     pub fn timed_out(waited: Duration) -> Self {
         TransportError::Timeout(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
-impl LineError {
-    /// The message never left.
+impl RequestError {
+    /// No byte of the message was sent.
     pub fn not_sent(error: impl Into<TransportError>) -> Self {
         Self { error: error.into(), delivery: Delivery::NotSent }
     }
 
-    /// The message left, and no answer came.
+    /// The message was sent, and no response arrived.
     pub fn unknown(error: impl Into<TransportError>) -> Self {
         Self { error: error.into(), delivery: Delivery::Unknown }
     }
 
-    /// The server answered, and the answer was no result.
+    /// The server responded, but not with a result.
     pub fn answered(error: impl Into<TransportError>) -> Self {
         Self { error: error.into(), delivery: Delivery::Answered }
     }
 }
 
-/// A text behind a colon, or nothing.
-fn shown(text: &str) -> String {
+fn with_colon(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
-impl From<LineError> for TransportError {
-    fn from(failure: LineError) -> Self {
-        failure.error
+impl From<RequestError> for TransportError {
+    fn from(error: RequestError) -> Self {
+        error.error
     }
 }

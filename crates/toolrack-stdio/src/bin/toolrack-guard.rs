@@ -1,4 +1,4 @@
-//! The guardian as a program of its own, for hosts that cannot call `toolrack_stdio::init`.
+//! The guardian as a separate program, for hosts that cannot call `toolrack_stdio::init`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The line over real processes: the founding document's own tests, custody, limits and bad input.
+//! The stdio transport with real processes: the tests of founding document 001, process trees, limits and spawn errors.
 
 #![expect(
     clippy::unwrap_used,
@@ -7,10 +7,10 @@
     reason = "a test that cannot go on has failed"
 )]
 
-mod bad_input;
-mod custody;
-mod errand;
-mod founding;
+mod compat;
+mod fixture;
 mod limits;
+mod process_tree;
+mod run_command;
 mod runtime;
-mod support;
+mod spawn_errors;

@@ -1,4 +1,4 @@
-//! A line whose runtime is gone: nobody waits for what cannot come any more.
+//! A transport whose runtime is dropped fails its requests instead of waiting forever.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use toolrack_testkit::Marker;
-use toolrack_transport::{Delivery, Ending, Line as _};
+use toolrack_transport::{CloseReason, Delivery, Transport as _};
 
-use crate::support::{call, greeted, guarded, scripted};
+use crate::fixture::{call, guarded, initialized, scripted_server};
 
-/// Much less than the calls would wait, and enough for a busy machine.
+/// Much shorter than the timeouts of the calls, and long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_line_ends_with_the_runtime_in_which_it_was_opened() {
+fn transport_closes_with_its_runtime() {
     let marker = Marker::new();
     let (first, second) = (Runtime::new().unwrap(), Runtime::new().unwrap());
-    let server = scripted(&marker, &["--plan", "call=hang"]);
-    let line = first.block_on(greeted(&server, guarded()));
+    let server = scripted_server(&marker, &["--plan", "call=hang"]);
+    let transport = first.block_on(initialized(&server, guarded()));
     second.block_on(async {
-        let waiting = call(&line, "echo", json!({"text": "one"}), 600_000);
+        let waiting = call(&transport, "echo", json!({"text": "one"}), 600_000);
         let drop_first = async {
             tokio::task::yield_now().await;
             first.shutdown_background();
@@ -30,14 +30,14 @@ fn a_line_ends_with_the_runtime_in_which_it_was_opened() {
             timeout(SOON, async { tokio::join!(waiting, drop_first) }).await.unwrap();
         let error = waiting.unwrap_err();
         let reason = error.source().unwrap().to_string();
-        assert_eq!(reason, "the runtime in which it was opened has ended");
+        assert_eq!(reason, "the Tokio runtime of this transport was dropped");
 
-        let late = call(&line, "echo", json!({"text": "two"}), 600_000);
+        let late = call(&transport, "echo", json!({"text": "two"}), 600_000);
         let error = timeout(SOON, late).await.unwrap().unwrap_err();
         assert_eq!(error.delivery, Delivery::NotSent, "{error}");
-        // There is nobody to wait for either.
-        let ending = timeout(SOON, line.close()).await.unwrap();
-        assert!(matches!(ending, Ending::Failed(_)), "{ending}");
+        // All tasks are gone, so the close does not wait either.
+        let reason = timeout(SOON, transport.close()).await.unwrap();
+        assert!(matches!(reason, CloseReason::Failed(_)), "{reason}");
     });
     marker.assert_nobody_left(SOON);
 }

@@ -1,0 +1,242 @@
+//! `StdioTransport`: the API of founding document 001 over the stdio transport.
+//!
+//! Names and signatures are those of the document. Responses are matched by id, so requests can run concurrently, which
+//! the document deferred. Messages that are not responses wait in a queue for [`StdioTransport::receive`].
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::Notify;
+use toolrack_transport::{
+    CloseReason, IncomingHandler, JsonRpcError, JsonRpcNotification, JsonRpcRequest,
+    JsonRpcResponse, OnCancel, OutgoingRequest, RawJson, RequestId, RequestTimeout, Transport,
+    TransportError,
+};
+
+use crate::options::{McpServerDef, StdioOptions};
+use crate::transport::StdioClientTransport;
+
+/// The capacity of the queue for [`StdioTransport::receive`]. When it is full, the oldest message is dropped.
+const QUEUE_CAPACITY: usize = 1024;
+
+/// The timeout of [`StdioTransport::request_with_default_timeout`].
+const DEFAULT_TIMEOUT_MS: u64 = 30_000;
+
+/// JSON-RPC with a child process, one message per line.
+#[derive(Debug)]
+pub struct StdioTransport {
+    transport: StdioClientTransport,
+    incoming: Arc<IncomingQueue>,
+}
+
+/// A message that is not the response to a pending request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Incoming {
+    /// A request of the server.
+    Request {
+        /// The id for the response.
+        id: RequestId,
+        /// The method.
+        method: String,
+        /// The parameters.
+        params: Option<Value>,
+    },
+    /// A notification of the server.
+    Notification {
+        /// The method.
+        method: String,
+        /// The parameters.
+        params: Option<Value>,
+    },
+    /// A response without a pending request, for example to a request of [`StdioTransport::send`].
+    Response(JsonRpcResponse),
+}
+
+impl StdioTransport {
+    /// Starts a server.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends every process that was started.
+    pub async fn spawn(definition: &McpServerDef) -> Result<Self, TransportError> {
+        Self::spawn_with(definition, StdioOptions::default()).await
+    }
+
+    /// Starts a server with the given options.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends every process that was started.
+    pub async fn spawn_with(
+        definition: &McpServerDef,
+        options: StdioOptions,
+    ) -> Result<Self, TransportError> {
+        let incoming = Arc::new(IncomingQueue::default());
+        let handler = Arc::clone(&incoming) as Arc<dyn IncomingHandler>;
+        let transport = StdioClientTransport::spawn(definition, options, handler).await?;
+        Ok(Self { transport, incoming })
+    }
+
+    /// Sends a request. Its response arrives through [`StdioTransport::receive`]. The id must not be in use by
+    /// [`StdioTransport::request`], whose ids count up from one.
+    pub async fn send(&self, request: &JsonRpcRequest) -> Result<(), TransportError> {
+        self.transport.send_value(request).await
+    }
+
+    /// Sends a notification.
+    pub async fn send_notification(
+        &self,
+        notification: &JsonRpcNotification,
+    ) -> Result<(), TransportError> {
+        self.transport.send_value(notification).await
+    }
+
+    /// Receives the next message that is not the response to a pending request. Fails once the transport is closed and
+    /// all earlier messages were received.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no message.
+    pub async fn receive(&self) -> Result<Incoming, TransportError> {
+        loop {
+            // Created before the check, so that a message in between is not missed.
+            let changed = self.incoming.changed.notified();
+            match self.incoming.pop() {
+                Popped::Message(message) => return Ok(message),
+                Popped::Closed(reason) => return Err(reason.to_error()),
+                Popped::Empty => changed.await,
+            }
+        }
+    }
+
+    /// Sends a request and waits for its result.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the request and notifies the server.
+    pub async fn request(
+        &self,
+        method: impl Into<String>,
+        params: Option<Value>,
+        timeout_ms: u64,
+    ) -> Result<Value, TransportError> {
+        let method = method.into();
+        let result = self
+            .transport
+            .request(OutgoingRequest {
+                method: &method,
+                params: &params,
+                timeout: RequestTimeout::fixed(Duration::from_millis(timeout_ms)),
+                on_cancel: OnCancel::Notify,
+            })
+            .await?;
+        result.decode().map_err(|error| TransportError::Parse(error.to_string()))
+    }
+
+    /// Sends a request with a timeout of 30 seconds.
+    pub async fn request_with_default_timeout(
+        &self,
+        method: impl Into<String>,
+        params: Option<Value>,
+    ) -> Result<Value, TransportError> {
+        self.request(method, params, DEFAULT_TIMEOUT_MS).await
+    }
+
+    /// Ends the server and every process that it has started. Returns within six seconds.
+    pub async fn shutdown(&self) -> Result<(), TransportError> {
+        match self.transport.close().await {
+            CloseReason::Failed(error) => {
+                Err(TransportError::Io(std::io::Error::new(error.kind(), error)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the transport is closed, by us or by the server.
+    pub fn is_shutdown(&self) -> bool {
+        self.incoming.state().close_reason.is_some()
+    }
+
+    /// Whether the server's process runs.
+    #[expect(clippy::unused_async, reason = "the signature of the founding document")]
+    pub async fn is_running(&self) -> bool {
+        !self.is_shutdown() && self.transport.is_running()
+    }
+}
+
+/// Queue of received messages.
+#[derive(Debug, Default)]
+struct IncomingQueue {
+    state: Mutex<QueueState>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    messages: VecDeque<Incoming>,
+    close_reason: Option<CloseReason>,
+}
+
+enum Popped {
+    Message(Incoming),
+    Closed(CloseReason),
+    Empty,
+}
+
+impl IncomingQueue {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, message: Incoming) {
+        let mut state = self.state();
+        if state.messages.len() == QUEUE_CAPACITY {
+            state.messages.pop_front();
+            tracing::debug!("incoming queue is full; dropped the oldest message");
+        }
+        state.messages.push_back(message);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn pop(&self) -> Popped {
+        let mut state = self.state();
+        match (state.messages.pop_front(), &state.close_reason) {
+            (Some(message), _) => Popped::Message(message),
+            (None, Some(reason)) => Popped::Closed(reason.clone()),
+            (None, None) => Popped::Empty,
+        }
+    }
+}
+
+/// Decodes a payload. Invalid JSON becomes `null`, so that the rest of the message is not lost.
+fn to_value(raw: &RawJson) -> Value {
+    raw.decode().unwrap_or_else(|error| {
+        tracing::debug!(%error, "incoming message contains invalid JSON");
+        Value::Null
+    })
+}
+
+impl IncomingHandler for IncomingQueue {
+    fn on_request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+        let params = params.as_ref().map(to_value);
+        self.push(Incoming::Request { id, method: method.to_owned(), params });
+    }
+
+    fn on_notification(&self, method: &str, params: Option<RawJson>) {
+        let params = params.as_ref().map(to_value);
+        self.push(Incoming::Notification { method: method.to_owned(), params });
+    }
+
+    fn on_unmatched_response(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+        let (result, error) = match outcome {
+            Ok(result) => (Some(to_value(&result)), None),
+            Err(error) => (None, Some(error)),
+        };
+        let jsonrpc = "2.0".to_owned();
+        self.push(Incoming::Response(JsonRpcResponse { jsonrpc, id, result, error }));
+    }
+
+    fn on_close(&self, reason: &CloseReason) {
+        self.state().close_reason = Some(reason.clone());
+        self.changed.notify_waiters();
+    }
+}

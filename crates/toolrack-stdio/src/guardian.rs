@@ -1,0 +1,434 @@
+//! Guardian: a small process that runs one server and ends every process that the server has started.
+//!
+//! It is our own program, started again with one argument. It has one thread and no runtime. Its event loop waits for
+//! messages of the owner, for the loss of the owner, and for the exit of children. As a subreaper it becomes the parent
+//! of every orphaned descendant of the server.
+//!
+//! **Invariant:** a guardian exits only after every reachable descendant of the server has exited.
+//!
+//! **Invariant:** only our own children and their process groups are signaled, and their ids cannot belong to other
+//! processes. A child that has exited keeps its id until its parent waits for it. The server is waited for last, so the
+//! id of its process group stays ours until no process is left to signal.
+
+mod protocol;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpgid, getpid, kill_process,
+    kill_process_group, set_child_subreaper, setsid, waitid,
+};
+use toolrack_transport::ExitStatus;
+
+use crate::launch_spec::LaunchSpec;
+use crate::shutdown::{Action, Event, Shutdown};
+use crate::sys;
+pub(crate) use protocol::{GuardedProcess, start};
+use protocol::{LENGTH_BYTES, MAX_LAUNCH_BYTES, Report, STOP_BYTES, decode_launch, decode_stop};
+
+/// The argument that starts a program as guardian.
+pub(crate) const ARGUMENT: &str = "__guard";
+
+static READY: AtomicBool = AtomicBool::new(false);
+
+/// Runs as guardian if the program was started as one; otherwise enables guardians for the servers started later.
+pub(crate) fn init() {
+    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(ARGUMENT)) {
+        let code = run();
+        #[expect(clippy::exit, reason = "the rest of the program must not run in a guardian")]
+        std::process::exit(code);
+    }
+    READY.store(true, Ordering::Release);
+}
+
+/// Whether this program can be started as guardian.
+pub(crate) fn is_ready() -> bool {
+    READY.load(Ordering::Acquire)
+}
+
+/// How long the cleanup command may run. The owner does not wait that long.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often the cleanup command is checked for its exit.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Exit code: success.
+const EXIT_OK: i32 = 0;
+/// Exit code: not started by an owner that speaks the guardian protocol.
+const EXIT_USAGE: i32 = 64;
+/// Exit code: a required system call failed.
+const EXIT_OSERR: i32 = 71;
+
+/// Runs the guardian and returns its exit code. Stdin is the socket to the owner.
+fn run() -> i32 {
+    // In a session of our own, Ctrl-C in the owner's terminal does not reach us. This fails only if we lead a session
+    // already, which is as good.
+    let _session = setsid();
+    // An inherited descriptor would stay open as long as this server runs. As a subreaper we become the parent of
+    // orphaned descendants, also of those that left the session.
+    let prepared = sys::close_inherited()
+        .and_then(|()| set_child_subreaper(Some(getpid())).map_err(io::Error::from))
+        .and_then(|()| sys::signal_fd());
+    let Ok(signals) = prepared else { return EXIT_OSERR };
+    let owner = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
+    let Ok(mut owner) = owner else { return EXIT_USAGE };
+    let Ok((spec, pipes)) = receive_launch(&mut owner) else { return EXIT_USAGE };
+    match start_server(&spec, pipes) {
+        Ok(server) => {
+            let event_loop = EventLoop::new(owner, signals, server);
+            let owner = event_loop.run();
+            // Before the last report: `close` of the owner waits for it.
+            run_cleanup(&spec);
+            report(&owner, Report::NothingLeft);
+        }
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            report(&owner, Report::SpawnFailed { errno });
+        }
+    }
+    EXIT_OK
+}
+
+/// Runs the cleanup command and waits for it, up to [`CLEANUP_TIMEOUT`].
+fn run_cleanup(spec: &LaunchSpec) {
+    let Some(mut command) = cleanup_command(spec) else { return };
+    // A guardian has no log to report a failure to. The next orphan cleanup finds the targets of the command.
+    let Ok(mut child) = sys::in_own_session(&mut command, getpid()).spawn() else { return };
+    let deadline = now() + CLEANUP_TIMEOUT;
+    while matches!(child.try_wait(), Ok(None)) {
+        if now() >= deadline {
+            let _killed = child.kill();
+            let _exited = child.wait();
+            return;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+fn cleanup_command(spec: &LaunchSpec) -> Option<Command> {
+    let (program, args) = spec.cleanup.split_first()?;
+    #[expect(clippy::disallowed_methods, reason = "the cleanup command of a server")]
+    let mut command = Command::new(program);
+    command.args(args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Some(command)
+}
+
+/// Starts the server. Closes our copies of its pipes, so that the pipes close when the server exits.
+fn start_server(spec: &LaunchSpec, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<Pid> {
+    #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
+    let mut command = Command::new(&spec.program);
+    command.args(&spec.args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::from(stdin)).stdout(Stdio::from(stdout)).stderr(Stdio::from(stderr));
+    if let Some(dir) = &spec.cwd {
+        command.current_dir(dir);
+    }
+    let child = sys::in_own_session(&mut command, getpid()).spawn()?;
+    Pid::from_raw(i32::try_from(child.id()).unwrap_or_default())
+        .ok_or_else(|| io::Error::from(io::ErrorKind::Other))
+}
+
+/// Receives the launch spec and the server's three pipes, which arrive as file descriptors with its first bytes.
+fn receive_launch(owner: &mut UnixStream) -> io::Result<(LaunchSpec, [OwnedFd; 3])> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut length = [0; LENGTH_BYTES];
+    let received = recvmsg(
+        &*owner,
+        &mut [IoSliceMut::new(&mut length)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL,
+    )?;
+    let pipes: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(pipes) => Some(pipes),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+    let pipes: [OwnedFd; 3] = pipes.try_into().map_err(|_other_number| malformed())?;
+    let length = usize::try_from(u32::from_le_bytes(length)).map_err(|_too_large| malformed())?;
+    if received.bytes != LENGTH_BYTES || length > MAX_LAUNCH_BYTES {
+        return Err(malformed());
+    }
+    let mut body = vec![0; length];
+    owner.read_exact(&mut body)?;
+    Ok((decode_launch(&body).ok_or_else(malformed)?, pipes))
+}
+
+/// Sends a report. Ignores failures: if the owner is gone, the report is not needed.
+fn report(mut owner: &UnixStream, report: Report) {
+    let _sent = owner.write_all(&report.encode());
+}
+
+/// Event loop of a guardian with a running server.
+struct EventLoop {
+    owner: UnixStream,
+    /// Whether the owner's end of the socket is open.
+    owner_connected: bool,
+    /// Signal file descriptor.
+    signals: OwnedFd,
+    tree: ProcessTree,
+    shutdown: Shutdown,
+    timer: Option<Instant>,
+}
+
+impl EventLoop {
+    fn new(owner: UnixStream, signals: OwnedFd, server: Pid) -> Self {
+        report(&owner, Report::Started);
+        Self {
+            owner,
+            owner_connected: true,
+            signals,
+            tree: ProcessTree::new(server),
+            shutdown: Shutdown::new(),
+            timer: None,
+        }
+    }
+
+    /// Runs until no process is left, and returns the socket for the last report.
+    fn run(mut self) -> UnixStream {
+        loop {
+            self.wait();
+            let events = [self.poll_signals(), self.poll_owner(), self.poll_timer()];
+            for event in events.into_iter().flatten() {
+                self.handle(event);
+            }
+            // Check the tree after every wake-up and until it is stable: several SIGCHLD may be merged into one, and
+            // the exit of the server makes its children ours.
+            loop {
+                match self.tree.reap() {
+                    Change::None => break,
+                    Change::ServerExited(exit) => {
+                        report(&self.owner, Report::Exited(exit));
+                        self.handle(Event::ServerExited);
+                    }
+                    Change::NothingLeft => {
+                        self.handle(Event::NothingLeft);
+                        return self.owner;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until a signal or a message arrives, or the timer expires.
+    fn wait(&self) {
+        let mut sources =
+            [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.owner, PollFlags::IN)];
+        // A closed socket is always readable, so polling it would spin.
+        let n_sources = if self.owner_connected { 2 } else { 1 };
+        let timeout = self.timer.map(|timer| timespec(timer.saturating_duration_since(now())));
+        let sources = sources.get_mut(..n_sources).unwrap_or_default();
+        // After an interrupted poll the loop merely checks everything once more.
+        let _ready = poll(sources, timeout.as_ref());
+    }
+
+    /// SIGCHLD only means that the tree has to be checked. Any other signal asks the guardian to exit, and does not
+    /// come from the owner, so the server is treated as abandoned.
+    fn poll_signals(&self) -> Option<Event> {
+        let mut buffer = [0; 8 * size_of::<libc::signalfd_siginfo>()];
+        let n_bytes = rustix::io::read(&self.signals, &mut buffer).unwrap_or(0);
+        let sigchld = u32::try_from(libc::SIGCHLD).unwrap_or_default();
+        sys::signals_in(buffer.get(..n_bytes).unwrap_or_default())
+            .any(|signal| signal != sigchld)
+            .then_some(Event::Abandoned)
+    }
+
+    fn poll_owner(&mut self) -> Option<Event> {
+        let mut source = [PollFd::new(&self.owner, PollFlags::IN)];
+        let now = timespec(Duration::ZERO);
+        if !self.owner_connected || !matches!(poll(&mut source, Some(&now)), Ok(1..)) {
+            return None;
+        }
+        // The owner writes a stop message at once, so a readable socket has all of it or is closed.
+        let mut stop = [0; STOP_BYTES];
+        match self.owner.read_exact(&mut stop) {
+            Ok(()) => Some(Event::Stop(decode_stop(stop))),
+            Err(_closed) => {
+                self.owner_connected = false;
+                Some(Event::Abandoned)
+            }
+        }
+    }
+
+    fn poll_timer(&mut self) -> Option<Event> {
+        let is_expired = self.timer.is_some_and(|timer| timer <= now());
+        if is_expired {
+            self.timer = None;
+        }
+        is_expired.then_some(Event::TimerExpired)
+    }
+
+    fn handle(&mut self, event: Event) {
+        let wait = match self.shutdown.step(event) {
+            Action::None | Action::Finish => return,
+            Action::Wait(wait) => wait,
+            Action::Terminate(wait) => {
+                self.tree.signal(Signal::TERM);
+                wait
+            }
+            Action::Kill(wait) => {
+                self.tree.signal(Signal::KILL);
+                wait
+            }
+        };
+        self.timer = Some(now() + wait);
+    }
+}
+
+fn now() -> Instant {
+    #[expect(clippy::disallowed_methods, reason = "a guardian has no runtime and no other clock")]
+    Instant::now()
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
+}
+
+/// The server and its orphaned descendants, which are children of the guardian.
+#[derive(Debug)]
+pub(crate) struct ProcessTree {
+    server: Pid,
+    server_exit: Option<ExitStatus>,
+}
+
+/// The result of [`ProcessTree::reap`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// No change, and at least one process is left.
+    None,
+    /// The server exited; other processes may be left.
+    ServerExited(ExitStatus),
+    /// No process is left.
+    NothingLeft,
+}
+
+impl ProcessTree {
+    pub(crate) fn new(server: Pid) -> Self {
+        Self { server, server_exit: None }
+    }
+
+    /// Reaps every child that has exited, the server last.
+    pub(crate) fn reap(&mut self) -> Change {
+        if self.server_exit.is_none()
+            && let Some(status) = self.server_exit_status()
+        {
+            self.server_exit = Some(status);
+            return Change::ServerExited(status);
+        }
+        let n_left = self.orphans().filter(|orphan| !reap_child(*orphan)).count();
+        if self.server_exit.is_none() || n_left > 0 {
+            return Change::None;
+        }
+        // Descendants become our children only when their parent exits, so list the children once more before the id
+        // of the server is released.
+        if self.orphans().next().is_some() {
+            return Change::None;
+        }
+        ignore_gone(waitid(WaitId::Pid(self.server), WaitIdOptions::EXITED));
+        Change::NothingLeft
+    }
+
+    /// The children other than the server.
+    fn orphans(&self) -> impl Iterator<Item = Pid> + use<> {
+        let server = self.server;
+        children().into_iter().filter(move |child| *child != server)
+    }
+
+    /// Signals the server's process group, and every orphan together with a group that it leads.
+    pub(crate) fn signal(&self, signal: Signal) {
+        ignore_gone(kill_process_group(self.server, signal));
+        for child in self.orphans() {
+            // An orphan that left the session leads a group of its own.
+            if getpgid(Some(child)) == Ok(child) {
+                ignore_gone(kill_process_group(child, signal));
+            }
+            ignore_gone(kill_process(child, signal));
+        }
+    }
+
+    /// The exit status of the server. `NOWAIT` leaves the zombie in place, which keeps the id of its group ours.
+    fn server_exit_status(&self) -> Option<ExitStatus> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(self.server), options) {
+            Ok(status) => status.map(exit_status),
+            Err(_no_such_child) => Some(ExitStatus::Unknown),
+        }
+    }
+}
+
+fn exit_status(status: WaitIdStatus) -> ExitStatus {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => ExitStatus::Code(code),
+        (None, Some(signal)) => ExitStatus::Signal(signal),
+        (None, None) => ExitStatus::Unknown,
+    }
+}
+
+/// Reaps a child if it has exited.
+fn reap_child(child: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    !matches!(waitid(WaitId::Pid(child), options), Ok(None))
+}
+
+/// Ignores the failure for a process that is gone: it needs neither a signal nor a wait.
+fn ignore_gone<T>(outcome: rustix::io::Result<T>) {
+    drop(outcome);
+}
+
+/// Our children, including zombies.
+fn children() -> Vec<Pid> {
+    let listed = fs::read_to_string("/proc/thread-self/children");
+    match listed {
+        Ok(list) => list.split_ascii_whitespace().filter_map(parse_pid).collect(),
+        // For kernels without that list: the parent of every process.
+        Err(_no_list) => children_by_parent().unwrap_or_default(),
+    }
+}
+
+fn children_by_parent() -> io::Result<Vec<Pid>> {
+    let own_pid = std::process::id();
+    Ok(fs::read_dir("/proc")?
+        .filter_map(|entry| {
+            let name = entry.ok()?.file_name();
+            let pid = parse_pid(name.to_str()?)?;
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            (parent_pid(&stat)? == own_pid).then_some(pid)
+        })
+        .collect())
+}
+
+/// The fourth field. The second one, the process name, may contain anything, so the fields are counted after its last
+/// parenthesis.
+fn parent_pid(stat: &str) -> Option<u32> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+fn parse_pid(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parent_pid_is_parsed_after_any_process_name() {
+        assert_eq!(parent_pid("77 (a) b) (c) S 12 77 77 0"), Some(12));
+        assert_eq!(parent_pid("77"), None);
+    }
+}

@@ -1,0 +1,192 @@
+//! In-memory transport, for tests and for servers in the same process.
+//!
+//! The two ends are an [`InMemoryTransport`], which implements [`Transport`], and an [`InMemoryPeer`], which sees every
+//! message as text, as it would be on the wire.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::{Instant, timeout_at};
+
+use crate::close_reason::CloseReason;
+use crate::encode::{Params, write_notification, write_request, write_response};
+use crate::error::{RequestError, TransportError};
+use crate::json_rpc::{JsonRpcError, RawJson, RequestId};
+use crate::message_router::MessageRouter;
+use crate::timeout::await_response;
+use crate::transport::{
+    BoxFuture, CANCELLED, CancelledParams, IncomingHandler, OnCancel, OutgoingRequest, Transport,
+    TransportStats,
+};
+
+/// The capacity of the queue to the peer. When it is full, requests and notifications wait, and responses fail.
+const CAPACITY: usize = 64;
+
+/// The client's end.
+#[derive(Debug)]
+pub struct InMemoryTransport {
+    router: Arc<MessageRouter>,
+    outgoing: mpsc::Sender<String>,
+}
+
+/// The server's end.
+#[derive(Debug)]
+pub struct InMemoryPeer {
+    router: Arc<MessageRouter>,
+    received: mpsc::Receiver<String>,
+}
+
+/// Creates a connected pair. Messages that are not responses go to `handler`.
+pub fn in_memory_pair(handler: Arc<dyn IncomingHandler>) -> (InMemoryTransport, InMemoryPeer) {
+    let router = Arc::new(MessageRouter::new(handler));
+    let (outgoing, received) = mpsc::channel(CAPACITY);
+    (InMemoryTransport { router: Arc::clone(&router), outgoing }, InMemoryPeer { router, received })
+}
+
+impl InMemoryPeer {
+    /// The next message of the client, without its line break. `None` once the client is gone.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no message.
+    pub async fn recv(&mut self) -> Option<String> {
+        self.received.recv().await
+    }
+
+    /// Sends one line to the client.
+    pub fn send(&self, line: &str) {
+        self.router.route(line.as_bytes());
+    }
+
+    /// Closes the transport from the server's side.
+    pub fn close(&self, reason: &CloseReason) {
+        self.router.close(reason);
+    }
+}
+
+impl Drop for InMemoryPeer {
+    fn drop(&mut self) {
+        self.router.close(&CloseReason::OutputClosed);
+    }
+}
+
+impl Drop for InMemoryTransport {
+    fn drop(&mut self) {
+        self.router.close(&CloseReason::Closed);
+    }
+}
+
+impl InMemoryTransport {
+    async fn send_request(&self, request: OutgoingRequest<'_>) -> Result<RawJson, RequestError> {
+        let deadline = request.timeout.start();
+        let mut response = self
+            .router
+            .register(deadline)
+            .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
+        let id = response.id();
+        let text = to_line(|out| write_request(out, id, request.method, request.params))?;
+        let timed_out = |waited| TransportError::timed_out(waited);
+        let Ok(permit) =
+            timeout_at(Instant::from_std(deadline.expires_at), self.outgoing.reserve()).await
+        else {
+            return Err(RequestError::not_sent(timed_out(deadline.expires_at - deadline.started)));
+        };
+        permit
+            .map_err(|_closed| RequestError::not_sent(TransportError::StdinNotAvailable))?
+            .send(text);
+        let mut cancel_guard = CancelGuard { transport: self, id, on_cancel: request.on_cancel };
+        let outcome = await_response(&mut response, deadline)
+            .await
+            .map_err(|waited| RequestError::unknown(timed_out(waited)))?;
+        cancel_guard.on_cancel = OnCancel::Silent;
+        match outcome {
+            Ok(response) => response.map_err(RequestError::answered),
+            Err(reason) => Err(RequestError::unknown(reason.to_error())),
+        }
+    }
+
+    fn try_send(&self, text: String) -> Result<(), RequestError> {
+        self.outgoing.try_send(text).map_err(|rejected| {
+            RequestError::not_sent(match rejected {
+                TrySendError::Full(text) => {
+                    TransportError::QueueFull { buffered_bytes: text.len() }
+                }
+                TrySendError::Closed(_) => TransportError::StdinNotAvailable,
+            })
+        })
+    }
+}
+
+impl Transport for InMemoryTransport {
+    fn request<'a>(
+        &'a self,
+        request: OutgoingRequest<'a>,
+    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
+        Box::pin(self.send_request(request))
+    }
+
+    fn notify<'a>(
+        &'a self,
+        method: &'a str,
+        params: &'a dyn Params,
+    ) -> BoxFuture<'a, Result<(), RequestError>> {
+        Box::pin(async move {
+            let text = to_line(|out| write_notification(out, method, params))?;
+            let sent = self.outgoing.send(text).await;
+            sent.map_err(|_closed| RequestError::not_sent(TransportError::StdinNotAvailable))
+        })
+    }
+
+    fn respond(
+        &self,
+        id: &RequestId,
+        outcome: Result<&RawValue, &JsonRpcError>,
+    ) -> Result<(), RequestError> {
+        self.try_send(to_line(|out| write_response(out, id, outcome))?)
+    }
+
+    fn extend_deadline(&self, id: u64) -> bool {
+        self.router.extend_deadline(id)
+    }
+
+    fn stats(&self) -> TransportStats {
+        self.router.counters().stats()
+    }
+
+    fn close(&self) -> BoxFuture<'_, CloseReason> {
+        self.router.close(&CloseReason::Closed);
+        Box::pin(async move { self.router.close_reason().unwrap_or(CloseReason::Closed) })
+    }
+}
+
+/// Sends a cancel notification on drop, unless a response disarmed it.
+struct CancelGuard<'a> {
+    transport: &'a InMemoryTransport,
+    id: u64,
+    on_cancel: OnCancel,
+}
+
+impl Drop for CancelGuard<'_> {
+    fn drop(&mut self) {
+        if self.on_cancel == OnCancel::Silent {
+            return;
+        }
+        let sent = to_line(|out| write_notification(out, CANCELLED, &CancelledParams(self.id)))
+            .and_then(|text| self.transport.try_send(text));
+        sent.unwrap_or_else(|error| tracing::trace!(%error, "cancel notification not sent"));
+    }
+}
+
+/// Encodes a message without its line break.
+fn to_line(
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
+) -> Result<String, RequestError> {
+    let mut out = Vec::new();
+    write(&mut out).map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
+    out.pop();
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Redactor: replaces secret values in the output of servers by their names.
+//!
+//! A server knows its own secrets and may print them, most of all when it fails. Code that passes a secret to a server
+//! adds it to the redactor. Stderr and unreadable lines are redacted as text before they are kept or logged;
+//! results are redacted as JSON before they leave the process.
+//!
+//! **Invariant:** `Debug` shows the number of secrets and none of them. Redacted JSON is still valid JSON.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use bytes::Bytes;
+use memchr::memmem;
+
+/// Shorter secrets are not redacted: they would match parts of unrelated words.
+const MIN_SECRET_BYTES: usize = 6;
+
+/// Set of secrets to redact. Clones share the set.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    /// Secrets by name.
+    secrets: Arc<RwLock<BTreeMap<String, Secret>>>,
+}
+
+/// A secret in all its encodings.
+struct Secret {
+    plain: String,
+    /// Escaped for a JSON string, and for a JSON string within a JSON string: many tools return JSON as text.
+    escaped: Vec<String>,
+}
+
+impl Secret {
+    fn new(value: &str) -> Self {
+        let (plain, mut escaped) = (value.trim().to_owned(), Vec::new());
+        let once = escape_json(&plain);
+        if once != plain {
+            escaped.push(escape_json(&once));
+        }
+        escaped.push(once);
+        Self { plain, escaped }
+    }
+}
+
+impl Redactor {
+    /// Adds a secret, and removes the previous one of the same name.
+    pub fn add_secret(&self, name: &str, value: &str) {
+        let mut secrets = self.secrets.write().unwrap_or_else(PoisonError::into_inner);
+        secrets.insert(name.to_owned(), Secret::new(value));
+    }
+
+    /// Whether there are no secrets.
+    pub fn is_empty(&self) -> bool {
+        self.secrets().is_empty()
+    }
+
+    /// Replaces each secret in the text by its name.
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let secrets = self.secrets();
+        let encodings = secrets.iter().flat_map(|(name, secret)| {
+            let all = secret.escaped.iter().chain([&secret.plain]);
+            all.filter(|_| is_long_enough(secret)).map(move |encoding| (name, encoding))
+        });
+        let mut found: Vec<_> =
+            encodings.filter(|(_, encoding)| text.contains(encoding.as_str())).collect();
+        let mut redacted = Cow::Borrowed(text);
+        // Longest first, because one secret may be a part of another.
+        found.sort_by_key(|(_, encoding)| Reverse(encoding.len()));
+        for (name, encoding) in found {
+            redacted = Cow::Owned(redacted.replace(encoding.as_str(), &placeholder(name)));
+        }
+        redacted
+    }
+
+    /// Replaces each secret within the strings of a JSON text, which stays valid JSON. Text without secrets is
+    /// not copied, and the call is free if there are none.
+    #[must_use]
+    pub fn redact_json(&self, text: Bytes) -> Bytes {
+        let secrets = self.secrets();
+        let encodings = secrets.iter().flat_map(|(name, secret)| {
+            let all = secret.escaped.iter().filter(|_| is_long_enough(secret));
+            all.map(move |encoding| (name, encoding))
+        });
+        let is_present = |encoding: &str| memmem::find(&text, encoding.as_bytes()).is_some();
+        let mut found: Vec<_> = encodings.filter(|(_, encoding)| is_present(encoding)).collect();
+        if found.is_empty() {
+            return text;
+        }
+        found.sort_by_key(|(_, encoding)| Reverse(encoding.len()));
+        let replacements: Vec<_> = found
+            .into_iter()
+            .map(|(name, encoding)| (encoding.as_bytes(), escape_json(&placeholder(name))))
+            .collect();
+        replace_in_strings(&text, &replacements).map_or(text, Bytes::from)
+    }
+
+    fn secrets(&self) -> RwLockReadGuard<'_, BTreeMap<String, Secret>> {
+        self.secrets.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_long_enough(secret: &Secret) -> bool {
+    secret.plain.len() >= MIN_SECRET_BYTES
+}
+
+fn placeholder(name: &str) -> String {
+    format!("[secret {name}]")
+}
+
+/// The text as it appears between the quotes of a JSON string.
+fn escape_json(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned()
+}
+
+/// Applies the replacements, which are escaped already, within the strings of a JSON text. `None` if there is no
+/// match.
+fn replace_in_strings(text: &[u8], replacements: &[(&[u8], String)]) -> Option<Vec<u8>> {
+    let mut replaced = Vec::new();
+    // Input before `copied` is in the output; the scan is at `at`.
+    let (mut copied, mut at) = (0, 0);
+    let mut in_string = false;
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let found = replacements
+            .iter()
+            .filter(|_| in_string)
+            .find(|(encoding, _)| rest.starts_with(encoding));
+        if let Some((encoding, replacement)) = found {
+            replaced.extend_from_slice(text.get(copied..at)?);
+            replaced.extend_from_slice(replacement.as_bytes());
+            at += encoding.len();
+            copied = at;
+            continue;
+        }
+        match rest.first() {
+            Some(b'"') => in_string = !in_string,
+            // Skip an escape as a whole: a match that began at its second byte would leave a lone backslash.
+            Some(b'\\') => at += 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    replaced.extend_from_slice(text.get(copied..)?);
+    (copied > 0).then_some(replaced)
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n_secrets = self.secrets().len();
+        f.debug_struct("Redactor").field("n_secrets", &n_secrets).finish()
+    }
+}
+
+/// Redactors are equal if they share their set of secrets.
+impl PartialEq for Redactor {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.secrets, &other.secrets)
+    }
+}
+
+impl Eq for Redactor {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let redactor = Redactor::default();
+        redactor.add_secret("short", "abc");
+        redactor.add_secret("token", "s3cr3t");
+        redactor.add_secret("longer", "s3cr3t-and-more\n");
+        assert_eq!(redactor.redact(text), expected);
+        assert_eq!(format!("{redactor:?}"), "Redactor { n_secrets: 3 }");
+    }
+
+    #[test]
+    fn secrets_are_replaced_by_their_names() {
+        check("nothing here", "nothing here");
+        check("abc stays", "abc stays");
+        check("key=s3cr3t; s3cr3t!", "key=[secret token]; [secret token]!");
+        check("s3cr3t-and-more s3cr3t", "[secret longer] [secret token]");
+    }
+
+    #[track_caller]
+    fn check_json(text: &'static str, expected: &str) {
+        let redactor = Redactor::default();
+        redactor.add_secret("short", "abc");
+        redactor.add_secret("token", "n3cr3t");
+        redactor.add_secret("longer", "n3cr3t-and-more\n");
+        redactor.add_secret("pin", "123456");
+        redactor.add_secret("odd\"name", "a \"quoted\"\nline");
+        let redacted = redactor.redact_json(Bytes::from_static(text.as_bytes()));
+        assert_eq!(redacted, expected);
+        if text == expected {
+            assert_eq!(redacted.as_ptr(), text.as_ptr(), "not copied");
+        }
+        serde_json::from_slice::<serde_json::Value>(&redacted).unwrap();
+    }
+
+    #[test]
+    fn redacted_json_is_valid() {
+        check_json(r#"{"a":"abc"}"#, r#"{"a":"abc"}"#);
+        check_json(r#"{"n3cr3t":["x n3cr3t"]}"#, r#"{"[secret token]":["x [secret token]"]}"#);
+        check_json(r#""n3cr3t-and-more n3cr3t""#, r#""[secret longer] [secret token]""#);
+        // Escaped once, and escaped twice (JSON as text within JSON).
+        check_json(r#"["a \"quoted\"\nline"]"#, r#"["[secret odd\"name]"]"#);
+        check_json(
+            r#"["{\"a\":\"a \\\"quoted\\\"\\nline\"}"]"#,
+            r#"["{\"a\":\"[secret odd\"name]\"}"]"#,
+        );
+        // Numbers and escape sequences stay intact.
+        check_json(r#"{"a":123456}"#, r#"{"a":123456}"#);
+        check_json(r#"["123456",123456]"#, r#"["[secret pin]",123456]"#);
+        check_json(r#"["\n3cr3t"]"#, r#"["\n3cr3t"]"#);
+        check_json(r#"["\\n3cr3t"]"#, r#"["\\[secret token]"]"#);
+    }
+
+    #[test]
+    fn secrets_in_quoted_json_are_redacted() {
+        let redactor = Redactor::default();
+        redactor.add_secret("key", "first\nsecond");
+        assert_eq!(redactor.redact("first\nsecond"), "[secret key]");
+        assert_eq!(redactor.redact(r#"in {"a":"first\nsecond"}"#), r#"in {"a":"[secret key]"}"#);
+    }
+
+    #[test]
+    fn without_secrets_text_is_unchanged() {
+        let text = Bytes::from_static(b"\xff no UTF-8");
+        assert_eq!(Redactor::default().redact_json(text.clone()), text);
+        assert!(Redactor::default().is_empty());
+    }
+
+    #[test]
+    fn new_secret_replaces_the_old_one_of_its_name() {
+        let redactor = Redactor::default();
+        let clone = redactor.clone();
+        redactor.add_secret("token", "first-value");
+        redactor.add_secret("token", "second-value");
+        assert_eq!(clone.redact("first-value second-value"), "first-value [secret token]");
+        assert_eq!(redactor, clone);
+        assert_ne!(redactor, Redactor::default());
+    }
+}
