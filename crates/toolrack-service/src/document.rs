@@ -7,9 +7,9 @@
 mod entry;
 mod env;
 mod id;
-mod list;
-mod splice;
-mod value;
+mod preserve_lines;
+mod server_tables;
+mod toml_json;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,8 +20,8 @@ use uuid::Uuid;
 
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
 use crate::model::{Enabled, McpConfig};
-pub use list::Place;
-use list::Spot;
+pub use server_tables::Place;
+use server_tables::Spot;
 
 /// An editable config file.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ impl Document {
 
     /// The file as it is now.
     pub fn text(&self) -> String {
-        splice::splice(&self.original, &self.edited.to_string())
+        preserve_lines::splice(&self.original, &self.edited.to_string())
     }
 
     /// Every server, the defaults first, in the order of the file.
@@ -107,7 +107,7 @@ impl Document {
         let row = entry::write(&config, &entry::Row::new())?;
         let misplaced =
             || ServiceError::new(ErrorCode::Internal, "there is no list for the server");
-        list::push(&mut self.edited, place, &row).ok_or_else(misplaced)?;
+        server_tables::push(&mut self.edited, place, &row).ok_or_else(misplaced)?;
         Ok(id)
     }
 
@@ -135,7 +135,7 @@ impl Document {
     pub fn remove(&mut self, id: Uuid) -> Result<Entry, ServiceError> {
         let spots = self.spots();
         let (spot, entry) = found(&spots, id)?;
-        list::remove(&mut self.edited, *spot);
+        server_tables::remove(&mut self.edited, *spot);
         Ok(entry.clone())
     }
 
@@ -156,7 +156,7 @@ impl Document {
         let spots = self.spots();
         let mut n_assigned = 0;
         for (spot, entry) in spots {
-            if let Some(table) = list::row_mut(&mut self.edited, spot) {
+            if let Some(table) = server_tables::row_mut(&mut self.edited, spot) {
                 n_assigned += usize::from(id::assign(table, entry.config.id));
             }
         }
@@ -164,16 +164,16 @@ impl Document {
     }
 
     fn rewrite(&mut self, spot: Spot, config: &McpConfig) -> Result<(), ServiceError> {
-        let Some(table) = list::row_mut(&mut self.edited, spot) else {
+        let Some(table) = server_tables::row_mut(&mut self.edited, spot) else {
             return Err(unknown(config.id));
         };
-        let row = entry::write(config, &value::row(table))?;
-        value::merge(table, &row);
+        let row = entry::write(config, &toml_json::row(table))?;
+        toml_json::merge(table, &row);
         Ok(())
     }
 
     fn spots(&self) -> Vec<(Spot, Entry)> {
-        let rows = list::rows(&self.edited);
+        let rows = server_tables::rows(&self.edited);
         let ids = id::of_all(rows.iter().map(|(_, place, row)| (place, row)));
         let entries = rows.into_iter().zip(ids).map(|((spot, place, row), id)| {
             (spot, Entry { place, config: McpConfig { id, ..entry::read(&row) } })

@@ -4,41 +4,42 @@
 
 #![warn(missing_docs)]
 
+mod atomic_file;
+mod authorizers;
+mod config_from_entry;
+mod config_from_json;
+mod config_snapshot;
+mod config_store;
 mod document;
-mod draft;
 mod error;
-mod home;
-mod local;
-mod log;
-mod login;
-mod lookup;
+mod error_mapping;
+mod local_service;
 mod model;
 mod options;
 mod packages;
-mod problem;
-mod secret;
+mod paths;
+mod secret_store;
+mod server_logs;
 mod service;
 mod status;
-mod store;
-mod taken;
 mod validate;
-mod view;
+mod variable_lookup;
 
+pub use config_store::{ConfigStore, Generation, NoGeneration, Stored};
 pub use document::{Document, Entry, Place};
 pub use error::{ErrorCode, ServiceError, ServiceFault};
-pub use home::Home;
-pub use local::{CallFault, LocalService, ToolCall};
-pub use log::{LogKind, LogLine, LogStore};
-pub use lookup::SharedLookup;
+pub use local_service::{CallFault, LocalService, ToolCall};
 pub use model::{
     Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpStatus,
     McpTransport,
 };
 pub use options::{Autostart, Follow, ServiceOptions};
 pub use packages::Installer;
-pub use secret::{SecretStore, SecretVersion};
+pub use paths::Home;
+pub use secret_store::{SecretStore, SecretVersion};
+pub use server_logs::{LogKind, LogLine, LogStore};
 pub use service::McpService;
 pub use status::StatusDetail;
-pub use store::{ConfigStore, Generation, NoGeneration, Stored};
 pub use toolrack_auth::Secret;
 pub use validate::validate;
+pub use variable_lookup::SharedLookup;

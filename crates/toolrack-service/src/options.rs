@@ -12,7 +12,7 @@ use toolrack_manager::Packages;
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
 
-use crate::lookup::SharedLookup;
+use crate::variable_lookup::SharedLookup;
 
 /// What can be chosen when a service is opened. The default is for a program that does one thing and ends: it
 /// starts nothing by itself, and does not follow the file.

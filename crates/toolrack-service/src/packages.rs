@@ -1,18 +1,18 @@
 //! Packages that become servers: installed if they are not there, and turned into what is started or reached.
 //!
-//! What to do is planned as data ([`plan`](plan::plan)); this file and `worker` carry it out. An npm or PyPI
+//! What to do is planned as data ([`plan`](install_plan::plan)); this file and `runner` carry it out. An npm or PyPI
 //! package gets a folder of its own, from which its server is started directly: later starts are fast, need no
 //! network, and have no package manager between us and the server.
 //!
 //! **Invariant:** a package that was not installed to its end is never started.
 
 mod docker;
-mod entry;
-mod nearest;
-mod place;
-mod plan;
-mod trouble;
-mod worker;
+mod entry_point;
+mod find_binary;
+mod install_dir;
+mod install_error;
+mod install_plan;
+mod runner;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -24,9 +24,9 @@ use toolrack_manager::{Failure, FailureKind, Installation, Packages, Prepared, W
 use toolrack_stdio::{McpServerDef, find_program, new_mark};
 use toolrack_transport::BoxFuture;
 
-use place::Place;
-use plan::{Folder, Recipe, Site, Tools, plan};
-use worker::Worker;
+use install_dir::Place;
+use install_plan::{Folder, Recipe, Site, Tools, plan};
+use runner::Worker;
 
 /// Installs packages and says how their servers are started.
 pub struct Installer {
@@ -63,7 +63,7 @@ impl Installer {
             }
             Recipe::Program { command } => {
                 // Relative to where it will run, as a shell would have it.
-                nearest::check(&command, path, wanted.cwd.as_deref())?;
+                find_binary::check(&command, path, wanted.cwd.as_deref())?;
                 Ok(self.stdio(command, wanted))
             }
             Recipe::Folder(folder) => {
@@ -109,10 +109,10 @@ async fn install(folder: &Folder, worker: &Worker<'_>) -> Result<PathBuf, Failur
     for step in &folder.steps {
         let finished = worker.run(&step.program, &step.args, Some(&folder.dir)).await?;
         if !finished.is_success() {
-            return Err(trouble::judge(folder, step, &finished));
+            return Err(install_error::judge(folder, step, &finished));
         }
     }
-    entry::find(folder).map_err(|reason| {
+    entry_point::find(folder).map_err(|reason| {
         let reason = format!("`{}` was installed, but {reason}", folder.spec);
         Failure::new(FailureKind::InstallFailed, reason)
             .hinting("say which one is the server with `package.program`")

@@ -11,8 +11,8 @@ use toml_edit::TableLike;
 use uuid::{Builder, Uuid};
 
 use super::entry::Row;
-use super::list::Place;
-use super::value;
+use super::server_tables::Place;
+use super::toml_json;
 
 /// The id of each entry, in order. If several claim the same, as after copying an entry by hand, the first
 /// has it.
@@ -32,12 +32,12 @@ pub(super) fn of_all<'a>(rows: impl Iterator<Item = (&'a Place, &'a Row)> + Clon
 
 /// Writes an id where the file has another or none, and says whether it did.
 pub(super) fn assign(table: &mut dyn TableLike, id: Uuid) -> bool {
-    let mut row = value::row(table);
+    let mut row = toml_json::row(table);
     if stated(&row) == Some(id) {
         return false;
     }
     row.insert("id".to_owned(), Value::from(id.to_string()));
-    value::merge(table, &row);
+    toml_json::merge(table, &row);
     true
 }
 

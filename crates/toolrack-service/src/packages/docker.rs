@@ -11,8 +11,8 @@ use std::time::Duration;
 use toolrack_manager::{Failure, FailureKind, Prepared, WantedPackage};
 use toolrack_stdio::{Farewell, McpServerDef, is_orphaned, new_mark};
 
-use super::trouble;
-use super::worker::Worker;
+use super::install_error;
+use super::runner::Worker;
 
 /// Names the process that a container belongs to.
 const LABEL: &str = "dev.toolrack.run";
@@ -41,7 +41,7 @@ pub(super) async fn prepare(
         let args = ["pull", "--quiet", "--", image].map(str::to_owned);
         let pulled = worker.run("docker", &args, None).await?;
         if !pulled.is_success() {
-            return Err(trouble::judge_pull(image, &pulled));
+            return Err(install_error::judge_pull(image, &pulled));
         }
     }
     let mark = new_mark();
@@ -137,7 +137,7 @@ fn run_args(image: &str, wanted: &WantedPackage, (name, mark): (&str, &str)) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::tests::wanted;
+    use super::super::install_plan::tests::wanted;
     use super::*;
     use toolrack_config::PackageKind;
 

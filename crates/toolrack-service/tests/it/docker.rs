@@ -9,7 +9,7 @@ use toolrack_manager::FailureKind;
 use toolrack_service::Installer;
 use toolrack_testkit::{DockerEngine, Kept, Marker, children_of, skipped};
 
-use crate::packages_stage::{LONG, eventually, failure, installer, manager, package, package_of};
+use crate::packages_fixture::{LONG, eventually, failure, installer, manager, package, package_of};
 
 const SECRET: &str = "s3cret-in-a-container";
 

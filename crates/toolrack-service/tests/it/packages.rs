@@ -10,7 +10,7 @@ use toolrack_manager::{ConnectPhase, FailureKind, McpManager, RackEvent};
 use toolrack_service::Installer;
 use toolrack_testkit::{HttpServer, HttpServerKind, Marker, program, skipped};
 
-use crate::packages_stage::{
+use crate::packages_fixture::{
     connect, everything, failure, installer, manager, package, package_of, path_with, shared_dir,
     without_npm, without_pypi,
 };

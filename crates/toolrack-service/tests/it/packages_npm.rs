@@ -12,7 +12,7 @@ use toolrack_manager::{ConnectPhase, ConnectionState, FailureKind, McpManager, R
 use toolrack_service::Installer;
 use toolrack_testkit::{Kept, Marker, program};
 
-use crate::packages_stage::{
+use crate::packages_fixture::{
     LONG, connect, eventually, everything, failure, installer, manager, package,
 };
 

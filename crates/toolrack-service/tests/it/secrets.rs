@@ -6,7 +6,7 @@ use std::path::Path;
 
 use toolrack_service::{ErrorCode, Home, LocalService, Secret, SecretStore, ServiceOptions};
 
-use crate::store_stage::{PATIENCE, again, folder, given_path, names, write};
+use crate::store_fixture::{PATIENCE, again, folder, given_path, names, write};
 
 const CANARY: &str = "canary-5f3a9";
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use toolrack_service::{ConfigStore, Enabled, ErrorCode, Generation, Place, ServiceError};
 
-use crate::store_stage::{add, folder, names, server, servers, store, write};
+use crate::store_fixture::{add, folder, names, server, servers, store, write};
 
 const SOUND: &str = "# mine\n[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\n";
 

@@ -11,7 +11,9 @@ use tempfile::TempDir;
 use toolrack_service::{ConfigStore, Secret, SecretStore};
 use toolrack_testkit::skipped;
 
-use crate::store_stage::{PATIENCE, add, again, folder, given_path, names, servers, store, write};
+use crate::store_fixture::{
+    PATIENCE, add, again, folder, given_path, names, servers, store, write,
+};
 
 const OLD: &str = "# mine\n[[defaults.mcp]]\nname = 'old'\nid = '0190a6b2-0000-7000-8000-00000000000a'\ncommand = 'x'\n";
 const NEW: &str = "# mine\n[[defaults.mcp]]\nname = 'old'\nid = '0190a6b2-0000-7000-8000-00000000000a'\ncommand = 'x'\nenabled = false\n";
