@@ -13,7 +13,7 @@ use toolrack_transport::{Credentials, Mask};
 use url::Url;
 
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::variable_lookup::SharedLookup;
+use crate::secret_store::SharedLookup;
 
 /// Everybody who speaks for the user.
 pub(crate) struct Logins {

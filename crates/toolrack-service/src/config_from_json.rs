@@ -9,7 +9,9 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::model::{EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport};
+use crate::service::{
+    EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport,
+};
 use crate::validate::{self, IDENTIFIER_REQUIRED, TRANSPORT_REQUIRED};
 use toolrack_config::{join, nearest};
 

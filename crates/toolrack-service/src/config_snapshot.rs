@@ -9,7 +9,7 @@ use toolrack_config::{ConfigFile, McpServerConfig, ServerEntry, Source, interpol
 use uuid::Uuid;
 
 use crate::document::{Entry, Place};
-use crate::model::McpConfig;
+use crate::service::McpConfig;
 
 /// One configured server, as the user sees it and as the manager does.
 #[derive(Debug, Clone)]

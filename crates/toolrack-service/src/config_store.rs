@@ -4,20 +4,18 @@
 //! is not overwritten; what a person changes while we write is not lost.
 //! **Invariant:** only this module and what is below it writes files of the service.
 
-mod etag;
-mod resolve_link;
-
-use std::fmt;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
+use std::{fmt, fs};
 
+use sha2::{Digest as _, Sha256};
 use toolrack_config::{ConfigFile, Fault};
 
 use crate::atomic_file::{Folder, Published, Readers, Replacement, read_all, trouble};
 use crate::document::{self, Document};
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-pub use etag::{Generation, NoGeneration};
-use resolve_link::Target;
 
 /// A larger file is not a config file.
 const LARGEST_BYTES: usize = 4 << 20;
@@ -229,5 +227,112 @@ impl fmt::Debug for Stored {
             .field("file", &self.file)
             .field("warnings", &self.warnings)
             .finish_non_exhaustive()
+    }
+}
+
+/// A state of a file. Two files with the same bytes have the same one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Generation([u8; 16]);
+
+impl Generation {
+    /// The generation of a file with this text.
+    pub fn of(text: &str) -> Self {
+        let mut short = [0; 16];
+        let digest = Sha256::digest(text.as_bytes());
+        short.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+        Self(short)
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Generation({self})")
+    }
+}
+
+/// The text is not a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a generation: 32 hexadecimal digits are expected")]
+pub struct NoGeneration;
+
+impl FromStr for Generation {
+    type Err = NoGeneration;
+
+    fn from_str(text: &str) -> Result<Self, NoGeneration> {
+        if text.len() != 32 || !text.bytes().all(|it| it.is_ascii_hexdigit()) {
+            return Err(NoGeneration);
+        }
+        u128::from_str_radix(text, 16)
+            .map(|number| Self(number.to_be_bytes()))
+            .map_err(|_malformed| NoGeneration)
+    }
+}
+
+/// As many links as the kernel follows.
+const N_LINKS: usize = 40;
+
+/// A file by its folder and its name in it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) dir: PathBuf,
+    pub(super) name: OsString,
+    /// The file that is locked, beside it. It stays, because a lock on a file that is gone locks nobody out.
+    pub(super) lock: OsString,
+    /// The file that is written before it takes the place.
+    pub(super) beside: OsString,
+}
+
+impl Target {
+    pub(super) fn of(path: &Path) -> Result<Self, ServiceError> {
+        let mut path = path.to_owned();
+        for _link in 0..N_LINKS {
+            match fs::read_link(&path) {
+                Ok(to) => path = path.parent().map_or_else(|| to.clone(), |dir| dir.join(&to)),
+                // No link, or nothing at all: both are what we look for.
+                Err(_no_link) => return Self::plain(&path),
+            }
+        }
+        Err(trouble("read", &path, rustix::io::Errno::LOOP.into()))
+    }
+
+    fn plain(path: &Path) -> Result<Self, ServiceError> {
+        let Some(name) = path.file_name() else {
+            let message = format!("`{}` names no file", path.display());
+            return Err(ServiceError::new(ErrorCode::ValidationError, message));
+        };
+        let dir = match path.parent() {
+            Some(dir) if dir != Path::new("") => dir,
+            _ => Path::new("."),
+        };
+        let hidden = |ending: &str| {
+            [OsStr::new("."), name, OsStr::new(ending)].into_iter().collect::<OsString>()
+        };
+        Ok(Self {
+            dir: dir.to_owned(),
+            name: name.to_owned(),
+            lock: hidden(".lock"),
+            beside: hidden(".tmp"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_survives_being_told() {
+        let generation = Generation::of("a");
+        assert_eq!(generation.to_string().parse(), Ok(generation));
+        assert_ne!(generation, Generation::of("b"));
+        for text in ["", "a", &"g".repeat(32), &"+".repeat(32), &"a".repeat(33)] {
+            assert_eq!(text.parse::<Generation>(), Err(NoGeneration), "{text:?}");
+        }
     }
 }

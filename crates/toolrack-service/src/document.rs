@@ -5,23 +5,23 @@
 //! **Invariant:** nothing here does IO.
 
 mod entry;
-mod env;
-mod id;
-mod preserve_lines;
 mod server_tables;
 mod toml_json;
 
 use std::collections::HashSet;
 use std::fmt;
 
-use toml_edit::DocumentMut;
-use toolrack_config::{ConfigFile, Dialect, Fault, FaultKind, Severity, read_as};
-use uuid::Uuid;
-
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::model::{Enabled, McpConfig};
+use entry::Row;
+use serde_json::Value;
 pub use server_tables::Place;
 use server_tables::Spot;
+use sha2::{Digest as _, Sha256};
+use toml_edit::{DocumentMut, TableLike};
+use toolrack_config::{ConfigFile, Dialect, Fault, FaultKind, Severity, read_as};
+use uuid::{Builder, Uuid};
+
+use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::service::{Enabled, McpConfig};
 
 /// An editable config file.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ impl Document {
 
     /// The file as it is now.
     pub fn text(&self) -> String {
-        preserve_lines::splice(&self.original, &self.edited.to_string())
+        preserve_lines(&self.original, &self.edited.to_string())
     }
 
     /// Every server, the defaults first, in the order of the file.
@@ -104,7 +104,7 @@ impl Document {
             return Err(ServiceFault::new(ErrorCode::Conflict, message).at("id").into());
         }
         let config = McpConfig { id, ..config.clone() };
-        let row = entry::write(&config, &entry::Row::new())?;
+        let row = entry::write(&config, &Row::new())?;
         let misplaced =
             || ServiceError::new(ErrorCode::Internal, "there is no list for the server");
         server_tables::push(&mut self.edited, place, &row).ok_or_else(misplaced)?;
@@ -157,7 +157,7 @@ impl Document {
         let mut n_assigned = 0;
         for (spot, entry) in spots {
             if let Some(table) = server_tables::row_mut(&mut self.edited, spot) {
-                n_assigned += usize::from(id::assign(table, entry.config.id));
+                n_assigned += usize::from(assign_id(table, entry.config.id));
             }
         }
         n_assigned
@@ -174,7 +174,7 @@ impl Document {
 
     fn spots(&self) -> Vec<(Spot, Entry)> {
         let rows = server_tables::rows(&self.edited);
-        let ids = id::of_all(rows.iter().map(|(_, place, row)| (place, row)));
+        let ids = entry_ids(rows.iter().map(|(_, place, row)| (place, row)));
         let entries = rows.into_iter().zip(ids).map(|((spot, place, row), id)| {
             (spot, Entry { place, config: McpConfig { id, ..entry::read(&row) } })
         });
@@ -230,5 +230,118 @@ impl fmt::Debug for Document {
     }
 }
 
+/// The id of each entry, in order. If several claim the same, as after copying an entry by hand, the first
+/// has it.
+fn entry_ids<'a>(rows: impl Iterator<Item = (&'a Place, &'a Row)> + Clone) -> Vec<Uuid> {
+    let mut used = HashSet::new();
+    let claimed: Vec<Option<Uuid>> =
+        rows.clone().map(|(_, row)| stated_id(row).filter(|id| used.insert(*id))).collect();
+    let each = rows.zip(claimed).map(|((place, row), claimed)| {
+        let name = row.get("name").and_then(Value::as_str).unwrap_or_default();
+        claimed.unwrap_or_else(|| {
+            let mut fresh = (0_u32..).map(|n| derived_id(place, name, n));
+            fresh.find(|id| used.insert(*id)).unwrap_or_else(Uuid::new_v4)
+        })
+    });
+    each.collect()
+}
+
+/// Writes an id where the file has another or none, and says whether it did.
+fn assign_id(table: &mut dyn TableLike, id: Uuid) -> bool {
+    let mut row = toml_json::row(table);
+    if stated_id(&row) == Some(id) {
+        return false;
+    }
+    row.insert("id".to_owned(), Value::from(id.to_string()));
+    toml_json::merge(table, &row);
+    true
+}
+
+fn stated_id(row: &Row) -> Option<Uuid> {
+    let id = Uuid::parse_str(row.get("id")?.as_str()?).ok()?;
+    (!id.is_nil()).then_some(id)
+}
+
+fn derived_id(place: &Place, name: &str, n: u32) -> Uuid {
+    let mut digest = Sha256::new_with_prefix("toolrack entry\0");
+    if let Place::Agent(agent) = place {
+        digest.update(agent);
+    }
+    digest.update([0]);
+    digest.update(name);
+    digest.update(n.to_be_bytes());
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(digest.finalize()).for_each(|(to, from)| *to = from);
+    Builder::from_random_bytes(bytes).into_uuid()
+}
+
+/// The edited text, with every line that it shares with the original as it stands there.
+fn preserve_lines(original: &str, edited: &str) -> String {
+    let (mark, original) = match original.strip_prefix('\u{feff}') {
+        Some(rest) => ("\u{feff}", rest),
+        None => ("", original),
+    };
+    let old: Vec<&str> = original.split_inclusive('\n').collect();
+    let new: Vec<&str> = edited.split_inclusive('\n').collect();
+    let alike = |(left, right): &(&&str, &&str)| without_line_end(left) == without_line_end(right);
+    let n_first = old.iter().zip(&new).take_while(alike).count();
+    let rest = old.len().min(new.len()) - n_first;
+    let n_last = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(alike).count();
+
+    let mut ended = old.iter().filter(|it| it.ends_with('\n')).peekable();
+    let is_crlf = ended.peek().is_some() && ended.all(|it| it.ends_with("\r\n"));
+    let end = if is_crlf { "\r\n" } else { "\n" };
+    let first = old.iter().take(n_first);
+    let middle = new.iter().skip(n_first).take(new.len() - n_first - n_last);
+    let last = old.iter().skip(old.len() - n_last);
+    let mut text = String::with_capacity(original.len().max(edited.len()) + mark.len());
+    text.push_str(mark);
+    let mut add = |line: &str, ending: &str| {
+        // Only the last line of a file may lack its end, and this may no longer be the last.
+        if !text.is_empty() && text != mark && !text.ends_with('\n') {
+            text.push_str(end);
+        }
+        text.push_str(line);
+        text.push_str(ending);
+    };
+    first.for_each(|line| add(line, ""));
+    middle.for_each(|line| match line.strip_suffix('\n') {
+        Some(line) if !line.ends_with('\r') => add(line, end),
+        _ => add(line, ""),
+    });
+    last.for_each(|line| add(line, ""));
+    text
+}
+
+fn without_line_end(line: &str) -> &str {
+    let line = line.strip_suffix('\n').unwrap_or(line);
+    line.strip_suffix('\r').unwrap_or(line)
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod preserve_lines_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(original: &str, edited: &str, expected: &str) {
+        assert_eq!(preserve_lines(original, edited), expected);
+    }
+
+    #[test]
+    fn untouched_lines_keep_their_bytes() {
+        check("a\nb\n", "a\nb\n", "a\nb\n");
+        check("a\r\nb\r\nc", "a\nb\nc\n", "a\r\nb\r\nc");
+        check("a\r\nb\r\nc", "a\nx\nc\n", "a\r\nx\r\nc");
+        check("a\r\nb", "a\nb\nc\n", "a\r\nb\r\nc\r\n");
+        check("a\nb\r\nc\n", "a\nc\n", "a\nc\n");
+        check("a\r\nb\nc\n", "a\nx\ny\r\nc\n", "a\r\nx\ny\r\nc\n");
+        check("\u{feff}a", "a\nb\n", "\u{feff}a\nb\n");
+        check("", "a\n", "a\n");
+        check("\u{feff}", "a\n", "\u{feff}a\n");
+        check("a\na\n", "a\na\na\n", "a\na\na\n");
+        check("a\n", "", "");
+    }
+}

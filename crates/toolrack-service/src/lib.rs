@@ -6,16 +6,12 @@
 
 mod atomic_file;
 mod authorizers;
-mod config_from_entry;
 mod config_from_json;
 mod config_snapshot;
 mod config_store;
 mod document;
 mod error;
-mod error_mapping;
 mod local_service;
-mod model;
-mod options;
 mod packages;
 mod paths;
 mod secret_store;
@@ -23,23 +19,22 @@ mod server_logs;
 mod service;
 mod status;
 mod validate;
-mod variable_lookup;
 
 pub use config_store::{ConfigStore, Generation, NoGeneration, Stored};
 pub use document::{Document, Entry, Place};
 pub use error::{ErrorCode, ServiceError, ServiceFault};
+pub use local_service::{Autostart, Follow, ServiceOptions};
 pub use local_service::{CallFault, LocalService, ToolCall};
-pub use model::{
-    Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpStatus,
-    McpTransport,
-};
-pub use options::{Autostart, Follow, ServiceOptions};
 pub use packages::Installer;
 pub use paths::Home;
+pub use secret_store::SharedLookup;
 pub use secret_store::{SecretStore, SecretVersion};
 pub use server_logs::{LogKind, LogLine, LogStore};
 pub use service::McpService;
+pub use service::{
+    Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpStatus,
+    McpTransport,
+};
 pub use status::StatusDetail;
 pub use toolrack_auth::Secret;
 pub use validate::validate;
-pub use variable_lookup::SharedLookup;

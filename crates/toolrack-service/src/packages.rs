@@ -7,26 +7,30 @@
 //! **Invariant:** a package that was not installed to its end is never started.
 
 mod docker;
-mod entry_point;
-mod find_binary;
-mod install_dir;
+mod executable;
 mod install_error;
 mod install_plan;
-mod runner;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use toolrack_http::HttpServerDef;
-use toolrack_manager::{Failure, FailureKind, Installation, Packages, Prepared, WantedPackage};
-use toolrack_stdio::{McpServerDef, find_program, new_mark};
-use toolrack_transport::BoxFuture;
-
-use install_dir::Place;
 use install_plan::{Folder, Recipe, Site, Tools, plan};
-use runner::Worker;
+use tokio::time::sleep;
+use toolrack_http::HttpServerDef;
+use toolrack_manager::{
+    Failure, FailureKind, Installation, Packages, Prepared, WantedPackage, with_causes,
+};
+use toolrack_stdio::{
+    Finished, Inheritance, McpServerDef, Run, StdioOptions, find_program, new_mark, run,
+};
+use toolrack_transport::{BoxFuture, SpawnFault, TransportError};
+
+use crate::atomic_file::make_private;
 
 /// Installs packages and says how their servers are started.
 pub struct Installer {
@@ -63,7 +67,7 @@ impl Installer {
             }
             Recipe::Program { command } => {
                 // Relative to where it will run, as a shell would have it.
-                find_binary::check(&command, path, wanted.cwd.as_deref())?;
+                executable::check_binary(&command, path, wanted.cwd.as_deref())?;
                 Ok(self.stdio(command, wanted))
             }
             Recipe::Folder(folder) => {
@@ -112,7 +116,7 @@ async fn install(folder: &Folder, worker: &Worker<'_>) -> Result<PathBuf, Failur
             return Err(install_error::judge(folder, step, &finished));
         }
     }
-    entry_point::find(folder).map_err(|reason| {
+    executable::find_entry_point(folder).map_err(|reason| {
         let reason = format!("`{}` was installed, but {reason}", folder.spec);
         Failure::new(FailureKind::InstallFailed, reason)
             .hinting("say which one is the server with `package.program`")
@@ -133,4 +137,174 @@ impl fmt::Debug for Installer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Installer").field("dir", &self.dir).finish_non_exhaustive()
     }
+}
+
+/// Where package managers and their version managers keep their settings. Servers do not get these, because
+/// tokens are among them.
+const SETTINGS: &[&str] =
+    &["npm_config_", "NPM_CONFIG_", "PIP_", "UV_", "PYENV_", "NVM_", "VOLTA_", "ASDF_", "MISE_"];
+
+/// The clock of an installation is its owner's; this only keeps a forgotten one from going on forever.
+const LIMIT: Duration = Duration::from_hours(24);
+
+/// Runs commands for one installation.
+pub(super) struct Worker<'a> {
+    pub(super) env: &'a HashMap<String, String>,
+    pub(super) installation: &'a Installation,
+}
+
+impl Worker<'_> {
+    /// Runs a step of an installation, and passes on what it says.
+    pub(super) async fn run(
+        &self,
+        program: &str,
+        args: &[String],
+        cwd: Option<&Path>,
+    ) -> Result<Finished, Failure> {
+        self.execute(program, args, (cwd, LIMIT), &|line| self.installation.say(line)).await
+    }
+
+    /// Asks a program something that it knows at once.
+    pub(super) async fn ask(
+        &self,
+        program: &str,
+        args: &[&str],
+        limit: Duration,
+    ) -> Result<Finished, Failure> {
+        let args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
+        self.execute(program, &args, (None, limit), &|_line| {}).await
+    }
+
+    async fn execute(
+        &self,
+        program: &str,
+        args: &[String],
+        (cwd, limit): (Option<&Path>, Duration),
+        heard: &(dyn Fn(&str) + Sync),
+    ) -> Result<Finished, Failure> {
+        let definition = McpServerDef {
+            command: program.to_owned(),
+            args: args.to_vec(),
+            env: self.env.clone(),
+            cwd: cwd.map(Path::to_owned),
+        };
+        let given = self.installation.stdio();
+        let inherit_env = match given.inherit_env {
+            Inheritance::Everything => Inheritance::Everything,
+            _ => Inheritance::ListedAnd(SETTINGS),
+        };
+        let options = StdioOptions { inherit_env, farewell: None, ..given.clone() };
+        let how = Run { options: &options, limit, stop: self.installation.stop(), heard };
+        run(&definition, how).await.map_err(|error| run_failure(program, &error))
+    }
+}
+
+fn run_failure(program: &str, error: &TransportError) -> Failure {
+    let kind = match error {
+        TransportError::Spawn(SpawnFault::NotFound { .. } | SpawnFault::NoSuchFile(_)) => {
+            FailureKind::MissingTool
+        }
+        TransportError::Shutdown => FailureKind::Stopped,
+        TransportError::Timeout(_) => FailureKind::InstallTimedOut,
+        _ => FailureKind::InstallFailed,
+    };
+    Failure::new(kind, format!("`{program}` could not be run to its end: {}", with_causes(error)))
+}
+
+/// Names the program of a package that is complete.
+const STAMP: &str = ".toolrack-program";
+
+/// How often a lock that somebody else holds is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+
+/// The folder of one package.
+pub(super) struct Place {
+    dir: PathBuf,
+}
+
+/// Held while a package is installed. Let go when it is dropped, also by a crash.
+pub(super) struct Lock(#[expect(dead_code, reason = "the lock goes with its file")] File);
+
+impl Place {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
+    /// The program of the package, if it is completely there.
+    pub(super) fn program(&self) -> Option<PathBuf> {
+        let program = PathBuf::from(fs::read_to_string(self.dir.join(STAMP)).ok()?);
+        program.is_file().then_some(program)
+    }
+
+    /// Waits for the lock. Other processes, and other servers with the same package, wait for theirs.
+    pub(super) async fn lock(&self, installation: &Installation) -> Result<Lock, Failure> {
+        let parent = self.dir.parent().unwrap_or(&self.dir);
+        let open = || {
+            make_private(parent)?;
+            File::create(self.dir.with_added_extension("lock"))
+        };
+        let file = open().map_err(|error| self.unusable(&error))?;
+        let mut is_told = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock(file)),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(self.unusable(&error)),
+            }
+            if !std::mem::replace(&mut is_told, true) {
+                installation.say("the package is being installed by somebody else; waiting");
+            }
+            tokio::select! {
+                () = installation.stop().cancelled() => {
+                    return Err(Failure::new(FailureKind::Stopped, "it was stopped"));
+                }
+                () = sleep(TRY_AGAIN) => {}
+            }
+        }
+    }
+
+    /// Removes what earlier attempts have left. The installer of a killed process may still be ending and hold on
+    /// to its folder; then that is left to whoever comes next.
+    pub(super) async fn clear(&self) {
+        let dir = self.dir.clone();
+        let cleared = tokio::task::spawn_blocking(move || {
+            fs::remove_file(dir.join(STAMP)).or_else(ignore_missing)?;
+            let entries = fs::read_dir(&dir)?.flatten().map(|it| it.path());
+            for attempt in entries.filter(|it| it.is_dir()) {
+                fs::remove_dir_all(attempt).or_else(ignore_missing)?;
+            }
+            Ok::<(), io::Error>(())
+        });
+        if let Ok(Err(error)) = cleared.await {
+            tracing::debug!(dir = %self.dir.display(), %error, "an earlier attempt stays for now");
+        }
+    }
+
+    /// Makes the folder of an attempt.
+    pub(super) fn make(&self, attempt: &Path) -> Result<(), Failure> {
+        make_private(attempt).map_err(|error| self.unusable(&error))
+    }
+
+    /// Says that the package is complete.
+    pub(super) fn finish(&self, program: &Path) -> Result<(), Failure> {
+        let draft = self.dir.join(format!("{STAMP}.new"));
+        let write = || {
+            let mut file = File::create(&draft)?;
+            file.write_all(program.as_os_str().as_encoded_bytes())?;
+            file.sync_all()?;
+            fs::rename(&draft, self.dir.join(STAMP))
+        };
+        write().map_err(|error| self.unusable(&error))
+    }
+
+    fn unusable(&self, error: &io::Error) -> Failure {
+        let reason = format!("the folder `{}` cannot be used: {error}", self.dir.display());
+        Failure::new(FailureKind::InstallFailed, reason)
+            .hinting("check who may write there, and how much room is left")
+    }
+}
+
+/// What is not there need not be removed.
+fn ignore_missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

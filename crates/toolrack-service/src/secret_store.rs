@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use toolrack_auth::Secret;
+use toolrack_config::{Lookup, Source};
+use toolrack_transport::Mask;
 use uuid::Uuid;
 use zeroize::Zeroize as _;
 
@@ -241,5 +243,32 @@ impl std::fmt::Debug for Salt {
 impl std::fmt::Debug for SecretVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SecretVersion(…)")
+    }
+}
+
+/// Whoever knows variables and files.
+pub type SharedLookup = Arc<dyn Lookup + Send + Sync>;
+
+/// Secrets from the store, everything else from somebody else.
+pub(crate) struct Values {
+    pub(crate) secrets: SecretStore,
+    pub(crate) others: Option<SharedLookup>,
+    pub(crate) mask: Mask,
+}
+
+impl Lookup for Values {
+    fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String> {
+        let Source::Secret = source else {
+            return self.others.as_ref().map_or(Ok(None), |it| it.look_up(source, name));
+        };
+        let found = self.secrets.get(name).map_err(|error| error.to_string())?;
+        Ok(found.map(|secret| {
+            self.mask.learn(name, secret.reveal());
+            secret.reveal().to_owned()
+        }))
+    }
+
+    fn advice(&self, variable: &str) -> Option<String> {
+        self.others.as_ref()?.advice(variable)
     }
 }

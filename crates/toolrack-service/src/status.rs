@@ -8,9 +8,9 @@ use toolrack_client::McpClient;
 use toolrack_manager::{ConnectPhase, ConnectionState, McpConnection};
 use uuid::Uuid;
 
+use crate::error;
 use crate::error::ServiceFault;
-use crate::error_mapping;
-use crate::model::McpStatus;
+use crate::service::McpStatus;
 
 /// What is known of a server beyond its status.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ impl StatusDetail {
         Self {
             status: status(state, || connection.tool_names()),
             phase: phase.to_owned(),
-            problem: state.failure().map(error_mapping::of_failure),
+            problem: state.failure().map(error::of_failure),
             n_tools: connection.n_tools(),
             n_tools_total: connection.listing().map(|it| it.items.len()),
             retry_in: connection.retry_at().map(|it| it.saturating_duration_since(now)),
@@ -84,7 +84,7 @@ impl StatusDetail {
 /// The status of a server that stands like this and offers these tools.
 pub(crate) fn status(state: &ConnectionState, tools: impl FnOnce() -> Vec<String>) -> McpStatus {
     if let Some(failure) = state.failure() {
-        return McpStatus::Error { message: error_mapping::of_failure(failure).message };
+        return McpStatus::Error { message: error::of_failure(failure).message };
     }
     match state {
         ConnectionState::Disabled => McpStatus::Disabled,

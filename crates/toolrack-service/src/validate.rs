@@ -6,7 +6,7 @@ use toolrack_config::{Dialect, Fault, FaultKind, Severity, join};
 
 use crate::document::{Document, Place};
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::model::{EnvVarConfig, McpConfig, McpPackageType, McpTransport};
+use crate::service::{EnvVarConfig, McpConfig, McpPackageType, McpTransport};
 
 pub(crate) const NAME_REQUIRED: &str = "Name is required";
 pub(crate) const IDENTIFIER_REQUIRED: &str = "Package identifier required";

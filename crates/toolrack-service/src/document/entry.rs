@@ -5,12 +5,19 @@
 //!
 //! **Invariant:** reading what was written gives what was to be written.
 
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
+use toolrack_config::{
+    EnvValue, McpTransport as Way, Package, PackageKind, Pin, ServerEntry, Settings, StartMode,
+};
 use uuid::Uuid;
 
-use super::env;
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::model::{McpConfig, McpPackage, McpPackageType, McpSource, McpTransport};
+use crate::service::{
+    EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport,
+};
 
 /// An entry as JSON.
 pub(super) type Row = Map<String, Value>;
@@ -41,7 +48,7 @@ pub(super) fn read(row: &Row) -> McpConfig {
         source: source.unwrap_or_default(),
         package,
         transport,
-        env_vars: row.get("env").and_then(Value::as_object).map(env::read).unwrap_or_default(),
+        env_vars: row.get("env").and_then(Value::as_object).map(read_env).unwrap_or_default(),
         config: read_rest(row),
     }
 }
@@ -66,7 +73,7 @@ pub(super) fn write(config: &McpConfig, present: &Row) -> Result<Row, ServiceErr
     }
     if config.env_vars != old.env_vars {
         let present = row.get("env").and_then(Value::as_object).cloned().unwrap_or_default();
-        let env = env::write(&config.env_vars, &present);
+        let env = write_env(&config.env_vars, &present);
         put(&mut row, "env", (!env.is_empty()).then_some(Value::Object(env)));
     }
     write_package(&mut row, config);
@@ -297,5 +304,271 @@ fn unsayable(field: &str, value: &Value, complain: &mut impl FnMut(String, &str)
             }
         }
         _ => {}
+    }
+}
+
+/// What the `env` of an entry says.
+fn read_env(row: &Row) -> BTreeMap<String, EnvVarConfig> {
+    row.iter().map(|(name, value)| (name.clone(), read_variable(name, value))).collect()
+}
+
+/// The `env` that says the same. Variables that are the same as before stay as they are.
+fn write_env(variables: &BTreeMap<String, EnvVarConfig>, present: &Row) -> Row {
+    let each = variables.iter().map(|(name, config)| {
+        let value = present.get(name).filter(|it| read_variable(name, it) == *config);
+        (name.clone(), value.cloned().unwrap_or_else(|| write_variable(config)))
+    });
+    each.collect()
+}
+
+fn read_variable(name: &str, value: &Value) -> EnvVarConfig {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let flag = |key: &str| value.get(key).and_then(Value::as_bool);
+    let secret_ref = text("secret_ref");
+    let own_value = value.as_str().map(str::to_owned).or_else(|| text("value"));
+    EnvVarConfig {
+        name: name.to_owned(),
+        is_secret: secret_ref.is_some() || flag("secret").unwrap_or(false),
+        // A secret that is named is wanted unless the file says otherwise.
+        required: flag("required").unwrap_or(value.is_object() && own_value.is_none()),
+        value: own_value,
+        secret_ref,
+    }
+}
+
+fn write_variable(config: &EnvVarConfig) -> Value {
+    match (&config.secret_ref, &config.value) {
+        (Some(secret_ref), _) => json!({ "secret_ref": secret_ref, "required": config.required }),
+        (None, Some(value)) if !config.is_secret && !config.required => json!(value),
+        (None, value) => {
+            let mut table = Row::new();
+            if let Some(value) = value {
+                table.insert("value".to_owned(), json!(value));
+            }
+            if config.is_secret {
+                table.insert("secret".to_owned(), json!(true));
+            }
+            if config.required || value.is_none() {
+                table.insert("required".to_owned(), json!(config.required));
+            }
+            Value::Object(table)
+        }
+    }
+}
+
+impl McpConfig {
+    /// The server that an entry of a config file describes. It has no id yet.
+    pub fn of_entry(entry: &ServerEntry) -> Self {
+        let mut rest = rest_of(&entry.settings);
+        let (package, env) = match &entry.transport {
+            Way::Stdio { command, args, env, cwd } => {
+                put_list(&mut rest, "args", args);
+                put_some(&mut rest, "cwd", cwd.as_ref());
+                (bare_package(McpPackageType::Binary, command), Some(env))
+            }
+            Way::Http { url, headers } => {
+                put_headers(&mut rest, headers);
+                (bare_package(McpPackageType::Http, url), None)
+            }
+            Way::Package { package, env, cwd, headers } => {
+                put_list(&mut rest, "args", &package.args);
+                put_some(&mut rest, "cwd", cwd.as_ref());
+                put_headers(&mut rest, headers);
+                put_some(&mut rest, "package", more_of(package));
+                let version = package.version.clone();
+                let bare = bare_package(package_type_of_kind(package.kind), &package.identifier);
+                (McpPackage { version, ..bare }, Some(env))
+            }
+            // A way to reach a server that nobody here knows has nothing to be written.
+            _ => (bare_package(McpPackageType::Binary, ""), None),
+        };
+        Self {
+            id: Uuid::nil(),
+            name: entry.name.clone(),
+            enabled: entry.enabled,
+            source: McpSource::Manual,
+            transport: match package.package_type {
+                McpPackageType::Http => McpTransport::Http { url: package.identifier.clone() },
+                _ => McpTransport::Stdio,
+            },
+            package,
+            env_vars: env.map(variables).unwrap_or_default(),
+            config: if rest.is_empty() { Value::Null } else { Value::Object(rest) },
+        }
+    }
+}
+
+fn bare_package(package_type: McpPackageType, identifier: &str) -> McpPackage {
+    let identifier = identifier.to_owned();
+    McpPackage { package_type, identifier, version: None, runtime_hint: None }
+}
+
+fn package_type_of_kind(kind: PackageKind) -> McpPackageType {
+    match kind {
+        PackageKind::Npm => McpPackageType::Npm,
+        PackageKind::Pypi => McpPackageType::Pypi,
+        PackageKind::Docker => McpPackageType::Docker,
+        PackageKind::Binary => McpPackageType::Binary,
+        PackageKind::Http => McpPackageType::Http,
+    }
+}
+
+fn more_of(package: &Package) -> Option<Row> {
+    let mut more = Row::new();
+    put_some(&mut more, "program", package.program.as_ref());
+    put_list(&mut more, "runtime_args", &package.runtime_args);
+    (!more.is_empty()).then_some(more)
+}
+
+fn variables(env: &HashMap<String, EnvValue>) -> BTreeMap<String, EnvVarConfig> {
+    let each = env.iter().map(|(name, value)| {
+        let bare = EnvVarConfig {
+            name: name.clone(),
+            value: None,
+            secret_ref: None,
+            is_secret: false,
+            required: false,
+        };
+        let variable = match value {
+            EnvValue::Text(text) => EnvVarConfig { value: Some(text.clone()), ..bare },
+            EnvValue::Secret { secret_ref, required } => EnvVarConfig {
+                secret_ref: Some(secret_ref.clone()),
+                is_secret: true,
+                required: *required,
+                ..bare
+            },
+        };
+        (name.clone(), variable)
+    });
+    each.collect()
+}
+
+fn rest_of(settings: &Settings) -> Row {
+    let mut rest = Row::new();
+    put_some(&mut rest, "timeout", settings.timeout.map(time));
+    put_some(&mut rest, "max_timeout", settings.max_timeout.map(time));
+    put_some(&mut rest, "startup_timeout", settings.startup_timeout.map(time));
+    put_some(&mut rest, "install_timeout", settings.install_timeout.map(time));
+    put_some(
+        &mut rest,
+        "start",
+        settings.start.map(|it| match it {
+            StartMode::Eager => "eager",
+            StartMode::Lazy => "lazy",
+        }),
+    );
+    put_some(&mut rest, "idle", settings.idle.map(|it| it.map_or("never".to_owned(), time)));
+    put_some(&mut rest, "max_output_bytes", settings.max_output_bytes);
+    put_some(&mut rest, "max_message_bytes", settings.max_message_bytes);
+    put_some(&mut rest, "allow", settings.allow.as_ref());
+    put_some(&mut rest, "deny", settings.deny.as_ref());
+    put_some(&mut rest, "repeatable", settings.repeatable.as_ref());
+    put_some(&mut rest, "inherit_env", settings.inherit_env);
+    put_some(&mut rest, "pin", settings.pin.map(|it| it == Pin::Hold));
+    if let Some(sandbox) = &settings.sandbox {
+        let mut table = Row::new();
+        put_some(&mut table, "read", sandbox.read.as_ref());
+        put_some(&mut table, "write", Some(&sandbox.write));
+        put_some(&mut table, "net", Some(sandbox.net));
+        put_some(&mut rest, "sandbox", Some(table));
+    }
+    rest
+}
+
+/// A time as config files have it.
+fn time(time: Duration) -> String {
+    if time.subsec_millis() == 0 {
+        format!("{}s", time.as_secs())
+    } else {
+        format!("{}ms", time.as_millis())
+    }
+}
+
+fn put_some(row: &mut Row, key: &str, value: Option<impl serde::Serialize>) {
+    if let Some(value) = value {
+        row.insert(key.to_owned(), json!(value));
+    }
+}
+
+fn put_list(row: &mut Row, key: &str, list: &[String]) {
+    put_some(row, key, (!list.is_empty()).then_some(list));
+}
+
+fn put_headers(row: &mut Row, headers: &HashMap<String, String>) {
+    let sorted: BTreeMap<&String, &String> = headers.iter().collect();
+    put_some(row, "headers", (!sorted.is_empty()).then_some(sorted));
+}
+
+#[cfg(test)]
+mod tests {
+    use toolrack_config::{Dialect, read_as};
+
+    use super::*;
+    use crate::document::{Document, Place};
+
+    /// Writes an entry down and reads it again.
+    #[track_caller]
+    fn check(entry: &str) {
+        let (file, _) = read_as(Dialect::Toolrack, "", entry).accept().unwrap();
+        let read = &file.defaults[0];
+        let mut document = Document::parse("", "").unwrap();
+        document.add(&Place::Defaults, &McpConfig::of_entry(read)).unwrap();
+        let (again, warnings) = read_as(Dialect::Toolrack, "", &document.text()).accept().unwrap();
+        assert_eq!(warnings, []);
+        let again = ServerEntry { id: None, ..again.defaults[0].clone() };
+        assert_eq!(again, *read, "{}", document.text());
+    }
+
+    #[test]
+    fn an_entry_is_the_same_server_when_it_is_written() {
+        check(
+            r#"
+            [[defaults.mcp]]
+            name = "a"
+            transport = "stdio"
+            command = "npx"
+            args = ["-y", "x"]
+            cwd = "/srv"
+            env = { A = "1", T = { secret_ref = "t", required = false } }
+            enabled = false
+            timeout = "1500ms"
+            max_timeout = "90s"
+            startup_timeout = "5s"
+            start = "lazy"
+            idle = "10m"
+            max_output_bytes = 1000
+            allow = ["a*"]
+            deny = ["b"]
+            repeatable = ["c"]
+            inherit_env = true
+            pin = true
+            sandbox = { read = ["/a"], write = ["/b"], net = false }
+            "#,
+        );
+        check(
+            r#"
+            [[defaults.mcp]]
+            name = "b"
+            transport = "http"
+            url = "https://host/mcp"
+            headers = { Authorization = "Bearer ${TOKEN}", B = "2" }
+            idle = "never"
+            "#,
+        );
+        check(
+            r#"
+            [[defaults.mcp]]
+            name = "c"
+            package = { type = "docker", identifier = "a/b", version = "1", args = ["x"], runtime_args = ["--rm"] }
+            env = { A = "1" }
+            "#,
+        );
+        check(
+            r#"
+            [[defaults.mcp]]
+            name = "d"
+            package = { type = "npm", identifier = "@a/b", program = "b" }
+            "#,
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::json;
 
 use super::*;
-use crate::model::{McpPackage, McpPackageType, McpTransport};
+use crate::service::{McpPackage, McpPackageType, McpTransport};
 
 const FILE: &str = r#"# Servers of the whole house.
 # Do not touch without asking.

@@ -12,7 +12,7 @@ use crate::config_snapshot::View;
 use crate::config_store::{Generation, Stored};
 use crate::document::{Document, Place};
 use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::model::{Enabled, McpConfig};
+use crate::service::{Enabled, McpConfig};
 use crate::validate;
 use toolrack_auth::Secret;
 use toolrack_config::join;

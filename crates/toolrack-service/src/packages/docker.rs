@@ -11,8 +11,8 @@ use std::time::Duration;
 use toolrack_manager::{Failure, FailureKind, Prepared, WantedPackage};
 use toolrack_stdio::{Farewell, McpServerDef, is_orphaned, new_mark};
 
+use super::Worker;
 use super::install_error;
-use super::runner::Worker;
 
 /// Names the process that a container belongs to.
 const LABEL: &str = "dev.toolrack.run";
