@@ -20,8 +20,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use toolrack_service::{
-    Autostart, ErrorCode, Follow, Home, LocalService, McpConfig, McpService as _, McpStatus,
-    ServiceError, ServiceOptions,
+    Autostart, ErrorCode, Home, LocalService, McpConfig, McpService as _, McpStatus, ServiceError,
+    ServiceOptions, WatchConfig,
 };
 use uuid::Uuid;
 
@@ -41,15 +41,15 @@ async fn run() -> Result<(), Box<dyn Error>> {
     tracing::debug!(n_ended, "processes of a predecessor were ended");
     let home = std::env::args().nth(1).ok_or("say where its home is")?;
     let options = ServiceOptions {
-        autostart: Autostart::Enabled,
-        follow: Follow::Yes,
+        autostart: Autostart::AllEnabled,
+        watch_config: WatchConfig::Yes,
         ..ServiceOptions::default()
     };
-    let service = LocalService::open(Home::at(home), options).await?;
+    let service = LocalService::open(Home::in_dir(home), options).await?;
     for line in std::io::stdin().lock().lines() {
         let answer = match answer(&service, &line?).await {
             Ok(answer) => answer,
-            Err(error) => json!({ "faults": error.faults() }),
+            Err(error) => json!({ "faults": error.details() }),
         };
         println!("{answer}");
     }

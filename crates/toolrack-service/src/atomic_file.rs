@@ -1,4 +1,12 @@
-//! Private directories, file locks and atomic replacement of files.
+//! Private directories, file locks and atomic file replacement.
+//!
+//! Replacing a file: lock, read a [`FileSnapshot`], write a temporary file, fsync it, and exchange the two names in
+//! one step. The old file is then still reachable under the temporary name, so an edit that another program made in
+//! between is found and put back.
+//!
+//! **Invariant:** a file appears under its name only when all of it is on disk, and only in place of the file that
+//! the snapshot read. After an error the old file is in place. The caller of [`Dir::replace`] holds the lock for the
+//! file's name.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, Metadata, Permissions};
@@ -17,40 +25,39 @@ use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use zeroize::Zeroizing;
 
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 #[cfg(target_os = "linux")]
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 #[cfg(target_os = "linux")]
 use std::mem::MaybeUninit;
 
-/// Makes a folder for its owner alone, whatever the umask, and what is missing above it. One that is there stays as
-/// it is.
-pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
+/// Creates a directory with mode 0700, and its missing parents. An existing one keeps its mode.
+pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// Takes the rights of everybody else away from a folder that was made with them, if it is ours.
-pub(crate) fn close_to_others(dir: &Path) {
-    let Ok(about) = std::fs::symlink_metadata(dir) else { return };
-    let is_ours = about.uid() == geteuid().as_raw();
-    let mode = about.permissions().mode();
+/// Removes group and other access from a directory that belongs to us.
+pub(crate) fn remove_other_access(dir: &Path) {
+    let Ok(metadata) = std::fs::symlink_metadata(dir) else { return };
+    let is_ours = metadata.uid() == geteuid().as_raw();
+    let mode = metadata.permissions().mode();
     let is_open = mode & 0o077 != 0;
-    if !about.is_dir() || !is_ours || !is_open {
+    if !metadata.is_dir() || !is_ours || !is_open {
         return;
     }
     if let Err(error) = std::fs::set_permissions(dir, Permissions::from_mode(mode & 0o700)) {
-        tracing::warn!(dir = %dir.display(), %error, "others may look into it, and that cannot be changed");
+        tracing::warn!(dir = %dir.display(), %error, "cannot remove access for other users");
     }
 }
 
-/// An open folder.
+/// An open directory; files in it are named relative to its descriptor.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct Dir {
     fd: OwnedFd,
 }
 
-impl Folder {
-    /// A folder that is there, or `None`.
+impl Dir {
+    /// Opens a directory; `None` if it does not exist.
     pub(crate) fn open(dir: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(CWD, dir, flags, Mode::empty()) {
@@ -60,36 +67,39 @@ impl Folder {
         }
     }
 
-    /// A folder that is made, for its owner alone, if it is not there.
-    pub(crate) fn make(dir: &Path) -> io::Result<Self> {
-        if let Some(folder) = Self::open(dir)? {
-            return Ok(folder);
+    /// Opens a directory, creating it with mode 0700 if needed.
+    pub(crate) fn create(dir: &Path) -> io::Result<Self> {
+        if let Some(dir) = Self::open(dir)? {
+            return Ok(dir);
         }
-        make_private(dir)?;
-        if let Some(above) = dir.parent().filter(|it| *it != Path::new("")) {
-            File::open(above)?.sync_all()?;
+        create_private_dir(dir)?;
+        if let Some(parent) = dir.parent().filter(|parent| *parent != Path::new("")) {
+            // The entry of the new directory is durable only after an fsync of its parent.
+            File::open(parent)?.sync_all()?;
         }
         Self::open(dir)?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// The folder as a file, to ask for its owner and mode.
+    /// The directory as a file, to read its owner and mode.
     pub(crate) fn as_file(&self) -> io::Result<File> {
         Ok(File::from(self.fd.try_clone()?))
     }
 
-    pub(crate) fn lock(&self, name: &OsStr, patience: Duration) -> io::Result<Lock> {
-        lock(&self.fd, name, patience)
+    /// Takes an exclusive lock on the file `name`, which is created if needed and never removed: a lock on an
+    /// unlinked file would exclude no one who opens the name afterwards.
+    pub(crate) fn lock(&self, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
+        lock(&self.fd, name, timeout)
     }
 
-    /// Removes what a save that was killed has left behind.
-    pub(crate) fn sweep(&self, beside: &OsStr) -> io::Result<()> {
-        match unlinkat(&self.fd, beside, AtFlags::empty()) {
+    /// Removes a file that may be missing, such as the temporary file of a killed save.
+    pub(crate) fn remove_if_exists(&self, name: &OsStr) -> io::Result<()> {
+        match unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Removes a file, and says whether there was one.
+    /// Removes a file. Returns whether it existed.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<bool> {
         match unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) => self.sync().map(|()| true),
@@ -98,9 +108,9 @@ impl Folder {
         }
     }
 
-    /// A file to be read, or `None`. A link is not followed.
+    /// Opens a file for reading; `None` if it does not exist. Symbolic links are not followed.
     pub(crate) fn open_file(&self, name: &OsStr) -> io::Result<Option<File>> {
-        // Not waiting for the other end of a pipe that somebody put there.
+        // NONBLOCK: opening a FIFO under this name must not wait for its other end.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         match openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => Ok(Some(File::from(fd))),
@@ -109,8 +119,8 @@ impl Folder {
         }
     }
 
-    /// Which file has a name now, whatever it says.
-    pub(super) fn inode(&self, name: &OsStr) -> io::Result<Option<u64>> {
+    /// The inode that a name refers to now.
+    fn inode(&self, name: &OsStr) -> io::Result<Option<u64>> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat.st_ino)),
             Err(Errno::NOENT) => Ok(None),
@@ -118,62 +128,62 @@ impl Folder {
         }
     }
 
-    /// A new file that only its owner can read, or an error if there is something already.
-    pub(super) fn create(&self, name: &OsStr) -> io::Result<File> {
+    /// Creates a file with mode 0600; fails if the name exists.
+    fn create_file(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         Ok(File::from(openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?))
     }
 
-    /// Gives a file another name, and with it whatever the flags say.
-    pub(super) fn rename(&self, from: &OsStr, to: &OsStr, flags: RenameFlags) -> Result<(), Errno> {
+    /// `renameat2` within this directory.
+    fn rename(&self, from: &OsStr, to: &OsStr, flags: RenameFlags) -> Result<(), Errno> {
         renameat_with(&self.fd, from, &self.fd, to, flags)
     }
 
-    /// Waits until names in this folder are on disk.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    /// Waits until renames in this directory are on disk.
+    fn sync(&self) -> io::Result<()> {
         Ok(fsync(&self.fd)?)
     }
 
-    /// Removes what is left beside the file, or leaves it to the next save.
-    pub(super) fn tidy(&self, beside: &OsStr) {
-        if let Err(error) = self.sweep(beside) {
-            tracing::warn!(%error, "a temporary file stays until the next save");
+    /// Removes the temporary file, or leaves it to the next save.
+    fn remove_temp(&self, temp_name: &OsStr) {
+        if let Err(error) = self.remove_if_exists(temp_name) {
+            tracing::warn!(%error, "cannot remove a temporary file; the next save does");
         }
     }
 }
 
-/// A whole file from its beginning. Anything but a plain file of at most `largest` bytes is refused.
-pub(crate) fn read_all(file: &File, largest: usize) -> io::Result<Vec<u8>> {
+/// Reads a whole file from its beginning. Fails unless it is a regular file of at most `max_bytes` bytes.
+pub(crate) fn read_all(file: &File, max_bytes: usize) -> io::Result<Vec<u8>> {
     let metadata = file.metadata()?;
     if metadata.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    // One allocation, so that a secret leaves no copies behind.
-    let expected = usize::try_from(metadata.len()).unwrap_or(largest).min(largest);
+    // One allocation: a vector that grows would leave copies of a secret in freed memory.
+    let expected = usize::try_from(metadata.len()).unwrap_or(max_bytes).min(max_bytes);
     let mut bytes = Vec::with_capacity(expected + 64);
     let mut file = file;
     file.rewind()?;
-    file.take(largest as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > largest {
+    file.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > max_bytes {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     Ok(bytes)
 }
 
-/// The longest pause between two looks at the lock.
+/// Longest pause between two attempts to take a lock.
 const LOCK_POLL: Duration = Duration::from_millis(8);
 
-/// A lock that is held until it is dropped.
+/// An exclusive `flock`, held until dropped. The kernel releases it when the holder dies.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: OwnedFd,
 }
 
-/// Waits for the lock of a file, and at most for `patience`. `TimedOut` is the error if that is over.
-fn lock(dir: impl AsFd, name: &OsStr, patience: Duration) -> io::Result<Lock> {
+/// Takes the lock, polling for at most `timeout`; then the error is `TimedOut`.
+fn lock(dir: impl AsFd, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
     let mut waited = Duration::ZERO;
@@ -183,172 +193,181 @@ fn lock(dir: impl AsFd, name: &OsStr, patience: Duration) -> io::Result<Lock> {
             Err(Errno::WOULDBLOCK | Errno::INTR) => {}
             Err(other) => return Err(other.into()),
         }
-        if waited >= patience {
+        if waited >= timeout {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // By chance, so that of several who wait none is always the last to look.
+        // Random, so that of several waiting processes none is always the last to try.
         let pause = LOCK_POLL.mul_f64(fastrand::f64().max(0.1));
         thread::sleep(pause);
         waited += pause;
     }
 }
 
-/// A file as it was read, or that there was none, with an eye on it ever since. Not to be shown: it may be a secret.
-pub(crate) struct Seen(Option<Old>);
+/// A file as it was read, or its absence. It is watched from then on. No `Debug`: it may hold a secret.
+pub(crate) struct FileSnapshot(Option<OldFile>);
 
-struct Old {
+struct OldFile {
     file: File,
     inode: u64,
-    onlookers: Onlookers,
+    open_watch: OpenWatch,
     bytes: Zeroizing<Vec<u8>>,
 }
 
-/// What is to stand in the place of a file.
+/// The new content of a file.
 #[derive(Clone, Copy)]
 pub(crate) struct Replacement<'a> {
     /// The name of the file.
     pub(crate) name: &'a OsStr,
-    /// The name under which it is written first.
-    pub(crate) beside: &'a OsStr,
-    /// What it is to say.
+    /// The temporary name under which it is written first.
+    pub(crate) temp_name: &'a OsStr,
+    /// The content.
     pub(crate) bytes: &'a [u8],
-    /// Who may read it then.
-    pub(crate) readers: Readers,
+    /// Its permissions.
+    pub(crate) mode: FileMode,
 }
 
-/// Who may read a file.
+/// Permissions of a replaced file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Readers {
-    /// Its owner.
-    Owner,
-    /// Whoever could read the one before it; its owner, if there was none.
-    AsBefore,
+pub(crate) enum FileMode {
+    /// Mode 0600.
+    Private,
+    /// Mode and owner of the file it replaces; 0600 if there was none.
+    Preserve,
 }
 
-/// How an attempt to replace a file ended.
+/// Outcome of [`Dir::replace`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Published {
-    /// It is in place and on disk.
-    Done,
-    /// Somebody else has changed the file meanwhile, and theirs is in place.
-    Meanwhile,
+pub(crate) enum ReplaceOutcome {
+    /// The new file is in place and on disk.
+    Replaced,
+    /// Another program has changed the file since the snapshot; its version is in place.
+    Conflict,
 }
 
-impl Seen {
-    /// What the file said.
+impl FileSnapshot {
+    /// The content; `None` if there was no file.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
-        self.0.as_ref().map(|it| it.bytes.as_slice())
+        self.0.as_ref().map(|file| file.bytes.as_slice())
     }
 }
 
-impl Old {
-    /// Whether it is still the file of this name, and still says what it said.
-    fn is_at(&self, folder: &Folder, name: &OsStr) -> io::Result<bool> {
-        Ok(folder.inode(name)? == Some(self.inode) && says(&self.file, &self.bytes)?)
+impl OldFile {
+    /// Whether `name` still refers to this file, and its content is still the same.
+    fn is_unchanged_at(&self, dir: &Dir, name: &OsStr) -> io::Result<bool> {
+        Ok(dir.inode(name)? == Some(self.inode) && has_content(&self.file, &self.bytes)?)
     }
 }
 
-impl Folder {
-    /// Reads a file that is to be replaced.
-    pub(crate) fn see(&self, name: &OsStr, largest: usize) -> io::Result<Seen> {
-        let Some(file) = self.open_file(name)? else { return Ok(Seen(None)) };
-        let onlookers = Onlookers::of(&file);
-        let bytes = Zeroizing::new(read_all(&file, largest)?);
+impl Dir {
+    /// Reads a file that is going to be replaced.
+    pub(crate) fn snapshot(&self, name: &OsStr, max_bytes: usize) -> io::Result<FileSnapshot> {
+        let Some(file) = self.open_file(name)? else { return Ok(FileSnapshot(None)) };
+        // Before the first read, so that every later open for writing is seen.
+        let open_watch = OpenWatch::new(&file);
+        let bytes = Zeroizing::new(read_all(&file, max_bytes)?);
         let inode = file.metadata()?.ino();
-        Ok(Seen(Some(Old { file, inode, onlookers, bytes })))
+        Ok(FileSnapshot(Some(OldFile { file, inode, open_watch, bytes })))
     }
 
-    /// Puts a file in place of the one that was seen, or of none, if that is still how it is.
-    pub(crate) fn publish(&self, seen: &Seen, it: Replacement<'_>) -> io::Result<Published> {
-        self.sweep(it.beside)?;
-        let old = seen.0.as_ref();
-        let published = self.fill(it, old).and_then(|()| match old {
-            None => self.appear(it),
-            Some(old) => self.swap(old, it),
+    /// Replaces the file of the snapshot, or its absence, if that is still the current state.
+    pub(crate) fn replace(
+        &self,
+        snapshot: &FileSnapshot,
+        new: Replacement<'_>,
+    ) -> io::Result<ReplaceOutcome> {
+        self.remove_if_exists(new.temp_name)?;
+        let old = snapshot.0.as_ref();
+        let outcome = self.write_temp(new, old).and_then(|()| match old {
+            None => self.rename_into_empty(new),
+            Some(old) => self.exchange(old, new),
         });
-        self.tidy(it.beside);
-        published
+        self.remove_temp(new.temp_name);
+        outcome
     }
 
-    /// Writes the new file, all of it and down to the disk.
-    fn fill(&self, it: Replacement<'_>, old: Option<&Old>) -> io::Result<()> {
-        let mut file = self.create(it.beside)?;
-        let old = old.filter(|_| it.readers == Readers::AsBefore);
-        let old = old.map(|it| it.file.metadata()).transpose()?;
-        let mode = old.as_ref().map_or(0o600, |it| it.mode() & 0o777);
-        if let Some(old) = old.filter(is_foreign) {
-            // Only root can, and for everybody else their own file is as good.
+    /// Writes the new file under its temporary name, down to the disk.
+    fn write_temp(&self, new: Replacement<'_>, old: Option<&OldFile>) -> io::Result<()> {
+        let mut file = self.create_file(new.temp_name)?;
+        let old = old.filter(|_| new.mode == FileMode::Preserve);
+        let old = old.map(|old| old.file.metadata()).transpose()?;
+        let mode = old.as_ref().map_or(0o600, |old| old.mode() & 0o777);
+        if let Some(old) = old.filter(has_other_owner) {
+            // Only root may change the owner. Anyone else writes a file of their own, which serves as well.
             let owner = (Some(Uid::from_raw(old.uid())), Some(Gid::from_raw(old.gid())));
             fchown(&file, owner.0, owner.1).unwrap_or_default();
         }
         fchmod(&file, Mode::from_raw_mode(mode))?;
-        file.write_all(it.bytes)?;
-        // A disk that fails here has lost pages. Asking it again would say all is well, so the file is given up.
+        file.write_all(new.bytes)?;
+        // Never retry a failed fsync: the kernel has dropped the dirty pages, and a second call would report
+        // success. The file is given up instead.
         file.sync_all()
     }
 
-    /// Into an empty place.
-    fn appear(&self, it: Replacement<'_>) -> io::Result<Published> {
-        match self.rename(it.beside, it.name, RenameFlags::NOREPLACE) {
+    /// Renames the new file to a name that was free at the snapshot.
+    fn rename_into_empty(&self, new: Replacement<'_>) -> io::Result<ReplaceOutcome> {
+        match self.rename(new.temp_name, new.name, RenameFlags::NOREPLACE) {
             Ok(()) => {}
-            Err(Errno::EXIST) => return Ok(Published::Meanwhile),
-            Err(error) if is_unable(error) => {
-                self.rename(it.beside, it.name, RenameFlags::empty())?;
+            Err(Errno::EXIST) => return Ok(ReplaceOutcome::Conflict),
+            Err(error) if is_unsupported(error) => {
+                self.rename(new.temp_name, new.name, RenameFlags::empty())?;
             }
             Err(error) => return Err(error.into()),
         }
-        // Without an old file to go back to, going back is to have none.
-        self.sync().or_else(|error| self.sweep(it.name).and(Err(error)))?;
-        Ok(Published::Done)
+        // The rename may not be durable. The old state was "no file", so that is what the error leaves.
+        self.sync().or_else(|error| self.remove_if_exists(new.name).and(Err(error)))?;
+        Ok(ReplaceOutcome::Replaced)
     }
 
-    /// The two files change places in one step. What stood there until that very moment can then be looked at, and
-    /// be put back if it is not what the change was made for.
-    fn swap(&self, old: &Old, it: Replacement<'_>) -> io::Result<Published> {
-        if !old.is_at(self, it.name)? {
-            return Ok(Published::Meanwhile);
+    /// Exchanges the new file and the old one in one step. The file that was in place up to that moment is then
+    /// checked, and put back if it is not the one the change was made for.
+    fn exchange(&self, old: &OldFile, new: Replacement<'_>) -> io::Result<ReplaceOutcome> {
+        if !old.is_unchanged_at(self, new.name)? {
+            return Ok(ReplaceOutcome::Conflict);
         }
-        let exchange = || self.rename(it.beside, it.name, RenameFlags::EXCHANGE);
+        let exchange = || self.rename(new.temp_name, new.name, RenameFlags::EXCHANGE);
         match exchange() {
             Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(Published::Meanwhile),
-            // Some file systems cannot do it. There a moment remains in which a person's change can be lost.
-            Err(error) if is_unable(error) => {
-                self.rename(it.beside, it.name, RenameFlags::empty())?;
-                return self.sync().map(|()| Published::Done);
+            Err(Errno::NOENT) => return Ok(ReplaceOutcome::Conflict),
+            // Without RENAME_EXCHANGE (some file systems) an edit between the check above and the rename is lost.
+            Err(error) if is_unsupported(error) => {
+                self.rename(new.temp_name, new.name, RenameFlags::empty())?;
+                return self.sync().map(|()| ReplaceOutcome::Replaced);
             }
             Err(error) => return Err(error.into()),
         }
-        // First at once, so that nobody reads ours for long if it has to go; then again when all is settled.
-        let mut expected = old.is_at(self, it.beside);
+        // Check at once, so that a wrong replacement is visible only briefly; and again after the wait below, because
+        // a program that opened the old file before the exchange may still be writing to it.
+        let mut expected = old.is_unchanged_at(self, new.temp_name);
         if let Ok(true) = expected {
             let synced = self.sync();
-            old.onlookers.wait();
-            expected = synced.and_then(|()| old.is_at(self, it.beside));
+            old.open_watch.wait();
+            expected = synced.and_then(|()| old.is_unchanged_at(self, new.temp_name));
         }
         if let Ok(true) = expected {
-            return Ok(Published::Done);
+            return Ok(ReplaceOutcome::Replaced);
         }
         exchange()?;
-        // If a person has saved once more meanwhile, that one is the newest and is put back.
-        let ours = self.open_file(it.beside)?.map(|file| says(&file, it.bytes)).transpose()?;
+        // The exchange took our file away again. If it is not ours, another program saved a newer version in the
+        // meantime, and that one goes back into place.
+        let ours =
+            self.open_file(new.temp_name)?.map(|file| has_content(&file, new.bytes)).transpose()?;
         if ours != Some(true) {
             exchange()?;
         }
-        expected.and_then(|_other| self.sync()).map(|()| Published::Meanwhile)
+        expected.and_then(|_other| self.sync()).map(|()| ReplaceOutcome::Conflict)
     }
 }
 
-/// Whether a file system does not know a way to rename.
-fn is_unable(error: Errno) -> bool {
+/// Whether the file system lacks a `renameat2` flag.
+fn is_unsupported(error: Errno) -> bool {
     matches!(error, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
-fn is_foreign(metadata: &Metadata) -> bool {
+fn has_other_owner(metadata: &Metadata) -> bool {
     metadata.uid() != geteuid().as_raw() || metadata.gid() != getegid().as_raw()
 }
 
-fn says(file: &File, bytes: &[u8]) -> io::Result<bool> {
+fn has_content(file: &File, bytes: &[u8]) -> io::Result<bool> {
     match read_all(file, bytes.len()).map(Zeroizing::new) {
         Ok(found) => Ok(*found == bytes),
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(false),
@@ -356,26 +375,30 @@ fn says(file: &File, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// How long somebody may have the file open before we give up on them.
+/// Longest wait for other programs to close the file. Editors hold it open for milliseconds.
 #[cfg(target_os = "linux")]
-const OPEN_LIMIT: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 #[cfg(target_os = "linux")]
 const OPEN_POLL: Duration = Duration::from_millis(1);
 
-/// The openings of one file.
+/// Watches other programs opening and closing one file (inotify), so that a replacement can wait for writers whose
+/// data would be lost with the old file.
+///
+/// A program that opened the file before the watch began, and writes after the replacement, is not seen. Outside of
+/// Linux nothing is seen.
 #[derive(Debug)]
-pub(super) struct Onlookers {
+struct OpenWatch {
     events: Option<OwnedFd>,
 }
 
-impl Onlookers {
-    /// Begins to look. Where the kernel cannot tell, nobody is ever seen.
-    pub(super) fn of(file: &File) -> Self {
-        Self { events: look(file) }
+impl OpenWatch {
+    /// Starts watching. If inotify is not available, [`wait`](Self::wait) returns at once.
+    fn new(file: &File) -> Self {
+        Self { events: watch_opens(file) }
     }
 
-    /// Waits until everybody who came has gone.
-    pub(super) fn wait(&self) {
+    /// Waits until every program that opened the file has closed it, at most [`CLOSE_TIMEOUT`].
+    fn wait(&self) {
         if let Some(events) = &self.events {
             wait_closed(events);
         }
@@ -383,9 +406,10 @@ impl Onlookers {
 }
 
 #[cfg(target_os = "linux")]
-fn look(file: &File) -> Option<OwnedFd> {
+fn watch_opens(file: &File) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd as _;
 
+    // By descriptor: the path may already name another file.
     let events = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = WatchFlags::OPEN | WatchFlags::CLOSE_WRITE | WatchFlags::CLOSE_NOWRITE;
@@ -403,7 +427,7 @@ fn wait_closed(events: &OwnedFd) {
         while let Ok(event) = reader.next() {
             n_open += if event.events().contains(ReadFlags::OPEN) { 1 } else { -1 };
         }
-        if n_open <= 0 || waited >= OPEN_LIMIT {
+        if n_open <= 0 || waited >= CLOSE_TIMEOUT {
             return;
         }
         thread::sleep(OPEN_POLL);
@@ -412,58 +436,58 @@ fn wait_closed(events: &OwnedFd) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn look(_file: &File) -> Option<OwnedFd> {
+fn watch_opens(_file: &File) -> Option<OwnedFd> {
     None
 }
 
 #[cfg(not(target_os = "linux"))]
 fn wait_closed(_events: &OwnedFd) {}
 
-/// The error of something that could not be done with a file: `read`, `saved`.
-pub(crate) fn trouble(done: &str, path: &Path, error: io::Error) -> ServiceError {
-    let (code, reason, hint) = verdict(&error);
+/// Describes a failed file operation (`read`, `save`, `remove`), with a hint where one is known.
+pub(crate) fn io_error(action: &str, path: &Path, error: io::Error) -> ServiceError {
+    let (code, reason, hint) = describe(&error);
     let reason = reason.map_or_else(|| error.to_string(), str::to_owned);
-    let message = format!("`{}` cannot be {done}: {reason}", path.display());
-    let fault = ServiceFault::new(code, message);
+    let message = format!("cannot {action} `{}`: {reason}", path.display());
+    let detail = ErrorDetail::new(code, message);
     match hint {
-        Some(hint) => fault.hint(hint).into(),
-        None => fault.into(),
+        Some(hint) => detail.with_hint(hint).into(),
+        None => detail.into(),
     }
 }
 
-type Verdict = (ErrorCode, Option<&'static str>, Option<&'static str>);
+type Description = (ErrorCode, Option<&'static str>, Option<&'static str>);
 
-fn verdict(error: &io::Error) -> Verdict {
+fn describe(error: &io::Error) -> Description {
     use io::ErrorKind as Kind;
     let unavailable = |reason, hint| (ErrorCode::ServiceUnavailable, Some(reason), Some(hint));
     if Errno::from_io_error(error) == Some(Errno::LOOP) {
-        let hint = "remove the link, or let it lead to a file";
-        return (ErrorCode::ValidationError, Some("its links lead nowhere good"), Some(hint));
+        let hint = "remove the link, or point it to a file";
+        return (ErrorCode::ValidationError, Some("too many levels of symbolic links"), Some(hint));
     }
     match error.kind() {
         Kind::TimedOut => unavailable(
-            "another program is changing it and does not come to an end",
-            "see whether a `toolrack` hangs, and end it",
+            "another program holds its lock",
+            "check for a hanging `toolrack` process and stop it",
         ),
         Kind::StorageFull | Kind::QuotaExceeded => {
-            unavailable("the disk is full", "make room and try again; nothing was changed")
+            unavailable("the disk is full", "free some space and try again; nothing was changed")
         }
         Kind::PermissionDenied => unavailable(
             "permission denied",
-            "check the owner and the mode of the file and its folder",
+            "check the owner and mode of the file and its directory",
         ),
         Kind::ReadOnlyFilesystem => unavailable(
-            "the disk cannot be written",
-            "mount it for writing, or set `TOOLRACK_HOME` to a folder elsewhere",
+            "the file system is read-only",
+            "remount it read-write, or set `TOOLRACK_HOME` to another directory",
         ),
         Kind::FileTooLarge => {
-            (ErrorCode::ValidationError, Some("it is too large"), Some("look at what it is"))
+            (ErrorCode::ValidationError, Some("the file is too large"), Some("check its content"))
         }
         Kind::IsADirectory => {
-            (ErrorCode::ValidationError, Some("it is a folder"), Some("move it away"))
+            (ErrorCode::ValidationError, Some("it is a directory"), Some("move it away"))
         }
         Kind::InvalidInput => {
-            (ErrorCode::ValidationError, Some("it is no plain file"), Some("move it away"))
+            (ErrorCode::ValidationError, Some("not a regular file"), Some("move it away"))
         }
         _ => (ErrorCode::ServiceUnavailable, None, None),
     }
@@ -475,32 +499,32 @@ mod tests {
 
     #[track_caller]
     fn check(errno: Errno, expected: &str) {
-        let error = trouble("saved", Path::new("/a/b.toml"), errno.into());
+        let error = io_error("save", Path::new("/a/b.toml"), errno.into());
         let hint = error.hint().unwrap_or_default();
         assert_eq!(format!("{} {error} | {hint}", error.code()), expected);
     }
 
     #[test]
-    fn every_trouble_says_what_to_do() {
+    fn io_errors_have_messages_and_hints() {
         check(
             Errno::NOSPC,
-            "SERVICE_UNAVAILABLE `/a/b.toml` cannot be saved: the disk is full | make room and try again; nothing was changed",
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: the disk is full | free some space and try again; nothing was changed",
         );
         check(
             Errno::ACCESS,
-            "SERVICE_UNAVAILABLE `/a/b.toml` cannot be saved: permission denied | check the owner and the mode of the file and its folder",
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: permission denied | check the owner and mode of the file and its directory",
         );
         check(
             Errno::ROFS,
-            "SERVICE_UNAVAILABLE `/a/b.toml` cannot be saved: the disk cannot be written | mount it for writing, or set `TOOLRACK_HOME` to a folder elsewhere",
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: the file system is read-only | remount it read-write, or set `TOOLRACK_HOME` to another directory",
         );
         check(
             Errno::LOOP,
-            "VALIDATION_ERROR `/a/b.toml` cannot be saved: its links lead nowhere good | remove the link, or let it lead to a file",
+            "VALIDATION_ERROR cannot save `/a/b.toml`: too many levels of symbolic links | remove the link, or point it to a file",
         );
         check(
             Errno::IO,
-            "SERVICE_UNAVAILABLE `/a/b.toml` cannot be saved: Input/output error (os error 5) | ",
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: Input/output error (os error 5) | ",
         );
     }
 }

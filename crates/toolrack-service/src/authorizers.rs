@@ -1,4 +1,4 @@
-//! Logins at servers over HTTP: one [`Authorizer`] for each, with its tokens in private files.
+//! OAuth authorizers: one [`Authorizer`] per HTTP server, with tokens in private files.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,40 +12,40 @@ use toolrack_config::{McpServerConfig, McpTransport, PackageKind, ResolvedTransp
 use toolrack_transport::{Credentials, Mask};
 use url::Url;
 
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 use crate::secret_store::SharedLookup;
 
-/// Everybody who speaks for the user.
-pub(crate) struct Logins {
+/// The authorizers of all servers.
+pub(crate) struct Authorizers {
     store: Arc<dyn TokenStore>,
     browser: Option<Arc<dyn Browser>>,
-    values: SharedLookup,
-    /// By name of the server and URL.
-    known: Mutex<HashMap<(String, Url), Arc<Authorizer>>>,
+    lookup: SharedLookup,
+    /// By server name and URL: a server whose URL changes must not get the old tokens.
+    by_server: Mutex<HashMap<(String, Url), Arc<Authorizer>>>,
 }
 
-impl Logins {
+impl Authorizers {
     pub(crate) fn new(
         tokens_dir: PathBuf,
         browser: Option<Arc<dyn Browser>>,
-        values: SharedLookup,
+        lookup: SharedLookup,
         mask: Mask,
     ) -> Self {
         let files = Arc::new(FileTokenStore::new(tokens_dir));
         Self {
             store: Arc::new(DiscreetTokenStore::new(files, mask)),
             browser,
-            values,
-            known: Mutex::default(),
+            lookup,
+            by_server: Mutex::default(),
         }
     }
 
-    /// Who speaks for the user at a server. Nobody where the config says what to send, or nothing is reached.
+    /// The credentials of a server. `None` if it is a local process or its config sets `Authorization`.
     pub(crate) fn credentials(&self, server: &McpServerConfig) -> Option<Arc<dyn Credentials>> {
         match self.authorizer(server) {
             Ok(authorizer) => Some(authorizer),
             Err(error) => {
-                tracing::debug!(server = server.name, %error, "nobody can log in here");
+                tracing::debug!(server = server.name, %error, "no OAuth for this server");
                 None
             }
         }
@@ -56,9 +56,9 @@ impl Logins {
         server: &McpServerConfig,
     ) -> Result<Arc<Authorizer>, ServiceError> {
         let url = self.endpoint(server)?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (server.name.clone(), url);
-        if let Some(authorizer) = known.get(&key) {
+        if let Some(authorizer) = by_server.get(&key) {
             return Ok(Arc::clone(authorizer));
         }
         let settings =
@@ -66,49 +66,49 @@ impl Logins {
         let (store, browser) = (Arc::clone(&self.store), self.browser.clone());
         let authorizer = Authorizer::new(&key.1, settings, store, browser)
             .map_err(|error| ServiceError::new(ErrorCode::ValidationError, error.to_string()))?;
-        known.insert(key, Arc::clone(&authorizer));
+        by_server.insert(key, Arc::clone(&authorizer));
         Ok(authorizer)
     }
 
-    /// Waits until nothing is under way any more: a token that was renewed and not saved is lost.
-    pub(crate) async fn settle(&self) {
-        let known: Vec<Arc<Authorizer>> = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.values().map(Arc::clone).collect()
+    /// Waits for token requests in progress: a refreshed token that is not saved is lost.
+    pub(crate) async fn wait_idle(&self) {
+        let authorizers: Vec<Arc<Authorizer>> = {
+            let by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
+            by_server.values().map(Arc::clone).collect()
         };
-        for authorizer in known {
+        for authorizer in authorizers {
             authorizer.settle().await;
         }
     }
 
-    /// Where a server is reached, if a login can help there.
+    /// The URL of a server that can use OAuth.
     fn endpoint(&self, server: &McpServerConfig) -> Result<Url, ServiceError> {
         match &server.transport {
             McpTransport::Http { .. } => {}
             McpTransport::Package { package, .. } if package.kind == PackageKind::Http => {}
-            _ => return Err(no_login("it runs on this machine, so nobody logs in")),
+            _ => return Err(no_login("it is a local process")),
         }
         if server.has_authorization() {
-            return Err(no_login("its config says what to send as `Authorization`"));
+            return Err(no_login("its config sets the `Authorization` header"));
         }
-        let url = match interpolate(server, &*self.values) {
+        let url = match interpolate(server, &*self.lookup) {
             Ok(ResolvedTransport::Http { url, .. }) => url.into_revealed(),
             Ok(ResolvedTransport::Package { identifier, .. }) => identifier.into_revealed(),
-            Ok(_) | Err(_) => return Err(no_login("its URL cannot be filled in")),
+            Ok(_) | Err(_) => return Err(no_login("its URL has unresolved variables")),
         };
-        Url::parse(&url).map_err(|_malformed| no_login("its URL is none"))
+        Url::parse(&url).map_err(|_malformed| no_login("its URL is invalid"))
     }
 }
 
 fn no_login(reason: &str) -> ServiceError {
-    let message = format!("there is no login for this server: {reason}");
-    let hint = "a login is for a server over HTTP without an `Authorization` of its own";
-    ServiceFault::new(ErrorCode::Conflict, message).hint(hint).into()
+    let message = format!("cannot log in to this server: {reason}");
+    let hint = "login is for HTTP servers whose config sets no `Authorization` header";
+    ErrorDetail::new(ErrorCode::Conflict, message).with_hint(hint).into()
 }
 
-impl fmt::Debug for Logins {
+impl fmt::Debug for Authorizers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n_known = self.known.lock().unwrap_or_else(PoisonError::into_inner).len();
-        f.debug_struct("Logins").field("n_known", &n_known).finish_non_exhaustive()
+        let n_authorizers = self.by_server.lock().unwrap_or_else(PoisonError::into_inner).len();
+        f.debug_struct("Authorizers").field("n_authorizers", &n_authorizers).finish_non_exhaustive()
     }
 }

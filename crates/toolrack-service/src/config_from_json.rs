@@ -1,25 +1,25 @@
-//! A config as somebody wrote it in JSON, and every reason why it cannot be taken.
+//! `McpConfig` from JSON, with all errors at once.
 //!
-//! **Invariant:** whatever is wrong with one member, the others are read, and no value is repeated in a message,
-//! because people put secrets there.
+//! **Invariant:** an error in one member does not keep the others from being read, and no message repeats a value,
+//! because it may be a secret.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 use crate::service::{
     EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport,
 };
 use crate::validate::{self, IDENTIFIER_REQUIRED, TRANSPORT_REQUIRED};
 use toolrack_config::{join, nearest};
 
-const CONFIG: &[&str] =
+const CONFIG_KEYS: &[&str] =
     &["id", "name", "enabled", "source", "package", "transport", "env_vars", "config"];
-const PACKAGE: &[&str] = &["package_type", "identifier", "version", "runtime_hint"];
-const VARIABLE: &[&str] = &["name", "value", "secret_ref", "is_secret", "required"];
-const KINDS: [(&str, McpPackageType); 5] = [
+const PACKAGE_KEYS: &[&str] = &["package_type", "identifier", "version", "runtime_hint"];
+const VARIABLE_KEYS: &[&str] = &["name", "value", "secret_ref", "is_secret", "required"];
+const PACKAGE_TYPES: [(&str, McpPackageType); 5] = [
     ("npm", McpPackageType::Npm),
     ("pypi", McpPackageType::Pypi),
     ("docker", McpPackageType::Docker),
@@ -28,55 +28,58 @@ const KINDS: [(&str, McpPackageType); 5] = [
 ];
 
 impl McpConfig {
-    /// Reads a config from JSON, and says everything that is wrong with it at once.
+    /// Reads a config from JSON and reports all errors at once.
     ///
-    /// A variable may be given as its value alone, and need not repeat its name; a transport that needs no URL may
-    /// be given as its word alone.
+    /// Short forms: a variable may be its value as a string, and need not repeat its name; a transport without a URL
+    /// may be its type as a string.
     ///
     /// # Errors
     ///
-    /// With every fault of the document, each with the member it is about.
+    /// Every error in the document, each with its field.
     pub fn from_json(document: &Value) -> Result<Self, ServiceError> {
-        let mut desk = Desk::default();
+        let mut reader = JsonReader::default();
         if !document.is_object() {
-            desk.wrong(String::new(), "an object", document);
-            ServiceError::unless_empty(std::mem::take(&mut desk.faults))?;
+            reader.type_error(String::new(), "an object", document);
+            ServiceError::if_any(std::mem::take(&mut reader.details))?;
         }
-        let config = desk.config(document);
-        let known = desk.faults.len();
-        for fault in validate::faults(&config, None) {
-            // One complaint about a member is enough, and the first one is nearer to its cause.
-            if !desk.faults.iter().take(known).any(|it| covers(it, &fault)) {
-                desk.faults.push(fault);
+        let config = reader.config(document);
+        let n_parse_errors = reader.details.len();
+        for detail in validate::find_errors(&config, None) {
+            // One error per member is enough, and the parser's is closer to the cause.
+            if !reader.details.iter().take(n_parse_errors).any(|earlier| overlaps(earlier, &detail))
+            {
+                reader.details.push(detail);
             }
         }
-        ServiceError::unless_empty(desk.faults)?;
+        ServiceError::if_any(reader.details)?;
         Ok(config)
     }
 }
 
-fn covers(known: &ServiceFault, other: &ServiceFault) -> bool {
-    let (Some(known), Some(other)) = (&known.field, &other.field) else { return false };
-    let (short, long) = if known.len() < other.len() { (known, other) } else { (other, known) };
-    long.strip_prefix(short.as_str()).is_some_and(|it| it.is_empty() || it.starts_with(['.', '[']))
+/// Whether one field contains the other.
+fn overlaps(left: &ErrorDetail, right: &ErrorDetail) -> bool {
+    let (Some(left), Some(right)) = (&left.field, &right.field) else { return false };
+    let (short, long) = if left.len() < right.len() { (left, right) } else { (right, left) };
+    long.strip_prefix(short.as_str())
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Where a document is read, and what was found wrong so far.
+/// Reads a JSON document and collects errors.
 #[derive(Default)]
-struct Desk {
-    faults: Vec<ServiceFault>,
+struct JsonReader {
+    details: Vec<ErrorDetail>,
 }
 
-/// One object of the document: where it is, and its members.
-struct Table<'v> {
+/// An object in the document, with its path.
+struct JsonObject<'v> {
     path: String,
     members: Option<&'v Map<String, Value>>,
 }
 
-impl<'v> Table<'v> {
+impl<'v> JsonObject<'v> {
     fn get(&self, key: &str) -> Option<&'v Value> {
-        // Many programs write `null` for what is not there.
-        self.members.and_then(|it| it.get(key)).filter(|it| !it.is_null())
+        // Many programs write `null` for a missing value.
+        self.members.and_then(|members| members.get(key)).filter(|value| !value.is_null())
     }
 
     fn field(&self, key: &str) -> String {
@@ -84,25 +87,25 @@ impl<'v> Table<'v> {
     }
 }
 
-impl Desk {
+impl JsonReader {
     fn config(&mut self, document: &Value) -> McpConfig {
-        let table = self.table("", Some(document), CONFIG);
+        let object = self.object("", Some(document), CONFIG_KEYS);
         McpConfig {
-            id: self.id(&table),
-            name: self.text(&table, "name").unwrap_or_default(),
-            enabled: self.flag(&table, "enabled").unwrap_or(true),
-            source: self.source(table.get("source")),
-            package: self.package(table.get("package")),
-            transport: self.transport(table.get("transport")),
-            env_vars: self.variables(table.get("env_vars")),
-            config: self.rest(table.get("config")),
+            id: self.id(&object),
+            name: self.text(&object, "name").unwrap_or_default(),
+            enabled: self.flag(&object, "enabled").unwrap_or(true),
+            source: self.source(object.get("source")),
+            package: self.package(object.get("package")),
+            transport: self.transport(object.get("transport")),
+            env_vars: self.variables(object.get("env_vars")),
+            config: self.extra_keys(object.get("config")),
         }
     }
 
-    fn id(&mut self, table: &Table<'_>) -> Uuid {
-        let Some(text) = self.text(table, "id") else { return Uuid::nil() };
+    fn id(&mut self, object: &JsonObject<'_>) -> Uuid {
+        let Some(text) = self.text(object, "id") else { return Uuid::nil() };
         text.parse().unwrap_or_else(|_malformed| {
-            self.fault(table.field("id"), "is no UUID; leave it out to have one assigned");
+            self.error(object.field("id"), "is not a valid UUID; omit it to have one assigned");
             Uuid::nil()
         })
     }
@@ -112,48 +115,50 @@ impl Desk {
         if value == "manual" {
             return McpSource::Manual;
         }
-        let table =
-            self.table("source", Some(value), &["type", "name", "version", "qualified_name"]);
-        // Looked at whatever the source is, so that what is no text is never taken for something.
-        let mut member = |key| (self.text(&table, key), table.field(key));
+        let object =
+            self.object("source", Some(value), &["type", "name", "version", "qualified_name"]);
+        // Read all members, whatever the type, so that a member of a wrong type is always reported.
+        let mut member = |key| (self.text(&object, key), object.field(key));
         let (name, version) = (member("name"), member("version"));
         let qualified_name = member("qualified_name");
-        match self.text(&table, "type").as_deref() {
+        match self.text(&object, "type").as_deref() {
             Some("official") => {
-                McpSource::Official { name: self.needed(name), version: self.needed(version) }
+                McpSource::Official { name: self.required(name), version: self.required(version) }
             }
-            Some("smithery") => McpSource::Smithery { qualified_name: self.needed(qualified_name) },
+            Some("smithery") => {
+                McpSource::Smithery { qualified_name: self.required(qualified_name) }
+            }
             Some("manual") => McpSource::Manual,
             Some(_) | None => {
-                self.fault(table.field("type"), "must be `official`, `smithery` or `manual`");
+                self.error(object.field("type"), "must be `official`, `smithery` or `manual`");
                 McpSource::Manual
             }
         }
     }
 
     fn package(&mut self, value: Option<&Value>) -> McpPackage {
-        let missing = value.is_none();
-        let table = self.table("package", value, PACKAGE);
-        if missing {
-            self.fault("package.identifier".to_owned(), IDENTIFIER_REQUIRED);
+        let is_missing = value.is_none();
+        let object = self.object("package", value, PACKAGE_KEYS);
+        if is_missing {
+            self.error("package.identifier".to_owned(), IDENTIFIER_REQUIRED);
         }
         McpPackage {
-            package_type: self.package_type(&table),
-            identifier: self.text(&table, "identifier").unwrap_or_default(),
-            version: self.text(&table, "version"),
-            runtime_hint: self.text(&table, "runtime_hint"),
+            package_type: self.package_type(&object),
+            identifier: self.text(&object, "identifier").unwrap_or_default(),
+            version: self.text(&object, "version"),
+            runtime_hint: self.text(&object, "runtime_hint"),
         }
     }
 
-    fn package_type(&mut self, table: &Table<'_>) -> McpPackageType {
-        let word = self.text(table, "package_type");
-        let found = KINDS.iter().find(|(known, _)| word.as_deref() == Some(*known));
+    fn package_type(&mut self, object: &JsonObject<'_>) -> McpPackageType {
+        let word = self.text(object, "package_type");
+        let found = PACKAGE_TYPES.iter().find(|(known, _)| word.as_deref() == Some(*known));
         match found {
             Some((_, kind)) => *kind,
             None => {
-                if table.members.is_some() && !self.has_fault(&table.field("package_type")) {
+                if object.members.is_some() && !self.has_error(&object.field("package_type")) {
                     let message = "must be `npm`, `pypi`, `docker`, `binary` or `http`";
-                    self.fault(table.field("package_type"), message);
+                    self.error(object.field("package_type"), message);
                 }
                 McpPackageType::Binary
             }
@@ -162,7 +167,7 @@ impl Desk {
 
     fn transport(&mut self, value: Option<&Value>) -> McpTransport {
         let Some(value) = value else {
-            self.fault("transport".to_owned(), TRANSPORT_REQUIRED);
+            self.error("transport".to_owned(), TRANSPORT_REQUIRED);
             return McpTransport::Stdio;
         };
         if value == "stdio" {
@@ -171,14 +176,14 @@ impl Desk {
         if value == "http" {
             return McpTransport::Http { url: String::new() };
         }
-        let table = self.table("transport", Some(value), &["type", "url"]);
-        let url = self.text(&table, "url").unwrap_or_default();
-        match self.text(&table, "type").as_deref() {
+        let object = self.object("transport", Some(value), &["type", "url"]);
+        let url = self.text(&object, "url").unwrap_or_default();
+        match self.text(&object, "type").as_deref() {
             Some("stdio") => McpTransport::Stdio,
             Some("http") => McpTransport::Http { url },
             Some(_) | None => {
-                if !self.has_fault("transport") {
-                    self.fault(table.field("type"), "must be `stdio` or `http`");
+                if !self.has_error("transport") {
+                    self.error(object.field("type"), "must be `stdio` or `http`");
                 }
                 McpTransport::Stdio
             }
@@ -188,7 +193,7 @@ impl Desk {
     fn variables(&mut self, value: Option<&Value>) -> BTreeMap<String, EnvVarConfig> {
         let Some(value) = value else { return BTreeMap::new() };
         let Value::Object(members) = value else {
-            self.wrong("env_vars".to_owned(), "an object", value);
+            self.type_error("env_vars".to_owned(), "an object", value);
             return BTreeMap::new();
         };
         members.iter().map(|(name, value)| (name.clone(), self.variable(name, value))).collect()
@@ -207,34 +212,39 @@ impl Desk {
             variable.value = Some(text.clone());
             return variable;
         }
-        let table = self.table(&path, Some(value), VARIABLE);
-        variable.name = self.text(&table, "name").unwrap_or(variable.name);
-        variable.value = self.text(&table, "value");
-        variable.secret_ref = self.text(&table, "secret_ref");
+        let object = self.object(&path, Some(value), VARIABLE_KEYS);
+        variable.name = self.text(&object, "name").unwrap_or(variable.name);
+        variable.value = self.text(&object, "value");
+        variable.secret_ref = self.text(&object, "secret_ref");
         variable.is_secret =
-            self.flag(&table, "is_secret").unwrap_or(variable.secret_ref.is_some());
-        variable.required = self.flag(&table, "required").unwrap_or(false);
+            self.flag(&object, "is_secret").unwrap_or(variable.secret_ref.is_some());
+        variable.required = self.flag(&object, "required").unwrap_or(false);
         variable
     }
 
-    fn rest(&mut self, value: Option<&Value>) -> Value {
+    fn extra_keys(&mut self, value: Option<&Value>) -> Value {
         match value {
             None => Value::Null,
             Some(Value::Object(members)) if members.is_empty() => Value::Null,
             Some(value @ Value::Object(_)) => value.clone(),
             Some(value) => {
-                self.wrong("config".to_owned(), "an object", value);
+                self.type_error("config".to_owned(), "an object", value);
                 Value::Null
             }
         }
     }
 
-    /// An object and its members, after a word about those that nobody knows.
-    fn table<'v>(&mut self, path: &str, value: Option<&'v Value>, known: &[&str]) -> Table<'v> {
+    /// Reads an object, and reports unknown members.
+    fn object<'v>(
+        &mut self,
+        path: &str,
+        value: Option<&'v Value>,
+        known: &[&str],
+    ) -> JsonObject<'v> {
         let members = match value {
             Some(Value::Object(members)) => Some(members),
             Some(other) => {
-                self.wrong(path.to_owned(), "an object", other);
+                self.type_error(path.to_owned(), "an object", other);
                 None
             }
             None => None,
@@ -242,63 +252,63 @@ impl Desk {
         for key in members.into_iter().flat_map(Map::keys) {
             if !known.contains(&key.as_str()) {
                 let message = match nearest(key, known.iter().copied()) {
-                    Some(near) => format!("is not a key we know; did you mean `{near}`?"),
-                    None => format!("is not a key we know; there is `{}`", known.join("`, `")),
+                    Some(near) => format!("is not a known key; did you mean `{near}`?"),
+                    None => format!("is not a known key; known keys are `{}`", known.join("`, `")),
                 };
-                self.fault(join(path, key), &message);
+                self.error(join(path, key), &message);
             }
         }
-        Table { path: path.to_owned(), members }
+        JsonObject { path: path.to_owned(), members }
     }
 
-    fn text(&mut self, table: &Table<'_>, key: &str) -> Option<String> {
-        match table.get(key)? {
+    fn text(&mut self, object: &JsonObject<'_>, key: &str) -> Option<String> {
+        match object.get(key)? {
             Value::String(text) => Some(text.clone()),
             other => {
-                self.wrong(table.field(key), "text", other);
+                self.type_error(object.field(key), "a string", other);
                 None
             }
         }
     }
 
-    fn needed(&mut self, (text, field): (Option<String>, String)) -> String {
-        if text.is_none() && !self.has_fault(&field) {
-            self.fault(field, "is required for this source");
+    fn required(&mut self, (text, field): (Option<String>, String)) -> String {
+        if text.is_none() && !self.has_error(&field) {
+            self.error(field, "is required for this source");
         }
         text.unwrap_or_default()
     }
 
-    fn flag(&mut self, table: &Table<'_>, key: &str) -> Option<bool> {
-        match table.get(key)? {
+    fn flag(&mut self, object: &JsonObject<'_>, key: &str) -> Option<bool> {
+        match object.get(key)? {
             Value::Bool(flag) => Some(*flag),
             other => {
-                self.wrong(table.field(key), "`true` or `false`", other);
+                self.type_error(object.field(key), "`true` or `false`", other);
                 None
             }
         }
     }
 
-    fn wrong(&mut self, field: String, wanted: &str, found: &Value) {
-        self.fault(field, &format!("must be {wanted}, not {}", kind(found)));
+    fn type_error(&mut self, field: String, expected: &str, found: &Value) {
+        self.error(field, &format!("must be {expected}, not {}", type_name(found)));
     }
 
-    fn has_fault(&self, field: &str) -> bool {
-        self.faults.iter().any(|it| it.field.as_deref() == Some(field))
+    fn has_error(&self, field: &str) -> bool {
+        self.details.iter().any(|detail| detail.field.as_deref() == Some(field))
     }
 
-    fn fault(&mut self, field: String, message: &str) {
-        let fault = ServiceFault::new(ErrorCode::ValidationError, message);
-        self.faults.push(if field.is_empty() { fault } else { fault.at(field) });
+    fn error(&mut self, field: String, message: &str) {
+        let detail = ErrorDetail::new(ErrorCode::ValidationError, message);
+        self.details.push(if field.is_empty() { detail } else { detail.with_field(field) });
     }
 }
 
-fn kind(value: &Value) -> &'static str {
+fn type_name(value: &Value) -> &'static str {
     match value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "a flag",
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
         Value::Object(_) => "an object",
     }
 }
@@ -311,16 +321,16 @@ mod tests {
 
     #[track_caller]
     fn check(document: Value, expected: &[(&str, &str)]) {
-        let faults = match McpConfig::from_json(&document) {
+        let details = match McpConfig::from_json(&document) {
             Ok(_) => Vec::new(),
-            Err(error) => error.faults().to_vec(),
+            Err(error) => error.details().to_vec(),
         };
-        let found: Vec<(&str, &str)> = faults
+        let found: Vec<(&str, &str)> = details
             .iter()
-            .map(|it| (it.field.as_deref().unwrap_or_default(), it.message.as_str()))
+            .map(|detail| (detail.field.as_deref().unwrap_or_default(), detail.message.as_str()))
             .collect();
         assert_eq!(found, expected);
-        assert!(faults.iter().all(|it| it.code == ErrorCode::ValidationError));
+        assert!(details.iter().all(|detail| detail.code == ErrorCode::ValidationError));
     }
 
     fn good() -> Value {
@@ -338,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_in_the_words_of_the_contract() {
+    fn missing_members_use_the_messages_of_spec_004() {
         check(good(), &[]);
         check(
             json!({}),
@@ -362,20 +372,29 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_member_is_named_with_what_it_takes() {
-        check(json!([1]), &[("", "must be an object, not a list")]);
-        check(with("name", json!(3)), &[("name", "must be text, not a number")]);
-        check(with("enabled", json!("yes")), &[("enabled", "must be `true` or `false`, not text")]);
-        check(with("id", json!("7")), &[("id", "is no UUID; leave it out to have one assigned")]);
+    fn wrong_members_are_reported_with_the_expected_type() {
+        check(json!([1]), &[("", "must be an object, not an array")]);
+        check(with("name", json!(3)), &[("name", "must be a string, not a number")]);
+        check(
+            with("enabled", json!("yes")),
+            &[("enabled", "must be `true` or `false`, not a string")],
+        );
+        check(
+            with("id", json!("7")),
+            &[("id", "is not a valid UUID; omit it to have one assigned")],
+        );
         check(
             with("packages", json!({})),
-            &[("packages", "is not a key we know; did you mean `package`?")],
+            &[("packages", "is not a known key; did you mean `package`?")],
         );
         check(
             with("package", json!({ "package_type": "gem", "identifier": "x" })),
             &[("package.package_type", "must be `npm`, `pypi`, `docker`, `binary` or `http`")],
         );
-        check(with("transport", json!("smoke")), &[("transport", "must be an object, not text")]);
+        check(
+            with("transport", json!("smoke")),
+            &[("transport", "must be an object, not a string")],
+        );
         check(
             with("transport", json!({ "type": "smoke" })),
             &[("transport.type", "must be `stdio` or `http`")],
@@ -387,14 +406,14 @@ mod tests {
         check(
             with("env_vars", json!({ "A": { "secretref": "x" }, "B": 3 })),
             &[
-                ("env_vars.A.secretref", "is not a key we know; did you mean `secret_ref`?"),
+                ("env_vars.A.secretref", "is not a known key; did you mean `secret_ref`?"),
                 ("env_vars.B", "must be an object, not a number"),
             ],
         );
     }
 
     #[test]
-    fn a_config_is_what_its_own_json_says() {
+    fn config_round_trips_through_json() {
         let document = json!({
             "id": "6f2c1e9a-8a1b-4c3d-9e4f-0123456789ab",
             "name": "demo",

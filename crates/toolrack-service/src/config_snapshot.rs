@@ -1,6 +1,6 @@
-//! What is configured at one moment, for one agent: each server with its id.
+//! Config snapshot: the servers of one agent at one moment, each with its id.
 //!
-//! **Invariant:** a view never changes. A later one has a higher number.
+//! **Invariant:** a snapshot never changes. A later one has a higher revision.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -8,93 +8,101 @@ use std::sync::Mutex;
 use toolrack_config::{ConfigFile, McpServerConfig, ServerEntry, Source, interpolate};
 use uuid::Uuid;
 
-use crate::document::{Entry, Place};
+use crate::document::{ConfigScope, Entry};
 use crate::service::McpConfig;
 
-/// One configured server, as the user sees it and as the manager does.
+/// One configured server: its config in the service, and as the manager takes it.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct ConfiguredServer {
     pub(crate) config: McpConfig,
-    pub(crate) server: McpServerConfig,
+    pub(crate) manager_config: McpServerConfig,
 }
 
-/// What is configured at one moment.
+/// The configured servers at one moment.
 #[derive(Debug, Default)]
-pub(crate) struct View {
-    pub(crate) number: u64,
-    pub(crate) servers: Vec<Known>,
-    /// The ids of all agents of the file.
+pub(crate) struct ConfigSnapshot {
+    pub(crate) revision: u64,
+    pub(crate) servers: Vec<ConfiguredServer>,
+    /// The ids of all agents in the file.
     pub(crate) agents: Vec<String>,
 }
 
-impl View {
-    /// What a file says for an agent, or for every agent if none is named.
+impl ConfigSnapshot {
+    /// The servers of an agent, or the defaults if there is none.
     pub(crate) fn new(
-        number: u64,
+        revision: u64,
         agent: Option<&str>,
         file: &ConfigFile,
         entries: Vec<Entry>,
     ) -> Self {
-        let mut servers: Vec<Known> = Vec::new();
+        let mut servers: Vec<ConfiguredServer> = Vec::new();
         for entry in entries {
-            let Some(list) = list_of(&entry.place, agent, file) else { continue };
-            let Some(row) = list.iter().find(|it| it.name == entry.config.name) else { continue };
-            let server = McpServerConfig {
+            let Some(list) = list_in_scope(&entry.scope, agent, file) else { continue };
+            // Both lists come from one file: `entries` has ids, `list` has parsed settings.
+            let Some(row) = list.iter().find(|candidate| candidate.name == entry.config.name)
+            else {
+                continue;
+            };
+            let manager_config = McpServerConfig {
                 id: Some(entry.config.id.to_string()),
                 ..row.config(&file.settings)
             };
-            let known = Known { config: entry.config, server };
-            // An agent's own server takes the place of one that every agent has.
-            match servers.iter_mut().find(|it| it.server.name == known.server.name) {
-                Some(place) => *place = known,
-                None => servers.push(known),
+            let server = ConfiguredServer { config: entry.config, manager_config };
+            // An agent's own server overrides a default of the same name.
+            match servers
+                .iter_mut()
+                .find(|other| other.manager_config.name == server.manager_config.name)
+            {
+                Some(overridden) => *overridden = server,
+                None => servers.push(server),
             }
         }
-        let agents = file.agents.iter().map(|it| it.id.clone()).collect();
-        Self { number, servers, agents }
+        let agents = file.agents.iter().map(|agent| agent.id.clone()).collect();
+        Self { revision, servers, agents }
     }
 
-    pub(crate) fn get(&self, id: Uuid) -> Option<&Known> {
-        self.servers.iter().find(|it| it.config.id == id)
+    pub(crate) fn get(&self, id: Uuid) -> Option<&ConfiguredServer> {
+        self.servers.iter().find(|server| server.config.id == id)
     }
 
-    pub(crate) fn named(&self, name: &str) -> Option<&Known> {
-        self.servers.iter().find(|it| it.server.name == name)
+    pub(crate) fn by_name(&self, name: &str) -> Option<&ConfiguredServer> {
+        self.servers.iter().find(|server| server.manager_config.name == name)
     }
 
-    /// The configs as the manager wants them.
+    /// The configs for the manager.
     pub(crate) fn configs(&self) -> Vec<McpServerConfig> {
-        self.servers.iter().map(|it| it.server.clone()).collect()
+        self.servers.iter().map(|server| server.manager_config.clone()).collect()
     }
 }
 
-/// The list in which an entry stands, if the agent has it.
-fn list_of<'f>(
-    place: &Place,
+/// The list of an entry, if the agent has it.
+fn list_in_scope<'f>(
+    scope: &ConfigScope,
     agent: Option<&str>,
     file: &'f ConfigFile,
 ) -> Option<&'f [ServerEntry]> {
-    match place {
-        Place::Defaults => Some(&file.defaults),
-        Place::Agent(id) if Some(id.as_str()) == agent => {
-            file.agents.iter().find(|it| it.id == *id).map(|it| it.mcp.as_slice())
+    match scope {
+        ConfigScope::Defaults => Some(&file.defaults),
+        ConfigScope::Agent(id) if Some(id.as_str()) == agent => {
+            file.agents.iter().find(|found| found.id == *id).map(|found| found.mcp.as_slice())
         }
-        Place::Agent(_) => None,
+        ConfigScope::Agent(_) => None,
     }
 }
 
-/// The names of all secrets that a server needs or can use.
-pub(crate) fn secrets_of(server: &McpServerConfig) -> BTreeSet<String> {
-    let asked = Mutex::new(BTreeSet::new());
-    let note = |source: Source, name: &str| {
-        if let (Source::Secret, Ok(mut asked)) = (source, asked.lock()) {
-            asked.insert(name.to_owned());
+/// The names of all secrets that a server refers to.
+pub(crate) fn referenced_secrets(server: &McpServerConfig) -> BTreeSet<String> {
+    let names = Mutex::new(BTreeSet::new());
+    let record = |source: Source, name: &str| {
+        if let (Source::Secret, Ok(mut names)) = (source, names.lock()) {
+            names.insert(name.to_owned());
         }
         Ok(Some("x".to_owned()))
+        // Any value will do: only the names are of interest.
     };
-    // Only what is asked for counts; a value that does not fit is no fault of the config.
-    drop(interpolate(server, &note));
-    asked.into_inner().unwrap_or_default()
+    // Interpolation may fail with these values, which does not matter.
+    drop(interpolate(server, &record));
+    names.into_inner().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -123,39 +131,39 @@ name = "two"
 command = "mine"
 "#;
 
-    fn view(agent: Option<&str>) -> View {
+    fn snapshot_for(agent: Option<&str>) -> ConfigSnapshot {
         let (file, _warnings) = toolrack_config::read("x.toml", FILE).accept().unwrap();
-        View::new(1, agent, &file, Document::parse("x.toml", FILE).unwrap().entries())
+        ConfigSnapshot::new(1, agent, &file, Document::parse("x.toml", FILE).unwrap().entries())
     }
 
     #[track_caller]
     fn check(agent: Option<&str>, expected: &[(&str, &str)]) {
-        let view = view(agent);
-        let found: Vec<(&str, &str)> = view
+        let snapshot = snapshot_for(agent);
+        let found: Vec<(&str, &str)> = snapshot
             .servers
             .iter()
-            .map(|it| (it.config.name.as_str(), it.server.transport.kind()))
+            .map(|server| (server.config.name.as_str(), server.manager_config.transport.kind()))
             .collect();
         assert_eq!(found, expected);
-        assert!(view.servers.iter().all(|it| it.server.timeout.as_secs() == 7));
-        assert!(view.servers.iter().all(|it| view.get(it.config.id).is_some()));
+        assert!(snapshot.servers.iter().all(|server| server.manager_config.timeout.as_secs() == 7));
+        assert!(snapshot.servers.iter().all(|server| snapshot.get(server.config.id).is_some()));
     }
 
     #[test]
-    fn an_agent_has_the_defaults_with_its_own_in_their_places() {
+    fn agent_overrides_defaults_by_name() {
         check(None, &[("one", "stdio"), ("two", "http")]);
         check(Some("main"), &[("one", "stdio"), ("two", "stdio")]);
         check(Some("stranger"), &[("one", "stdio"), ("two", "http")]);
-        let id = |agent| view(agent).named("two").unwrap().config.id;
+        let id = |agent| snapshot_for(agent).by_name("two").unwrap().config.id;
         assert_ne!(id(None), id(Some("main")));
         assert_eq!(id(None), id(Some("stranger")));
     }
 
     #[test]
-    fn every_secret_of_a_server_is_found() {
-        let view = view(None);
+    fn referenced_secrets_are_found() {
+        let snapshot = snapshot_for(None);
         let names = |name: &str| {
-            let secrets = secrets_of(&view.named(name).unwrap().server);
+            let secrets = referenced_secrets(&snapshot.by_name(name).unwrap().manager_config);
             secrets.into_iter().collect::<Vec<_>>().join(" ")
         };
         assert_eq!((names("one").as_str(), names("two").as_str()), ("first second", "third"));

@@ -1,8 +1,8 @@
-//! The config file on disk: read whole, changed under a lock, replaced in one step.
+//! Config file store: reads the file, edits it under a lock, and replaces it atomically.
 //!
-//! **Invariant:** the file is always an old one or a new one, never something between; a file that does not parse
-//! is not overwritten; what a person changes while we write is not lost.
-//! **Invariant:** only this module and what is below it writes files of the service.
+//! **Invariant:** the file is always the old version or the new one; a file that does not parse is never overwritten;
+//! an edit that a person makes during a save is not lost.
+//! **Invariant:** only this module, `secret_store`, `server_logs` and `packages` write files of the service.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -13,137 +13,137 @@ use std::{fmt, fs};
 use sha2::{Digest as _, Sha256};
 use toolrack_config::{ConfigFile, Fault};
 
-use crate::atomic_file::{Folder, Published, Readers, Replacement, read_all, trouble};
+use crate::atomic_file::{Dir, FileMode, ReplaceOutcome, Replacement, io_error, read_all};
 use crate::document::{self, Document};
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 
-/// A larger file is not a config file.
-const LARGEST_BYTES: usize = 4 << 20;
-/// How long another process may hold the lock. It does one save, which takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often to start over because a person saves at the same moment.
-const N_ATTEMPTS: usize = 20;
-/// What a new file begins with.
+/// Size limit. A larger file is not a config file.
+const MAX_BYTES: usize = 4 << 20;
+/// How long to wait for another process that holds the lock. One save takes milliseconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often an edit starts over because a person saves the file at the same moment.
+const MAX_ATTEMPTS: usize = 20;
+/// First lines of a new file.
 const HEADER: &str =
     "# MCP servers of toolrack. Edit it as you like: comments and order are kept.\n\n";
 
-/// The config file at a path.
+/// The config file at one path.
 ///
-/// Its methods block for as long as the disk takes, and at most ten seconds for another process that saves.
+/// Its methods block on the disk, and up to ten seconds on another process that saves.
 #[derive(Debug, Clone)]
 pub struct ConfigStore {
     path: PathBuf,
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
-/// A config file as it was read.
+/// A config file as read from disk.
 #[derive(Clone)]
-pub struct Stored {
-    /// The file itself. Empty if there is none.
+pub struct StoredConfig {
+    /// The text of the file; empty if there is no file.
     pub text: String,
-    /// Which state of the file it is.
-    pub generation: Generation,
-    /// What it says.
+    /// Identifies this version of the file.
+    pub etag: ETag,
+    /// The parsed config.
     pub file: ConfigFile,
-    /// What is odd about it.
+    /// Warnings of the parser.
     pub warnings: Vec<Fault>,
 }
 
-impl Stored {
-    /// The file as a document.
+impl StoredConfig {
+    /// Parses the text as an editable document.
     ///
     /// # Errors
     ///
-    /// Never for one that came from a [`ConfigStore`].
+    /// None for a value that a [`ConfigStore`] returned.
     pub fn document(&self) -> Result<Document, ServiceError> {
         Document::parse("", &self.text)
     }
 }
 
 impl ConfigStore {
-    /// The file at `path`, which need not exist. A symbolic link is followed, and stays.
+    /// The file at `path`, which need not exist. A symbolic link is followed and stays a link.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), patience: PATIENCE }
+        Self { path: path.into(), lock_timeout: LOCK_TIMEOUT }
     }
 
-    /// Waits this long for other processes instead of ten seconds.
+    /// Sets how long to wait for other processes; the default is ten seconds.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn lock_timeout(self, lock_timeout: Duration) -> Self {
+        Self { lock_timeout, ..self }
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the file says. A missing one says nothing.
+    /// Reads and parses the file. A missing file is an empty config.
     ///
     /// # Errors
     ///
-    /// With every fault of the file, each with line and column, or why it cannot be read.
-    pub fn read(&self) -> Result<Stored, ServiceError> {
-        let (text, _) = self.text()?;
-        self.stored(text)
+    /// Every diagnostic of the file, each with line and column, or the reason why it cannot be read.
+    pub fn read(&self) -> Result<StoredConfig, ServiceError> {
+        let (text, _) = self.read_text()?;
+        self.parse_stored(text)
     }
 
-    /// The file as it stands, sound or not, for an editor.
+    /// Reads the text of the file, valid or not, for an editor.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, is too large or is not text.
-    pub fn text(&self) -> Result<(String, Generation), ServiceError> {
-        let target = Target::of(&self.path)?;
-        let unread = |error| trouble("read", &self.path, error);
-        let bytes = Folder::open(&target.dir)
-            .and_then(|it| it.map_or(Ok(None), |folder| folder.open_file(&target.name)))
-            .and_then(|it| it.map_or(Ok(Vec::new()), |file| read_all(&file, LARGEST_BYTES)))
-            .map_err(unread)?;
+    /// The file cannot be read, is too large or is not UTF-8.
+    pub fn read_text(&self) -> Result<(String, ETag), ServiceError> {
+        let target = Target::resolve(&self.path)?;
+        let read_error = |error| io_error("read", &self.path, error);
+        let bytes = Dir::open(&target.dir)
+            .and_then(|dir| dir.map_or(Ok(None), |dir| dir.open_file(&target.name)))
+            .and_then(|file| file.map_or(Ok(Vec::new()), |file| read_all(&file, MAX_BYTES)))
+            .map_err(read_error)?;
         let text = self.decode(&bytes)?;
-        let generation = Generation::of(&text);
-        Ok((text, generation))
+        let etag = ETag::from_text(&text);
+        Ok((text, etag))
     }
 
-    /// Changes the file, and says what the change said and what the file says now.
+    /// Edits the file. Returns the result of `change` and the new state of the file.
     ///
-    /// `change` gets the file as it is at that moment. If a person saves it meanwhile, it is called again with
-    /// what they saved. Nothing is written if it fails or changes nothing.
+    /// `change` gets the current document. If a person saves the file in the meantime, it is called again with their
+    /// version. Nothing is written if `change` fails or changes nothing.
     ///
     /// # Errors
     ///
-    /// `CONFLICT` when the file is not the `expected` one; with every fault when the file is not sound, or would
-    /// not be; with the reason when it cannot be saved. In each case the file is as it was.
+    /// `CONFLICT` if the file is not the `expected` version; every diagnostic if the file is invalid, or would be; the
+    /// reason if it cannot be saved. In each case the file is unchanged.
     pub fn edit<T>(
         &self,
-        expected: Option<Generation>,
+        expected: Option<ETag>,
         mut change: impl FnMut(&mut Document) -> Result<T, ServiceError>,
-    ) -> Result<(T, Stored), ServiceError> {
-        self.save(expected, |present| {
-            let present = present.map_or_else(|| HEADER.to_owned(), str::to_owned);
-            let mut document = Document::parse(&self.name(), &present)?;
+    ) -> Result<(T, StoredConfig), ServiceError> {
+        self.save(expected, |current| {
+            let current = current.map_or_else(|| HEADER.to_owned(), str::to_owned);
+            let mut document = Document::parse(&self.name(), &current)?;
             let value = change(&mut document)?;
             let text = document.text();
-            // A header alone is not worth a file.
+            // Do not create a file for the header alone.
             Ok((value, if text == HEADER { String::new() } else { text }))
         })
     }
 
-    /// Replaces the whole file by a text that a person has edited.
+    /// Replaces the whole text, as edited by a person.
     ///
-    /// A file that is not sound is replaced only if it is the `expected` one: whoever mends it has seen it.
+    /// An invalid file is replaced only if it is the `expected` version: then the person who fixes it has seen it.
     ///
     /// # Errors
     ///
-    /// As for [`edit`](Self::edit); the faults are those of `text`.
+    /// As for [`edit`](Self::edit); diagnostics refer to `text`.
     pub fn replace_text(
         &self,
-        expected: Option<Generation>,
+        expected: Option<ETag>,
         text: &str,
-    ) -> Result<Stored, ServiceError> {
-        self.stored(text.to_owned())?;
-        let replaced = self.save(expected, |present| {
-            if let (None, Some(present)) = (expected, present) {
-                self.stored(present.to_owned())?;
+    ) -> Result<StoredConfig, ServiceError> {
+        self.parse_stored(text.to_owned())?;
+        let replaced = self.save(expected, |current| {
+            if let (None, Some(current)) = (expected, current) {
+                self.parse_stored(current.to_owned())?;
             }
             Ok(((), text.to_owned()))
         });
@@ -152,34 +152,37 @@ impl ConfigStore {
 
     fn save<T>(
         &self,
-        expected: Option<Generation>,
+        expected: Option<ETag>,
         mut next: impl FnMut(Option<&str>) -> Result<(T, String), ServiceError>,
-    ) -> Result<(T, Stored), ServiceError> {
-        let unsaved = |error| trouble("saved", &self.path, error);
-        let target = Target::of(&self.path)?;
-        let folder = Folder::make(&target.dir).map_err(unsaved)?;
-        let _lock = folder.lock(&target.lock, self.patience).map_err(unsaved)?;
-        folder.sweep(&target.beside).map_err(unsaved)?;
-        for _attempt in 0..N_ATTEMPTS {
-            let seen = folder.see(&target.name, LARGEST_BYTES);
-            let seen = seen.map_err(|error| trouble("read", &self.path, error))?;
-            let text = seen.bytes().map(|it| self.decode(it)).transpose()?;
-            let generation = Generation::of(text.as_deref().unwrap_or_default());
-            if expected.is_some_and(|it| it != generation) {
+    ) -> Result<(T, StoredConfig), ServiceError> {
+        let save_error = |error| io_error("save", &self.path, error);
+        let target = Target::resolve(&self.path)?;
+        let dir = Dir::create(&target.dir).map_err(save_error)?;
+        let _lock = dir.lock(&target.lock, self.lock_timeout).map_err(save_error)?;
+        dir.remove_if_exists(&target.temp_name).map_err(save_error)?;
+        // Optimistic: `change` runs on a snapshot, and `replace` notices if the file has changed since. The lock keeps
+        // other Toolrack processes out, but not editors.
+        for _attempt in 0..MAX_ATTEMPTS {
+            let snapshot = dir.snapshot(&target.name, MAX_BYTES);
+            let snapshot = snapshot.map_err(|error| io_error("read", &self.path, error))?;
+            let text = snapshot.bytes().map(|bytes| self.decode(bytes)).transpose()?;
+            let etag = ETag::from_text(text.as_deref().unwrap_or_default());
+            if expected.is_some_and(|expected| expected != etag) {
                 return Err(self.conflict());
             }
             let (value, new) = next(text.as_deref())?;
-            let stored = self.stored(new)?;
+            let stored = self.parse_stored(new)?;
             if text.as_ref() == Some(&stored.text) || (text.is_none() && stored.text.is_empty()) {
                 return Ok((value, stored));
             }
             let replacement = Replacement {
                 name: &target.name,
-                beside: &target.beside,
+                temp_name: &target.temp_name,
                 bytes: stored.text.as_bytes(),
-                readers: Readers::AsBefore,
+                mode: FileMode::Preserve,
             };
-            if folder.publish(&seen, replacement).map_err(unsaved)? == Published::Done {
+            if dir.replace(&snapshot, replacement).map_err(save_error)? == ReplaceOutcome::Replaced
+            {
                 return Ok((value, stored));
             }
         }
@@ -189,22 +192,22 @@ impl ConfigStore {
     fn decode(&self, bytes: &[u8]) -> Result<String, ServiceError> {
         let text = std::str::from_utf8(bytes).map(str::to_owned);
         text.map_err(|error| {
-            let (sound, _) = bytes.split_at(error.valid_up_to());
-            let sound = String::from_utf8_lossy(sound);
-            let line = sound.matches('\n').count() + 1;
-            let column = sound.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            let (valid, _) = bytes.split_at(error.valid_up_to());
+            let valid = String::from_utf8_lossy(valid);
+            let line = valid.matches('\n').count() + 1;
+            let column = valid.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
             let message = format!("{}:{line}:{column}: not valid UTF-8", self.name());
             ServiceError::new(ErrorCode::ValidationError, message)
         })
     }
 
-    fn stored(&self, text: String) -> Result<Stored, ServiceError> {
-        if text.len() > LARGEST_BYTES {
+    fn parse_stored(&self, text: String) -> Result<StoredConfig, ServiceError> {
+        if text.len() > MAX_BYTES {
             let message = format!("`{}` would be larger than 4 MiB", self.name());
             return Err(ServiceError::new(ErrorCode::ValidationError, message));
         }
         let (file, warnings) = document::read(&self.name(), &text)?;
-        Ok(Stored { generation: Generation::of(&text), text, file, warnings })
+        Ok(StoredConfig { etag: ETag::from_text(&text), text, file, warnings })
     }
 
     fn name(&self) -> String {
@@ -212,31 +215,31 @@ impl ConfigStore {
     }
 
     fn conflict(&self) -> ServiceError {
-        let message = format!("`{}` has been changed by somebody else", self.name());
-        ServiceFault::new(ErrorCode::Conflict, message)
-            .hint("look at what it says now, and try again")
+        let message = format!("`{}` was changed by another program", self.name());
+        ErrorDetail::new(ErrorCode::Conflict, message)
+            .with_hint("check its current content and try again")
             .into()
     }
 }
 
-/// Without the text, in which people may have put secrets.
-impl fmt::Debug for Stored {
+/// Omits the text, which may contain secrets.
+impl fmt::Debug for StoredConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stored")
-            .field("generation", &self.generation)
+        f.debug_struct("StoredConfig")
+            .field("etag", &self.etag)
             .field("file", &self.file)
             .field("warnings", &self.warnings)
             .finish_non_exhaustive()
     }
 }
 
-/// A state of a file. Two files with the same bytes have the same one.
+/// Version of a config file: a hash of its content, so that an edit by hand changes it too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Generation([u8; 16]);
+pub struct ETag([u8; 16]);
 
-impl Generation {
-    /// The generation of a file with this text.
-    pub fn of(text: &str) -> Self {
+impl ETag {
+    /// The ETag of a file with this text.
+    pub fn from_text(text: &str) -> Self {
         let mut short = [0; 16];
         let digest = Sha256::digest(text.as_bytes());
         short.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
@@ -244,80 +247,81 @@ impl Generation {
     }
 }
 
-impl fmt::Display for Generation {
+impl fmt::Display for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Generation {
+impl fmt::Debug for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Generation({self})")
+        write!(f, "ETag({self})")
     }
 }
 
-/// The text is not a generation.
+/// The text is not an ETag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a generation: 32 hexadecimal digits are expected")]
-pub struct NoGeneration;
+#[error("not an etag: expected 32 hexadecimal digits")]
+pub struct InvalidETag;
 
-impl FromStr for Generation {
-    type Err = NoGeneration;
+impl FromStr for ETag {
+    type Err = InvalidETag;
 
-    fn from_str(text: &str) -> Result<Self, NoGeneration> {
-        if text.len() != 32 || !text.bytes().all(|it| it.is_ascii_hexdigit()) {
-            return Err(NoGeneration);
+    fn from_str(text: &str) -> Result<Self, InvalidETag> {
+        if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(InvalidETag);
         }
         u128::from_str_radix(text, 16)
             .map(|number| Self(number.to_be_bytes()))
-            .map_err(|_malformed| NoGeneration)
+            .map_err(|_malformed| InvalidETag)
     }
 }
 
-/// As many links as the kernel follows.
-const N_LINKS: usize = 40;
+/// As many symbolic links as the kernel follows.
+const MAX_LINKS: usize = 40;
 
-/// A file by its folder and its name in it.
+/// The file behind a path, after following links: the link stays one, and every process locks the same file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) dir: PathBuf,
-    pub(super) name: OsString,
-    /// The file that is locked, beside it. It stays, because a lock on a file that is gone locks nobody out.
-    pub(super) lock: OsString,
-    /// The file that is written before it takes the place.
-    pub(super) beside: OsString,
+struct Target {
+    dir: PathBuf,
+    name: OsString,
+    /// Name of the lock file beside it.
+    lock: OsString,
+    /// Name of the temporary file beside it.
+    temp_name: OsString,
 }
 
 impl Target {
-    pub(super) fn of(path: &Path) -> Result<Self, ServiceError> {
+    /// Follows symbolic links, up to [`MAX_LINKS`].
+    fn resolve(path: &Path) -> Result<Self, ServiceError> {
         let mut path = path.to_owned();
-        for _link in 0..N_LINKS {
+        for _link in 0..MAX_LINKS {
             match fs::read_link(&path) {
                 Ok(to) => path = path.parent().map_or_else(|| to.clone(), |dir| dir.join(&to)),
-                // No link, or nothing at all: both are what we look for.
-                Err(_no_link) => return Self::plain(&path),
+                // Not a link, or nothing at all: this is the path of the file.
+                Err(_no_link) => return Self::from_path(&path),
             }
         }
-        Err(trouble("read", &path, rustix::io::Errno::LOOP.into()))
+        Err(io_error("read", &path, rustix::io::Errno::LOOP.into()))
     }
 
-    fn plain(path: &Path) -> Result<Self, ServiceError> {
+    fn from_path(path: &Path) -> Result<Self, ServiceError> {
         let Some(name) = path.file_name() else {
-            let message = format!("`{}` names no file", path.display());
+            let message = format!("`{}` is not a file path", path.display());
             return Err(ServiceError::new(ErrorCode::ValidationError, message));
         };
         let dir = match path.parent() {
             Some(dir) if dir != Path::new("") => dir,
             _ => Path::new("."),
         };
-        let hidden = |ending: &str| {
-            [OsStr::new("."), name, OsStr::new(ending)].into_iter().collect::<OsString>()
+        let hidden = |suffix: &str| {
+            [OsStr::new("."), name, OsStr::new(suffix)].into_iter().collect::<OsString>()
         };
         Ok(Self {
             dir: dir.to_owned(),
             name: name.to_owned(),
             lock: hidden(".lock"),
-            beside: hidden(".tmp"),
+            temp_name: hidden(".tmp"),
         })
     }
 }
@@ -327,12 +331,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generation_survives_being_told() {
-        let generation = Generation::of("a");
-        assert_eq!(generation.to_string().parse(), Ok(generation));
-        assert_ne!(generation, Generation::of("b"));
+    fn etag_round_trips_through_text() {
+        let etag = ETag::from_text("a");
+        assert_eq!(etag.to_string().parse(), Ok(etag));
+        assert_ne!(etag, ETag::from_text("b"));
         for text in ["", "a", &"g".repeat(32), &"+".repeat(32), &"a".repeat(33)] {
-            assert_eq!(text.parse::<Generation>(), Err(NoGeneration), "{text:?}");
+            assert_eq!(text.parse::<ETag>(), Err(InvalidETag), "{text:?}");
         }
     }
 }

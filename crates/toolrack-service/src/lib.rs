@@ -20,11 +20,11 @@ mod service;
 mod status;
 mod validate;
 
-pub use config_store::{ConfigStore, Generation, NoGeneration, Stored};
-pub use document::{Document, Entry, Place};
-pub use error::{ErrorCode, ServiceError, ServiceFault};
-pub use local_service::{Autostart, Follow, ServiceOptions};
-pub use local_service::{CallFault, LocalService, ToolCall};
+pub use config_store::{ConfigStore, ETag, InvalidETag, StoredConfig};
+pub use document::{ConfigScope, Document, Entry};
+pub use error::{ErrorCode, ErrorDetail, ServiceError};
+pub use local_service::{Autostart, ServiceOptions, WatchConfig};
+pub use local_service::{LocalService, ToolCall, ToolCallError};
 pub use packages::Installer;
 pub use paths::Home;
 pub use secret_store::SharedLookup;

@@ -1,7 +1,11 @@
-//! The service on this machine: one config file, one store of secrets, one manager.
+//! `LocalService`: the service on this machine, with one config file, one secret store and one manager.
 //!
-//! **Invariant:** what is configured changes only under one lock, on disk first; one task then makes the manager
-//! follow, in order.
+//! A config change is validated, written to disk under a lock, and published as the next [`ConfigSnapshot`]; then one
+//! background task applies it to the manager. An edit of the file by hand takes the same path from the snapshot on.
+//! Starts and calls first wait until the manager has the current snapshot (`wait_until_applied`).
+//!
+//! **Invariant:** the config changes only under `write_lock`, on disk first; one task applies snapshots to the manager,
+//! in order.
 
 mod background_tasks;
 mod crud;
@@ -22,41 +26,38 @@ use toolrack_auth::{Authorizer, Browser};
 use toolrack_client::{CallOptions, ClientHandler, Limits};
 use toolrack_config::{McpServerConfig, Names};
 use toolrack_http::HttpOptions;
-use toolrack_manager::{Called, FileWatch, McpManager, Packages, RackEvents};
+use toolrack_manager::{Called, FileWatch, McpManager, Packages, RackEvents, ToolWithServer};
 use toolrack_mcp::{Implementation, Tool};
 use toolrack_stdio::StdioOptions;
-use toolrack_transport::{BoxFuture, Delivery, Mask, RawJson};
+use toolrack_transport::{BoxFuture, Delivery, Mask, RawJson, clean_text};
 use uuid::Uuid;
 
-use crate::atomic_file::{close_to_others, make_private};
-use crate::authorizers::Logins;
-use crate::config_snapshot::{Known, View};
-use crate::config_store::{ConfigStore, Generation, Stored};
-use crate::document::Place;
-use crate::error;
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::atomic_file::{create_private_dir, remove_other_access};
+use crate::authorizers::Authorizers;
+use crate::config_snapshot::{ConfigSnapshot, ConfiguredServer};
+use crate::config_store::{ConfigStore, ETag, StoredConfig};
+use crate::document::ConfigScope;
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 use crate::packages::Installer;
 use crate::paths::Home;
-use crate::secret_store::SecretStore;
-use crate::secret_store::{SharedLookup, Values};
+use crate::secret_store::{SecretStore, SharedLookup, VariableLookup};
 use crate::server_logs::LogStore;
-use crate::service::McpService;
-use crate::service::{Enabled, McpConfig, McpStatus};
+use crate::service::{Enabled, McpConfig, McpService, McpStatus};
 use crate::status::StatusDetail;
 
-/// How long the manager may take to follow. The end of a server that was deleted is part of it.
-const CATCH_UP: Duration = Duration::from_secs(15);
+/// How long the manager may take to apply a config change, including the shutdown of deleted servers.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The service on this machine.
 ///
-/// Dropping it ends all servers without waiting; [`close`](Self::close) ends them and waits.
+/// Dropping it stops all servers without waiting; [`close`](Self::close) stops them and waits.
 pub struct LocalService {
     inner: Arc<Inner>,
-    /// Gone once the service is closed, or if the file is not followed.
+    /// `None` once the service is closed, or if the config file is not watched.
     watch: Mutex<Option<FileWatch>>,
 }
 
-/// What the handle, the follower and errands share.
+/// State shared by the handle and the background tasks.
 struct Inner {
     home: Home,
     agent: Option<String>,
@@ -65,161 +66,167 @@ struct Inner {
     secrets: SecretStore,
     logs: LogStore,
     mask: Mask,
-    logins: Arc<Logins>,
+    authorizers: Arc<Authorizers>,
     manager: Arc<McpManager>,
-    view: ArcSwap<View>,
-    /// Held while what is configured changes. The generation is that of the present view.
-    writing: Mutex<Generation>,
-    /// Rung when there is a new view, or the file may have changed.
-    bell: Notify,
-    /// The number of the view that the manager has.
-    applied: watch::Sender<u64>,
-    /// Restarts under way, and what ends them.
-    errands: TaskTracker,
-    recall: Mutex<CancellationToken>,
+    snapshot: ArcSwap<ConfigSnapshot>,
+    /// Held while the config changes. The ETag is that of the current snapshot.
+    write_lock: Mutex<ETag>,
+    /// Wakes the reconcile task: there is a new snapshot, or the file may have changed.
+    config_changed: Notify,
+    /// Revision of the last snapshot that the manager has.
+    applied_revision: watch::Sender<u64>,
+    /// Restarts in progress.
+    restarts: TaskTracker,
+    /// Cancels the restarts in progress.
+    restart_cancel: Mutex<CancellationToken>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl LocalService {
-    /// The manager behind it, for everything that is not in the contract.
-    pub fn rack(&self) -> &Arc<McpManager> {
+    /// The manager, for everything that [`McpService`] does not offer.
+    pub fn manager(&self) -> &Arc<McpManager> {
         &self.inner.manager
     }
 
-    /// Where its things live.
+    /// The paths of this service.
     pub fn home(&self) -> &Home {
         &self.inner.home
     }
 
-    /// The secrets. [`set_secret`](Self::set_secret) also tells the servers that use one.
+    /// The secret store. Unlike it, [`set_secret`](Self::set_secret) also restarts the servers that use a secret.
     pub fn secrets(&self) -> &SecretStore {
         &self.inner.secrets
     }
 
-    /// What is remembered of the runs of servers.
+    /// The log files of the servers.
     pub fn logs(&self) -> &LogStore {
         &self.inner.logs
     }
 
-    /// The config file, for whoever edits it as text. [`reload`](Self::reload) afterwards makes the servers follow.
+    /// The config file, for editing it as text. Call [`reload`](Self::reload) afterwards.
     pub fn config_store(&self) -> &ConfigStore {
         &self.inner.store
     }
 
-    /// Whose servers these are, unless everybody's.
+    /// The agent whose servers these are; `None` for the defaults.
     pub fn agent(&self) -> Option<&str> {
         self.inner.agent.as_deref()
     }
 
-    /// The agents of the config file, by their ids.
+    /// The ids of all agents in the config file.
     pub fn agents(&self) -> Vec<String> {
-        self.inner.view.load().agents.clone()
+        self.inner.snapshot.load().agents.clone()
     }
 
-    /// The id of a server that is configured under a name.
-    pub fn id_of(&self, name: &str) -> Option<Uuid> {
-        self.inner.view.load().named(name).map(|it| it.config.id)
+    /// The id of the server with this name.
+    pub fn id_for_name(&self, name: &str) -> Option<Uuid> {
+        self.inner.snapshot.load().by_name(name).map(|server| server.config.id)
     }
 
-    /// Everything that happens from now on.
+    /// Subscribes to manager events.
     pub fn subscribe(&self) -> RackEvents {
         self.inner.manager.subscribe()
     }
 
-    /// Who logs in at a server over HTTP.
+    /// The OAuth authorizer of an HTTP server.
     ///
     /// # Errors
     ///
-    /// When nobody knows the id, or there is no login for it.
+    /// The id is unknown, or the server does not use OAuth.
     pub fn authorizer(&self, id: Uuid) -> Result<Arc<Authorizer>, ServiceError> {
-        let view = self.inner.view.load();
-        let known = view.get(id).ok_or_else(|| unknown(id))?;
-        self.inner.logins.authorizer(&known.server)
+        let snapshot = self.inner.snapshot.load();
+        let server = snapshot.get(id).ok_or_else(|| unknown_id(id))?;
+        self.inner.authorizers.authorizer(&server.manager_config)
     }
 
-    /// Ends all servers and the service itself. When it returns, nothing of them is left.
+    /// Stops all servers and the service itself. Returns when all their processes are gone.
     pub async fn close(&self) {
-        // First, so that no change of the file starts a server that nobody would end.
+        // First, so that no edit of the file starts a server after the others were stopped.
         drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.inner.stop.cancel();
-        self.inner.errands.close();
+        self.inner.restarts.close();
         self.inner.tasks.close();
         let all = async {
-            self.inner.errands.wait().await;
+            self.inner.restarts.wait().await;
             self.inner.tasks.wait().await;
-            self.inner.logins.settle().await;
+            self.inner.authorizers.wait_idle().await;
         };
-        if timeout(CATCH_UP, all).await.is_err() {
-            tracing::warn!("some tasks of the service do not end");
+        if timeout(APPLY_TIMEOUT, all).await.is_err() {
+            tracing::warn!("some tasks of the service did not end in time");
         }
         self.inner.manager.close().await;
     }
 }
 
 impl Inner {
-    /// What the manager calls a server.
-    fn name_of(&self, id: Uuid) -> Result<String, ServiceError> {
-        let view = self.view.load();
-        view.get(id).map(|it| it.server.name.clone()).ok_or_else(|| unknown(id))
+    /// Name of a server in the manager.
+    fn name_by_id(&self, id: Uuid) -> Result<String, ServiceError> {
+        let snapshot = self.snapshot.load();
+        snapshot
+            .get(id)
+            .map(|server| server.manager_config.name.clone())
+            .ok_or_else(|| unknown_id(id))
     }
 
-    fn known(&self, id: Uuid) -> Result<Known, ServiceError> {
-        self.view.load().get(id).cloned().ok_or_else(|| unknown(id))
+    fn configured(&self, id: Uuid) -> Result<ConfiguredServer, ServiceError> {
+        self.snapshot.load().get(id).cloned().ok_or_else(|| unknown_id(id))
     }
 
-    /// Where a new server is written.
-    fn place(&self) -> Place {
+    /// The scope of new servers.
+    fn scope(&self) -> ConfigScope {
         match &self.agent {
-            Some(agent) => Place::Agent(agent.clone()),
-            None => Place::Defaults,
+            Some(agent) => ConfigScope::Agent(agent.clone()),
+            None => ConfigScope::Defaults,
         }
     }
 
-    /// Waits until the manager has what is configured now.
-    async fn catch_up(&self) -> Result<(), ServiceError> {
-        let number = self.view.load().number;
-        if *self.applied.borrow() >= number {
+    /// Waits until the manager has the current snapshot. A start or a call right after a config change then sees it.
+    async fn wait_until_applied(&self) -> Result<(), ServiceError> {
+        let revision = self.snapshot.load().revision;
+        if *self.applied_revision.borrow() >= revision {
             return Ok(());
         }
-        let mut applied = self.applied.subscribe();
+        let mut applied = self.applied_revision.subscribe();
         let reached = tokio::select! {
             biased;
             () = self.stop.cancelled() => false,
-            reached = timeout(CATCH_UP, applied.wait_for(|it| *it >= number)) => reached.is_ok(),
+            reached = timeout(APPLY_TIMEOUT, applied.wait_for(|applied| *applied >= revision)) => reached.is_ok(),
         };
         if reached {
             return Ok(());
         }
-        let message = "the servers do not follow the config in time";
-        let fault = ServiceFault::new(ErrorCode::ServiceUnavailable, message);
-        Err(fault.hint("try again in a moment").into())
+        let message = "the config change was not applied in time";
+        let detail = ErrorDetail::new(ErrorCode::ServiceUnavailable, message);
+        Err(detail.with_hint("try again in a moment").into())
     }
 
-    /// The same error without what must not be seen.
-    fn masked(&self, fault: ServiceFault) -> ServiceError {
-        let clean = |text: String| self.mask.clean(&text).into_owned();
-        let fault = ServiceFault {
-            message: clean(fault.message),
-            hint: fault.hint.map(clean),
-            reason: fault.reason.map(clean),
-            ..fault
+    /// Redacts secrets from an error.
+    fn redacted(&self, detail: ErrorDetail) -> ServiceError {
+        let redact = |text: String| self.mask.clean(&text).into_owned();
+        let detail = ErrorDetail {
+            message: redact(detail.message),
+            hint: detail.hint.map(redact),
+            reason: detail.reason.map(redact),
+            ..detail
         };
-        fault.into()
+        detail.into()
     }
 }
 
-fn unknown(id: Uuid) -> ServiceError {
-    ServiceFault::new(ErrorCode::NotFound, format!("no server has the id `{id}`")).at("id").into()
+fn unknown_id(id: Uuid) -> ServiceError {
+    ErrorDetail::new(ErrorCode::NotFound, format!("no server with the id `{id}`"))
+        .with_field("id")
+        .into()
 }
 
 impl McpService for LocalService {
     fn list(&self) -> Vec<McpConfig> {
-        self.inner.view.load().servers.iter().map(|it| it.config.clone()).collect()
+        self.inner.snapshot.load().servers.iter().map(|server| server.config.clone()).collect()
     }
 
     fn get(&self, id: Uuid) -> Option<McpConfig> {
-        self.inner.view.load().get(id).map(|it| it.config.clone())
+        self.inner.snapshot.load().get(id).map(|server| server.config.clone())
     }
 
     fn status(&self, id: Uuid) -> McpStatus {
@@ -247,7 +254,7 @@ impl McpService for LocalService {
     }
 
     fn find_tool_provider(&self, tool_name: &str) -> Option<Uuid> {
-        self.inner.provider(tool_name)
+        self.inner.tool_provider(tool_name)
     }
 
     fn call_tool<'a>(
@@ -277,7 +284,7 @@ impl McpService for LocalService {
 }
 
 impl LocalService {
-    /// What is known of a server beyond its status. `None` if nobody knows the id.
+    /// Status of a server with its phase, tool counts and recent errors. `None` if the id is unknown.
     pub fn status_detail(&self, id: Uuid) -> Option<StatusDetail> {
         self.inner.status_detail(id)
     }
@@ -294,59 +301,59 @@ impl fmt::Debug for LocalService {
         f.debug_struct("LocalService")
             .field("home", &self.inner.home)
             .field("agent", &self.inner.agent)
-            .field("view", &self.inner.view.load())
+            .field("snapshot", &self.inner.snapshot.load())
             .finish_non_exhaustive()
     }
 }
 
-/// What can be chosen when a service is opened. The default is for a program that does one thing and ends: it
-/// starts nothing by itself, and does not follow the file.
+/// Options of [`LocalService::open`]. The default suits a short-lived program: it starts nothing by itself and does not
+/// watch the config file.
 #[derive(Clone)]
 pub struct ServiceOptions {
-    /// Whose servers these are. Without one, those that every agent has.
+    /// Whose servers these are; `None` for the defaults.
     pub agent: Option<String>,
-    /// Who knows variables and files that configs refer to, such as `${HOME}`. Secrets come from the store.
+    /// Resolves variables and files that configs refer to, such as `${HOME}`. Secrets come from the store.
     pub lookup: Option<SharedLookup>,
-    /// Which servers are started by themselves.
+    /// Which servers are started automatically.
     pub autostart: Autostart,
-    /// Whether changes of the file are followed.
-    pub follow: Follow,
-    /// Who answers what servers ask.
+    /// Whether edits of the config file are applied.
+    pub watch_config: WatchConfig,
+    /// Answers requests from servers.
     pub handler: Option<Arc<dyn ClientHandler>>,
-    /// How much is taken from each server.
+    /// Limits on the data of each server.
     pub limits: Limits,
-    /// Who shows login pages to the user. Without one, a login that is needed is an error that says so.
+    /// Opens login pages. Without it, a required login is an error that says so.
     pub browser: Option<Arc<dyn Browser>>,
-    /// How public names of tools are made. As the file says, unless set.
+    /// How public tool names are formed; the default is what the config file says.
     pub names: Option<Names>,
     /// How child processes are run.
     pub stdio: StdioOptions,
-    /// Who installs packages. Our own installer, unless set.
+    /// Package installer; the default is [`Installer`].
     pub packages: Option<Arc<dyn Packages>>,
-    /// How servers over HTTP are reached.
+    /// How HTTP servers are reached.
     pub http: HttpOptions,
-    /// Who we say we are. Toolrack itself, unless set.
+    /// Client info sent to servers; the default is Toolrack's.
     pub client: Option<Implementation>,
-    /// How long opening waits for servers that are slow to start; they go on by themselves.
+    /// How long opening waits for slow servers, which go on starting in the background.
     pub ready_wait: Duration,
 }
 
-/// Which servers are started by themselves.
+/// Which servers are started automatically.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Autostart {
-    /// None: each one is started when somebody says so.
+    /// None: servers are started explicitly.
     #[default]
-    Nothing,
-    /// All that are enabled, now and when they are added.
-    Enabled,
+    None,
+    /// All enabled servers, at once and when they are added.
+    AllEnabled,
 }
 
-/// Whether changes of the file are followed.
+/// Whether edits of the config file are applied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Follow {
-    /// They are.
+pub enum WatchConfig {
+    /// Watch the file.
     Yes,
-    /// Not until the service is told to look.
+    /// Only on [`LocalService::reload`].
     #[default]
     No,
 }
@@ -357,7 +364,7 @@ impl Default for ServiceOptions {
             agent: None,
             lookup: None,
             autostart: Autostart::default(),
-            follow: Follow::default(),
+            watch_config: WatchConfig::default(),
             handler: None,
             limits: Limits::default(),
             browser: None,
@@ -376,7 +383,7 @@ impl fmt::Debug for ServiceOptions {
         f.debug_struct("ServiceOptions")
             .field("agent", &self.agent)
             .field("autostart", &self.autostart)
-            .field("follow", &self.follow)
+            .field("watch_config", &self.watch_config)
             .field("names", &self.names)
             .field("stdio", &self.stdio)
             .field("ready_wait", &self.ready_wait)
@@ -384,92 +391,97 @@ impl fmt::Debug for ServiceOptions {
     }
 }
 
-/// The first view.
-const FIRST: u64 = 1;
+/// Revision of the first snapshot.
+const FIRST_REVISION: u64 = 1;
 
 impl LocalService {
-    /// Opens the service of a home. Nothing has to be there yet.
+    /// Opens the service of a home. Its files need not exist.
     ///
-    /// Servers that start by themselves are waited for, at most as long as the options say. One that fails is no
-    /// error: its status says why.
+    /// Waits for servers that start automatically, at most [`ServiceOptions::ready_wait`]. A server that fails to start is
+    /// not an error: its status says why.
     ///
     /// # Errors
     ///
-    /// When the config file cannot be used; with every fault of it.
+    /// Every diagnostic of the config file.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends whatever was started.
+    /// Dropping the future stops everything that was started.
     pub async fn open(home: Home, options: ServiceOptions) -> Result<Self, ServiceError> {
-        // Where the config file lies too, others may have been let in on purpose; what is secret is private by itself.
+        // A directory that also holds the config file may be shared on purpose; secrets are private by themselves.
         if !home.config_file().starts_with(home.dir()) {
-            close_to_others(home.dir());
+            remove_other_access(home.dir());
         }
         let store = ConfigStore::new(home.config_file());
         let stored = read_config(store.clone()).await?;
-        let view = Arc::new(crud::view_of(FIRST, options.agent.as_deref(), &stored)?);
-        let (autostart, follow) = (options.autostart, options.follow);
-        let service = assemble(home, store, options, stored, Arc::clone(&view));
+        let snapshot =
+            Arc::new(crud::snapshot_from(FIRST_REVISION, options.agent.as_deref(), &stored)?);
+        let (autostart, watch_config) = (options.autostart, options.watch_config);
+        let service = build(home, store, options, stored, Arc::clone(&snapshot));
         let inner = Arc::clone(&service.inner);
-        service.inner.tasks.spawn(inner.follow(view));
+        service.inner.tasks.spawn(inner.reconcile(snapshot));
         let inner = Arc::clone(&service.inner);
-        service.inner.tasks.spawn(inner.record(service.subscribe()));
-        if autostart == Autostart::Enabled {
-            let begun = service.inner.manager.connect_all().await;
-            begun.map_err(|error| ServiceError::from(error::of_rack(&error)))?;
+        service.inner.tasks.spawn(inner.record_logs(service.subscribe()));
+        if autostart == Autostart::AllEnabled {
+            let connected = service.inner.manager.connect_all().await;
+            connected
+                .map_err(|error| ServiceError::from(ErrorDetail::from_manager_error(&error)))?;
         }
-        if follow == Follow::Yes {
+        if watch_config == WatchConfig::Yes {
             *service.watch.lock().unwrap_or_else(PoisonError::into_inner) = service.watch_file();
         }
         Ok(service)
     }
 
-    /// Follows the file. A machine that cannot watch files does not keep anybody from working.
+    /// Watches the config file. A system without file watching still runs the service.
     fn watch_file(&self) -> Option<FileWatch> {
         let path = self.inner.home.config_file();
-        // A folder that is not there cannot be watched.
-        let made = path.parent().map_or(Ok(()), make_private);
-        match made.and_then(|()| self.inner.watch(path)) {
+        // Only an existing directory can be watched.
+        let created = path.parent().map_or(Ok(()), create_private_dir);
+        match created.and_then(|()| self.inner.watch_config_file(path)) {
             Ok(watch) => Some(watch),
             Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "changes of the config go unnoticed");
+                tracing::warn!(%error, path = %path.display(), "cannot watch the config file; edits are not noticed");
                 None
             }
         }
     }
 }
 
-async fn read_config(store: ConfigStore) -> Result<Stored, ServiceError> {
+async fn read_config(store: ConfigStore) -> Result<StoredConfig, ServiceError> {
     let read = tokio::task::spawn_blocking(move || store.read()).await;
-    read.unwrap_or_else(|_crashed| {
-        Err(ServiceError::new(ErrorCode::Internal, "the config could not be read"))
+    read.unwrap_or_else(|_panicked| {
+        Err(ServiceError::new(ErrorCode::Internal, "cannot read the config"))
     })
 }
 
-/// Puts the parts together. Has to be called within a tokio runtime.
-fn assemble(
+/// Builds the service. Requires a Tokio runtime.
+fn build(
     home: Home,
     store: ConfigStore,
     options: ServiceOptions,
-    stored: Stored,
-    view: Arc<View>,
+    stored: StoredConfig,
+    snapshot: Arc<ConfigSnapshot>,
 ) -> LocalService {
     let mask = Mask::default();
     let secrets = SecretStore::new(home.secrets_dir());
-    let values: SharedLookup =
-        Arc::new(Values { secrets: secrets.clone(), others: options.lookup, mask: mask.clone() });
+    let variables: SharedLookup = Arc::new(VariableLookup {
+        secrets: secrets.clone(),
+        fallback: options.lookup,
+        mask: mask.clone(),
+    });
     let (browser, tokens) = (options.browser, home.tokens_dir());
-    let logins = Logins::new(tokens, browser, Arc::clone(&values), mask.clone());
-    let logins = Arc::new(logins);
+    let authorizers = Authorizers::new(tokens, browser, Arc::clone(&variables), mask.clone());
+    let authorizers = Arc::new(authorizers);
     let credentials = {
-        let logins = Arc::clone(&logins);
-        move |server: &McpServerConfig| logins.credentials(server)
+        let authorizers = Arc::clone(&authorizers);
+        move |server: &McpServerConfig| authorizers.credentials(server)
     };
     let packages = options.packages.unwrap_or_else(|| Arc::new(Installer::new(home.dir())));
     let mut builder = McpManager::builder()
         .names(options.names.unwrap_or_else(|| stored.file.names()))
         .catalog(home.catalog_dir())
-        .lookup(values)
+        .lookup(variables)
         .stdio(StdioOptions { mask: mask.clone(), ..options.stdio })
         .http(options.http)
         .credentials(Arc::new(credentials))
@@ -484,7 +496,7 @@ fn assemble(
     }
     let stop = CancellationToken::new();
     let inner = Inner {
-        manager: Arc::new(builder.build(view.configs())),
+        manager: Arc::new(builder.build(snapshot.configs())),
         logs: LogStore::new(home.logs_dir()),
         home,
         agent: options.agent,
@@ -492,68 +504,119 @@ fn assemble(
         store,
         secrets,
         mask,
-        logins,
-        view: ArcSwap::new(view),
-        writing: Mutex::new(stored.generation),
-        bell: Notify::new(),
-        applied: watch::Sender::new(FIRST),
-        errands: TaskTracker::new(),
+        authorizers,
+        snapshot: ArcSwap::new(snapshot),
+        write_lock: Mutex::new(stored.etag),
+        config_changed: Notify::new(),
+        applied_revision: watch::Sender::new(FIRST_REVISION),
+        restarts: TaskTracker::new(),
         tasks: TaskTracker::new(),
-        recall: Mutex::new(stop.child_token()),
+        restart_cancel: Mutex::new(stop.child_token()),
         stop,
     };
     LocalService { inner: Arc::new(inner), watch: Mutex::new(None) }
 }
 
-/// A call that is to be made.
+/// A tool call for [`LocalService::call`].
 #[derive(Debug)]
 pub struct ToolCall<'a> {
-    /// By which number events tell of it. From
-    /// [`reserve_call`](toolrack_manager::McpManager::reserve_call) of the manager.
+    /// Number of the call in events, from [`McpManager::reserve_call`].
     pub number: u64,
-    /// Which tool.
-    pub called: Called<'a>,
-    /// With what.
+    /// The tool.
+    pub tool: Called<'a>,
+    /// Its arguments.
     pub arguments: &'a RawValue,
-    /// And how.
+    /// Timeout, progress and other options.
     pub options: CallOptions,
 }
 
-/// Why a call has no answer.
+/// Why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallFault {
-    /// Why.
+pub struct ToolCallError {
+    /// The error.
     pub error: ServiceError,
-    /// How far it came.
+    /// Whether the server may have received the call.
     pub delivery: Delivery,
 }
 
 impl LocalService {
-    /// Calls a tool, and gives everything it answered. What must not be seen is taken out of the answer.
+    /// Calls a tool and returns its whole result, with secrets redacted.
     ///
     /// # Errors
     ///
-    /// When there is no answer. A tool that ran and failed is an answer.
+    /// There is no result. A tool that ran and reported an error is a result.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future abandons the call, and the server is told.
-    pub async fn call(&self, call: ToolCall<'_>) -> Result<RawJson, CallFault> {
-        let unsent = |error| CallFault { error, delivery: Delivery::NotSent };
-        self.inner.catch_up().await.map_err(unsent)?;
-        let ToolCall { number, called, arguments, options } = call;
-        let made = self.inner.manager.call_reserved(number, called, arguments, &options);
-        let raw = made.await.map_err(|error| CallFault {
-            error: self.inner.masked(error::of_rack(&error)),
+    /// Dropping the future cancels the call and notifies the server.
+    pub async fn call(&self, call: ToolCall<'_>) -> Result<RawJson, ToolCallError> {
+        let not_sent = |error| ToolCallError { error, delivery: Delivery::NotSent };
+        self.inner.wait_until_applied().await.map_err(not_sent)?;
+        let ToolCall { number, tool, arguments, options } = call;
+        let called = self.inner.manager.call_reserved(number, tool, arguments, &options);
+        let raw = called.await.map_err(|error| ToolCallError {
+            error: self.inner.redacted(ErrorDetail::from_manager_error(&error)),
             delivery: error.delivery(),
         })?;
-        Ok(self.inner.unseen(raw))
+        Ok(self.inner.redact_result(raw))
     }
 }
 
 impl Inner {
-    /// The same answer without what must not be seen. One without it is not copied.
-    fn unseen(&self, raw: RawJson) -> RawJson {
+    async fn call_tool(
+        &self,
+        id: Uuid,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<String, ServiceError> {
+        let server = self.name_by_id(id)?;
+        if !(arguments.is_object() || arguments.is_null()) {
+            let message = "must be an object with one member per argument";
+            return Err(ErrorDetail::new(ErrorCode::ValidationError, message)
+                .with_field("arguments")
+                .into());
+        }
+        self.wait_until_applied().await?;
+        let raw = self.server_tool_name(&server, tool);
+        let called = self.manager.call_tool(&server, raw.as_deref().unwrap_or(tool), arguments);
+        let result =
+            called.await.map_err(|error| self.redacted(ErrorDetail::from_manager_error(&error)))?;
+        if result.is_error {
+            let text = clean_text(&result.content).into_owned();
+            return Err(self.redacted(ErrorDetail::new(ErrorCode::ServiceUnavailable, text)));
+        }
+        Ok(self.mask.clean(&result.content).into_owned())
+    }
+
+    /// The server's own name of a tool that was given by its public name.
+    fn server_tool_name(&self, server: &str, tool: &str) -> Option<String> {
+        let connection = self.manager.server(server).ok()?;
+        let listing = connection.listing()?;
+        if listing.items.iter().any(|own| own.name == tool) {
+            return None;
+        }
+        let found = self.manager.find_tool(tool).filter(|found| **found.server() == *server)?;
+        Some(found.tool().name.clone())
+    }
+
+    fn available_tools(&self) -> Vec<Tool> {
+        self.manager.get_tools().iter().map(public_tool).collect()
+    }
+
+    fn tool_provider(&self, tool: &str) -> Option<Uuid> {
+        let found = self.manager.find_tool(tool)?;
+        self.snapshot.load().by_name(found.server()).map(|server| server.config.id)
+    }
+
+    /// Redacts secrets from a result. A result without secrets is not copied.
+    fn redact_result(&self, raw: RawJson) -> RawJson {
         RawJson::new(self.mask.clean_json(raw.into_bytes()))
     }
+}
+
+/// A tool under its public name, with a sanitized description.
+fn public_tool(tool: &ToolWithServer) -> Tool {
+    let own = tool.tool().clone();
+    let description = own.description.map(|text| clean_text(&text).into_owned());
+    Tool { name: tool.name().as_ref().to_owned(), description, ..own }
 }

@@ -1,10 +1,10 @@
-//! Packages that become servers: installed if they are not there, and turned into what is started or reached.
+//! Package installer: installs npm and PyPI packages and Docker images, and returns how their servers are started.
 //!
-//! What to do is planned as data ([`plan`](install_plan::plan)); this file and `runner` carry it out. An npm or PyPI
-//! package gets a folder of its own, from which its server is started directly: later starts are fast, need no
-//! network, and have no package manager between us and the server.
+//! [`plan_install`] decides what to do, as data; this module carries it out. An npm or PyPI package gets a directory of
+//! its own, and its server is started from there directly: later starts are fast, need no network, and have no package
+//! manager between Toolrack and the server.
 //!
-//! **Invariant:** a package that was not installed to its end is never started.
+//! **Invariant:** a package whose installation did not complete is never started.
 
 mod docker;
 mod executable;
@@ -19,7 +19,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use install_plan::{Folder, Recipe, Site, Tools, plan};
+use install_plan::{AvailableTools, InstallLocation, InstallPlan, PackageInstall, plan_install};
 use tokio::time::sleep;
 use toolrack_http::HttpServerDef;
 use toolrack_manager::{
@@ -30,72 +30,77 @@ use toolrack_stdio::{
 };
 use toolrack_transport::{BoxFuture, SpawnFault, TransportError};
 
-use crate::atomic_file::make_private;
+use crate::atomic_file::create_private_dir;
 
-/// Installs packages and says how their servers are started.
+/// Installs packages and returns how their servers are started.
 pub struct Installer {
     dir: PathBuf,
     env: HashMap<String, String>,
 }
 
 impl Installer {
-    /// An installer that keeps packages in the folder `packages` of this one.
+    /// An installer that keeps packages in `data_dir/packages`.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self { dir: data_dir.into().join("packages"), env: HashMap::new() }
     }
 
-    /// A variable for everything that is run here, in place of ours. `PATH` is also where programs are found.
+    /// Sets an environment variable for installers and servers. `PATH` is also where programs are searched.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.insert(name.into(), value.into());
         self
     }
 
-    async fn ready(
+    async fn prepare_package(
         &self,
         wanted: WantedPackage,
         installation: Installation,
     ) -> Result<Prepared, Failure> {
-        let worker = Worker { env: &self.env, installation: &installation };
+        let runner = CommandRunner { env: &self.env, installation: &installation };
         let path = self.env.get("PATH").map(OsStr::new);
-        let tools = Tools::found(|program| find_program(program, path).is_ok());
+        let tools = AvailableTools::detect(|program| find_program(program, path).is_ok());
         let attempt = new_mark();
-        match plan(&wanted, tools, Site { root: &self.dir, attempt: &attempt })? {
-            Recipe::Endpoint { url } => {
+        match plan_install(&wanted, tools, InstallLocation { root: &self.dir, attempt: &attempt })?
+        {
+            InstallPlan::Endpoint { url } => {
                 let headers = wanted.headers.into_iter().collect();
                 Ok(Prepared::Http(HttpServerDef { url, headers }))
             }
-            Recipe::Program { command } => {
-                // Relative to where it will run, as a shell would have it.
+            InstallPlan::Binary { command } => {
+                // A relative path is relative to the server's working directory, as in a shell.
                 executable::check_binary(&command, path, wanted.cwd.as_deref())?;
                 Ok(self.stdio(command, wanted))
             }
-            Recipe::Folder(folder) => {
-                let program = self.installed(&folder, &worker).await?;
+            InstallPlan::Package(install) => {
+                let program = self.ensure_installed(&install, &runner).await?;
                 Ok(self.stdio(program.to_string_lossy().into_owned(), wanted))
             }
-            Recipe::Image(image) => docker::prepare(&image, wanted, &worker).await,
+            InstallPlan::Image(image) => docker::prepare(&image, wanted, &runner).await,
         }
     }
 
-    /// The program of a package in its folder, after installing it if it is not there.
-    async fn installed(&self, folder: &Folder, worker: &Worker<'_>) -> Result<PathBuf, Failure> {
-        let place = Place::new(&folder.place);
-        if let Some(program) = place.program() {
+    /// The executable of a package, which is installed first if needed.
+    async fn ensure_installed(
+        &self,
+        install: &PackageInstall,
+        runner: &CommandRunner<'_>,
+    ) -> Result<PathBuf, Failure> {
+        let install_dir = InstallDir::new(&install.package_dir);
+        if let Some(program) = install_dir.executable() {
             return Ok(program);
         }
-        worker.installation.begin();
-        let lock = place.lock(worker.installation).await?;
-        // Whoever held the lock before may have done the work.
-        if let Some(program) = place.program() {
+        runner.installation.begin();
+        let lock = install_dir.lock(runner.installation).await?;
+        // Another process may have installed it while this one waited for the lock.
+        if let Some(program) = install_dir.executable() {
             return Ok(program);
         }
-        place.clear().await;
-        place.make(&folder.dir)?;
-        let outcome = install(folder, worker).await;
+        install_dir.remove_attempts().await;
+        install_dir.create_attempt(&install.attempt_dir)?;
+        let outcome = run_install(install, runner).await;
         match &outcome {
-            Ok(program) => place.finish(program)?,
-            Err(_failure) => place.clear().await,
+            Ok(program) => install_dir.mark_complete(program)?,
+            Err(_failure) => install_dir.remove_attempts().await,
         }
         drop(lock);
         outcome
@@ -109,17 +114,21 @@ impl Installer {
     }
 }
 
-async fn install(folder: &Folder, worker: &Worker<'_>) -> Result<PathBuf, Failure> {
-    for step in &folder.steps {
-        let finished = worker.run(&step.program, &step.args, Some(&folder.dir)).await?;
+async fn run_install(
+    install: &PackageInstall,
+    runner: &CommandRunner<'_>,
+) -> Result<PathBuf, Failure> {
+    for command in &install.commands {
+        let finished =
+            runner.run(&command.program, &command.args, Some(&install.attempt_dir)).await?;
         if !finished.is_success() {
-            return Err(install_error::judge(folder, step, &finished));
+            return Err(install_error::install_failure(install, command, &finished));
         }
     }
-    executable::find_entry_point(folder).map_err(|reason| {
-        let reason = format!("`{}` was installed, but {reason}", folder.spec);
+    executable::find_entry_point(install).map_err(|reason| {
+        let reason = format!("`{}` was installed, but {reason}", install.spec);
         Failure::new(FailureKind::InstallFailed, reason)
-            .hinting("say which one is the server with `package.program`")
+            .hinting("choose the server's executable with `package.program`")
     })
 }
 
@@ -129,7 +138,7 @@ impl Packages for Installer {
         wanted: WantedPackage,
         installation: Installation,
     ) -> BoxFuture<'_, Result<Prepared, Failure>> {
-        Box::pin(self.ready(wanted, installation))
+        Box::pin(self.prepare_package(wanted, installation))
     }
 }
 
@@ -139,48 +148,48 @@ impl fmt::Debug for Installer {
     }
 }
 
-/// Where package managers and their version managers keep their settings. Servers do not get these, because
+/// Environment variables of package managers and version managers. Only installers get them; servers do not, because
 /// tokens are among them.
-const SETTINGS: &[&str] =
+const PASSED_PREFIXES: &[&str] =
     &["npm_config_", "NPM_CONFIG_", "PIP_", "UV_", "PYENV_", "NVM_", "VOLTA_", "ASDF_", "MISE_"];
 
-/// The clock of an installation is its owner's; this only keeps a forgotten one from going on forever.
-const LIMIT: Duration = Duration::from_hours(24);
+/// The caller limits an installation by its own timeout; this is only an upper bound.
+const MAX_DURATION: Duration = Duration::from_hours(24);
 
-/// Runs commands for one installation.
-pub(super) struct Worker<'a> {
+/// Runs the commands of one installation.
+pub(super) struct CommandRunner<'a> {
     pub(super) env: &'a HashMap<String, String>,
     pub(super) installation: &'a Installation,
 }
 
-impl Worker<'_> {
-    /// Runs a step of an installation, and passes on what it says.
+impl CommandRunner<'_> {
+    /// Runs a command of the installation and forwards its output.
     pub(super) async fn run(
         &self,
         program: &str,
         args: &[String],
         cwd: Option<&Path>,
     ) -> Result<Finished, Failure> {
-        self.execute(program, args, (cwd, LIMIT), &|line| self.installation.say(line)).await
+        self.execute(program, args, (cwd, MAX_DURATION), &|line| self.installation.say(line)).await
     }
 
-    /// Asks a program something that it knows at once.
-    pub(super) async fn ask(
+    /// Runs a command that returns at once, without forwarding its output.
+    pub(super) async fn query(
         &self,
         program: &str,
         args: &[&str],
-        limit: Duration,
+        timeout: Duration,
     ) -> Result<Finished, Failure> {
-        let args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
-        self.execute(program, &args, (None, limit), &|_line| {}).await
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.execute(program, &args, (None, timeout), &|_line| {}).await
     }
 
     async fn execute(
         &self,
         program: &str,
         args: &[String],
-        (cwd, limit): (Option<&Path>, Duration),
-        heard: &(dyn Fn(&str) + Sync),
+        (cwd, timeout): (Option<&Path>, Duration),
+        on_line: &(dyn Fn(&str) + Sync),
     ) -> Result<Finished, Failure> {
         let definition = McpServerDef {
             command: program.to_owned(),
@@ -191,10 +200,15 @@ impl Worker<'_> {
         let given = self.installation.stdio();
         let inherit_env = match given.inherit_env {
             Inheritance::Everything => Inheritance::Everything,
-            _ => Inheritance::ListedAnd(SETTINGS),
+            _ => Inheritance::ListedAnd(PASSED_PREFIXES),
         };
         let options = StdioOptions { inherit_env, farewell: None, ..given.clone() };
-        let how = Run { options: &options, limit, stop: self.installation.stop(), heard };
+        let how = Run {
+            options: &options,
+            limit: timeout,
+            stop: self.installation.stop(),
+            heard: on_line,
+        };
         run(&definition, how).await.map_err(|error| run_failure(program, &error))
     }
 }
@@ -208,103 +222,111 @@ fn run_failure(program: &str, error: &TransportError) -> Failure {
         TransportError::Timeout(_) => FailureKind::InstallTimedOut,
         _ => FailureKind::InstallFailed,
     };
-    Failure::new(kind, format!("`{program}` could not be run to its end: {}", with_causes(error)))
+    Failure::new(kind, format!("cannot run `{program}`: {}", with_causes(error)))
 }
 
-/// Names the program of a package that is complete.
-const STAMP: &str = ".toolrack-program";
+/// Marker file of a complete installation; it holds the path of the executable.
+const COMPLETE_FILE: &str = ".toolrack-program";
 
-/// How often a lock that somebody else holds is tried again.
-const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// Pause between two attempts to take the lock.
+const LOCK_POLL: Duration = Duration::from_millis(100);
 
-/// The folder of one package.
-pub(super) struct Place {
+/// The directory of one package, shared by all processes of a user.
+///
+/// Each attempt to install it has a subdirectory of its own. The marker file names the executable in the attempt that
+/// completed.
+///
+/// **Invariant:** the marker is written last and removed first, so the installation that it names is complete; only
+/// the holder of the lock starts an attempt.
+pub(super) struct InstallDir {
     dir: PathBuf,
 }
 
-/// Held while a package is installed. Let go when it is dropped, also by a crash.
-pub(super) struct Lock(#[expect(dead_code, reason = "the lock goes with its file")] File);
+/// Held while a package is installed. The kernel releases it when the process dies.
+pub(super) struct InstallLock(#[expect(dead_code, reason = "the lock goes with its file")] File);
 
-impl Place {
+impl InstallDir {
     pub(super) fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
-    /// The program of the package, if it is completely there.
-    pub(super) fn program(&self) -> Option<PathBuf> {
-        let program = PathBuf::from(fs::read_to_string(self.dir.join(STAMP)).ok()?);
+    /// The executable, if the installation is complete.
+    pub(super) fn executable(&self) -> Option<PathBuf> {
+        let program = PathBuf::from(fs::read_to_string(self.dir.join(COMPLETE_FILE)).ok()?);
         program.is_file().then_some(program)
     }
 
-    /// Waits for the lock. Other processes, and other servers with the same package, wait for theirs.
-    pub(super) async fn lock(&self, installation: &Installation) -> Result<Lock, Failure> {
+    /// Waits for the lock, which other processes and other servers with the same package take too.
+    pub(super) async fn lock(&self, installation: &Installation) -> Result<InstallLock, Failure> {
         let parent = self.dir.parent().unwrap_or(&self.dir);
         let open = || {
-            make_private(parent)?;
+            create_private_dir(parent)?;
             File::create(self.dir.with_added_extension("lock"))
+            // Not a blocking `lock`: the wait must end when the server is stopped.
         };
         let file = open().map_err(|error| self.unusable(&error))?;
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Lock(file)),
+                Ok(()) => return Ok(InstallLock(file)),
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(self.unusable(&error)),
             }
-            if !std::mem::replace(&mut is_told, true) {
-                installation.say("the package is being installed by somebody else; waiting");
+            if !std::mem::replace(&mut is_reported, true) {
+                installation.say("another process is installing the package; waiting");
             }
             tokio::select! {
                 () = installation.stop().cancelled() => {
-                    return Err(Failure::new(FailureKind::Stopped, "it was stopped"));
+                    return Err(Failure::new(FailureKind::Stopped, "the installation was stopped"));
                 }
-                () = sleep(TRY_AGAIN) => {}
+                () = sleep(LOCK_POLL) => {}
             }
         }
     }
 
-    /// Removes what earlier attempts have left. The installer of a killed process may still be ending and hold on
-    /// to its folder; then that is left to whoever comes next.
-    pub(super) async fn clear(&self) {
+    /// Removes earlier attempts. The installer of a killed process may still be running and write into its directory; then
+    /// the rest is left to the next installation, which has another directory.
+    pub(super) async fn remove_attempts(&self) {
         let dir = self.dir.clone();
         let cleared = tokio::task::spawn_blocking(move || {
-            fs::remove_file(dir.join(STAMP)).or_else(ignore_missing)?;
-            let entries = fs::read_dir(&dir)?.flatten().map(|it| it.path());
-            for attempt in entries.filter(|it| it.is_dir()) {
+            fs::remove_file(dir.join(COMPLETE_FILE)).or_else(ignore_missing)?;
+            let entries = fs::read_dir(&dir)?.flatten().map(|entry| entry.path());
+            for attempt in entries.filter(|path| path.is_dir()) {
                 fs::remove_dir_all(attempt).or_else(ignore_missing)?;
             }
             Ok::<(), io::Error>(())
         });
         if let Ok(Err(error)) = cleared.await {
-            tracing::debug!(dir = %self.dir.display(), %error, "an earlier attempt stays for now");
+            tracing::debug!(dir = %self.dir.display(), %error, "cannot remove an earlier installation attempt");
         }
     }
 
-    /// Makes the folder of an attempt.
-    pub(super) fn make(&self, attempt: &Path) -> Result<(), Failure> {
-        make_private(attempt).map_err(|error| self.unusable(&error))
+    /// Creates the directory of an attempt.
+    pub(super) fn create_attempt(&self, attempt: &Path) -> Result<(), Failure> {
+        create_private_dir(attempt).map_err(|error| self.unusable(&error))
     }
 
-    /// Says that the package is complete.
-    pub(super) fn finish(&self, program: &Path) -> Result<(), Failure> {
-        let draft = self.dir.join(format!("{STAMP}.new"));
+    /// Writes the marker file, atomically.
+    pub(super) fn mark_complete(&self, program: &Path) -> Result<(), Failure> {
+        let temp_path = self.dir.join(format!("{COMPLETE_FILE}.new"));
         let write = || {
-            let mut file = File::create(&draft)?;
+            let mut file = File::create(&temp_path)?;
             file.write_all(program.as_os_str().as_encoded_bytes())?;
+            // On disk before the rename: after a crash the marker must not be empty.
             file.sync_all()?;
-            fs::rename(&draft, self.dir.join(STAMP))
+            fs::rename(&temp_path, self.dir.join(COMPLETE_FILE))
         };
         write().map_err(|error| self.unusable(&error))
     }
 
     fn unusable(&self, error: &io::Error) -> Failure {
-        let reason = format!("the folder `{}` cannot be used: {error}", self.dir.display());
+        let reason = format!("cannot use the directory `{}`: {error}", self.dir.display());
         Failure::new(FailureKind::InstallFailed, reason)
-            .hinting("check who may write there, and how much room is left")
+            .hinting("check its permissions and the free disk space")
     }
 }
 
-/// What is not there need not be removed.
+/// Treats a missing file as removed.
 fn ignore_missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

@@ -1,18 +1,17 @@
-//! Where things live: the config file, and the folder with everything else that is remembered.
+//! File and directory paths: `TOOLRACK_HOME`, XDG directories, and everything below them.
 //!
-//! **Invariant:** nothing here touches the disk or the environment. Whoever may read the environment
-//! hands it in.
+//! **Invariant:** no access to the disk or the environment. The caller passes the environment in.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 
-/// Moves everything into one folder.
+/// Environment variable that puts everything into one directory.
 const HOME: &str = "TOOLRACK_HOME";
 const FILE: &str = "toolrack.toml";
 
-/// Where things live.
+/// The paths of one installation: its config file and its data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     config_file: PathBuf,
@@ -20,100 +19,102 @@ pub struct Home {
 }
 
 impl Home {
-    /// The config file here, everything else there.
+    /// With this config file and data directory.
     pub fn new(config_file: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Self {
         Self { config_file: config_file.into(), dir: dir.into() }
     }
 
-    /// Everything in one folder.
-    pub fn at(dir: impl Into<PathBuf>) -> Self {
+    /// Everything in one directory.
+    pub fn in_dir(dir: impl Into<PathBuf>) -> Self {
         let dir = dir.into();
         Self { config_file: dir.join(FILE), dir }
     }
 
-    /// Where the environment says: `TOOLRACK_HOME`, or the folders that XDG names, or those under `HOME`.
+    /// From the environment: `TOOLRACK_HOME`, or the XDG directories, or their defaults under `HOME`.
     ///
     /// # Errors
     ///
-    /// When `TOOLRACK_HOME` is no absolute path, or nothing says where to go.
-    pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ServiceError> {
-        let given = |name: &str| variable(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    /// `TOOLRACK_HOME` is not an absolute path, or none of the variables is set.
+    pub fn from_env(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ServiceError> {
+        let given =
+            |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(dir) = given(HOME) {
-            // A relative one would mean another home in every folder, a stranger's project among them.
-            return if dir.is_absolute() { Ok(Self::at(dir)) } else { Err(relative()) };
+            // A relative path would mean another home in every working directory, untrusted projects included.
+            return if dir.is_absolute() { Ok(Self::in_dir(dir)) } else { Err(relative_home()) };
         }
-        let home = given("HOME").filter(|it| it.is_absolute());
-        // XDG: a path that is not absolute is to be ignored.
-        let folder = |name: &str, under_home: &str| {
-            let named = given(name).filter(|it| it.is_absolute());
-            named.or_else(|| home.as_ref().map(|it| it.join(under_home))).ok_or_else(nowhere)
+        let home = given("HOME").filter(|path| path.is_absolute());
+        // The XDG specification: ignore paths that are not absolute.
+        let base_dir = |name: &str, under_home: &str| {
+            let path = given(name).filter(|path| path.is_absolute());
+            path.or_else(|| home.as_ref().map(|home| home.join(under_home)))
+                .ok_or_else(unknown_home)
         };
-        let config = folder("XDG_CONFIG_HOME", ".config")?;
-        let data = folder("XDG_DATA_HOME", ".local/share")?;
+        let config = base_dir("XDG_CONFIG_HOME", ".config")?;
+        let data = base_dir("XDG_DATA_HOME", ".local/share")?;
         Ok(Self::new(config.join("toolrack").join(FILE), data.join("toolrack")))
     }
 
-    /// The servers and settings, for people to edit.
+    /// The config file.
     pub fn config_file(&self) -> &Path {
         &self.config_file
     }
 
-    /// The folder of everything else.
+    /// The data directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Secrets, a file for each.
+    /// Secrets, one file each.
     pub fn secrets_dir(&self) -> PathBuf {
         self.dir.join("secrets")
     }
 
-    /// Logins, a file for each server.
+    /// OAuth tokens, one file per server.
     pub fn tokens_dir(&self) -> PathBuf {
         self.dir.join("tokens")
     }
 
-    /// What tools servers had when they were last seen.
+    /// Cached tool lists.
     pub fn catalog_dir(&self) -> PathBuf {
         self.dir.join("catalog")
     }
 
-    /// Packages that have been installed.
+    /// Installed packages.
     pub fn packages_dir(&self) -> PathBuf {
         self.dir.join("packages")
     }
 
-    /// What servers said when they were run.
+    /// Server logs, one file each.
     pub fn logs_dir(&self) -> PathBuf {
         self.dir.join("logs")
     }
 
-    /// Which calls there were.
+    /// Call history.
     pub fn history_file(&self) -> PathBuf {
         self.dir.join("history.db")
     }
 
-    /// Sockets and other things of those that run now.
+    /// Sockets and lock files of running processes.
     pub fn run_dir(&self) -> PathBuf {
         self.dir.join("run")
     }
 
-    /// Locked by the one daemon of this home as long as it runs.
+    /// Locked by the daemon while it runs: one daemon per home.
     pub fn lock_file(&self) -> PathBuf {
         self.run_dir().join("daemon.lock")
     }
 }
 
-fn relative() -> ServiceError {
-    ServiceFault::new(ErrorCode::ValidationError, "`TOOLRACK_HOME` is not an absolute path")
-        .at(HOME)
-        .hint("give the whole path, beginning with `/`")
+fn relative_home() -> ServiceError {
+    ErrorDetail::new(ErrorCode::ValidationError, "`TOOLRACK_HOME` is not an absolute path")
+        .with_field(HOME)
+        .with_hint("use an absolute path")
         .into()
 }
 
-fn nowhere() -> ServiceError {
-    ServiceFault::new(ErrorCode::ValidationError, "it is unknown where configs are kept")
-        .hint("set `HOME`, or `TOOLRACK_HOME` to a folder for everything")
+fn unknown_home() -> ServiceError {
+    ErrorDetail::new(ErrorCode::ValidationError, "cannot determine the config directory")
+        .with_hint("set `HOME` or `TOOLRACK_HOME`")
         .into()
 }
 
@@ -124,15 +125,15 @@ mod tests {
     #[track_caller]
     fn check(environment: &[(&str, &str)], expected: Option<(&str, &str)>) {
         let variable = |name: &str| {
-            let found = environment.iter().find(|it| it.0 == name);
-            found.map(|it| OsString::from(it.1))
+            let found = environment.iter().find(|pair| pair.0 == name);
+            found.map(|pair| OsString::from(pair.1))
         };
         let expected = expected.map(|(file, data)| Home::new(file, data));
-        assert_eq!(Home::of(variable).ok(), expected, "{environment:?}");
+        assert_eq!(Home::from_env(variable).ok(), expected, "{environment:?}");
     }
 
     #[test]
-    fn the_environment_says_where_things_live() {
+    fn paths_follow_the_environment() {
         let usual = ("/u/.config/toolrack/toolrack.toml", "/u/.local/share/toolrack");
         check(&[("HOME", "/u")], Some(usual));
         check(&[("HOME", "/u"), ("XDG_CONFIG_HOME", ""), ("XDG_DATA_HOME", "x")], Some(usual));

@@ -1,10 +1,11 @@
-//! Secrets in files of their own, `mcp_{name}.key`, which only their owner can read.
+//! Secret store: one private file per secret, `mcp_{name}.key`; and the lookup of `${…}` variables.
 //!
-//! They are not encrypted yet: that needs a key in the keyring of the system and is later work. Until then
-//! they are as safe as any other file of their owner.
+//! The files are not encrypted yet: that needs a key in the system's keyring.
 //!
-//! **Invariant:** a secret's file is old or new, has mode 0600 in a folder with mode 0700 whatever the umask, and
-//! no link leads anywhere else. The value leaves this module only as a [`Secret`].
+//! **Invariant:** a secret's file is the old version or the new one, has mode 0600 in a directory with mode 0700
+//! regardless of the umask, and links are not followed. The value leaves this module only as a [`Secret`].
+//! **Invariant:** a secret is read when a server starts and not before, and is redacted from everything that the
+//! server writes from then on.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
@@ -21,37 +22,37 @@ use toolrack_transport::Mask;
 use uuid::Uuid;
 use zeroize::Zeroize as _;
 
-use crate::atomic_file::{Folder, Published, Readers, Replacement, read_all, trouble};
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::atomic_file::{Dir, FileMode, ReplaceOutcome, Replacement, io_error, read_all};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 
-/// The longest secret. Keys of certificates fit, files do not.
-const LONGEST_BYTES: usize = 64 << 10;
-const LONGEST_NAME: usize = 128;
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often to start over because somebody else writes the file at the same moment.
-const N_ATTEMPTS: usize = 20;
-const LOCK: &str = ".lock";
-const BESIDE: &str = ".tmp";
+/// Size limit of a secret: large enough for the keys of certificates.
+const MAX_BYTES: usize = 64 << 10;
+const MAX_NAME_LEN: usize = 128;
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often to start over because another program writes the file at the same moment.
+const MAX_ATTEMPTS: usize = 20;
+const LOCK_NAME: &str = ".lock";
+const TEMP_NAME: &str = ".tmp";
 
-/// The secrets of one home.
+/// The secrets of one [`Home`](crate::Home).
 ///
-/// A secret is text without NUL, not empty, and at most 64 KiB. One line break at its end is dropped, when it is
-/// set and when it is read, because editors and `echo` add one; any other character is kept.
+/// A secret is non-empty UTF-8 without NUL, at most 64 KiB. One trailing line break is removed when it is set and when
+/// it is read, because editors and `echo` add one.
 #[derive(Debug, Clone)]
 pub struct SecretStore {
     dir: PathBuf,
     salt: Arc<Salt>,
 }
 
-/// Which value a secret has, without the value. Comparable within one [`SecretStore`] and its clones only.
+/// Identifies the value of a secret without revealing it. Comparable only within one [`SecretStore`] and its clones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SecretVersion([u8; 32]);
 
-/// Makes versions useless to whoever would guess values from them.
+/// Keeps a [`SecretVersion`] from being brute-forced into the value.
 struct Salt([u8; 32]);
 
 impl SecretStore {
-    /// Keeps secrets in `dir`, which is made when the first one is set.
+    /// Keeps secrets in `dir`, which is created with the first secret.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         let mut salt = [0; 32];
         let random = [Uuid::new_v4(), Uuid::new_v4()];
@@ -60,159 +61,165 @@ impl SecretStore {
         Self { dir: dir.into(), salt: Arc::new(Salt(salt)) }
     }
 
-    /// Where the secrets are.
+    /// The directory of the secrets.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A secret, or `None` if there is none of this name.
+    /// Reads a secret; `None` if there is none with this name.
     ///
     /// # Errors
     ///
-    /// When the name cannot be one, or the file cannot be read or is not to be trusted.
+    /// The name is invalid, or the file cannot be read or trusted.
     pub fn get(&self, name: &str) -> Result<Option<Secret>, ServiceError> {
         let file_name = file_name(name)?;
-        let Some(folder) = self.folder()? else { return Ok(None) };
-        let unread = |error| trouble("read", &self.dir.join(&file_name), error);
-        let Some(file) = folder.open_file(&file_name).map_err(unread)? else { return Ok(None) };
+        let Some(dir) = self.open_dir()? else { return Ok(None) };
+        let read_error = |error| io_error("read", &self.dir.join(&file_name), error);
+        let Some(file) = dir.open_file(&file_name).map_err(read_error)? else { return Ok(None) };
         self.check_file(&file, &file_name)?;
-        let bytes = read_all(&file, LONGEST_BYTES + 2).map_err(unread)?;
+        let bytes = read_all(&file, MAX_BYTES + 2).map_err(read_error)?;
         let mut text = String::from_utf8(bytes).map_err(|error| {
+            // The bytes are part of a secret; do not leave them in freed memory.
             error.into_bytes().zeroize();
-            unread(io::Error::new(io::ErrorKind::InvalidData, "it is not text"))
+            read_error(io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8"))
         })?;
         text.truncate(without_line_break(&text).len());
         Ok(Some(Secret::new(text)))
     }
 
-    /// Remembers a secret, in place of an old one of the name if there is one.
+    /// Stores a secret, replacing an old value.
     ///
     /// # Errors
     ///
-    /// When name or value cannot be one, or it cannot be saved; then the old one is as it was.
+    /// The name or the value is invalid, or the file cannot be saved; the old value then stays.
     pub fn set(&self, name: &str, secret: &Secret) -> Result<(), ServiceError> {
         let file_name = file_name(name)?;
-        let text = checked(secret)?;
-        let unsaved = |error| trouble("saved", &self.dir.join(&file_name), error);
-        Folder::make(&self.dir).map_err(unsaved)?;
-        let Some(folder) = self.folder()? else {
-            return Err(unsaved(io::ErrorKind::NotFound.into()));
+        let text = check_value(secret)?;
+        let save_error = |error| io_error("save", &self.dir.join(&file_name), error);
+        Dir::create(&self.dir).map_err(save_error)?;
+        let Some(dir) = self.open_dir()? else {
+            return Err(save_error(io::ErrorKind::NotFound.into()));
         };
-        let _lock = folder.lock(OsStr::new(LOCK), PATIENCE).map_err(unsaved)?;
-        for _attempt in 0..N_ATTEMPTS {
-            let seen = folder.see(&file_name, LONGEST_BYTES + 2).map_err(unsaved)?;
+        let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT).map_err(save_error)?;
+        for _attempt in 0..MAX_ATTEMPTS {
+            let snapshot = dir.snapshot(&file_name, MAX_BYTES + 2).map_err(save_error)?;
             let replacement = Replacement {
                 name: &file_name,
-                beside: OsStr::new(BESIDE),
+                temp_name: OsStr::new(TEMP_NAME),
                 bytes: text.as_bytes(),
-                readers: Readers::Owner,
+                mode: FileMode::Private,
             };
-            if folder.publish(&seen, replacement).map_err(unsaved)? == Published::Done {
+            if dir.replace(&snapshot, replacement).map_err(save_error)? == ReplaceOutcome::Replaced
+            {
                 return Ok(());
             }
         }
-        Err(unsaved(io::ErrorKind::TimedOut.into()))
+        Err(save_error(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Forgets a secret, and says whether there was one.
+    /// Removes a secret. Returns whether it existed.
     ///
     /// # Errors
     ///
-    /// When the name cannot be one, or the file cannot be removed.
+    /// The name is invalid, or the file cannot be removed.
     pub fn remove(&self, name: &str) -> Result<bool, ServiceError> {
         let file_name = file_name(name)?;
-        let Some(folder) = self.folder()? else { return Ok(false) };
-        let unremoved = |error| trouble("removed", &self.dir.join(&file_name), error);
-        let _lock = folder.lock(OsStr::new(LOCK), PATIENCE).map_err(unremoved)?;
-        folder.remove(&file_name).map_err(unremoved)
+        let Some(dir) = self.open_dir()? else { return Ok(false) };
+        let remove_error = |error| io_error("remove", &self.dir.join(&file_name), error);
+        let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT).map_err(remove_error)?;
+        dir.remove(&file_name).map_err(remove_error)
     }
 
     /// The names of all secrets, sorted.
     ///
     /// # Errors
     ///
-    /// When the folder cannot be read.
+    /// The directory cannot be read.
     pub fn list(&self) -> Result<Vec<String>, ServiceError> {
-        if self.folder()?.is_none() {
+        if self.open_dir()?.is_none() {
             return Ok(Vec::new());
         }
-        let unread = |error| trouble("read", &self.dir, error);
+        let read_error = |error| io_error("read", &self.dir, error);
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.dir).map_err(unread)? {
-            let file_name = entry.map_err(unread)?.file_name();
-            let name =
-                file_name.to_str().and_then(|it| it.strip_prefix("mcp_")?.strip_suffix(".key"));
-            names.extend(name.filter(|it| is_name(it)).map(str::to_owned));
+        for entry in fs::read_dir(&self.dir).map_err(read_error)? {
+            let file_name = entry.map_err(read_error)?.file_name();
+            let name = file_name
+                .to_str()
+                .and_then(|file_name| file_name.strip_prefix("mcp_")?.strip_suffix(".key"));
+            names.extend(name.filter(|name| is_name(name)).map(str::to_owned));
         }
         names.sort_unstable();
         Ok(names)
     }
 
-    /// Which value a secret has now, so that a change can be noticed without keeping the value.
+    /// Identifies the current value, so that a change can be noticed without keeping the value.
     ///
     /// # Errors
     ///
     /// As for [`get`](Self::get).
     pub fn version(&self, name: &str) -> Result<Option<SecretVersion>, ServiceError> {
         let secret = self.get(name)?;
-        Ok(secret.map(|it| {
+        Ok(secret.map(|secret| {
             let digest = Sha256::new_with_prefix(self.salt.0);
-            SecretVersion(digest.chain_update(it.reveal()).finalize().into())
+            SecretVersion(digest.chain_update(secret.reveal()).finalize().into())
         }))
     }
 
-    /// The folder, if it is there. One that others can enter is closed to them first.
-    fn folder(&self) -> Result<Option<Folder>, ServiceError> {
-        let unread = |error| trouble("read", &self.dir, error);
-        let Some(folder) = Folder::open(&self.dir).map_err(unread)? else { return Ok(None) };
-        let dir = folder.as_file().map_err(unread)?;
-        own(&dir, 0o700, &self.dir)?;
-        Ok(Some(folder))
+    /// Opens the directory, if it exists. Access for other users is removed first.
+    fn open_dir(&self) -> Result<Option<Dir>, ServiceError> {
+        let read_error = |error| io_error("read", &self.dir, error);
+        let Some(dir) = Dir::open(&self.dir).map_err(read_error)? else { return Ok(None) };
+        let file = dir.as_file().map_err(read_error)?;
+        ensure_private(&file, 0o700, &self.dir)?;
+        Ok(Some(dir))
     }
 
     fn check_file(&self, file: &File, name: &OsStr) -> Result<(), ServiceError> {
         let path = self.dir.join(name);
-        let metadata = file.metadata().map_err(|error| trouble("read", &path, error))?;
+        let metadata = file.metadata().map_err(|error| io_error("read", &path, error))?;
         if metadata.is_file() && metadata.nlink() > 1 {
-            let message = format!("`{}` has a second name elsewhere", path.display());
-            return Err(untrusted(message, "remove it, and set the secret again"));
+            // A hard link would show the secret under a path whose directory this store does not protect.
+            let message = format!("`{}` has more than one hard link", path.display());
+            return Err(untrusted(message, "remove it and set the secret again"));
         }
-        own(file, 0o600, &path)
+        ensure_private(file, 0o600, &path)
     }
 }
 
-/// Sees to it that something is ours, and closed to others.
-fn own(file: &File, mode: u32, path: &Path) -> Result<(), ServiceError> {
-    let unread = |error| trouble("read", path, error);
-    let metadata = file.metadata().map_err(unread)?;
+/// Checks that a file or directory belongs to us, and removes access for other users.
+fn ensure_private(file: &File, mode: u32, path: &Path) -> Result<(), ServiceError> {
+    let read_error = |error| io_error("read", path, error);
+    let metadata = file.metadata().map_err(read_error)?;
     if metadata.uid() != rustix::process::geteuid().as_raw() {
-        let message = format!("`{}` belongs to somebody else", path.display());
+        let message = format!("`{}` belongs to another user", path.display());
         return Err(untrusted(message, "change its owner, or use another `TOOLRACK_HOME`"));
     }
     if metadata.mode() & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), "was open to other users and is closed now");
-        file.set_permissions(Permissions::from_mode(mode)).map_err(unread)?;
+        tracing::warn!(path = %path.display(), "removed access for other users");
+        file.set_permissions(Permissions::from_mode(mode)).map_err(read_error)?;
     }
     Ok(())
 }
 
 fn untrusted(message: String, hint: &str) -> ServiceError {
-    ServiceFault::new(ErrorCode::Denied, message).hint(hint).into()
+    ErrorDetail::new(ErrorCode::Denied, message).with_hint(hint).into()
 }
 
 fn is_name(name: &str) -> bool {
-    let letter = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'.' | b'_' | b'-');
-    (1..=LONGEST_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(letter)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=MAX_NAME_LEN).contains(&name.len())
+        && !name.starts_with('.')
+        && name.bytes().all(is_allowed)
 }
 
-/// The file of a secret. The name is not told back: somebody may have typed the value in its place.
+/// File name of a secret. Errors do not repeat the name: users sometimes type the value in its place.
 fn file_name(name: &str) -> Result<OsString, ServiceError> {
     if is_name(name) {
         return Ok(OsString::from(format!("mcp_{name}.key")));
     }
     let message =
-        "a secret is named by 1 to 128 letters, digits, `.`, `_` or `-`, and not by a dot first";
-    Err(ServiceFault::new(ErrorCode::ValidationError, message).at("name").into())
+        "a secret name has 1 to 128 letters, digits, `.`, `_` or `-`, and does not start with `.`";
+    Err(ErrorDetail::new(ErrorCode::ValidationError, message).with_field("name").into())
 }
 
 fn without_line_break(text: &str) -> &str {
@@ -220,18 +227,18 @@ fn without_line_break(text: &str) -> &str {
     text.strip_suffix('\r').unwrap_or(text)
 }
 
-fn checked(secret: &Secret) -> Result<&str, ServiceError> {
+fn check_value(secret: &Secret) -> Result<&str, ServiceError> {
     let text = without_line_break(secret.reveal());
-    let complaint = if text.is_empty() {
+    let message = if text.is_empty() {
         "a secret must not be empty"
     } else if text.contains('\0') {
-        "a secret must not contain the NUL character"
-    } else if text.len() > LONGEST_BYTES {
+        "a secret must not contain NUL"
+    } else if text.len() > MAX_BYTES {
         "a secret must not be longer than 64 KiB"
     } else {
         return Ok(text);
     };
-    Err(ServiceFault::new(ErrorCode::ValidationError, complaint).at("value").into())
+    Err(ErrorDetail::new(ErrorCode::ValidationError, message).with_field("value").into())
 }
 
 impl std::fmt::Debug for Salt {
@@ -246,20 +253,23 @@ impl std::fmt::Debug for SecretVersion {
     }
 }
 
-/// Whoever knows variables and files.
+/// Resolves `${…}` variables and files that configs refer to.
 pub type SharedLookup = Arc<dyn Lookup + Send + Sync>;
 
-/// Secrets from the store, everything else from somebody else.
-pub(crate) struct Values {
+/// Resolves secrets from the store, everything else with the fallback.
+pub(crate) struct VariableLookup {
     pub(crate) secrets: SecretStore,
-    pub(crate) others: Option<SharedLookup>,
+    pub(crate) fallback: Option<SharedLookup>,
     pub(crate) mask: Mask,
 }
 
-impl Lookup for Values {
+impl Lookup for VariableLookup {
     fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String> {
         let Source::Secret = source else {
-            return self.others.as_ref().map_or(Ok(None), |it| it.look_up(source, name));
+            return self
+                .fallback
+                .as_ref()
+                .map_or(Ok(None), |fallback| fallback.look_up(source, name));
         };
         let found = self.secrets.get(name).map_err(|error| error.to_string())?;
         Ok(found.map(|secret| {
@@ -269,6 +279,6 @@ impl Lookup for Values {
     }
 
     fn advice(&self, variable: &str) -> Option<String> {
-        self.others.as_ref()?.advice(variable)
+        self.fallback.as_ref()?.advice(variable)
     }
 }

@@ -1,7 +1,7 @@
-//! What servers said when they were run: a file of bounded size for each, for whoever asks afterwards.
+//! Server logs: one log file of bounded size per server.
 //!
-//! **Invariant:** only what has been cleaned and masked gets here, only the owner can read it, and a line is
-//! written whole or not at all.
+//! **Invariant:** lines are sanitized and redacted before they get here, only the owner can read the files, and a line
+//! is written whole or not at all.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -13,55 +13,55 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::atomic_file::{Folder, read_all};
+use crate::atomic_file::{Dir, read_all};
 
-/// A longer file loses its older half.
-const LARGEST_BYTES: usize = 256 << 10;
-/// Whatever is in the file, no more of it is read.
-const READ_BYTES: usize = 4 * LARGEST_BYTES;
-/// Somebody else writes a few lines, which takes no time.
-const PATIENCE: Duration = Duration::from_secs(2);
-const LOCK: &str = ".lock";
-const BESIDE: &str = ".tmp";
+/// A longer file is cut to its newer half.
+const MAX_BYTES: usize = 256 << 10;
+/// Read limit, whatever the size of the file.
+const MAX_READ_BYTES: usize = 4 * MAX_BYTES;
+/// Other processes hold the lock only while they append a few lines.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+const LOCK_NAME: &str = ".lock";
+const TEMP_NAME: &str = ".tmp";
 
-/// What is remembered of the runs of servers.
+/// The log files of all servers.
 #[derive(Debug, Clone)]
 pub struct LogStore {
     dir: PathBuf,
 }
 
-/// One thing that happened to a server.
+/// One line of a server's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub at: u64,
-    /// What sort of thing.
+    /// What the line is about.
     pub kind: LogKind,
-    /// What was said.
+    /// The text.
     pub text: String,
 }
 
-/// What sort of thing happened.
+/// What a log line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LogKind {
-    /// It was started, or its address was reached for.
+    /// The server is being started or connected.
     Start,
-    /// It could be called.
+    /// The server is connected.
     Ready,
-    /// It could not be connected, or was lost.
+    /// The server cannot be connected, or the connection was lost.
     Failure,
-    /// It wants somebody to log in.
+    /// The server requires a login.
     NeedsLogin,
-    /// It wrote to its error output.
+    /// A line of its stderr.
     Stderr,
-    /// What installs its package said something.
+    /// Output of the package installer.
     Install,
 }
 
 impl LogLine {
-    /// Something that happens now.
+    /// A line with the current time.
     pub(crate) fn now(kind: LogKind, text: impl Into<String>) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { at: u64::try_from(since.as_millis()).unwrap_or_default(), kind, text: text.into() }
@@ -69,70 +69,75 @@ impl LogLine {
 }
 
 impl LogStore {
-    /// Keeps files in `dir`, which is made when there is something to write.
+    /// Keeps log files in `dir`, which is created with the first line.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
 
-    /// Where the file of a server is, or would be.
+    /// Path of a server's log file, which need not exist.
     pub fn path(&self, id: Uuid) -> PathBuf {
         self.dir.join(file_name(id))
     }
 
-    /// Everything that is remembered of a server, the oldest first.
+    /// Reads the log of a server, oldest line first.
     ///
     /// # Errors
     ///
-    /// When the file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn read(&self, id: Uuid) -> io::Result<Vec<LogLine>> {
-        let Some(folder) = Folder::open(&self.dir)? else { return Ok(Vec::new()) };
-        let Some(file) = folder.open_file(&file_name(id))? else { return Ok(Vec::new()) };
-        Ok(lines(&read_all(&file, READ_BYTES)?))
+        let Some(dir) = Dir::open(&self.dir)? else { return Ok(Vec::new()) };
+        let Some(file) = dir.open_file(&file_name(id))? else { return Ok(Vec::new()) };
+        Ok(lines(&read_all(&file, MAX_READ_BYTES)?))
     }
 
-    /// Forgets what is remembered of a server.
+    /// Deletes the log of a server.
     ///
     /// # Errors
     ///
-    /// When the file cannot be removed.
+    /// The file cannot be removed.
     pub fn remove(&self, id: Uuid) -> io::Result<()> {
-        let Some(folder) = Folder::open(&self.dir)? else { return Ok(()) };
-        let _lock = folder.lock(OsStr::new(LOCK), PATIENCE)?;
-        folder.remove(&file_name(id)).map(drop)
+        let Some(dir) = Dir::open(&self.dir)? else { return Ok(()) };
+        let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT)?;
+        dir.remove(&file_name(id)).map(drop)
     }
 
-    /// Remembers what happened.
-    pub(crate) fn append(&self, id: Uuid, happened: &[LogLine]) -> io::Result<()> {
+    /// Appends lines to the log of a server.
+    pub(crate) fn append(&self, id: Uuid, lines: &[LogLine]) -> io::Result<()> {
         let mut bytes = Vec::new();
-        for line in happened {
+        for line in lines {
             serde_json::to_writer(&mut bytes, line)?;
             bytes.push(b'\n');
         }
-        let folder = Folder::make(&self.dir)?;
-        let _lock = folder.lock(OsStr::new(LOCK), PATIENCE)?;
+        let dir = Dir::create(&self.dir)?;
+        let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT)?;
         let path = self.path(id);
-        let mut file = private().append(true).open(&path)?;
+        let mut file = private_file().append(true).open(&path)?;
         file.write_all(&bytes)?;
         let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        if size > LARGEST_BYTES { self.shorten(&path) } else { Ok(()) }
+        if size > MAX_BYTES { self.truncate_to_tail(&path) } else { Ok(()) }
     }
 
-    /// Keeps the younger half of a file.
-    fn shorten(&self, path: &Path) -> io::Result<()> {
+    /// Keeps the newer half of a file, from the first whole line on.
+    fn truncate_to_tail(&self, path: &Path) -> io::Result<()> {
         let file = OpenOptions::new().read(true).open(path)?;
-        let bytes = read_all(&file, READ_BYTES)?;
-        let (_, tail) = bytes.split_at(bytes.len().saturating_sub(LARGEST_BYTES / 2));
-        let whole = tail.iter().position(|it| *it == b'\n').map_or(tail.len(), |it| it + 1);
-        let beside = self.dir.join(BESIDE);
-        private().truncate(true).write(true).open(&beside)?.write_all(tail.split_at(whole).1)?;
-        std::fs::rename(beside, path)
+        let bytes = read_all(&file, MAX_READ_BYTES)?;
+        let (_, tail) = bytes.split_at(bytes.len().saturating_sub(MAX_BYTES / 2));
+        let start = tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |pos| pos + 1);
+        let temp_path = self.dir.join(TEMP_NAME);
+        private_file()
+            .truncate(true)
+            .write(true)
+            .open(&temp_path)?
+            .write_all(tail.split_at(start).1)?;
+        std::fs::rename(temp_path, path)
     }
 }
 
-fn private() -> OpenOptions {
+/// Options for a file with mode 0600; a symbolic link is an error.
+fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
-    let no_links = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
-    options.create(true).mode(0o600).custom_flags(no_links);
+    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    options.create(true).mode(0o600).custom_flags(no_follow);
     options
 }
 
@@ -140,10 +145,10 @@ fn file_name(id: Uuid) -> OsString {
     format!("{id}.log").into()
 }
 
-/// The lines of a file. What is no line of ours is left out.
+/// Parses the lines of a file, and skips those that do not parse.
 fn lines(bytes: &[u8]) -> Vec<LogLine> {
-    let each = bytes.split(|it| *it == b'\n');
-    each.filter_map(|it| serde_json::from_slice(it).ok()).collect()
+    let lines = bytes.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
 #[cfg(test)]
@@ -153,15 +158,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happened_is_read_again_and_private() {
+    fn logs_are_private_and_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let store = LogStore::new(dir.path().join("logs"));
         let id = Uuid::new_v4();
         assert_eq!(store.read(id).unwrap(), []);
-        let happened = [LogLine::now(LogKind::Start, "starting"), LogLine::now(LogKind::Ready, "")];
-        store.append(id, &happened).unwrap();
-        store.append(id, &happened).unwrap();
-        assert_eq!(store.read(id).unwrap(), [happened.clone(), happened].concat());
+        let lines = [LogLine::now(LogKind::Start, "starting"), LogLine::now(LogKind::Ready, "")];
+        store.append(id, &lines).unwrap();
+        store.append(id, &lines).unwrap();
+        assert_eq!(store.read(id).unwrap(), [lines.clone(), lines].concat());
         let mode = std::fs::metadata(store.path(id)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         store.remove(id).unwrap();
@@ -169,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grows_too_large_keeps_its_end() {
+    fn large_log_keeps_its_tail() {
         let dir = tempfile::tempdir().unwrap();
         let store = LogStore::new(dir.path());
         let id = Uuid::new_v4();
@@ -180,11 +185,11 @@ mod tests {
         let kept = store.read(id).unwrap();
         assert!(kept.last().unwrap().text.starts_with("99:"));
         assert!((10..30).contains(&kept.len()), "{}", kept.len());
-        assert!(std::fs::metadata(store.path(id)).unwrap().len() <= LARGEST_BYTES as u64);
+        assert!(std::fs::metadata(store.path(id)).unwrap().len() <= MAX_BYTES as u64);
     }
 
     #[test]
-    fn a_link_is_not_followed() {
+    fn symlink_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let store = LogStore::new(dir.path().join("logs"));
         let (id, elsewhere) = (Uuid::new_v4(), dir.path().join("elsewhere"));

@@ -115,7 +115,7 @@ fn an_entry_is_read_in_the_words_of_the_service() {
     let headers = json!({ "headers": { "Authorization": "Bearer ${SENTRY_TOKEN}" } });
     assert_eq!(sentry.config, headers);
 
-    let git = document.find(&Place::Agent("main".to_owned()), "git").unwrap().config;
+    let git = document.find(&ConfigScope::Agent("main".to_owned()), "git").unwrap().config;
     assert_eq!(git.package.package_type, McpPackageType::Pypi);
     assert_eq!(git.package.version.as_deref(), Some("1"));
     let package = json!({ "runtime_args": ["-q"] });
@@ -214,18 +214,18 @@ fn plain(name: &str) -> McpConfig {
 }
 
 /// Adds a server to a text, and says which lines are new.
-fn added(text: &str, place: &Place) -> String {
+fn added(text: &str, scope: &ConfigScope) -> String {
     let mut document = parse(text);
-    let id = document.add(place, &plain("new")).unwrap();
+    let id = document.add(scope, &plain("new")).unwrap();
     let now = document.text();
-    assert_eq!(parse(&now).get(id).unwrap().place, *place);
+    assert_eq!(parse(&now).get(id).unwrap().scope, *scope);
     now.replace(&id.to_string(), "ID")
 }
 
 #[test]
 fn a_new_server_stands_at_the_end_of_its_list() {
     let entry = "[[defaults.mcp]]\nname = \"new\"\nid = \"ID\"\ntransport = \"stdio\"\ncommand = \"run-me\"\n";
-    let defaults = |text: &str| added(text, &Place::Defaults);
+    let defaults = |text: &str| added(text, &ConfigScope::Defaults);
     assert_eq!(defaults(""), entry);
     assert_eq!(defaults("# hello"), format!("# hello\n\n{entry}"));
     assert_eq!(defaults("# hello\n\n"), format!("# hello\n\n{entry}"));
@@ -237,7 +237,7 @@ fn a_new_server_stands_at_the_end_of_its_list() {
     let crlf = format!("{old}{agents}").replace('\n', "\r\n");
     assert_eq!(defaults(&crlf), format!("{old}\n{entry}{agents}").replace('\n', "\r\n"));
     let own = entry.replace("defaults", "agents");
-    let main = Place::Agent("main".to_owned());
+    let main = ConfigScope::Agent("main".to_owned());
     assert_eq!(added(&format!("{old}{agents}"), &main), format!("{old}{agents}\n{own}"));
     assert_eq!(added(old, &main), format!("{old}\n[[agents]]\nid = \"main\"\n\n{own}"));
     let inline = "defaults = { mcp = [{ name = 'a', command = 'x' }] }\n";
@@ -251,13 +251,13 @@ fn a_new_server_stands_at_the_end_of_its_list() {
 fn names_and_ids_are_taken_once() {
     let mut document = parse(&file());
     let code = |result: Result<Uuid, ServiceError>| result.unwrap_err().code();
-    assert_eq!(code(document.add(&Place::Defaults, &plain("files"))), ErrorCode::Conflict);
+    assert_eq!(code(document.add(&ConfigScope::Defaults, &plain("files"))), ErrorCode::Conflict);
     let id = named(&document, "files").id;
     let twin = McpConfig { id, ..plain("twin") };
-    assert_eq!(code(document.add(&Place::Defaults, &twin)), ErrorCode::Conflict);
+    assert_eq!(code(document.add(&ConfigScope::Defaults, &twin)), ErrorCode::Conflict);
     let sentry = McpConfig { name: "files".to_owned(), ..named(&document, "sentry") };
     assert_eq!(document.replace(&sentry).unwrap_err().code(), ErrorCode::Conflict);
-    document.add(&Place::Agent("main".to_owned()), &plain("files")).unwrap();
+    document.add(&ConfigScope::Agent("main".to_owned()), &plain("files")).unwrap();
     assert_eq!(document.replace(&plain("nobody")).unwrap_err().code(), ErrorCode::NotFound);
     assert_eq!(document.remove(Uuid::new_v4()).unwrap_err().code(), ErrorCode::NotFound);
 }
@@ -292,8 +292,8 @@ fn what_cannot_be_written_is_refused_with_every_reason() {
         "command": "x", "args": [null], "big": u64::MAX, "gone": null,
         "package": { "type": "npm", "program": null },
     });
-    let error = parse("").add(&Place::Defaults, &config).unwrap_err();
-    let fields: Vec<_> = error.faults().iter().filter_map(|it| it.field.as_deref()).collect();
+    let error = parse("").add(&ConfigScope::Defaults, &config).unwrap_err();
+    let fields: Vec<_> = error.details().iter().filter_map(|it| it.field.as_deref()).collect();
     let mut sorted = fields.clone();
     sorted.sort_unstable();
     let expected = [
@@ -306,8 +306,8 @@ fn what_cannot_be_written_is_refused_with_every_reason() {
     ];
     assert_eq!(sorted, expected);
     config = McpConfig { config: json!([1]), ..plain("a") };
-    let error = parse("").add(&Place::Defaults, &config).unwrap_err();
-    assert_eq!(error.faults()[0].field.as_deref(), Some("config"));
+    let error = parse("").add(&ConfigScope::Defaults, &config).unwrap_err();
+    assert_eq!(error.details()[0].field.as_deref(), Some("config"));
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_file_with_faults_is_refused_with_all_of_them() {
     let error =
         Document::parse("t.toml", "[[defaults.mcp]]\nname = 1\n[[defaults.mcp]]\nurl = 'x'\n");
     let messages: Vec<String> =
-        error.unwrap_err().faults().iter().map(|it| it.message.clone()).collect();
+        error.unwrap_err().details().iter().map(|it| it.message.clone()).collect();
     assert!(messages.len() >= 3, "{messages:?}");
     assert!(messages.iter().all(|it| it.starts_with("t.toml:")), "{messages:?}");
 }

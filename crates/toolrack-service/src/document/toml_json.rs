@@ -1,12 +1,12 @@
-//! Between the values of a TOML document and plain JSON, changing only what differs.
+//! Conversion between TOML and JSON values, and merging JSON into TOML tables without touching what is unchanged.
 
 use serde_json::Value as Json;
 use toml_edit::{Array, InlineTable, Item, TableLike, Value};
 
-use super::entry::Row;
+use super::entry::JsonMap;
 
-/// The keys that come first in what we write, in this order. Others follow by name.
-const ORDER: [&str; 21] = [
+/// Keys that are written first, in this order. Others follow by name.
+const KEY_ORDER: [&str; 21] = [
     "type",
     "name",
     "id",
@@ -30,28 +30,32 @@ const ORDER: [&str; 21] = [
     "source",
 ];
 
-/// A table as JSON.
-pub(super) fn row(table: &dyn TableLike) -> Row {
-    table.iter().filter_map(|(key, item)| Some((key.to_owned(), json(item)?))).collect()
+/// Converts a table to JSON.
+pub(super) fn table_to_json(table: &dyn TableLike) -> JsonMap {
+    table.iter().filter_map(|(key, item)| Some((key.to_owned(), item_to_json(item)?))).collect()
 }
 
-/// Makes a table say what `row` says. What it says already stays as it is written.
-pub(super) fn merge(table: &mut dyn TableLike, row: &Row) {
+/// Changes a table to hold exactly `row`. Values that do not change keep their formatting.
+pub(super) fn merge(table: &mut dyn TableLike, row: &JsonMap) {
     let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
-    keeping_end(table, |table| {
-        for key in keys.iter().filter(|it| !row.contains_key(*it)) {
+    keep_closing_space(table, |table| {
+        for key in keys.iter().filter(|key| !row.contains_key(*key)) {
             table.remove(key);
         }
-        for (key, value) in ordered(row) {
-            set(table, key, value);
+        for (key, value) in in_key_order(row) {
+            set_key(table, key, value);
         }
     });
 }
 
-/// Changes a table so that the space before its closing brace stays there, if it is one on a single line.
-pub(super) fn keeping_end(table: &mut dyn TableLike, change: impl FnOnce(&mut dyn TableLike)) {
-    let suffix = last_value(table).and_then(|it| Some(it.decor().suffix()?.as_str()?.to_owned()));
-    let end = suffix.filter(|it| !it.is_empty() && it.chars().all(|it| it == ' '));
+/// Changes a table and keeps the space before the closing brace of an inline table, which belongs to its last value.
+pub(super) fn keep_closing_space(
+    table: &mut dyn TableLike,
+    change: impl FnOnce(&mut dyn TableLike),
+) {
+    let suffix =
+        last_value(table).and_then(|value| Some(value.decor().suffix()?.as_str()?.to_owned()));
+    let end = suffix.filter(|suffix| !suffix.is_empty() && suffix.chars().all(|char| char == ' '));
     if let (Some(_), Some(last)) = (&end, last_value(table)) {
         last.decor_mut().set_suffix("");
     }
@@ -61,12 +65,12 @@ pub(super) fn keeping_end(table: &mut dyn TableLike, change: impl FnOnce(&mut dy
     }
 }
 
-fn set(table: &mut dyn TableLike, key: &str, wanted: &Json) {
+fn set_key(table: &mut dyn TableLike, key: &str, wanted: &Json) {
     let Some(item) = table.get_mut(key) else {
-        table.insert(key, Item::Value(toml(wanted)));
+        table.insert(key, Item::Value(json_to_toml(wanted)));
         return;
     };
-    if json(item).as_ref() == Some(wanted) {
+    if item_to_json(item).as_ref() == Some(wanted) {
         return;
     }
     match (item, wanted) {
@@ -75,16 +79,16 @@ fn set(table: &mut dyn TableLike, key: &str, wanted: &Json) {
                 merge(table, row);
             }
         }
-        (Item::Value(Value::Array(array)), Json::Array(items)) => replace_items(array, items),
-        (Item::Value(old), wanted) => replace(old, wanted),
-        (item, wanted) => *item = Item::Value(toml(wanted)),
+        (Item::Value(Value::Array(array)), Json::Array(items)) => merge_array(array, items),
+        (Item::Value(old), wanted) => replace_value(old, wanted),
+        (item, wanted) => *item = Item::Value(json_to_toml(wanted)),
     }
 }
 
-/// Adds to a list in the way of the items that it has: on a line of its own if the last one is.
+/// Appends to an array in the style of its items: on a new line if the last item is.
 pub(super) fn push(array: &mut Array, mut value: Value) {
-    let before = array.iter().last().and_then(|it| it.decor().prefix()?.as_str());
-    if let Some((_, indent)) = before.and_then(|it| it.rsplit_once('\n')) {
+    let before = array.iter().last().and_then(|item| item.decor().prefix()?.as_str());
+    if let Some((_, indent)) = before.and_then(|prefix| prefix.rsplit_once('\n')) {
         value.decor_mut().set_prefix(format!("\n{indent}"));
         array.push_formatted(value);
     } else {
@@ -92,24 +96,24 @@ pub(super) fn push(array: &mut Array, mut value: Value) {
     }
 }
 
-fn replace_items(array: &mut Array, items: &[Json]) {
+fn merge_array(array: &mut Array, items: &[Json]) {
     while array.len() > items.len() {
         array.remove(array.len() - 1);
     }
     for (old, wanted) in array.iter_mut().zip(items) {
-        if plain(old) != *wanted {
-            replace(old, wanted);
+        if value_to_json(old) != *wanted {
+            replace_value(old, wanted);
         }
     }
     for wanted in items.iter().skip(array.len()) {
-        push(array, toml(wanted));
+        push(array, json_to_toml(wanted));
     }
 }
 
-/// Another value in the same place, with the comments and spaces around it.
-fn replace(old: &mut Value, wanted: &Json) {
+/// Replaces a value and keeps the comments and spaces around it.
+fn replace_value(old: &mut Value, wanted: &Json) {
     let decor = old.decor().clone();
-    *old = toml(wanted);
+    *old = json_to_toml(wanted);
     *old.decor_mut() = decor;
 }
 
@@ -117,40 +121,42 @@ fn last_value(table: &mut dyn TableLike) -> Option<&mut Value> {
     table.iter_mut().last().and_then(|(_, item)| item.as_value_mut())
 }
 
-fn ordered(row: &Row) -> Vec<(&str, &Json)> {
-    let rank = |key: &str| ORDER.iter().position(|it| *it == key).unwrap_or(ORDER.len());
-    let mut members: Vec<(&str, &Json)> = row.iter().map(|(key, it)| (key.as_str(), it)).collect();
+fn in_key_order(row: &JsonMap) -> Vec<(&str, &Json)> {
+    let rank =
+        |key: &str| KEY_ORDER.iter().position(|first| *first == key).unwrap_or(KEY_ORDER.len());
+    let mut members: Vec<(&str, &Json)> =
+        row.iter().map(|(key, value)| (key.as_str(), value)).collect();
     members.sort_by_key(|(key, _)| (rank(key), *key));
     members
 }
 
-fn json(item: &Item) -> Option<Json> {
+fn item_to_json(item: &Item) -> Option<Json> {
     match item {
         Item::None => None,
-        Item::Value(value) => Some(plain(value)),
-        Item::Table(table) => Some(Json::Object(row(table))),
+        Item::Value(value) => Some(value_to_json(value)),
+        Item::Table(table) => Some(Json::Object(table_to_json(table))),
         Item::ArrayOfTables(list) => {
-            Some(list.iter().map(|table| Json::Object(row(table))).collect())
+            Some(list.iter().map(|table| Json::Object(table_to_json(table))).collect())
         }
     }
 }
 
-fn plain(value: &Value) -> Json {
+fn value_to_json(value: &Value) -> Json {
     match value {
         Value::String(text) => Json::from(text.value().as_str()),
         Value::Integer(number) => Json::from(*number.value()),
-        // JSON has no infinity and no dates; as text they are at least seen.
+        // JSON has neither infinity nor dates: shown as text.
         Value::Float(number) => serde_json::Number::from_f64(*number.value())
             .map_or_else(|| Json::from(number.value().to_string()), Json::Number),
         Value::Boolean(flag) => Json::from(*flag.value()),
         Value::Datetime(date) => Json::from(date.value().to_string()),
-        Value::Array(items) => items.iter().map(plain).collect(),
-        Value::InlineTable(table) => Json::Object(row(table)),
+        Value::Array(items) => items.iter().map(value_to_json).collect(),
+        Value::InlineTable(table) => Json::Object(table_to_json(table)),
     }
 }
 
-/// A value as we write it. What TOML cannot say has been refused before.
-fn toml(value: &Json) -> Value {
+/// Converts a value that `check_representable` has accepted.
+fn json_to_toml(value: &Json) -> Value {
     match value {
         Json::Null => Value::from(""),
         Json::Bool(flag) => Value::from(*flag),
@@ -158,21 +164,21 @@ fn toml(value: &Json) -> Value {
             (Some(number), _) => Value::from(number),
             (None, number) => Value::from(number.unwrap_or_default()),
         },
-        Json::String(text) => on_one_line(text),
-        Json::Array(items) => Value::Array(items.iter().map(toml).collect()),
+        Json::String(text) => single_line_string(text),
+        Json::Array(items) => Value::Array(items.iter().map(json_to_toml).collect()),
         Json::Object(row) => {
             let mut table = InlineTable::new();
-            for (key, value) in ordered(row) {
-                table.insert(key, toml(value));
+            for (key, value) in in_key_order(row) {
+                table.insert(key, json_to_toml(value));
             }
             Value::InlineTable(table)
         }
     }
 }
 
-/// A text in quotes. The library would spread one with line breaks over several lines, whose ends are then those
-/// of the file.
-fn on_one_line(text: &str) -> Value {
+/// A string on one line. `toml_edit` would write line breaks as a multi-line string, whose content then depends on the
+/// line endings of the file.
+fn single_line_string(text: &str) -> Value {
     let quoted = Json::from(text).to_string().replace('\u{7f}', "\\u007F");
     match quoted.parse() {
         Ok(value) if text.contains(['\n', '\r']) => value,

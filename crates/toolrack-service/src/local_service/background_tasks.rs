@@ -1,6 +1,7 @@
-//! The one task that makes the manager follow what is configured, and the file if it is to be followed.
+//! Background tasks of the service: applying config changes to the manager (reconcile), and recording server logs.
 //!
-//! **Invariant:** views are applied in order, and one that is applied is said so, whatever became of it.
+//! **Invariant:** snapshots are applied in order, and `applied_revision` advances for each one, even if the manager
+//! rejects it; otherwise a start or a call would wait in vain.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,113 +14,120 @@ use toolrack_manager::{ConnectionState, FileWatch, RackError, RackEvent, RackEve
 use uuid::Uuid;
 
 use super::{Inner, LocalService};
-use crate::config_snapshot::View;
+use crate::config_snapshot::ConfigSnapshot;
 use crate::document;
 use crate::error::ServiceError;
 use crate::local_service::Autostart;
 use crate::server_logs::{LogKind, LogLine};
 
 impl LocalService {
-    /// Reads the file again now, and waits until the servers follow. Says what is odd about the file.
+    /// Reads the config file again and waits until its changes are applied. Returns the warnings of the file.
     ///
     /// # Errors
     ///
-    /// When the file cannot be used; the servers then stay as they are.
+    /// The file is invalid; the servers then stay as they are.
     pub async fn reload(&self) -> Result<Vec<String>, ServiceError> {
         let stored = self.inner.blocking(Inner::refresh).await?;
-        self.inner.catch_up().await?;
+        self.inner.wait_until_applied().await?;
         Ok(stored.warnings.iter().map(ToString::to_string).collect())
     }
 }
 
 impl Inner {
-    /// Applies every new view until the service ends. `last` is the one that the manager has.
-    pub(super) async fn follow(self: Arc<Self>, mut last: Arc<View>) {
+    /// Applies every new snapshot until the service closes. `last` is the one that the manager has.
+    pub(super) async fn reconcile(self: Arc<Self>, mut last: Arc<ConfigSnapshot>) {
         loop {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
-                () = self.bell.notified() => {}
+                () = self.config_changed.notified() => {}
             }
+            // `config_changed` also fires when only the file has changed.
             if let Err(error) = self.blocking(Inner::refresh).await {
-                // Whoever watches the file has said so already.
-                tracing::debug!(%error, "the last good config stays");
+                // The file watcher has already reported it.
+                tracing::debug!(%error, "keeping the last valid config");
             }
-            let next = self.view.load_full();
-            if next.number == last.number {
+            let next = self.snapshot.load_full();
+            if next.revision == last.revision {
                 continue;
             }
             if let Err(error) = self.apply(&last, &next).await {
-                tracing::debug!(%error, "the manager does not follow");
+                tracing::debug!(%error, "the manager rejected a config change");
             }
             last = next;
-            self.applied.send_replace(last.number);
+            self.applied_revision.send_replace(last.revision);
         }
     }
 
-    async fn apply(self: &Arc<Self>, last: &View, next: &View) -> Result<(), RackError> {
-        let renamed = self.running_under_another_name(last, next);
+    async fn apply(
+        self: &Arc<Self>,
+        last: &ConfigSnapshot,
+        next: &ConfigSnapshot,
+    ) -> Result<(), RackError> {
+        let renamed = self.renamed_and_running(last, next);
         let (old, new) = (last.configs(), next.configs());
         match self.autostart {
-            Autostart::Enabled => drop(self.manager.reconcile(&old, &new).await?),
-            Autostart::Nothing => self.adopt(&old, &new).await?,
+            Autostart::AllEnabled => drop(self.manager.reconcile(&old, &new).await?),
+            Autostart::None => self.adopt(&old, &new).await?,
         }
         for name in renamed {
-            self.restart_soon(name);
+            self.spawn_restart(name);
         }
         Ok(())
     }
 
-    /// Takes over what is configured, and starts nothing that did not run before.
+    /// Passes the new configs to the manager without starting servers that were not running.
     async fn adopt(
         &self,
         old: &[McpServerConfig],
         new: &[McpServerConfig],
     ) -> Result<(), RackError> {
         self.manager.adopt(new).await?;
-        let is_gone = |name: &&String| !new.iter().any(|it| it.name == **name);
-        for name in old.iter().map(|it| &it.name).filter(is_gone) {
+        let is_removed = |name: &&String| !new.iter().any(|config| config.name == **name);
+        for name in old.iter().map(|config| &config.name).filter(is_removed) {
             self.manager.remove(name).await?;
         }
         Ok(())
     }
 
-    /// The new names of servers that run under their old ones. Where everything is started, these are too.
-    fn running_under_another_name(&self, last: &View, next: &View) -> Vec<String> {
-        if self.autostart == Autostart::Enabled {
+    /// The new names of running servers that were renamed. With autostart they are started anyway.
+    fn renamed_and_running(&self, last: &ConfigSnapshot, next: &ConfigSnapshot) -> Vec<String> {
+        if self.autostart == Autostart::AllEnabled {
             return Vec::new();
         }
-        let runs = |name: &str| self.manager.server(name).is_ok_and(|it| it.is_connected());
-        let old_name = |id: Uuid| last.get(id).map(|it| it.server.name.clone());
-        let renamed = next.servers.iter().filter(|it| {
-            let old = old_name(it.config.id);
-            it.server.enabled && old.is_some_and(|old| old != it.server.name && runs(&old))
+        let is_running =
+            |name: &str| self.manager.server(name).is_ok_and(|server| server.is_connected());
+        let old_name = |id: Uuid| last.get(id).map(|server| server.manager_config.name.clone());
+        let renamed = next.servers.iter().filter(|server| {
+            let old = old_name(server.config.id);
+            server.manager_config.enabled
+                && old.is_some_and(|old| old != server.manager_config.name && is_running(&old))
         });
-        renamed.map(|it| it.server.name.clone()).collect()
+        renamed.map(|server| server.manager_config.name.clone()).collect()
     }
 
-    /// Rings whenever the file changes. One that cannot be used is told with
-    /// [`RackEvent::ConfigRejected`](toolrack_manager::RackEvent::ConfigRejected) and changes nothing.
-    pub(super) fn watch(self: &Arc<Self>, path: &Path) -> std::io::Result<FileWatch> {
+    /// Watches the config file and wakes the reconcile task when it changes. An invalid file is reported as
+    /// [`RackEvent::ConfigRejected`] and changes nothing.
+    pub(super) fn watch_config_file(self: &Arc<Self>, path: &Path) -> std::io::Result<FileWatch> {
         let inner = Arc::downgrade(self);
         let read = move |path: &Path, text: &str| {
-            document::read(&path.display().to_string(), text).map_err(|it| it.to_string())?;
+            document::read(&path.display().to_string(), text).map_err(|error| error.to_string())?;
             if let Some(inner) = inner.upgrade() {
-                inner.bell.notify_one();
+                inner.config_changed.notify_one();
             }
-            // The manager hears of the servers from the follower, so to the watch there are none.
+            // The reconcile task passes the servers to the manager, so the watcher itself has none to apply.
             Ok(Vec::new())
         };
         self.manager.watch_file(path, Vec::new(), Arc::new(read))
     }
 }
 
-/// So much is written at once.
-const MOST_LINES: usize = 256;
+/// Most events that are written at once.
+const MAX_BATCH: usize = 256;
 
 impl Inner {
-    /// Remembers what happens until the service ends, and what has happened until then.
-    pub(super) async fn record(self: Arc<Self>, mut events: RackEvents) {
+    /// Writes server logs until the service closes. Events that are queued by then are still written.
+    pub(super) async fn record_logs(self: Arc<Self>, mut events: RackEvents) {
         loop {
             let first = tokio::select! {
                 biased;
@@ -127,44 +135,44 @@ impl Inner {
                 () = self.stop.cancelled() => None,
             };
             let Some(first) = first else { return };
-            let mut happened: HashMap<Uuid, Vec<LogLine>> = HashMap::new();
-            self.note(&first, &mut happened);
-            for _ in 0..MOST_LINES {
+            let mut lines_by_server: HashMap<Uuid, Vec<LogLine>> = HashMap::new();
+            self.collect(&first, &mut lines_by_server);
+            for _ in 0..MAX_BATCH {
                 let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await else { break };
-                self.note(&event, &mut happened);
+                self.collect(&event, &mut lines_by_server);
             }
-            if !happened.is_empty() {
-                self.remember(happened).await;
+            if !lines_by_server.is_empty() {
+                self.write_logs(lines_by_server).await;
             }
         }
     }
 
-    fn note(&self, event: &RackEvent, happened: &mut HashMap<Uuid, Vec<LogLine>>) {
-        let Some((server, line)) = line_of(event) else { return };
-        let view = self.view.load();
-        // A server that nobody configured is not remembered.
-        if let Some(known) = view.named(server) {
-            happened.entry(known.config.id).or_default().push(line);
+    fn collect(&self, event: &RackEvent, lines_by_server: &mut HashMap<Uuid, Vec<LogLine>>) {
+        let Some((server, line)) = log_line(event) else { return };
+        let snapshot = self.snapshot.load();
+        // Events of servers that are not in the config (any more) are not recorded.
+        if let Some(configured) = snapshot.by_name(server) {
+            lines_by_server.entry(configured.config.id).or_default().push(line);
         }
     }
 
-    async fn remember(self: &Arc<Self>, happened: HashMap<Uuid, Vec<LogLine>>) {
+    async fn write_logs(self: &Arc<Self>, lines_by_server: HashMap<Uuid, Vec<LogLine>>) {
         let written = self.blocking(move |inner| {
-            for (id, lines) in happened {
+            for (id, lines) in lines_by_server {
                 if let Err(error) = inner.logs.append(id, &lines) {
-                    tracing::debug!(%error, "what a server said is not remembered");
+                    tracing::debug!(%error, "cannot write a server log");
                 }
             }
             Ok(())
         });
         if let Err(error) = written.await {
-            tracing::debug!(%error, "what servers said is not remembered");
+            tracing::debug!(%error, "cannot write server logs");
         }
     }
 }
 
-/// What is worth remembering of an event, and of whom.
-fn line_of(event: &RackEvent) -> Option<(&str, LogLine)> {
+/// The log line of an event, and the server's name.
+fn log_line(event: &RackEvent) -> Option<(&str, LogLine)> {
     match event {
         RackEvent::State { server, state } => {
             let (kind, text) = match (state, state.failure()) {

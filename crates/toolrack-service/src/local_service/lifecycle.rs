@@ -1,182 +1,143 @@
-//! Starting, stopping and calling servers.
+//! Starting, stopping and restarting servers; restarts after a secret has changed.
 
 use std::sync::{Arc, PoisonError};
 
-use serde_json::Value;
 use tokio::time::Instant;
 use toolrack_auth::Secret;
-use toolrack_manager::{ConnectionState, McpConnection, ToolWithServer};
-use toolrack_mcp::Tool;
-use toolrack_transport::clean_text;
+use toolrack_manager::{ConnectionState, McpConnection};
 use uuid::Uuid;
 
 use super::{Inner, LocalService};
-use crate::config_snapshot::{Known, secrets_of};
-use crate::error;
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
+use crate::config_snapshot::{ConfiguredServer, referenced_secrets};
+use crate::error::{ErrorDetail, ServiceError};
 use crate::service::{Enabled, McpStatus};
 use crate::status::{StatusDetail, status};
 
 impl Inner {
     pub(super) async fn start(&self, id: Uuid) -> Result<(), ServiceError> {
-        let name = self.startable(id).await?;
-        let begun = self.manager.start(&name).await;
-        self.outcome(&name, begun)
+        let name = self.startable_name(id).await?;
+        let connection = self.manager.start(&name).await;
+        self.start_result(&name, connection)
     }
 
     pub(super) async fn restart(&self, id: Uuid) -> Result<(), ServiceError> {
-        let name = self.startable(id).await?;
-        let begun = self.manager.reconnect(&name).await;
-        self.outcome(&name, begun)
+        let name = self.startable_name(id).await?;
+        let connection = self.manager.reconnect(&name).await;
+        self.start_result(&name, connection)
     }
 
     pub(super) async fn stop(&self, id: Uuid) -> Result<(), ServiceError> {
-        let name = self.name_of(id)?;
-        self.catch_up().await?;
-        self.manager.disconnect(&name).await.map_err(|error| self.masked(error::of_rack(&error)))
+        let name = self.name_by_id(id)?;
+        self.wait_until_applied().await?;
+        self.manager
+            .disconnect(&name)
+            .await
+            .map_err(|error| self.redacted(ErrorDetail::from_manager_error(&error)))
     }
 
-    /// The toggle of spec 004: persisted, started, and taken back if it cannot be started.
+    /// The toggle of spec 004: writes the flag, starts the server, and reverts the flag if it cannot be started.
     pub(super) async fn set_enabled(
         self: Arc<Self>,
         id: Uuid,
         enabled: Enabled,
     ) -> Result<(), ServiceError> {
-        let was = self.known(id)?.config.enabled;
+        let was_enabled = self.configured(id)?.config.enabled;
         if enabled == Enabled::No {
-            self.persist(id, Enabled::No).await?;
+            self.persist_enabled(id, Enabled::No).await?;
             return self.stop(id).await;
         }
-        if !was {
-            self.persist(id, Enabled::Yes).await?;
+        if !was_enabled {
+            self.persist_enabled(id, Enabled::Yes).await?;
         }
         let started = self.start(id).await;
-        if started.is_err() && !was {
-            self.persist(id, Enabled::No).await?;
-            self.catch_up().await?;
+        if started.is_err() && !was_enabled {
+            self.persist_enabled(id, Enabled::No).await?;
+            self.wait_until_applied().await?;
         }
         started
     }
 
-    /// Stops every server. Restarts that were promised before are given up.
+    /// Stops all servers. Restarts in progress are cancelled first: they would start a server again.
     pub(super) async fn shutdown_all(&self) -> Result<(), ServiceError> {
-        self.catch_up().await?;
-        self.recall_errands().await;
-        self.manager.disconnect_all().await.map_err(|error| self.masked(error::of_rack(&error)))
+        self.wait_until_applied().await?;
+        self.cancel_restarts().await;
+        self.manager
+            .disconnect_all()
+            .await
+            .map_err(|error| self.redacted(ErrorDetail::from_manager_error(&error)))
     }
 
-    /// The name of a server that may be started, once the manager knows it.
-    async fn startable(&self, id: Uuid) -> Result<String, ServiceError> {
-        let known = self.known(id)?;
-        if !known.config.enabled {
-            return Err(error::disabled(&known.config.name).into());
+    /// Name of an enabled server, once the manager has the current config.
+    async fn startable_name(&self, id: Uuid) -> Result<String, ServiceError> {
+        let configured = self.configured(id)?;
+        if !configured.config.enabled {
+            return Err(ErrorDetail::disabled(&configured.config.name).into());
         }
-        self.catch_up().await?;
-        Ok(known.server.name)
+        self.wait_until_applied().await?;
+        Ok(configured.manager_config.name)
     }
 
-    fn outcome(
+    /// The result of a start: an error unless the server is connected.
+    fn start_result(
         &self,
         name: &str,
-        begun: Result<Arc<McpConnection>, toolrack_manager::RackError>,
+        connection: Result<Arc<McpConnection>, toolrack_manager::RackError>,
     ) -> Result<(), ServiceError> {
-        let connection = begun.map_err(|error| self.masked(error::of_rack(&error)))?;
+        let connection =
+            connection.map_err(|error| self.redacted(ErrorDetail::from_manager_error(&error)))?;
         match connection.state() {
             ConnectionState::Connected => Ok(()),
-            state => Err(self.masked(error::of_state(name, state))),
+            state => Err(self.redacted(ErrorDetail::from_state(name, state))),
         }
-    }
-
-    pub(super) async fn call_tool(
-        &self,
-        id: Uuid,
-        tool: &str,
-        arguments: &Value,
-    ) -> Result<String, ServiceError> {
-        let server = self.name_of(id)?;
-        if !(arguments.is_object() || arguments.is_null()) {
-            let message = "must be an object, with a member for each argument";
-            return Err(ServiceFault::new(ErrorCode::ValidationError, message)
-                .at("arguments")
-                .into());
-        }
-        self.catch_up().await?;
-        let raw = self.raw_name(&server, tool);
-        let called = self.manager.call_tool(&server, raw.as_deref().unwrap_or(tool), arguments);
-        let result = called.await.map_err(|error| self.masked(error::of_rack(&error)))?;
-        if result.is_error {
-            let text = clean_text(&result.content).into_owned();
-            return Err(self.masked(ServiceFault::new(ErrorCode::ServiceUnavailable, text)));
-        }
-        Ok(self.mask.clean(&result.content).into_owned())
-    }
-
-    /// What the server calls a tool that was named by its public name.
-    fn raw_name(&self, server: &str, tool: &str) -> Option<String> {
-        let connection = self.manager.server(server).ok()?;
-        let listing = connection.listing()?;
-        if listing.items.iter().any(|it| it.name == tool) {
-            return None;
-        }
-        let found = self.manager.find_tool(tool).filter(|it| **it.server() == *server)?;
-        Some(found.tool().name.clone())
-    }
-
-    pub(super) fn available_tools(&self) -> Vec<Tool> {
-        self.manager.get_tools().iter().map(public_tool).collect()
-    }
-
-    pub(super) fn provider(&self, tool: &str) -> Option<Uuid> {
-        let found = self.manager.find_tool(tool)?;
-        self.view.load().named(found.server()).map(|it| it.config.id)
     }
 
     pub(super) fn status(&self, id: Uuid) -> McpStatus {
-        let view = self.view.load();
-        let Some(known) = view.get(id) else { return McpStatus::Stopped };
-        match self.manager.server(&known.server.name) {
+        let snapshot = self.snapshot.load();
+        let Some(configured) = snapshot.get(id) else { return McpStatus::Stopped };
+        match self.manager.server(&configured.manager_config.name) {
             Ok(connection) => status(connection.state(), || connection.tool_names()),
-            Err(_unheard) => status(&unheard(known), Vec::new),
+            Err(_not_added_yet) => status(&unmanaged_state(configured), Vec::new),
         }
     }
 
     pub(super) fn status_detail(&self, id: Uuid) -> Option<StatusDetail> {
-        let view = self.view.load();
-        let known = view.get(id)?;
-        Some(match self.manager.server(&known.server.name) {
-            Ok(connection) => StatusDetail::of(id, &connection, Instant::now()),
-            Err(_unheard) => StatusDetail::at_rest(id, known.config.name.clone(), &unheard(known)),
+        let snapshot = self.snapshot.load();
+        let configured = snapshot.get(id)?;
+        Some(match self.manager.server(&configured.manager_config.name) {
+            Ok(connection) => StatusDetail::from_connection(id, &connection, Instant::now()),
+            Err(_not_added_yet) => StatusDetail::from_state(
+                id,
+                configured.config.name.clone(),
+                &unmanaged_state(configured),
+            ),
         })
     }
 }
 
-/// Where a server stands of which the manager will hear in a moment.
-fn unheard(known: &Known) -> ConnectionState {
-    if known.config.enabled { ConnectionState::Disconnected } else { ConnectionState::Disabled }
-}
-
-/// A tool under its public name, with a description that is safe to show.
-fn public_tool(tool: &ToolWithServer) -> Tool {
-    let plain = tool.tool().clone();
-    let description = plain.description.map(|it| clean_text(&it).into_owned());
-    Tool { name: tool.name().as_ref().to_owned(), description, ..plain }
+/// State of a server that the manager does not have yet.
+fn unmanaged_state(configured: &ConfiguredServer) -> ConnectionState {
+    if configured.config.enabled {
+        ConnectionState::Disconnected
+    } else {
+        ConnectionState::Disabled
+    }
 }
 
 impl LocalService {
-    /// Stores a secret, and restarts the servers that use it, without waiting for them. Says which those are. One
-    /// that is stored already changes nothing.
+    /// Stores a secret and restarts the servers that use it, in the background. Returns their ids. Setting the same
+    /// value again does nothing.
     ///
     /// # Errors
     ///
-    /// When the name is none, or it cannot be stored.
+    /// The name or the value is invalid, or the secret cannot be stored.
     pub async fn set_secret(&self, name: &str, secret: Secret) -> Result<Vec<Uuid>, ServiceError> {
         let name = name.to_owned();
         let stored = name.clone();
         let is_new = self
             .inner
             .blocking(move |inner| {
-                let before = inner.secrets.get(&stored)?;
-                if before.is_some_and(|it| it.reveal() == secret.reveal()) {
+                let old = inner.secrets.get(&stored)?;
+                if old.is_some_and(|old| old.reveal() == secret.reveal()) {
                     return Ok(false);
                 }
                 inner.secrets.set(&stored, &secret)?;
@@ -186,65 +147,67 @@ impl LocalService {
         Ok(if is_new { self.inner.restart_users(&name) } else { Vec::new() })
     }
 
-    /// Forgets a secret, and restarts the servers that used it, as [`set_secret`](Self::set_secret) does. One that
-    /// cannot do without it then says so.
+    /// Removes a secret and restarts the servers that used it, as [`set_secret`](Self::set_secret) does. A server that
+    /// requires it then fails with a message that says so.
     ///
     /// # Errors
     ///
-    /// When it cannot be removed.
+    /// The secret cannot be removed.
     pub async fn remove_secret(&self, name: &str) -> Result<Vec<Uuid>, ServiceError> {
-        let removed = name.to_owned();
-        let was_there = self.inner.blocking(move |inner| inner.secrets.remove(&removed)).await?;
-        Ok(if was_there { self.inner.restart_users(name) } else { Vec::new() })
+        let to_remove = name.to_owned();
+        let existed = self.inner.blocking(move |inner| inner.secrets.remove(&to_remove)).await?;
+        Ok(if existed { self.inner.restart_users(name) } else { Vec::new() })
     }
 }
 
 impl Inner {
-    /// Restarts every server that is to run and uses a secret.
+    /// Restarts every active server that uses a secret. Returns their ids.
     pub(super) fn restart_users(self: &Arc<Self>, secret: &str) -> Vec<Uuid> {
-        let view = self.view.load();
-        let users = view.servers.iter().filter(|it| {
-            secrets_of(&it.server).contains(secret) && self.is_up_or_tried(&it.server.name)
+        let snapshot = self.snapshot.load();
+        let users = snapshot.servers.iter().filter(|user| {
+            referenced_secrets(&user.manager_config).contains(secret)
+                && self.is_active(&user.manager_config.name)
         });
         users
-            .map(|it| {
-                self.restart_soon(it.server.name.clone());
-                it.config.id
+            .map(|user| {
+                self.spawn_restart(user.manager_config.name.clone());
+                user.config.id
             })
             .collect()
     }
 
-    fn is_up_or_tried(&self, name: &str) -> bool {
+    fn is_active(&self, name: &str) -> bool {
         let Ok(connection) = self.manager.server(name) else { return false };
         !matches!(connection.state(), ConnectionState::Disabled | ConnectionState::Disconnected)
     }
 
-    /// Restarts a server in a task of its own, unless it is recalled.
-    pub(super) fn restart_soon(self: &Arc<Self>, name: String) {
+    /// Restarts a server in a task of its own.
+    pub(super) fn spawn_restart(self: &Arc<Self>, name: String) {
         let manager = Arc::clone(&self.manager);
-        let recalled = self.recall.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.errands.spawn(async move {
+        let cancel = self.restart_cancel.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.restarts.spawn(async move {
             tokio::select! {
                 biased;
-                () = recalled.cancelled() => {}
-                outcome = manager.reconnect(&name) => {
-                    if let Err(error) = outcome {
-                        tracing::debug!(name, %error, "a server was not restarted");
+                () = cancel.cancelled() => {}
+                restarted = manager.reconnect(&name) => {
+                    if let Err(error) = restarted {
+                        tracing::debug!(name, %error, "cannot restart a server");
                     }
                 }
             }
         });
     }
 
-    /// Gives up every restart that is under way, and waits until none is.
-    pub(super) async fn recall_errands(&self) {
+    /// Cancels every restart in progress, and waits until they have ended.
+    pub(super) async fn cancel_restarts(&self) {
+        // A new token first: restarts requested from here on are not cancelled.
         let old = {
-            let mut recall = self.recall.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *recall, self.stop.child_token())
+            let mut cancel = self.restart_cancel.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *cancel, self.stop.child_token())
         };
         old.cancel();
-        self.errands.close();
-        self.errands.wait().await;
-        self.errands.reopen();
+        self.restarts.close();
+        self.restarts.wait().await;
+        self.restarts.reopen();
     }
 }

@@ -1,18 +1,18 @@
-//! What went wrong with an installation, read from what the installer said.
+//! Classifies failed installations by the output of npm, pip, uv and Docker.
 //!
-//! Installers tell people, not programs, so their words are all there is to tell a package that does not exist
-//! from a network that does not work. Whatever is not recognized is given as it was said.
+//! Apart from npm, installers have no error codes, so their text is all there is to tell a missing package from a
+//! network failure. Output that is not recognized is passed on as it is.
 
 use serde_json::Value;
 use toolrack_manager::{Failure, FailureKind};
 use toolrack_stdio::Finished;
 
-use super::install_plan::{Folder, Registry, Step};
+use super::install_plan::{InstallCommand, PackageInstall, Registry};
 
-/// Codes of npm for a package, a version or a tag that is not there, or cannot be.
-const NPM_MISSING: &[&str] =
+/// npm codes for a package, version or tag that does not exist or is invalid.
+const NPM_NOT_FOUND: &[&str] =
     &["E404", "ETARGET", "ENOVERSIONS", "EINVALIDPACKAGENAME", "EINVALIDTAGNAME"];
-/// Codes of npm and Node.js for a registry that cannot be reached.
+/// npm and Node.js codes for an unreachable registry.
 const NPM_OFFLINE: &[&str] = &[
     "EAI_AGAIN",
     "ECONNABORTED",
@@ -29,8 +29,8 @@ const NPM_OFFLINE: &[&str] = &[
     "E503",
     "E504",
 ];
-/// What pip and uv say of an index that cannot be reached. Looked for first: pip goes on to say that it found
-/// no version.
+/// Output of pip and uv for an unreachable index. Checked first: after such an error pip also reports that it found no
+/// version.
 const PYPI_OFFLINE: &[&str] = &[
     "connection broken by",
     "could not fetch url",
@@ -38,16 +38,16 @@ const PYPI_OFFLINE: &[&str] = &[
     "failed to fetch",
     "temporary failure in name resolution",
 ];
-/// What pip and uv say of a package or a version that is not there.
-const PYPI_MISSING: &[&str] = &[
+/// Output of pip and uv for a missing package or version.
+const PYPI_NOT_FOUND: &[&str] = &[
     "no matching distribution found",
     "was not found in the package registry",
     "there is no version of",
 ];
-/// What Docker says of an image that is not there. A registry does not tell it from one that is private.
-const IMAGE_MISSING: &[&str] =
+/// Output of Docker for a missing image. Registries report a private image in the same way.
+const IMAGE_NOT_FOUND: &[&str] =
     &["manifest unknown", "not found", "name unknown", "does not exist", "pull access denied"];
-/// What Docker says of a registry that cannot be reached.
+/// Output of Docker for an unreachable registry.
 const IMAGE_OFFLINE: &[&str] = &[
     "no such host",
     "connection refused",
@@ -56,71 +56,76 @@ const IMAGE_OFFLINE: &[&str] = &[
     "network is unreachable",
 ];
 
-/// Why a step of an installation failed.
-pub(super) fn judge(folder: &Folder, step: &Step, finished: &Finished) -> Failure {
-    let spec = &folder.spec;
-    let (kind, said) = match folder.registry {
+/// Why a command of an installation failed.
+pub(super) fn install_failure(
+    install: &PackageInstall,
+    command: &InstallCommand,
+    finished: &Finished,
+) -> Failure {
+    let spec = &install.spec;
+    let (kind, cause) = match install.registry {
         Registry::Npm => npm(finished),
         Registry::Pypi => (pypi(finished), finished.last_words().to_owned()),
     };
-    let (registry, page) = match folder.registry {
+    let (registry, page) = match install.registry {
         Registry::Npm => ("npm", "https://www.npmjs.com/package"),
         Registry::Pypi => ("PyPI", "https://pypi.org/project"),
     };
     match kind {
         FailureKind::PackageNotFound => {
             Failure::new(kind, format!("`{spec}` was not found on {registry}"))
-                .hinting(format!("check its name and version: {page}/{}", folder.name))
+                .hinting(format!("check its name and version: {page}/{}", install.name))
         }
         FailureKind::Unreachable => {
-            Failure::new(kind, format!("`{spec}` could not be fetched from {registry}: {said}"))
-                .hinting("check the network, the proxy, and the settings of the package manager")
+            Failure::new(kind, format!("cannot fetch `{spec}` from {registry}: {cause}"))
+                .hinting("check the network, the proxy and the package manager's settings")
         }
-        _ if step.args.iter().any(|it| it == "venv") => {
-            Failure::new(FailureKind::MissingTool, format!("no environment for `{spec}`: {said}"))
-                .hinting("install uv, or the `venv` module of Python (`python3-venv`)")
-        }
-        kind => Failure::new(kind, format!("`{spec}` could not be installed: {said}"))
-            .hinting("look at what the installer said in the log"),
+        _ if command.args.iter().any(|arg| arg == "venv") => Failure::new(
+            FailureKind::MissingTool,
+            format!("cannot create a virtual environment for `{spec}`: {cause}"),
+        )
+        .hinting("install uv, or Python's `venv` module (`python3-venv`)"),
+        kind => Failure::new(kind, format!("cannot install `{spec}`: {cause}"))
+            .hinting("see the installer's output in the log"),
     }
 }
 
-/// Why an image could not be pulled.
-pub(super) fn judge_pull(image: &str, finished: &Finished) -> Failure {
-    let said = finished.last_words();
-    match recognize(finished, IMAGE_OFFLINE, IMAGE_MISSING) {
+/// Why `docker pull` failed.
+pub(super) fn pull_failure(image: &str, finished: &Finished) -> Failure {
+    let cause = finished.last_words();
+    match classify(finished, IMAGE_OFFLINE, IMAGE_NOT_FOUND) {
         kind @ FailureKind::PackageNotFound => {
-            Failure::new(kind, format!("the image `{image}` was not found: {said}"))
+            Failure::new(kind, format!("the image `{image}` was not found: {cause}"))
                 .hinting("check its name and tag, or log in with `docker login` if it is private")
         }
-        kind => Failure::new(kind, format!("the image `{image}` could not be pulled: {said}"))
-            .hinting(format!("run `docker pull {image}` to see more")),
+        kind => Failure::new(kind, format!("cannot pull the image `{image}`: {cause}"))
+            .hinting(format!("run `docker pull {image}` for details")),
     }
 }
 
-/// With `--json`, npm gives a code and a summary on its output.
+/// With `--json`, npm prints an error code and a summary.
 fn npm(finished: &Finished) -> (FailureKind, String) {
     let report: Option<Value> = serde_json::from_str(&finished.output).ok();
-    let error = report.as_ref().and_then(|it| it.get("error"));
-    let text = |key: &str| error.and_then(|it| it.get(key)).and_then(Value::as_str);
+    let error = report.as_ref().and_then(|report| report.get("error"));
+    let text = |key: &str| error.and_then(|error| error.get(key)).and_then(Value::as_str);
     let kind = match text("code") {
-        Some(code) if NPM_MISSING.contains(&code) => FailureKind::PackageNotFound,
+        Some(code) if NPM_NOT_FOUND.contains(&code) => FailureKind::PackageNotFound,
         Some(code) if NPM_OFFLINE.contains(&code) => FailureKind::Unreachable,
         _ => FailureKind::InstallFailed,
     };
-    let summary = text("summary").filter(|it| !it.trim().is_empty());
+    let summary = text("summary").filter(|summary| !summary.trim().is_empty());
     (kind, summary.unwrap_or(finished.last_words()).to_owned())
 }
 
 fn pypi(finished: &Finished) -> FailureKind {
-    recognize(finished, PYPI_OFFLINE, PYPI_MISSING)
+    classify(finished, PYPI_OFFLINE, PYPI_NOT_FOUND)
 }
 
-fn recognize(finished: &Finished, offline: &[&str], missing: &[&str]) -> FailureKind {
+fn classify(finished: &Finished, offline: &[&str], missing: &[&str]) -> FailureKind {
     let text = finished.errors.join("\n").to_lowercase();
-    if offline.iter().any(|it| text.contains(it)) {
+    if offline.iter().any(|phrase| text.contains(phrase)) {
         FailureKind::Unreachable
-    } else if missing.iter().any(|it| text.contains(it)) {
+    } else if missing.iter().any(|phrase| text.contains(phrase)) {
         FailureKind::PackageNotFound
     } else {
         FailureKind::InstallFailed
@@ -134,7 +139,7 @@ mod tests {
     use super::*;
 
     fn finished(output: &str, errors: &[&str]) -> Finished {
-        let errors = errors.iter().map(|it| (*it).to_owned()).collect();
+        let errors = errors.iter().map(|line| (*line).to_owned()).collect();
         Finished { exit: Exit::Code(1), output: output.to_owned(), errors }
     }
 
@@ -145,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_of_npm_are_told_apart() {
+    fn npm_error_codes_are_classified() {
         check_npm("E404", FailureKind::PackageNotFound);
         check_npm("ETARGET", FailureKind::PackageNotFound);
         check_npm("ECONNREFUSED", FailureKind::Unreachable);
@@ -160,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_pip_and_uv_are_told_apart() {
+    fn pip_and_uv_output_is_classified() {
         let nothing = "ERROR: No matching distribution found for x==1";
         check_pypi(&[nothing], FailureKind::PackageNotFound);
         let retry = "WARNING: Retrying after connection broken by 'NewConnectionError'";
@@ -176,11 +181,11 @@ mod tests {
     #[track_caller]
     fn check_image(said: &str, expected: FailureKind) {
         let said = format!("Error response from daemon: {said}");
-        assert_eq!(judge_pull("x:1", &finished("", &[&said])).kind(), expected);
+        assert_eq!(pull_failure("x:1", &finished("", &[&said])).kind(), expected);
     }
 
     #[test]
-    fn words_of_docker_are_told_apart() {
+    fn docker_output_is_classified() {
         check_image("manifest for x:1 not found: manifest unknown", FailureKind::PackageNotFound);
         check_image(
             "pull access denied for x, repository does not exist",

@@ -1,7 +1,7 @@
-//! What has to be done for a package, decided without doing it.
+//! Install plan: what has to be done for a package, decided without IO.
 //!
-//! **Invariant:** nothing that a user or a registry wrote becomes an option of a program: names that begin with
-//! a dash are refused.
+//! **Invariant:** no text of a user or a registry becomes an option of a command: names that start with a dash are
+//! rejected.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use sha2::{Digest, Sha256};
 use toolrack_config::PackageKind;
 use toolrack_manager::{Failure, FailureKind, WantedPackage};
 
-/// The programs of this machine that install or run packages.
+/// Installed programs that install or run packages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the machine")]
-pub(super) struct Tools {
+pub(super) struct AvailableTools {
     pub(super) npm: bool,
     pub(super) node: bool,
     pub(super) uv: bool,
@@ -21,37 +21,37 @@ pub(super) struct Tools {
     pub(super) docker: bool,
 }
 
-/// What to do.
+/// What to do for a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Recipe {
-    /// Nothing but to reach it.
+pub(super) enum InstallPlan {
+    /// Connect to an HTTP endpoint.
     Endpoint { url: String },
-    /// Nothing but to start it.
-    Program { command: String },
-    /// Install into a folder.
-    Folder(Folder),
-    /// Run in a container.
+    /// Start a local program.
+    Binary { command: String },
+    /// Install an npm or PyPI package.
+    Package(PackageInstall),
+    /// Run a Docker image.
     Image(String),
 }
 
-/// A package in a folder of its own.
+/// How a package is installed into a directory of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Folder {
+pub(super) struct PackageInstall {
     pub(super) registry: Registry,
-    /// What the installer is asked for, such as `pkg@1.0`.
+    /// Argument of the installer, such as `pkg@1.0`.
     pub(super) spec: String,
-    /// The name of the package without version and extras.
+    /// Name of the package without version and extras.
     pub(super) name: String,
-    /// Which of its programs is the server, if the user says so.
+    /// The executable to start, if the config names one.
     pub(super) program: Option<String>,
-    /// Where everything about the package is, shared by all who want it.
-    pub(super) place: PathBuf,
-    /// Where this attempt installs it, within that. An attempt that was cut short disturbs no other.
-    pub(super) dir: PathBuf,
-    pub(super) steps: Vec<Step>,
+    /// Directory of the package, shared by all processes.
+    pub(super) package_dir: PathBuf,
+    /// Directory of this attempt, below `package_dir`. An interrupted attempt cannot disturb another.
+    pub(super) attempt_dir: PathBuf,
+    pub(super) commands: Vec<InstallCommand>,
 }
 
-/// Where a package in a folder comes from.
+/// Registry of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Registry {
     Npm,
@@ -60,21 +60,21 @@ pub(super) enum Registry {
 
 /// Where packages are installed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Site<'a> {
+pub(super) struct InstallLocation<'a> {
     pub(super) root: &'a Path,
-    /// A name that no other attempt has.
+    /// A unique name for the directory of this attempt.
     pub(super) attempt: &'a str,
 }
 
 /// One command of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct InstallCommand {
     pub(super) program: String,
     pub(super) args: Vec<String>,
 }
 
-impl Tools {
-    pub(super) fn found(has: impl Fn(&str) -> bool) -> Self {
+impl AvailableTools {
+    pub(super) fn detect(has: impl Fn(&str) -> bool) -> Self {
         Self {
             npm: has("npm"),
             node: has("node"),
@@ -85,166 +85,180 @@ impl Tools {
     }
 }
 
-/// What to do for a package with these tools. Folders are made below `site.root`.
-pub(super) fn plan(
+/// Plans the installation of a package with the available tools. Directories are below `location.root`.
+pub(super) fn plan_install(
     wanted: &WantedPackage,
-    tools: Tools,
-    site: Site<'_>,
-) -> Result<Recipe, Failure> {
+    tools: AvailableTools,
+    location: InstallLocation<'_>,
+) -> Result<InstallPlan, Failure> {
     let identifier = wanted.identifier.trim();
     match wanted.kind {
-        PackageKind::Http => Ok(Recipe::Endpoint { url: identifier.to_owned() }),
-        PackageKind::Binary => Ok(Recipe::Program { command: identifier.to_owned() }),
+        PackageKind::Http => Ok(InstallPlan::Endpoint { url: identifier.to_owned() }),
+        PackageKind::Binary => Ok(InstallPlan::Binary { command: identifier.to_owned() }),
         PackageKind::Docker => {
             let image = spec(identifier, wanted.version.as_deref(), &DOCKER)?;
             let hint = "install Docker, see https://docs.docker.com/get-docker";
-            if tools.docker { Ok(Recipe::Image(image)) } else { Err(missing("docker", hint)) }
+            if tools.docker {
+                Ok(InstallPlan::Image(image))
+            } else {
+                Err(missing_tool("docker", hint))
+            }
         }
         PackageKind::Npm => {
             let spec = spec(identifier, wanted.version.as_deref(), &NPM)?;
-            let hint = "install Node.js 20 or newer, which brings `node` and `npm`";
+            let hint = "install Node.js 20 or newer, which includes `node` and `npm`";
             match (tools.node, tools.npm) {
-                (true, true) => Ok(Recipe::Folder(npm(wanted, spec, site))),
-                (true, false) => Err(missing("npm", hint)),
-                (false, _) => Err(missing("node", hint)),
+                (true, true) => Ok(InstallPlan::Package(npm(wanted, spec, location))),
+                (true, false) => Err(missing_tool("npm", hint)),
+                (false, _) => Err(missing_tool("node", hint)),
             }
         }
         PackageKind::Pypi => {
-            let version = wanted.version.as_deref().filter(|it| *it != "latest");
+            let version = wanted.version.as_deref().filter(|version| *version != "latest");
             let spec = spec(identifier, version, &PYPI)?;
             let hint = "install uv, see https://docs.astral.sh/uv, or Python 3.10 or newer";
             if !tools.uv && !tools.python {
-                return Err(missing("uv` or `python3", hint));
+                return Err(missing_tool("uv` or `python3", hint));
             }
-            Ok(Recipe::Folder(pypi(wanted, spec, (site, tools))))
+            Ok(InstallPlan::Package(pypi(wanted, spec, (location, tools))))
         }
     }
 }
 
-fn npm(wanted: &WantedPackage, spec: String, site: Site<'_>) -> Folder {
-    let place = site.root.join("npm").join(key(&spec, wanted.program.as_deref()));
-    let dir = place.join(site.attempt);
-    let prefix = format!("--prefix={}", dir.display());
+fn npm(wanted: &WantedPackage, spec: String, location: InstallLocation<'_>) -> PackageInstall {
+    let package_dir = location.root.join("npm").join(dir_name(&spec, wanted.program.as_deref()));
+    let attempt_dir = package_dir.join(location.attempt);
+    let prefix = format!("--prefix={}", attempt_dir.display());
     let quiet = ["--no-audit", "--no-fund", "--no-progress", "--no-global", "--save", "--json"];
     let mut args = vec!["install".to_owned(), prefix];
     args.extend(quiet.map(str::to_owned));
     args.extend(["--".to_owned(), spec.clone()]);
-    Folder {
+    PackageInstall {
         registry: Registry::Npm,
-        name: until_version(&spec, &NPM).to_owned(),
+        name: without_version(&spec, &NPM).to_owned(),
         program: wanted.program.clone(),
-        steps: vec![Step { program: "npm".to_owned(), args }],
+        commands: vec![InstallCommand { program: "npm".to_owned(), args }],
         spec,
-        place,
-        dir,
+        package_dir,
+        attempt_dir,
     }
 }
 
-fn pypi(wanted: &WantedPackage, spec: String, (site, tools): (Site<'_>, Tools)) -> Folder {
-    let place = site.root.join("pypi").join(key(&spec, wanted.program.as_deref()));
-    let dir = place.join(site.attempt);
-    let venv = dir.join("venv");
+fn pypi(
+    wanted: &WantedPackage,
+    spec: String,
+    (location, tools): (InstallLocation<'_>, AvailableTools),
+) -> PackageInstall {
+    let package_dir = location.root.join("pypi").join(dir_name(&spec, wanted.program.as_deref()));
+    let attempt_dir = package_dir.join(location.attempt);
+    let venv = attempt_dir.join("venv");
     let (venv, python) =
         (venv.display().to_string(), venv.join("bin/python").display().to_string());
-    let step = |program: &str, args: &[&str]| Step {
+    let command = |program: &str, args: &[&str]| InstallCommand {
         program: program.to_owned(),
-        args: args.iter().map(|it| (*it).to_owned()).collect(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
     };
-    let steps = if tools.uv {
+    let commands = if tools.uv {
         vec![
-            step("uv", &["venv", "--no-progress", "--no-project", &venv]),
-            step("uv", &["pip", "install", "--no-progress", "--python", &python, "--", &spec]),
+            command("uv", &["venv", "--no-progress", "--no-project", &venv]),
+            command("uv", &["pip", "install", "--no-progress", "--python", &python, "--", &spec]),
         ]
     } else {
         let pip =
             ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--", &spec];
-        vec![step("python3", &["-m", "venv", "--clear", &venv]), step(&python, &pip)]
+        vec![command("python3", &["-m", "venv", "--clear", &venv]), command(&python, &pip)]
     };
-    let name = until_version(&spec, &PYPI);
-    Folder {
+    let name = without_version(&spec, &PYPI);
+    PackageInstall {
         registry: Registry::Pypi,
         name: name.split('[').next().unwrap_or(name).trim().to_owned(),
         program: wanted.program.clone(),
-        steps,
+        commands,
         spec,
-        place,
-        dir,
+        package_dir,
+        attempt_dir,
     }
 }
 
-/// How versions are written in one kind of place.
-struct Grammar {
-    called: &'static str,
-    joint: &'static str,
-    /// What can begin a version within an identifier.
-    begins: &'static [&'static str],
+/// How a registry writes versions.
+struct VersionSyntax {
+    noun: &'static str,
+    separator: &'static str,
+    /// Where a version starts within an identifier.
+    version_starts: &'static [&'static str],
 }
 
-const NPM: Grammar = Grammar { called: "package", joint: "@", begins: &["@"] };
-const PYPI: Grammar = Grammar {
-    called: "package",
-    joint: "==",
-    begins: &["==", ">=", "<=", "~=", "!=", ">", "<", " @ ", ";"],
+const NPM: VersionSyntax =
+    VersionSyntax { noun: "package name", separator: "@", version_starts: &["@"] };
+const PYPI: VersionSyntax = VersionSyntax {
+    noun: "package name",
+    separator: "==",
+    version_starts: &["==", ">=", "<=", "~=", "!=", ">", "<", " @ ", ";"],
 };
-const DOCKER: Grammar = Grammar { called: "image", joint: ":", begins: &[":", "@"] };
+const DOCKER: VersionSyntax =
+    VersionSyntax { noun: "image name", separator: ":", version_starts: &[":", "@"] };
 
-/// An identifier with its version, in the manner of the place.
-fn spec(identifier: &str, version: Option<&str>, grammar: &Grammar) -> Result<String, Failure> {
-    refuse_odd(identifier, grammar.called)?;
+/// An identifier with its version, in the syntax of the registry.
+fn spec(
+    identifier: &str,
+    version: Option<&str>,
+    syntax: &VersionSyntax,
+) -> Result<String, Failure> {
+    check_name(identifier, syntax.noun)?;
     let Some(version) = version.map(str::trim) else { return Ok(identifier.to_owned()) };
-    refuse_odd(version, "version")?;
-    if until_version(identifier, grammar) != identifier {
-        let reason = format!("`{identifier}` names a version, and `version` names one too");
-        return Err(bad(reason).hinting("keep the one that is meant"));
+    check_name(version, "version")?;
+    if without_version(identifier, syntax) != identifier {
+        let reason = format!("`{identifier}` includes a version, but `version` is set too");
+        return Err(bad_config(reason).hinting("keep one of them"));
     }
-    // A digest is no tag.
-    let joint = if version.starts_with("sha256:") { "@" } else { grammar.joint };
-    Ok(format!("{identifier}{joint}{version}"))
+    // A digest is joined with `@`, a tag with `:`.
+    let separator = if version.starts_with("sha256:") { "@" } else { syntax.separator };
+    Ok(format!("{identifier}{separator}{version}"))
 }
 
-/// The identifier up to where a version begins. An `@` at the very beginning is a scope, and a colon before the
-/// last slash is a port.
-fn until_version<'s>(identifier: &'s str, grammar: &Grammar) -> &'s str {
-    let from = if grammar.joint == ":" { identifier.rfind('/').map_or(0, |at| at + 1) } else { 1 };
+/// The identifier without its version. A leading `@` is an npm scope, and a colon before the last slash is a port.
+fn without_version<'s>(identifier: &'s str, syntax: &VersionSyntax) -> &'s str {
+    let from =
+        if syntax.separator == ":" { identifier.rfind('/').map_or(0, |at| at + 1) } else { 1 };
     let rest = identifier.get(from..).unwrap_or_default();
-    let at = grammar.begins.iter().filter_map(|it| rest.find(it)).min();
+    let at = syntax.version_starts.iter().filter_map(|start| rest.find(start)).min();
     at.and_then(|at| identifier.get(..from + at)).unwrap_or(identifier)
 }
 
-fn refuse_odd(text: &str, called: &str) -> Result<(), Failure> {
+fn check_name(text: &str, noun: &str) -> Result<(), Failure> {
     if text.is_empty() {
-        return Err(bad(format!("the name of the {called} is empty")));
+        return Err(bad_config(format!("the {noun} is empty")));
     }
     if text.starts_with('-') || text.chars().any(char::is_control) {
-        return Err(bad(format!("`{text}` cannot be used as {called} name")));
+        return Err(bad_config(format!("`{text}` is not a valid {noun}")));
     }
     Ok(())
 }
 
-fn bad(reason: String) -> Failure {
-    Failure::new(FailureKind::BadConfig, reason).hinting("correct `package` in its entry")
+fn bad_config(reason: String) -> Failure {
+    Failure::new(FailureKind::BadConfig, reason).hinting("fix `package` in the config")
 }
 
-fn missing(program: &str, hint: &str) -> Failure {
-    let reason = format!("`{program}` is needed and was not found in PATH");
+fn missing_tool(program: &str, hint: &str) -> Failure {
+    let reason = format!("`{program}` is required but was not found in PATH");
     Failure::new(FailureKind::MissingTool, reason).hinting(hint)
 }
 
-/// The name of a folder: readable, and different for everything that is installed differently.
-fn key(spec: &str, program: Option<&str>) -> String {
-    let plain = |it: char| if it.is_ascii_alphanumeric() || it == '.' { it } else { '-' };
-    let readable: String = spec.chars().map(plain).take(60).collect();
+/// Directory name of a package: readable, and unique for each spec and executable.
+fn dir_name(spec: &str, program: Option<&str>) -> String {
+    let safe = |char: char| if char.is_ascii_alphanumeric() || char == '.' { char } else { '-' };
+    let readable: String = spec.chars().map(safe).take(60).collect();
     let mut hash = Sha256::new();
     hash.update(spec.as_bytes());
     hash.update([0]);
     hash.update(program.unwrap_or_default().as_bytes());
     let digest = hash.finalize();
-    let mut key = format!("{}-", readable.trim_matches(['-', '.']));
+    let mut name = format!("{}-", readable.trim_matches(['-', '.']));
     for byte in digest.iter().take(5) {
         // Writing to a string cannot fail.
-        let _written = write!(key, "{byte:02x}");
+        let _written = write!(name, "{byte:02x}");
     }
-    key
+    name
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use toolrack_manager::{RackEvent, RackEvents};
 use toolrack_service::{
-    Enabled, ErrorCode, Follow, LocalService, McpConfig, McpService as _, McpStatus, ServiceOptions,
+    Enabled, ErrorCode, LocalService, McpConfig, McpService as _, McpStatus, ServiceOptions,
+    WatchConfig,
 };
 use uuid::Uuid;
 
@@ -154,7 +155,7 @@ async fn edits_by_hand_are_followed_and_a_broken_file_changes_nothing() {
 async fn two_services_on_one_home_lose_nothing() {
     const EACH: usize = 15;
     let stage = Stage::new();
-    let following = || ServiceOptions { follow: Follow::Yes, ..options() };
+    let following = || ServiceOptions { watch_config: WatchConfig::Yes, ..options() };
     let mut services = Vec::new();
     for _ in 0..2 {
         let opened = LocalService::open(stage.home(), following()).await.unwrap();

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolrack_service::{
-    Document, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport, Place,
+    ConfigScope, Document, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource,
+    McpTransport,
 };
 use uuid::Uuid;
 
@@ -137,7 +138,7 @@ proptest! {
     #[test]
     fn what_is_written_is_what_is_read(config in config()) {
         let mut document = parse("");
-        let id = document.add(&Place::Defaults, &config).unwrap();
+        let id = document.add(&ConfigScope::Defaults, &config).unwrap();
         let read = parse(&document.text()).get(id).unwrap().config;
         prop_assert_eq!(&read, &McpConfig { id, ..config }, "{}", document.text());
         prop_assert_eq!(&read.config, &parse(&document.text()).get(id).unwrap().config.config);
@@ -147,7 +148,7 @@ proptest! {
     fn one_entry_becomes_another_and_nothing_else_changes(one in config(), two in config()) {
         let mut document = parse(&format!("{BEFORE}{AFTER}"));
         let one = McpConfig { name: format!("n-{}", one.name), ..one };
-        let id = document.add(&Place::Defaults, &one).unwrap();
+        let id = document.add(&ConfigScope::Defaults, &one).unwrap();
         let with_one = document.text();
         let two = McpConfig { id, name: format!("n-{}", two.name), ..two };
         let mut document = parse(&with_one);

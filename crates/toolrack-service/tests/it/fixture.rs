@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolrack_manager::{Failure, RackEvent, RackEvents};
 use toolrack_service::{
-    Autostart, EnvVarConfig, Follow, Home, LocalService, McpConfig, McpPackage, McpPackageType,
-    McpService as _, McpSource, McpStatus, McpTransport, ServiceError, ServiceOptions,
+    Autostart, EnvVarConfig, Home, LocalService, McpConfig, McpPackage, McpPackageType,
+    McpService as _, McpSource, McpStatus, McpTransport, ServiceError, ServiceOptions, WatchConfig,
 };
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Marker, eventually_async, program};
@@ -32,7 +32,7 @@ impl Stage {
     }
 
     pub(crate) fn home(&self) -> Home {
-        Home::at(self.dir.path())
+        Home::in_dir(self.dir.path())
     }
 
     /// A service that starts nothing by itself.
@@ -42,8 +42,11 @@ impl Stage {
 
     /// A service that starts everything and follows the file, as the daemon does.
     pub(crate) async fn open_as_daemon(&self) -> LocalService {
-        let options =
-            ServiceOptions { autostart: Autostart::Enabled, follow: Follow::Yes, ..options() };
+        let options = ServiceOptions {
+            autostart: Autostart::AllEnabled,
+            watch_config: WatchConfig::Yes,
+            ..options()
+        };
         LocalService::open(self.home(), options).await.unwrap()
     }
 
@@ -160,7 +163,7 @@ pub(crate) fn is_running(status: &McpStatus) -> bool {
 
 /// `CODE message (field)` of the first fault.
 pub(crate) fn told(error: &ServiceError) -> String {
-    let fault = &error.faults()[0];
+    let fault = &error.details()[0];
     match &fault.field {
         Some(field) => format!("{} {} ({field})", fault.code, fault.message),
         None => format!("{} {}", fault.code, fault.message),

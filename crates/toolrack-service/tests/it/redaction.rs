@@ -97,7 +97,7 @@ async fn a_secret_that_passes_through_everything_is_seen_nowhere() {
         shown.add(tool, format!("{outcome:?}"));
     }
     // Nor does the manager below tell it, to whoever asks it.
-    let env = service.rack().call_tool("good", "env", &json!({})).await.unwrap();
+    let env = service.manager().call_tool("good", "env", &json!({})).await.unwrap();
     assert!(env.content.contains("[secret canary]"), "{env:?}");
     shown.add("manager", &env.content);
     assert!(shown.0.contains("[secret canary]"), "it was there, and was masked: {}", shown.0);
@@ -121,9 +121,9 @@ async fn a_secret_that_passes_through_everything_is_seen_nowhere() {
 }
 
 fn show(service: &LocalService, ids: &[Uuid], shown: &mut Shown) {
-    shown.add("service", format!("{service:?} {:?}", service.rack()));
+    shown.add("service", format!("{service:?} {:?}", service.manager()));
     shown.add("options", format!("{:?}", ServiceOptions { agent: None, ..options() }));
-    for server in service.rack().servers() {
+    for server in service.manager().servers() {
         shown.add("server", format!("{server:?} {}", server.state()));
     }
     let stored = ConfigStore::new(service.home().config_file()).read();

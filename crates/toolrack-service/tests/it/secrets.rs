@@ -130,7 +130,7 @@ fn hostile_names_are_refused_and_not_told_back() {
         ];
         for error in errors {
             assert_eq!(error.code(), ErrorCode::ValidationError, "{name:?}");
-            assert_eq!(error.faults()[0].field.as_deref(), Some("name"));
+            assert_eq!(error.details()[0].field.as_deref(), Some("name"));
         }
     }
     let typed_in_the_wrong_place = format!("{CANARY} {CANARY}");

@@ -304,7 +304,7 @@ async fn mc_nt3_creating_without_a_name_is_refused_and_nothing_saved() {
     let refused = service.create(stage.scripted(" \t ", &[])).unwrap_err();
     assert_eq!(told(&refused), "VALIDATION_ERROR Name is required (name)");
     let nothing = McpConfig::from_json(&json!({})).unwrap_err();
-    let messages: Vec<&str> = nothing.faults().iter().map(|it| it.message.as_str()).collect();
+    let messages: Vec<&str> = nothing.details().iter().map(|it| it.message.as_str()).collect();
     assert_eq!(messages, ["Package identifier required", "Transport required", "Name is required"]);
     assert_eq!((service.list(), stage.text().as_str()), (Vec::new(), ""));
     stage.end(&service).await;
@@ -331,12 +331,12 @@ async fn mc_nt4_a_required_variable_that_is_not_given_blocks_the_save() {
     let mut odd = config.clone();
     odd.env_vars.insert("API_KEY".to_owned(), secret("API_KEY", "../passwd"));
     let refused = service.create(odd.clone()).unwrap_err();
-    assert_eq!(refused.faults()[0].field.as_deref(), Some("env_vars.API_KEY.secret_ref"));
-    assert_ne!(refused.faults()[0].message, "Missing required credentials");
+    assert_eq!(refused.details()[0].field.as_deref(), Some("env_vars.API_KEY.secret_ref"));
+    assert_ne!(refused.details()[0].message, "Missing required credentials");
     let huge = EnvVarConfig { is_secret: true, ..plain("API_KEY", &"x".repeat(100_000)) };
     odd.env_vars.insert("API_KEY".to_owned(), huge);
     let refused = service.create(odd).unwrap_err();
-    assert_eq!(refused.faults()[0].field.as_deref(), Some("env_vars.API_KEY.value"));
+    assert_eq!(refused.details()[0].field.as_deref(), Some("env_vars.API_KEY.value"));
     assert_eq!(service.secrets().list().unwrap(), Vec::<String>::new());
 
     // The same holds for a start, if the secret has gone since.

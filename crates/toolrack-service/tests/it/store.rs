@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use toolrack_service::{ConfigStore, Enabled, ErrorCode, Generation, Place, ServiceError};
+use toolrack_service::{ConfigScope, ConfigStore, ETag, Enabled, ErrorCode, ServiceError};
 
 use crate::store_fixture::{add, folder, names, server, servers, store, write};
 
@@ -27,7 +27,7 @@ fn a_missing_file_says_nothing_and_is_made_by_the_first_change() {
     let dir = folder();
     let store = ConfigStore::new(dir.path().join("new/folder/toolrack.toml"));
     let stored = store.read().unwrap();
-    assert_eq!((&*stored.text, stored.generation), ("", Generation::of("")));
+    assert_eq!((&*stored.text, stored.etag), ("", ETag::from_text("")));
     store.edit(None, |_| Ok(())).unwrap();
     assert!(!store.path().exists(), "nothing was changed, so there is nothing to save");
     let id = add(&store, "a");
@@ -72,18 +72,18 @@ fn only_the_expected_file_is_changed() {
     let dir = folder();
     let store = store(&dir);
     write(store.path(), SOUND);
-    let seen = store.read().unwrap().generation;
+    let seen = store.read().unwrap().etag;
     let ((), now) = store
         .edit(Some(seen), |it| it.set_enabled(it.entries()[0].config.id, Enabled::No))
         .unwrap();
-    assert_eq!(store.read().unwrap().generation, now.generation);
-    let again = || store.edit(Some(seen), |it| it.add(&Place::Defaults, &server("b")));
+    assert_eq!(store.read().unwrap().etag, now.etag);
+    let again = || store.edit(Some(seen), |it| it.add(&ConfigScope::Defaults, &server("b")));
     check(again(), ErrorCode::Conflict, "changed by somebody else");
     check(store.replace_text(Some(seen), SOUND), ErrorCode::Conflict, "changed by somebody else");
     let written = fs::metadata(store.path()).unwrap().modified().unwrap();
-    store.edit(Some(now.generation), |_| Ok(())).unwrap();
+    store.edit(Some(now.etag), |_| Ok(())).unwrap();
     assert_eq!(fs::metadata(store.path()).unwrap().modified().unwrap(), written);
-    assert_eq!(store.replace_text(Some(now.generation), SOUND).unwrap().text, SOUND);
+    assert_eq!(store.replace_text(Some(now.etag), SOUND).unwrap().text, SOUND);
 }
 
 #[test]
@@ -92,21 +92,17 @@ fn a_file_that_is_not_sound_is_never_overwritten() {
     let store = store(&dir);
     let broken = format!("{SOUND}[[defaults.mcp]]\nname = 1\ntimeout = '5'\nname =\n");
     write(store.path(), &broken);
-    let error = store.edit(None, |it| it.add(&Place::Defaults, &server("b"))).unwrap_err();
-    assert!(error.faults().len() >= 2, "{error}");
+    let error = store.edit(None, |it| it.add(&ConfigScope::Defaults, &server("b"))).unwrap_err();
+    assert!(error.details().len() >= 2, "{error}");
     assert!(error.to_string().contains("toolrack.toml:6:8: "), "{error}");
     assert_eq!(store.read().unwrap_err(), error);
     check(store.replace_text(None, SOUND), ErrorCode::ValidationError, "toolrack.toml:");
     assert_eq!(fs::read_to_string(store.path()).unwrap(), broken);
 
-    let (text, generation) = store.text().unwrap();
+    let (text, etag) = store.text().unwrap();
     assert_eq!(text, broken, "an editor sees it");
-    check(
-        store.replace_text(Some(generation), "x ="),
-        ErrorCode::ValidationError,
-        "toolrack.toml:1:",
-    );
-    store.replace_text(Some(generation), SOUND).unwrap();
+    check(store.replace_text(Some(etag), "x ="), ErrorCode::ValidationError, "toolrack.toml:1:");
+    store.replace_text(Some(etag), SOUND).unwrap();
     assert_eq!(servers(&store), ["a"], "who has seen it may mend it");
 }
 
@@ -118,12 +114,12 @@ fn a_change_that_would_break_the_file_is_refused() {
     let mut config = server("b");
     config.config = serde_json::json!({ "timeout": "soon" });
     check(
-        store.edit(None, |it| it.add(&Place::Defaults, &config)),
+        store.edit(None, |it| it.add(&ConfigScope::Defaults, &config)),
         ErrorCode::ValidationError,
         "timeout",
     );
     let failed = store.edit(None, |it| {
-        it.add(&Place::Defaults, &server("b"))?;
+        it.add(&ConfigScope::Defaults, &server("b"))?;
         Err::<(), _>(ServiceError::new(ErrorCode::Denied, "changed my mind"))
     });
     check(failed, ErrorCode::Denied, "changed my mind");
@@ -153,7 +149,7 @@ fn a_program_that_holds_the_lock_is_waited_for_only_so_long() {
     let dir = folder();
     let store = store(&dir);
     add(&store, "a");
-    let hasty = store.clone().patience(Duration::from_millis(20));
+    let hasty = store.clone().lock_timeout(Duration::from_millis(20));
     let refused = store.edit(None, |_| {
         assert_eq!(servers(&hasty), ["a"], "reading needs no lock");
         Ok(hasty.edit(None, |_| Ok(())).unwrap_err())

@@ -1,6 +1,6 @@
 //! Gate G08: many programs change one file at once, and no change is lost.
 
-use toolrack_service::{ConfigStore, ErrorCode, Generation, Place};
+use toolrack_service::{ConfigScope, ConfigStore, ETag, ErrorCode};
 
 use crate::store_fixture::{
     PATIENCE, again, count, counted, folder, given_path, names, server, store,
@@ -13,10 +13,10 @@ const N_CHANGES: u64 = 100;
 #[test]
 fn member() {
     let Some(path) = given_path() else { return };
-    let store = ConfigStore::new(path).patience(PATIENCE);
-    let count_on = |expected: Option<Generation>| {
+    let store = ConfigStore::new(path).lock_timeout(PATIENCE);
+    let count_on = |expected: Option<ETag>| {
         store.edit(expected, |document| {
-            let config = document.find(&Place::Defaults, "counter").unwrap().config;
+            let config = document.find(&ConfigScope::Defaults, "counter").unwrap().config;
             document.replace(&counted(&config, count(&config) + 1))
         })
     };
@@ -25,7 +25,7 @@ fn member() {
             count_on(None).unwrap();
             continue;
         }
-        while let Err(error) = count_on(Some(store.read().unwrap().generation)) {
+        while let Err(error) = count_on(Some(store.read().unwrap().etag)) {
             assert_eq!(error.code(), ErrorCode::Conflict, "{error}");
         }
     }
@@ -35,7 +35,7 @@ fn member() {
 fn changes_of_many_programs_at_once_are_all_made() {
     let dir = folder();
     let store = store(&dir);
-    store.edit(None, |it| it.add(&Place::Defaults, &counted(&server("counter"), 0))).unwrap();
+    store.edit(None, |it| it.add(&ConfigScope::Defaults, &counted(&server("counter"), 0))).unwrap();
     let start = |_| again(&[], "store_concurrency::member", store.path());
     let programs: Vec<_> = (0..N_PROGRAMS).map(start).collect();
     for mut program in programs {

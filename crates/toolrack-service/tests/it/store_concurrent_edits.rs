@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use toolrack_service::{ErrorCode, Place};
+use toolrack_service::{ConfigScope, ErrorCode};
 use toolrack_testkit::eventually;
 
 use crate::store_fixture::{PATIENCE, add, folder, server, servers, store, write};
@@ -48,7 +48,7 @@ fn a_change_starts_over_when_a_person_saves_meanwhile() {
             if n_calls <= 3 {
                 save(store.path(), &format!("# person {n_calls}\n"));
             }
-            document.add(&Place::Defaults, &server("b"))
+            document.add(&ConfigScope::Defaults, &server("b"))
         });
         let (id, stored) = change.unwrap();
         assert_eq!(n_calls, 4);
@@ -69,14 +69,14 @@ fn a_person_who_saves_all_the_time_or_breaks_the_file_wins() {
     let change = store.edit(None, |document| {
         n += 1;
         by_rename(store.path(), &format!("# person {n}\n"));
-        document.add(&Place::Defaults, &server("b"))
+        document.add(&ConfigScope::Defaults, &server("b"))
     });
     assert_eq!(change.unwrap_err().code(), ErrorCode::Conflict);
     assert!(store.read().unwrap().text.contains(&format!("# person {n}\n")));
 
     let change = store.edit(None, |document| {
         in_place(store.path(), "oops [");
-        document.add(&Place::Defaults, &server("b"))
+        document.add(&ConfigScope::Defaults, &server("b"))
     });
     assert_eq!(change.unwrap_err().code(), ErrorCode::ValidationError);
     assert!(fs::read_to_string(store.path()).unwrap().ends_with("oops ["));
@@ -91,7 +91,7 @@ fn a_person_who_removes_the_file_has_removed_it() {
         if store.path().exists() {
             fs::remove_file(store.path()).unwrap();
         }
-        document.add(&Place::Defaults, &server("b"))
+        document.add(&ConfigScope::Defaults, &server("b"))
     });
     change.unwrap();
     assert_eq!(servers(&store), ["b"]);
@@ -117,7 +117,7 @@ fn a_slow_writer_is_waited_for() {
                     file.write_all(b"# slow\n").unwrap();
                 });
             }
-            document.add(&Place::Defaults, &server("b"))
+            document.add(&ConfigScope::Defaults, &server("b"))
         });
         change.unwrap();
     });
@@ -145,10 +145,10 @@ fn meanwhile(save: Save) -> (Vec<String>, String, usize) {
         for n in 0..N_CHANGES {
             // One that saves without a pause may win every time; then it is tried again, as a user would.
             while let Err(error) = store.edit(None, |document| {
-                let last = document.find(&Place::Defaults, "last").map(|it| it.config);
+                let last = document.find(&ConfigScope::Defaults, "last").map(|it| it.config);
                 match last {
                     Some(last) => document.replace(&crate::store_fixture::counted(&last, n as u64)),
-                    None => document.add(&Place::Defaults, &server("last")).map(drop),
+                    None => document.add(&ConfigScope::Defaults, &server("last")).map(drop),
                 }
             }) {
                 assert_eq!(error.code(), ErrorCode::Conflict, "{error}");

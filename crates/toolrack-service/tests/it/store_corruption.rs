@@ -46,7 +46,7 @@ fn a_damaged_file_is_refused_and_left_alone() {
             }
             n_refused += 1;
             assert!(!format!("{error:?}").contains("canary"), "{position}: {other}: {error}");
-            for fault in error.faults() {
+            for fault in error.details() {
                 let place = fault.message.strip_prefix(&prefix).unwrap_or_default();
                 let numbers: Vec<_> =
                     place.splitn(3, ':').take(2).map(str::parse::<usize>).collect();

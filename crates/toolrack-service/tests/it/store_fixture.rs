@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
-use toolrack_service::{ConfigStore, McpConfig, McpPackage, McpPackageType, McpTransport, Place};
+use toolrack_service::{
+    ConfigScope, ConfigStore, McpConfig, McpPackage, McpPackageType, McpTransport,
+};
 use toolrack_testkit::Kept;
 use uuid::Uuid;
 
@@ -23,7 +25,7 @@ pub(crate) fn folder() -> TempDir {
 }
 
 pub(crate) fn store(dir: &TempDir) -> ConfigStore {
-    ConfigStore::new(dir.path().join("toolrack.toml")).patience(PATIENCE)
+    ConfigStore::new(dir.path().join("toolrack.toml")).lock_timeout(PATIENCE)
 }
 
 #[expect(clippy::disallowed_methods, reason = "what a person or an accident does to a file")]
@@ -46,7 +48,7 @@ pub(crate) fn server(name: &str) -> McpConfig {
 
 /// Adds a server to the defaults.
 pub(crate) fn add(store: &ConfigStore, name: &str) -> Uuid {
-    store.edit(None, |it| it.add(&Place::Defaults, &server(name))).unwrap().0
+    store.edit(None, |it| it.add(&ConfigScope::Defaults, &server(name))).unwrap().0
 }
 
 /// The names of all servers in the file.
