@@ -1,4 +1,4 @@
-//! The service as a program that is spoken to line by line: the smallest daemon.
+//! A minimal daemon: reads commands from stdin, line by line, and prints one line of JSON for each.
 //!
 //! `cargo run -p toolrack-service --example service_repl -- HOME`, and then
 //!
@@ -9,9 +9,9 @@
 //! list
 //! ```
 //!
-//! Each line is answered by one line of JSON. It ends when its input does.
+//! It exits at the end of its input.
 
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 use std::io::BufRead as _;
@@ -26,20 +26,20 @@ use toolrack_service::{
 use uuid::Uuid;
 
 /// How long a server may take to be installed and started.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // First of all: this program is started again to guard its servers.
+    // Must come first: this program is also started as the guardian of its servers.
     toolrack_stdio::init();
     run()
 }
 
 #[tokio::main]
 async fn run() -> Result<(), Box<dyn Error>> {
-    // What a killed predecessor may have left.
-    let n_ended = toolrack_stdio::sweep();
-    tracing::debug!(n_ended, "processes of a predecessor were ended");
-    let home = std::env::args().nth(1).ok_or("say where its home is")?;
+    // Processes that a killed predecessor may have left.
+    let n_killed = toolrack_stdio::sweep();
+    tracing::debug!(n_killed, "killed processes of a predecessor");
+    let home = std::env::args().nth(1).ok_or("usage: service_repl HOME")?;
     let options = ServiceOptions {
         autostart: Autostart::AllEnabled,
         watch_config: WatchConfig::Yes,
@@ -47,17 +47,17 @@ async fn run() -> Result<(), Box<dyn Error>> {
     };
     let service = LocalService::open(Home::in_dir(home), options).await?;
     for line in std::io::stdin().lock().lines() {
-        let answer = match answer(&service, &line?).await {
-            Ok(answer) => answer,
-            Err(error) => json!({ "faults": error.details() }),
+        let response = match respond(&service, &line?).await {
+            Ok(response) => response,
+            Err(error) => json!({ "errors": error.details() }),
         };
-        println!("{answer}");
+        println!("{response}");
     }
     service.close().await;
     Ok(())
 }
 
-async fn answer(service: &LocalService, line: &str) -> Result<Value, ServiceError> {
+async fn respond(service: &LocalService, line: &str) -> Result<Value, ServiceError> {
     let mut words = line.splitn(4, ' ');
     let mut word = || words.next().unwrap_or_default();
     match (word(), word()) {
@@ -65,16 +65,17 @@ async fn answer(service: &LocalService, line: &str) -> Result<Value, ServiceErro
             let document = read(line.trim_start_matches("create"))?;
             Ok(json!(service.create(McpConfig::from_json(&document)?)?))
         }
-        ("wait", name) => Ok(json!(settled(service, id_of(service, name)?).await)),
+        ("wait", name) => Ok(json!(wait_running(service, id_of(service, name)?).await)),
         ("call", name) => {
             let (tool, arguments) = (word(), read(word())?);
             Ok(json!(service.call_tool(id_of(service, name)?, tool, &arguments).await?))
         }
         ("list", _) => {
-            let row = |it: McpConfig| json!([it.id, it.name, service.status(it.id)]);
+            let row =
+                |config: McpConfig| json!([config.id, config.name, service.status(config.id)]);
             Ok(service.list().into_iter().map(row).collect())
         }
-        _ => Err(ServiceError::new(ErrorCode::ValidationError, "no such word")),
+        _ => Err(ServiceError::new(ErrorCode::ValidationError, "unknown command")),
     }
 }
 
@@ -84,13 +85,14 @@ fn read(text: &str) -> Result<Value, ServiceError> {
 }
 
 fn id_of(service: &LocalService, name: &str) -> Result<Uuid, ServiceError> {
-    let found = service.list().into_iter().find(|it| it.name == name).map(|it| it.id);
+    let found =
+        service.list().into_iter().find(|config| config.name == name).map(|config| config.id);
     found.ok_or_else(|| ServiceError::new(ErrorCode::NotFound, "no such server"))
 }
 
-/// The status of a server that is started by itself, once it runs, or after a while whatever it is.
-async fn settled(service: &LocalService, id: Uuid) -> McpStatus {
-    let until = Instant::now() + PATIENCE;
+/// Waits until a server is running, or returns its status after a while.
+async fn wait_running(service: &LocalService, id: Uuid) -> McpStatus {
+    let until = Instant::now() + TIMEOUT;
     loop {
         let status = service.status(id);
         if matches!(status, McpStatus::Running { .. }) || Instant::now() >= until {

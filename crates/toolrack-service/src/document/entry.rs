@@ -261,7 +261,7 @@ fn unrepresentable(config: &McpConfig) -> Vec<ErrorDetail> {
             report(field, "has both a value and a secret; keep one of them");
         }
     }
-    let own = "belongs into its own field, not into `config`";
+    let own = "belongs in its own field, not in `config`";
     match &config.config {
         Value::Null => {}
         Value::Object(rest) => {

@@ -1,4 +1,4 @@
-//! A fresh home, from nothing to five kinds of servers, through a sudden death and back.
+//! A new home with five kinds of servers, through a SIGKILL of the service and a restart.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,29 +9,29 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolrack_testkit::{DockerEngine, HttpServer, HttpServerKind, eventually, program, skipped};
 
-use crate::fixture::Stage;
+use crate::fixture::Fixture;
 use crate::packages_fixture::{shared_dir, without_npm, without_pypi};
 
 /// Long enough for an installation on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(4);
+const TIMEOUT: Duration = Duration::from_mins(4);
 
-/// The example `service_repl`, kept by its test.
-struct Program {
+/// The example `service_repl`, killed when dropped.
+struct ReplProcess {
     child: Child,
     input: Option<ChildStdin>,
     answers: Receiver<String>,
 }
 
-impl Program {
-    /// Starts it on a home. Everything that it starts carries the marker.
-    #[expect(clippy::disallowed_methods, reason = "the example is run as its reader runs it")]
-    fn start(stage: &Stage, env: &[(&str, String)]) -> Self {
+impl ReplProcess {
+    /// Starts it on a home. Its server processes carry the marker.
+    #[expect(clippy::disallowed_methods, reason = "the test runs the example as a user does")]
+    fn start(fixture: &Fixture, env: &[(&str, String)]) -> Self {
         let own = std::env::current_exe().unwrap();
         let built = own.parent().unwrap().parent().unwrap().join("examples/service_repl");
         assert!(built.is_file(), "build the example `service_repl` first; `cargo test` does");
-        let (variable, value) = stage.marker.pair();
+        let (variable, value) = fixture.marker.pair();
         let mut child = Command::new(built)
-            .arg(stage.path())
+            .arg(fixture.path())
             .envs(env.iter().map(|(name, value)| (*name, value)))
             .env(variable, value)
             .stdin(Stdio::piped())
@@ -39,46 +39,46 @@ impl Program {
             .spawn()
             .unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
-        Self { child, input, answers: listen(output) }
+        Self { child, input, answers: read_lines(output) }
     }
 
     #[track_caller]
-    fn ask(&mut self, line: &str) -> Value {
+    fn request(&mut self, line: &str) -> Value {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
-        let answer = self.answers.recv_timeout(PATIENCE).unwrap();
+        let answer = self.answers.recv_timeout(TIMEOUT).unwrap();
         serde_json::from_str(&answer).unwrap()
     }
 
-    /// Its end is that of its input, and it ends well.
+    /// Closes its stdin and waits until it exits with success.
     fn end(mut self) {
         drop(self.input.take());
         let ended = || self.child.try_wait().unwrap().is_some();
-        eventually(Duration::from_secs(30), "it ends", ended);
+        eventually(Duration::from_secs(30), "the example exits", ended);
         assert!(self.child.wait().unwrap().success());
     }
 }
 
-/// Reads in a thread, so that waiting for an answer can have an end.
-fn listen(output: ChildStdout) -> Receiver<String> {
-    let (teller, told) = channel();
+/// Reads lines in a thread, so that waiting for one can time out.
+fn read_lines(output: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if teller.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }
     });
-    told
+    receiver
 }
 
-impl Drop for Program {
+impl Drop for ReplProcess {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// One kind of server: what is created, and a call with a part of its answer.
+/// One kind of server: its config, a call, and a part of the result.
 struct Kind {
     config: Value,
     call: (&'static str, Value, &'static str),
@@ -96,17 +96,17 @@ fn config(name: &str, kind: &str, identifier: &str, rest: Value) -> Value {
     config
 }
 
-/// The same with the marker in the environment of its process.
-fn marked(config: &Value, stage: &Stage) -> Value {
+/// The config with the marker in the environment.
+fn marked(config: &Value, fixture: &Fixture) -> Value {
     let mut config = config.clone();
     if config["package"]["package_type"] != "http" {
-        let (variable, value) = stage.marker.pair();
+        let (variable, value) = fixture.marker.pair();
         config["env_vars"][variable] = json!(value);
     }
     config
 }
 
-/// Without `uv`, `pip` would do, and take more than a minute.
+/// Without `uv` the test would use `pip`, which takes more than a minute.
 fn missing_uv() -> Option<String> {
     (!uv().join("uv").is_file()).then(|| "uv is missing; run `cargo xtask servers`".to_owned())
 }
@@ -115,10 +115,10 @@ fn uv() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers/python/uv/venv/bin")
 }
 
-/// The kinds that can be had here; the others are said to be skipped.
+/// The kinds that are available here; the others are reported as skipped.
 fn kinds(
     test: &str,
-    stage: &Stage,
+    fixture: &Fixture,
     server: &HttpServer,
 ) -> (Vec<Kind>, Vec<(&'static str, String)>) {
     let path = std::env::var_os("PATH").unwrap_or_default().to_string_lossy().into_owned();
@@ -141,7 +141,7 @@ fn kinds(
     match without_npm() {
         Some(reason) => skipped(&format!("{test} (npm)"), &reason),
         None => {
-            let file = stage.path().join("memory.json").display().to_string();
+            let file = fixture.path().join("memory.json").display().to_string();
             let mut memory = config(
                 "memory",
                 "npm",
@@ -174,40 +174,40 @@ fn kinds(
 }
 
 #[test]
-fn a_fresh_home_survives_a_sudden_death_with_every_kind_of_server() {
-    let test = "a_fresh_home_survives_a_sudden_death_with_every_kind_of_server";
-    let stage = Stage::new();
+fn every_kind_of_server_survives_a_killed_service() {
+    let test = "every_kind_of_server_survives_a_killed_service";
+    let fixture = Fixture::new();
     let server = HttpServer::start(HttpServerKind::scripted(&["--shape", "dual"])).unwrap();
-    let (kinds, env) = kinds(test, &stage, &server);
-    let mut first = Program::start(&stage, &env);
+    let (kinds, env) = kinds(test, &fixture, &server);
+    let mut first = ReplProcess::start(&fixture, &env);
     for kind in &kinds {
-        let created = first.ask(&format!("create {}", marked(&kind.config, &stage)));
+        let created = first.request(&format!("create {}", marked(&kind.config, &fixture)));
         assert!(created.is_string(), "{created}");
     }
     let before = use_all(&mut first, &kinds);
-    // Nobody has time to clean up.
+    // SIGKILL: no cleanup.
     first.child.kill().unwrap();
     first.child.wait().unwrap();
-    stage.marker.assert_nobody_left(Duration::from_secs(15));
+    fixture.marker.assert_nobody_left(Duration::from_secs(15));
 
-    let mut second = Program::start(&stage, &env);
+    let mut second = ReplProcess::start(&fixture, &env);
     assert_eq!(use_all(&mut second, &kinds), before, "the same ids, names and tools");
     second.end();
-    stage.marker.assert_nobody_left(Duration::from_secs(5));
+    fixture.marker.assert_nobody_left(Duration::from_secs(5));
     if let Ok(engine) = DockerEngine::shared() {
         assert_eq!(engine.containers("container").unwrap(), Vec::<String>::new());
     }
 }
 
-/// Waits for every server, calls a tool of each, and gives the list.
-fn use_all(program: &mut Program, kinds: &[Kind]) -> Value {
+/// Waits for every server, calls a tool of each, and returns the list.
+fn use_all(program: &mut ReplProcess, kinds: &[Kind]) -> Value {
     for kind in kinds {
         let name = kind.config["name"].as_str().unwrap();
-        let status = program.ask(&format!("wait {name}"));
+        let status = program.request(&format!("wait {name}"));
         assert_eq!(status["state"], "running", "{name}: {status}");
         let (tool, arguments, part) = &kind.call;
-        let answer = program.ask(&format!("call {name} {tool} {arguments}"));
+        let answer = program.request(&format!("call {name} {tool} {arguments}"));
         assert!(answer.to_string().contains(part), "{name}: {answer}");
     }
-    program.ask("list")
+    program.request("list")
 }

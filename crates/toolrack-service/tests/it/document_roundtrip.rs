@@ -1,4 +1,4 @@
-//! Laws of writing a server down, for any server.
+//! Property tests: any config round-trips through the config file, and an edit changes nothing else.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use toolrack_service::{
 };
 use uuid::Uuid;
 
-/// Text of any sort, with everything that TOML has to escape.
+/// Text with all characters that TOML has to escape.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z]{1,8}", "[ -~]{1,12}", r#"["'\\\n\r\t\u{7f}ü€#\[\]={}, ]{1,8}"#]
 }
@@ -63,7 +63,7 @@ fn source() -> impl Strategy<Value = McpSource> {
     ]
 }
 
-/// What is run or reached, and how.
+/// A package and its transport.
 fn package() -> impl Strategy<Value = (McpPackage, McpTransport)> {
     let kinds =
         [McpPackageType::Npm, McpPackageType::Pypi, McpPackageType::Docker, McpPackageType::Binary];
@@ -88,11 +88,11 @@ fn package() -> impl Strategy<Value = (McpPackage, McpTransport)> {
     prop_oneof![program, endpoint]
 }
 
-/// Keys without a field of their own, some known and some not.
+/// Keys without a field of their own, known and unknown.
 fn rest() -> impl Strategy<Value = Value> {
     let texts = proptest::collection::vec("[ -#%-~]{0,8}", 0..4).prop_map(Value::from);
     let known = prop_oneof![
-        texts.prop_map(|it| ("args".to_owned(), it)),
+        texts.prop_map(|args| ("args".to_owned(), args)),
         Just(("timeout".to_owned(), json!("5s"))),
         Just(("deny".to_owned(), json!(["a*", "b"]))),
         Just(("headers".to_owned(), json!({ "X-Key": "k" }))),
@@ -118,7 +118,7 @@ fn config() -> impl Strategy<Value = McpConfig> {
             transport,
             env_vars: variables
                 .into_iter()
-                .map(|it| (it.name.clone(), it))
+                .map(|variable| (variable.name.clone(), variable))
                 .collect::<BTreeMap<_, _>>(),
             config,
         },
@@ -136,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_is_written_is_what_is_read(config in config()) {
+    fn config_round_trips_through_toml(config in config()) {
         let mut document = parse("");
         let id = document.add(&ConfigScope::Defaults, &config).unwrap();
         let read = parse(&document.text()).get(id).unwrap().config;
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn one_entry_becomes_another_and_nothing_else_changes(one in config(), two in config()) {
+    fn replacing_an_entry_changes_nothing_else(one in config(), two in config()) {
         let mut document = parse(&format!("{BEFORE}{AFTER}"));
         let one = McpConfig { name: format!("n-{}", one.name), ..one };
         let id = document.add(&ConfigScope::Defaults, &one).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of the service share: a home of its own, servers that can be found again, and waiting for facts.
+//! Test fixture: a home in a temporary directory, scripted servers with a marker, and helpers that wait.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,15 +18,15 @@ use toolrack_testkit::{Marker, eventually_async, program};
 use uuid::Uuid;
 
 /// Long enough for a busy machine, short enough for a test.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A home in a temporary folder, and a mark on every process that is started from it.
-pub(crate) struct Stage {
+/// A home in a temporary directory, and a marker in the environment of every server process.
+pub(crate) struct Fixture {
     pub(crate) dir: TempDir,
     pub(crate) marker: Marker,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap(), marker: Marker::new() }
     }
@@ -40,7 +40,7 @@ impl Stage {
         LocalService::open(self.home(), options()).await.unwrap()
     }
 
-    /// A service that starts everything and follows the file, as the daemon does.
+    /// A service that starts all servers and watches the file, as the daemon does.
     pub(crate) async fn open_as_daemon(&self) -> LocalService {
         let options = ServiceOptions {
             autostart: Autostart::AllEnabled,
@@ -50,7 +50,7 @@ impl Stage {
         LocalService::open(self.home(), options).await.unwrap()
     }
 
-    /// A scripted server of this stage.
+    /// A scripted server with the marker.
     pub(crate) fn scripted(&self, name: &str, args: &[&str]) -> McpConfig {
         let identifier = program("scripted-server").display().to_string();
         let mut config = binary(name, &identifier, args);
@@ -59,7 +59,7 @@ impl Stage {
         config
     }
 
-    /// The same behind a link that can be taken away, so that the next start fails and an error is there to be seen.
+    /// A scripted server behind a symlink. Removing the link makes the next start fail.
     pub(crate) fn linked(&self, name: &str, args: &[&str]) -> (McpConfig, PathBuf) {
         let link = self.path().join("scripted-server-link");
         symlink(program("scripted-server"), &link).unwrap();
@@ -76,7 +76,7 @@ impl Stage {
         self.dir.path()
     }
 
-    /// Closes the service, and sees that nothing is left.
+    /// Closes the service and checks that no process is left.
     pub(crate) async fn end(&self, service: &LocalService) {
         service.close().await;
         self.marker.assert_nobody_left(Duration::ZERO);
@@ -138,31 +138,31 @@ pub(crate) fn secret(name: &str, secret_ref: &str) -> EnvVarConfig {
     }
 }
 
-/// The one process of a scripted server that carries the marker.
+/// Process id of the only scripted server with the marker.
 pub(crate) fn pid(marker: &Marker) -> u32 {
     let servers: Vec<u32> = marker
         .survivors()
         .into_iter()
-        .filter(|it| it.command_line.contains("scripted-server"))
-        .map(|it| it.pid)
+        .filter(|process| process.command_line.contains("scripted-server"))
+        .map(|process| process.pid)
         .collect();
     assert_eq!(servers.len(), 1, "one process: {servers:?}");
     servers[0]
 }
 
-/// A variable of a process, from the outside.
-pub(crate) fn variable_of(pid: u32, name: &str) -> Option<String> {
+/// An environment variable of a process.
+pub(crate) fn process_env(pid: u32, name: &str) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
     let text = String::from_utf8_lossy(&environment).into_owned();
-    text.split('\0').find_map(|it| it.strip_prefix(&format!("{name}=")).map(str::to_owned))
+    text.split('\0').find_map(|entry| entry.strip_prefix(&format!("{name}=")).map(str::to_owned))
 }
 
 pub(crate) fn is_running(status: &McpStatus) -> bool {
     matches!(status, McpStatus::Running { .. })
 }
 
-/// `CODE message (field)` of the first fault.
-pub(crate) fn told(error: &ServiceError) -> String {
+/// `CODE message (field)` of the first detail.
+pub(crate) fn describe(error: &ServiceError) -> String {
     let fault = &error.details()[0];
     match &fault.field {
         Some(field) => format!("{} {} ({field})", fault.code, fault.message),
@@ -171,7 +171,7 @@ pub(crate) fn told(error: &ServiceError) -> String {
 }
 
 pub(crate) async fn eventually(what: &str, mut fact: impl FnMut() -> bool) {
-    eventually_async(LONG, what, tokio::time::sleep, async || fact()).await;
+    eventually_async(TIMEOUT, what, tokio::time::sleep, async || fact()).await;
 }
 
 /// Waits until a server has this status.
@@ -179,7 +179,7 @@ pub(crate) async fn until(service: &LocalService, id: Uuid, fact: impl Fn(&McpSt
     eventually("the status", || fact(&service.status(id))).await;
 }
 
-/// Why a server failed next, as it is told.
+/// The next failure among the events.
 pub(crate) async fn next_failure(events: &mut RackEvents) -> Failure {
     let failed = async {
         loop {
@@ -190,7 +190,7 @@ pub(crate) async fn next_failure(events: &mut RackEvents) -> Failure {
             }
         }
     };
-    tokio::time::timeout(LONG, failed).await.unwrap()
+    tokio::time::timeout(TIMEOUT, failed).await.unwrap()
 }
 
 /// The text of a call without arguments.

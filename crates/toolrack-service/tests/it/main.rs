@@ -1,10 +1,10 @@
-//! The service on real files and real processes.
+//! Tests of the service with real files and real processes.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "a failed assumption ends the test, in helpers too"
 )]
 
 mod config_changes;

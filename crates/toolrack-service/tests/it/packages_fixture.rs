@@ -1,4 +1,4 @@
-//! What the tests of packages share: managers with an installer, configs, and waiting for facts.
+//! Test fixture for packages: managers with an installer, configs, and helpers that wait.
 
 use std::collections::HashMap;
 use std::net::ToSocketAddrs as _;
@@ -14,9 +14,9 @@ use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Marker, eventually_async, program};
 
 /// Long enough for a busy machine and a slow registry.
-pub(crate) const LONG: Duration = Duration::from_mins(3);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
 
-/// A server that is a package, whose processes can be found by their marker.
+/// A config of a package whose processes carry the marker.
 pub(crate) fn package(
     kind: PackageKind,
     identifier: &str,
@@ -34,10 +34,10 @@ pub(crate) fn package(
     let (variable, value) = marker.pair();
     let env = HashMap::from([(variable.to_owned(), value.into())]);
     let transport = McpTransport::Package { package, env, cwd: None, headers: HashMap::new() };
-    McpServerConfig::new("it", transport)
+    McpServerConfig::new("pkg", transport)
 }
 
-/// The package of a config, to be changed.
+/// The package of a config.
 pub(crate) fn package_of(config: &mut McpServerConfig) -> &mut Package {
     match &mut config.transport {
         McpTransport::Package { package, .. } => package,
@@ -45,7 +45,7 @@ pub(crate) fn package_of(config: &mut McpServerConfig) -> &mut Package {
     }
 }
 
-/// A manager of one server that is a package. Installers carry the marker too.
+/// A manager of one package server.
 pub(crate) fn manager(config: McpServerConfig, installer: Installer) -> McpManager {
     let guardian = Guardian::Program(program("toolrack-guard"));
     McpManager::builder()
@@ -60,12 +60,12 @@ pub(crate) fn installer(data: &Path, marker: &Marker) -> Installer {
     Installer::new(data).env(variable, value)
 }
 
-/// Connects, and gives the server as it then stands.
+/// Connects and returns the connection.
 pub(crate) async fn connect(manager: &McpManager) -> Arc<McpConnection> {
-    manager.reconnect("it").await.unwrap()
+    manager.reconnect("pkg").await.unwrap()
 }
 
-/// Connects to no avail, and says why.
+/// Connects and returns why that failed.
 pub(crate) async fn failure(config: McpServerConfig, installer: Installer) -> Failure {
     let manager = manager(config, installer);
     let connection = connect(&manager).await;
@@ -73,48 +73,49 @@ pub(crate) async fn failure(config: McpServerConfig, installer: Installer) -> Fa
     connection.state().failure().cloned().unwrap_or_else(|| panic!("{}", connection.state()))
 }
 
-/// Ends the manager, and gives everything that it has told. Nobody else may hold a connection of it.
+/// Closes the manager and returns all its events. The caller must have dropped all connections.
 pub(crate) async fn everything(manager: McpManager, mut events: RackEvents) -> Vec<RackEvent> {
     manager.close().await;
     drop(manager);
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let listening = async {
         while let Some(event) = events.next().await {
-            told.push(event);
+            received.push(event);
         }
     };
     tokio::time::timeout(Duration::from_secs(20), listening).await.unwrap();
-    told
+    received
 }
 
 pub(crate) async fn eventually(what: &str, mut fact: impl FnMut() -> bool) {
-    eventually_async(LONG, what, tokio::time::sleep, async || fact()).await;
+    eventually_async(TIMEOUT, what, tokio::time::sleep, async || fact()).await;
 }
 
-/// A folder that later runs find again, so that registries are asked once.
+/// A directory shared by test runs, so that packages are downloaded once.
 pub(crate) fn shared_dir(name: &str) -> PathBuf {
     let target = program("toolrack-guard");
     target.parent().and_then(Path::parent).unwrap().join("tmp-packages").join(name)
 }
 
-/// The present `PATH` with this folder in front.
+/// `PATH` with this directory in front.
 pub(crate) fn path_with(dir: &Path) -> String {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::iter::once(dir.to_owned()).chain(std::env::split_paths(&path));
     std::env::join_paths(dirs).unwrap().into_string().unwrap()
 }
 
-/// Why packages cannot be had from npm here, or nothing when they can.
+/// Why npm is not usable here; `None` if it is.
 pub(crate) fn without_npm() -> Option<String> {
-    #[expect(clippy::disallowed_methods, reason = "only npm knows which registry it asks")]
+    #[expect(clippy::disallowed_methods, reason = "only npm knows its configured registry")]
     let mut npm = Command::new("npm");
     let asked = npm.args(["view", "--fetch-retries=0", "npm", "version"]).output();
-    let is_there = asked.is_ok_and(|it| it.status.success());
+    let is_there = asked.is_ok_and(|output| output.status.success());
     (!is_there).then(|| "npm is missing, or its registry cannot be reached".to_owned())
 }
 
-/// The same for PyPI.
+/// Why PyPI is not usable here; `None` if it is.
 pub(crate) fn without_pypi() -> Option<String> {
-    let found = ("pypi.org", 443).to_socket_addrs().is_ok_and(|mut it| it.next().is_some());
+    let found =
+        ("pypi.org", 443).to_socket_addrs().is_ok_and(|mut addresses| addresses.next().is_some());
     (!found).then(|| "PyPI cannot be reached".to_owned())
 }

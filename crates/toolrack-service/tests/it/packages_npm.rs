@@ -1,4 +1,4 @@
-//! A stand-in for `npm` that takes as long as the test likes, and what may go wrong meanwhile.
+//! Installations with a fake `npm` that the test controls: slow, stopped, concurrent, killed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -13,10 +13,10 @@ use toolrack_service::Installer;
 use toolrack_testkit::{Kept, Marker, program};
 
 use crate::packages_fixture::{
-    LONG, connect, eventually, everything, failure, installer, manager, package,
+    TIMEOUT, connect, eventually, everything, failure, installer, manager, package,
 };
 
-/// Installs our own server, but not before it may, and notes that it was asked.
+/// Records each run, waits for the file `go`, and installs our scripted server.
 const NPM: &str = r#"#!/bin/sh
 for word; do case $word in --prefix=*) dir=${word#--prefix=};; esac; done
 echo asked >>"@/asked"
@@ -30,7 +30,7 @@ kill $helper
 ln -s "@/server" "$dir/node_modules/.bin/fake"
 "#;
 
-/// A folder with the stand-in on its path.
+/// A directory with the fake `npm` in its `PATH`.
 struct Fake {
     dir: tempfile::TempDir,
     marker: Marker,
@@ -65,21 +65,21 @@ impl Fake {
         manager(config, self.installer())
     }
 
-    /// Lets the stand-in finish.
+    /// Lets the fake `npm` finish.
     fn go(&self) {
         fs::File::create(self.dir.path().join("go")).unwrap();
     }
 
     fn n_asked(&self) -> usize {
         let asked = fs::read_to_string(self.dir.path().join("asked"));
-        asked.map_or(0, |it| it.lines().count())
+        asked.map_or(0, |text| text.lines().count())
     }
 
-    /// The stamps of packages that count as installed.
+    /// Number of complete installations.
     fn n_stamps(&self) -> usize {
         let packages =
             fs::read_dir(self.data().join("packages/npm")).into_iter().flatten().flatten();
-        packages.filter(|it| it.path().join(".toolrack-program").exists()).count()
+        packages.filter(|package| package.path().join(".toolrack-program").exists()).count()
     }
 }
 
@@ -90,11 +90,11 @@ fn put(file: &Path, script: &str) {
 }
 
 fn phase(manager: &McpManager) -> Option<ConnectPhase> {
-    manager.server("it").unwrap().phase()
+    manager.server("pkg").unwrap().phase()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_installation_that_takes_longer_than_a_start_may_is_shown_and_waited_for() {
+async fn slow_installation_outlasts_the_startup_timeout() {
     let fake = Fake::new();
     let config = McpServerConfig { startup_timeout: Duration::from_secs(3), ..fake.config() };
     let wait = config.startup_timeout + Duration::from_millis(200);
@@ -102,8 +102,8 @@ async fn an_installation_that_takes_longer_than_a_start_may_is_shown_and_waited_
     let events = manager.subscribe();
     let letting_go = async {
         eventually("the phase", || phase(&manager) == Some(ConnectPhase::Installing)).await;
-        assert_eq!(*manager.server("it").unwrap().state(), ConnectionState::Connecting);
-        // Not to wait for anything: the installation is to take so long.
+        assert_eq!(*manager.server("pkg").unwrap().state(), ConnectionState::Connecting);
+        // Not a wait for a condition: the installation has to take this long.
         tokio::time::sleep(wait).await;
         assert_eq!(phase(&manager), Some(ConnectPhase::Installing));
         fake.go();
@@ -111,7 +111,7 @@ async fn an_installation_that_takes_longer_than_a_start_may_is_shown_and_waited_
     let (connection, ()) = tokio::join!(connect(&manager), letting_go);
     assert!(connection.is_connected(), "{}", connection.state());
     assert_eq!(connection.phase(), None);
-    let answer = manager.call_tool("it", "echo", &json!({"text": "hello"})).await.unwrap();
+    let answer = manager.call_tool("pkg", "echo", &json!({"text": "hello"})).await.unwrap();
     assert!(answer.content.contains("hello"), "{}", answer.content);
     drop(connection);
     let (mut phases, mut said) = (Vec::new(), Vec::new());
@@ -131,18 +131,18 @@ async fn an_installation_that_takes_longer_than_a_start_may_is_shown_and_waited_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_an_installation_leaves_nothing_and_the_next_one_begins_afresh() {
+async fn stopped_installation_leaves_nothing_behind() {
     let fake = Fake::new();
     let manager = fake.manager(fake.config());
     let stopping = async {
         eventually("npm at work", || fake.n_asked() == 1 && fake.marker.survivors().len() > 1)
             .await;
-        manager.disconnect("it").await.unwrap();
+        manager.disconnect("pkg").await.unwrap();
         fake.marker.assert_nobody_left(Duration::ZERO);
     };
     let (connection, ()) = tokio::join!(connect(&manager), stopping);
     assert!(!connection.is_connected());
-    assert_eq!(*manager.server("it").unwrap().state(), ConnectionState::Disconnected);
+    assert_eq!(*manager.server("pkg").unwrap().state(), ConnectionState::Disconnected);
     assert_eq!(fake.n_stamps(), 0);
     fake.go();
     let connection = connect(&manager).await;
@@ -152,18 +152,22 @@ async fn stopping_an_installation_leaves_nothing_and_the_next_one_begins_afresh(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_installation_has_a_clock_of_its_own() {
+async fn installation_has_its_own_timeout() {
     let fake = Fake::new();
     let config = McpServerConfig { install_timeout: Duration::from_millis(700), ..fake.config() };
-    let told = failure(config, fake.installer()).await;
-    assert_eq!(told.kind(), FailureKind::InstallTimedOut, "{told}");
-    assert_eq!(told.reason(), "the package was not installed within 700ms");
-    assert!(told.hint().is_some_and(|it| it.contains("install_timeout")), "{:?}", told.hint());
+    let failure = failure(config, fake.installer()).await;
+    assert_eq!(failure.kind(), FailureKind::InstallTimedOut, "{failure}");
+    assert_eq!(failure.reason(), "the package was not installed within 700ms");
+    assert!(
+        failure.hint().is_some_and(|hint| hint.contains("install_timeout")),
+        "{:?}",
+        failure.hint()
+    );
     fake.marker.assert_nobody_left(Duration::ZERO);
     assert_eq!(fake.n_stamps(), 0);
 }
 
-/// A process that installs and connects, for the tests below.
+/// For the tests below: this test executable, run again to install and connect.
 const PROCESS: &str = "TOOLRACK_INSTALLING_PROCESS";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,24 +193,24 @@ fn start_process(fake: &Fake) -> Kept {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_install_the_same_package_once() {
+async fn concurrent_processes_install_a_package_once() {
     let fake = Fake::new();
     let mut processes = [start_process(&fake), start_process(&fake), start_process(&fake)];
     eventually("npm at work", || fake.n_asked() > 0).await;
     fake.go();
     for process in &mut processes {
-        let (status, said, _) = process.output(LONG).unwrap();
+        let (status, said, _) = process.output(TIMEOUT).unwrap();
         assert!(status.success(), "{said}");
     }
     assert_eq!((fake.n_asked(), fake.n_stamps()), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_an_installation_is_never_started() {
+async fn incomplete_installation_is_never_started() {
     let fake = Fake::new();
     let process = start_process(&fake);
     eventually("npm at work", || fake.n_asked() == 1).await;
-    // Killed in the middle: its folder is there, and its lock is not.
+    // Killed in the middle: its directory is left, its lock is free.
     drop(process);
     fake.go();
     let manager = fake.manager(fake.config());

@@ -1,4 +1,4 @@
-//! A secret passes through everything and is seen nowhere (goal G09 of the fault table).
+//! A secret passes through every part of the service and is shown nowhere (goal G09 of the fault table).
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -11,16 +11,16 @@ use toolrack_service::{
 use toolrack_testkit::{Eavesdropper, HttpServer, HttpServerKind};
 use uuid::Uuid;
 
-use crate::fixture::{Stage, binary, eventually, http, options, plain, secret, until};
+use crate::fixture::{Fixture, binary, eventually, http, options, plain, secret, until};
 
 const CANARY: &str = "canary-7c1f0b9e-s3cret";
 const SECOND: &str = "second-52aa81d3-s3cret";
 
-/// Everything that was shown to anybody.
+/// Everything that the service showed.
 #[derive(Default)]
-struct Shown(String);
+struct Output(String);
 
-impl Shown {
+impl Output {
     fn add(&mut self, what: &str, shown: impl fmt::Display) {
         writeln!(self.0, "{what}: {shown}").unwrap();
     }
@@ -28,22 +28,22 @@ impl Shown {
     #[track_caller]
     fn assert_clean(&self) {
         for secret in [CANARY, SECOND] {
-            let lines: Vec<&str> = self.0.lines().filter(|it| it.contains(secret)).collect();
+            let lines: Vec<&str> = self.0.lines().filter(|line| line.contains(secret)).collect();
             assert!(lines.is_empty(), "{secret} was seen: {lines:#?}");
         }
     }
 }
 
-/// A program that tells its secret to whoever listens, and dies.
-fn blabbing(name: &str, script: &str) -> McpConfig {
+/// A server that prints its secret and exits.
+fn leaking_server(name: &str, script: &str) -> McpConfig {
     let mut config = binary(name, "/bin/sh", &["-c", script]);
     config.env_vars.insert("TOKEN".to_owned(), secret("TOKEN", "canary"));
     config
 }
 
-async fn fill(service: &LocalService, stage: &Stage, server: &HttpServer) -> Vec<Uuid> {
+async fn fill(service: &LocalService, fixture: &Fixture, server: &HttpServer) -> Vec<Uuid> {
     service.set_secret("canary", Secret::from(CANARY)).await.unwrap();
-    let mut good = stage.scripted("good", &[]);
+    let mut good = fixture.scripted("good", &[]);
     good.env_vars.insert("TOKEN".to_owned(), secret("TOKEN", "canary"));
     let mut given = plain("GIVEN", SECOND);
     given.is_secret = true;
@@ -56,23 +56,23 @@ async fn fill(service: &LocalService, stage: &Stage, server: &HttpServer) -> Vec
         good,
         remote,
         unreachable,
-        blabbing("dies", "echo \"my token is $TOKEN\" >&2; exit 3"),
-        blabbing("chatters", "echo \"token $TOKEN\"; echo \"$TOKEN\" >&2; sleep 1; exit 4"),
-        blabbing("wrong", "read line; echo \"{\\\"token\\\": \\\"$TOKEN\\\"}\"; exit 5"),
+        leaking_server("dies", "echo \"my token is $TOKEN\" >&2; exit 3"),
+        leaking_server("chatters", "echo \"token $TOKEN\"; echo \"$TOKEN\" >&2; sleep 1; exit 4"),
+        leaking_server("wrong", "read line; echo \"{\\\"token\\\": \\\"$TOKEN\\\"}\"; exit 5"),
     ];
-    configs.into_iter().map(|it| service.create(it).unwrap()).collect()
+    configs.into_iter().map(|config| service.create(config).unwrap()).collect()
 }
 
 #[tokio::test]
-async fn a_secret_that_passes_through_everything_is_seen_nowhere() {
+async fn secret_is_redacted_everywhere() {
     let heard = Eavesdropper::default();
     let _listening = tracing::subscriber::set_default(heard.clone());
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let server = HttpServer::start(HttpServerKind::scripted(&["--shape", "dual"])).unwrap();
-    let mut shown = Shown::default();
-    let service = stage.open().await;
+    let mut shown = Output::default();
+    let service = fixture.open().await;
     let mut events = service.subscribe();
-    let ids = fill(&service, &stage, &server).await;
+    let ids = fill(&service, &fixture, &server).await;
     for id in &ids {
         let outcome = service.start(*id).await;
         if let Err(error) = &outcome {
@@ -82,9 +82,9 @@ async fn a_secret_that_passes_through_everything_is_seen_nowhere() {
         shown.add("start", format!("{outcome:?}"));
     }
     let [good, remote, .., dies, _, _] = ids.as_slice() else { panic!("six servers") };
-    until(&service, *dies, |it| matches!(it, McpStatus::Error { .. })).await;
+    until(&service, *dies, |status| matches!(status, McpStatus::Error { .. })).await;
 
-    // The server was really given it, and tells it when asked.
+    // The server really has the secret and returns it.
     for (id, tool, arguments) in [
         (good, "env", json!({})),
         (good, "echo", json!({ "text": CANARY })),
@@ -96,31 +96,31 @@ async fn a_secret_that_passes_through_everything_is_seen_nowhere() {
         let outcome = service.call_tool(*id, tool, &arguments).await;
         shown.add(tool, format!("{outcome:?}"));
     }
-    // Nor does the manager below tell it, to whoever asks it.
+    // The manager below redacts it too.
     let env = service.manager().call_tool("good", "env", &json!({})).await.unwrap();
     assert!(env.content.contains("[secret canary]"), "{env:?}");
     shown.add("manager", &env.content);
-    assert!(shown.0.contains("[secret canary]"), "it was there, and was masked: {}", shown.0);
+    assert!(shown.0.contains("[secret canary]"), "it was there and was redacted: {}", shown.0);
     show(&service, &ids, &mut shown);
     for process in fs::read_dir("/proc").unwrap().flatten() {
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
         shown.add("process", String::from_utf8_lossy(&line));
     }
-    // The stream is quiet once everything that was said has been read.
+    // All events have arrived once the stream is quiet.
     service.shutdown_all().await.unwrap();
     let quiet = std::time::Duration::from_millis(300);
     while let Ok(Some(event)) = tokio::time::timeout(quiet, events.next()).await {
         shown.add("event", format!("{event:?}"));
     }
     assert!(shown.0.contains("my token is [secret canary]"), "{}", shown.0);
-    stage.end(&service).await;
+    fixture.end(&service).await;
     shown.add("log", heard.heard());
-    scan(stage.path(), &stage.home().secrets_dir(), &mut shown);
+    scan(fixture.path(), &fixture.home().secrets_dir(), &mut shown);
     shown.assert_clean();
     assert!(heard.heard().contains("server wrote to stderr"), "the log was heard");
 }
 
-fn show(service: &LocalService, ids: &[Uuid], shown: &mut Shown) {
+fn show(service: &LocalService, ids: &[Uuid], shown: &mut Output) {
     shown.add("service", format!("{service:?} {:?}", service.manager()));
     shown.add("options", format!("{:?}", ServiceOptions { agent: None, ..options() }));
     for server in service.manager().servers() {
@@ -141,8 +141,8 @@ fn show(service: &LocalService, ids: &[Uuid], shown: &mut Shown) {
     }
 }
 
-/// Every file below `dir`, except where secrets belong.
-fn scan(dir: &Path, except: &Path, shown: &mut Shown) {
+/// Reads every file below `dir`, except where secrets belong.
+fn scan(dir: &Path, except: &Path, shown: &mut Output) {
     for entry in fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();
         if path == except {
@@ -157,14 +157,14 @@ fn scan(dir: &Path, except: &Path, shown: &mut Shown) {
     }
 }
 
-/// The mask knows what is in use, and what was learnt is not forgotten when a server ends.
+/// The redactor still knows a secret after its server has exited.
 #[tokio::test]
-async fn a_server_that_dies_with_its_secret_on_its_lips_is_quoted_without_it() {
-    let stage = Stage::new();
-    let service = stage.open().await;
+async fn secret_in_the_stderr_of_a_crash_is_redacted() {
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
     service.set_secret("canary", Secret::from(CANARY)).await.unwrap();
     let script = "echo \"bad key $TOKEN\" >&2; exit 3";
-    let id = service.create(blabbing("dies", script)).unwrap();
+    let id = service.create(leaking_server("dies", script)).unwrap();
     let error = service.start(id).await.unwrap_err();
     let said = format!("{error} {}", error.hint().unwrap_or_default());
     assert!(said.contains("bad key [secret canary]"), "{said}");
@@ -172,5 +172,5 @@ async fn a_server_that_dies_with_its_secret_on_its_lips_is_quoted_without_it() {
         format!("{:?}", service.status_detail(id)).contains("[secret canary]")
     })
     .await;
-    stage.end(&service).await;
+    fixture.end(&service).await;
 }

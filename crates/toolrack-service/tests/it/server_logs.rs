@@ -1,32 +1,32 @@
-//! What is remembered of servers after they have gone.
+//! Server logs outlive their servers.
 
 use toolrack_service::{LogKind, LogLine, McpService as _};
 
-use crate::fixture::{Stage, binary};
+use crate::fixture::{Fixture, binary};
 
 fn kinds(lines: &[LogLine]) -> Vec<LogKind> {
-    lines.iter().map(|it| it.kind).collect()
+    lines.iter().map(|line| line.kind).collect()
 }
 
 #[tokio::test]
-async fn what_a_server_said_is_remembered_until_it_is_deleted() {
-    let stage = Stage::new();
-    let service = stage.open().await;
-    let good = service.create(stage.scripted("good", &[])).unwrap();
+async fn server_log_is_kept_until_the_server_is_deleted() {
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
+    let good = service.create(fixture.scripted("good", &[])).unwrap();
     let script = "echo out of order >&2; exit 3";
     let bad = service.create(binary("bad", "/bin/sh", &["-c", script])).unwrap();
     service.start(good).await.unwrap();
     service.start(bad).await.unwrap_err();
-    stage.end(&service).await;
+    fixture.end(&service).await;
 
-    let service = stage.open().await;
+    let service = fixture.open().await;
     assert_eq!(kinds(&service.logs().read(good).unwrap()), [LogKind::Start, LogKind::Ready]);
-    let said = service.logs().read(bad).unwrap();
-    assert_eq!(said.first().map(|it| it.kind), Some(LogKind::Start));
-    assert!(said.iter().any(|it| it.kind == LogKind::Stderr && it.text == "out of order"));
-    let failure = said.iter().find(|it| it.kind == LogKind::Failure).unwrap();
+    let lines = service.logs().read(bad).unwrap();
+    assert_eq!(lines.first().map(|line| line.kind), Some(LogKind::Start));
+    assert!(lines.iter().any(|line| line.kind == LogKind::Stderr && line.text == "out of order"));
+    let failure = lines.iter().find(|line| line.kind == LogKind::Failure).unwrap();
     assert!(failure.text.contains("exited with code 3"), "{failure:?}");
     service.delete(bad).unwrap();
     assert_eq!(service.logs().read(bad).unwrap(), []);
-    stage.end(&service).await;
+    fixture.end(&service).await;
 }

@@ -1,4 +1,4 @@
-//! The tests that founding document 004 names, through the contract and with real processes.
+//! The tests that founding document 004 names, through `McpService` and with real processes.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -13,67 +13,67 @@ use toolrack_testkit::program;
 use uuid::Uuid;
 
 use crate::fixture::{
-    Stage, binary, call, eventually, is_running, next_failure, pid, plain, secret, told, until,
-    variable_of,
+    Fixture, binary, call, describe, eventually, is_running, next_failure, pid, plain, process_env,
+    secret, until,
 };
 
 #[tokio::test]
 async fn mc_t1_start_spawns_process_correctly() {
-    let stage = Stage::new();
-    let service = stage.open().await;
-    // What a shell would act on arrives as it is. This option takes any text.
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
+    // Text with shell syntax arrives unchanged. This option takes any text.
     let text = "$(x) \"y\" 'z' `w` *; $HOME\n&& exit";
-    let mut config = stage.scripted("one", &["--tools", "3", "--marker", text]);
-    config.config["cwd"] = json!(stage.path());
+    let mut config = fixture.scripted("one", &["--tools", "3", "--marker", text]);
+    config.config["cwd"] = json!(fixture.path());
     let id = service.create(config).unwrap();
     assert_eq!(service.status(id), McpStatus::Stopped);
-    assert!(stage.marker.survivors().is_empty());
+    assert!(fixture.marker.survivors().is_empty());
 
     service.start(id).await.unwrap();
-    let process = pid(&stage.marker);
+    let process = pid(&fixture.marker);
     let line = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap();
     let program = program("scripted-server").display().to_string();
     assert_eq!(line.trim_end_matches('\0'), format!("{program}\0--tools\x003\0--marker\0{text}"));
     let cwd = std::fs::read_link(format!("/proc/{process}/cwd")).unwrap();
-    assert_eq!(cwd, stage.path().canonicalize().unwrap());
+    assert_eq!(cwd, fixture.path().canonicalize().unwrap());
     assert!(is_running(&service.status(id)));
 
-    // A server that runs is left alone.
+    // Starting a running server does nothing.
     service.start(id).await.unwrap();
-    assert_eq!(pid(&stage.marker), process);
-    stage.end(&service).await;
+    assert_eq!(pid(&fixture.marker), process);
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_t2_stop_terminates_process() {
-    let stage = Stage::new();
-    let service = stage.open().await;
-    let polite = service.create(stage.scripted("polite", &[])).unwrap();
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
+    let polite = service.create(fixture.scripted("polite", &[])).unwrap();
     service.start(polite).await.unwrap();
     service.stop(polite).await.unwrap();
-    stage.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_nobody_left(Duration::ZERO);
     assert_eq!(service.status(polite), McpStatus::Stopped);
 
-    let deaf = service.create(stage.scripted("deaf", &["--plan", "ignore=term,eof"])).unwrap();
+    let deaf = service.create(fixture.scripted("deaf", &["--plan", "ignore=term,eof"])).unwrap();
     service.start(deaf).await.unwrap();
     let began = Instant::now();
     service.stop(deaf).await.unwrap();
     assert!(began.elapsed() >= Duration::from_secs(4), "it was given time to end by itself");
-    stage.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_nobody_left(Duration::ZERO);
     assert_eq!(service.status(deaf), McpStatus::Stopped);
-    stage.end(&service).await;
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_t3_tool_list_populated_after_start() {
-    let stage = Stage::new();
-    let service = stage.open().await;
-    let mut config = stage.scripted("one", &[]);
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
+    let mut config = fixture.scripted("one", &[]);
     config.config = json!({ "allow": ["echo", "add", "fail"], "deny": ["fail"] });
     let id = service.create(config).unwrap();
     assert!(service.available_tools().is_empty());
     service.start(id).await.unwrap();
-    let names: Vec<String> = service.available_tools().into_iter().map(|it| it.name).collect();
+    let names: Vec<String> = service.available_tools().into_iter().map(|tool| tool.name).collect();
     assert_eq!(names, ["one_echo", "one_add"]);
     let tools = vec!["echo".to_owned(), "add".to_owned()];
     assert_eq!(service.status(id), McpStatus::Running { tools });
@@ -85,14 +85,14 @@ async fn mc_t3_tool_list_populated_after_start() {
     assert!(detail.n_tools_total.unwrap() > 3);
     service.stop(id).await.unwrap();
     assert!(service.available_tools().is_empty());
-    stage.end(&service).await;
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_t4_tool_call_returns_result() {
-    let stage = Stage::new();
-    let service = stage.open().await;
-    let id = service.create(stage.scripted("one", &[])).unwrap();
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
+    let id = service.create(fixture.scripted("one", &[])).unwrap();
     service.start(id).await.unwrap();
     for name in ["echo", "one_echo", "one.echo"] {
         let text = service.call_tool(id, name, &json!({ "text": "hello" })).await.unwrap();
@@ -104,114 +104,114 @@ async fn mc_t4_tool_call_returns_result() {
     assert!(!failed.to_string().contains('\u{1b}'), "{failed}");
     let wrong = service.call_tool(id, "echo", &json!([1])).await.unwrap_err();
     assert_eq!(
-        told(&wrong),
-        "VALIDATION_ERROR must be an object, with a member for each argument (arguments)"
+        describe(&wrong),
+        "VALIDATION_ERROR must be an object with one member per argument (arguments)"
     );
-    stage.end(&service).await;
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_t5_failed_mcp_does_not_block_others() {
-    let stage = Stage::new();
-    let first = stage.open().await;
+    let fixture = Fixture::new();
+    let first = fixture.open().await;
     let missing = first.create(binary("missing", "no-such-program-anywhere", &[])).unwrap();
-    let dying = first.create(stage.scripted("dying", &["--plan", "start=exit(3)"])).unwrap();
-    let good = first.create(stage.scripted("good", &[])).unwrap();
-    stage.end(&first).await;
+    let dying = first.create(fixture.scripted("dying", &["--plan", "start=exit(3)"])).unwrap();
+    let good = first.create(fixture.scripted("good", &[])).unwrap();
+    fixture.end(&first).await;
 
-    let service = stage.open_as_daemon().await;
+    let service = fixture.open_as_daemon().await;
     until(&service, good, is_running).await;
     for id in [missing, dying] {
-        until(&service, id, |it| matches!(it, McpStatus::Error { .. })).await;
+        until(&service, id, |status| matches!(status, McpStatus::Error { .. })).await;
     }
-    assert!(service.available_tools().iter().all(|it| it.name.starts_with("good_")));
+    assert!(service.available_tools().iter().all(|tool| tool.name.starts_with("good_")));
     assert!(!call(&service, good, "pid").await.is_empty());
     let error = service.start(dying).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
-    stage.end(&service).await;
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_t6_environment_variables_set_correctly() {
-    let stage = Stage::new();
-    let service = stage.open().await;
-    let mut config = stage.scripted("one", &[]);
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
+    let mut config = fixture.scripted("one", &[]);
     config.env_vars.insert("PLAIN".to_owned(), plain("PLAIN", "a value with $ and \"quotes\""));
     let unset = EnvVarConfig { value: None, ..plain("UNSET", "") };
     config.env_vars.insert("UNSET".to_owned(), unset);
     let id = service.create(config.clone()).unwrap();
     assert_eq!(service.get(id).unwrap(), McpConfig { id, ..config });
     service.start(id).await.unwrap();
-    let process = pid(&stage.marker);
-    let plain = variable_of(process, "PLAIN");
+    let process = pid(&fixture.marker);
+    let plain = process_env(process, "PLAIN");
     assert_eq!(plain.as_deref(), Some("a value with $ and \"quotes\""));
-    assert_eq!(variable_of(process, "UNSET"), None);
-    assert_eq!(variable_of(process, "CARGO_MANIFEST_DIR"), None, "our own environment is ours");
-    stage.end(&service).await;
+    assert_eq!(process_env(process, "UNSET"), None);
+    assert_eq!(process_env(process, "CARGO_MANIFEST_DIR"), None, "our own environment is ours");
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_t7_secrets_resolved_from_store() {
-    let stage = Stage::new();
-    let service = stage.open().await;
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
     service.set_secret("api", Secret::from("first-secret-value")).await.unwrap();
-    let mut config = stage.scripted("one", &[]);
+    let mut config = fixture.scripted("one", &[]);
     config.env_vars.insert("TOKEN".to_owned(), secret("TOKEN", "api"));
     let given = EnvVarConfig { is_secret: true, ..plain("GIVEN", "typed-secret-value") };
     config.env_vars.insert("GIVEN".to_owned(), given);
     let id = service.create(config).unwrap();
-    // Another server, with a secret of another name.
-    let other = Stage::new();
+    // A second server with another secret.
+    let other = Fixture::new();
     service.set_secret("other", Secret::from("secret-value-of-two")).await.unwrap();
     let mut config = other.scripted("two", &[]);
     config.env_vars.insert("TOKEN".to_owned(), secret("TOKEN", "other"));
     let two = service.create(config).unwrap();
-    // A value that is marked secret moves into the store, and the file and the config refer to it.
+    // A value marked secret moves into the store; the file and the config refer to it.
     let kept = service.get(id).unwrap().env_vars["GIVEN"].clone();
     assert_eq!((kept.value, kept.secret_ref), (None, Some(format!("{id}.GIVEN"))));
-    assert!(!stage.text().contains("secret-value"), "{}", stage.text());
+    assert!(!fixture.text().contains("secret-value"), "{}", fixture.text());
 
     service.start(id).await.unwrap();
-    let value = |name: &str| variable_of(pid(&stage.marker), name).unwrap();
+    let value = |name: &str| process_env(pid(&fixture.marker), name).unwrap();
     assert_eq!(value("TOKEN"), "first-secret-value");
     assert_eq!(value("GIVEN"), "typed-secret-value");
 
-    // A change reaches the server and no other; the same value again leaves it alone.
+    // A new value restarts this server and no other; the same value restarts nothing.
     service.start(two).await.unwrap();
-    let (before, bystander) = (pid(&stage.marker), pid(&other.marker));
+    let (before, bystander) = (pid(&fixture.marker), pid(&other.marker));
     let same = service.set_secret("api", Secret::from("first-secret-value")).await.unwrap();
-    assert_eq!((same, pid(&stage.marker)), (Vec::new(), before));
+    assert_eq!((same, pid(&fixture.marker)), (Vec::new(), before));
     let restarted = service.set_secret("api", Secret::from("other-secret-value")).await.unwrap();
     assert_eq!(restarted, [id]);
-    eventually("it runs with the new value", || {
-        let servers = stage.marker.survivors();
-        servers.iter().any(|it| {
-            it.pid != before
-                && it.command_line.contains("scripted-server")
-                && variable_of(it.pid, "TOKEN").as_deref() == Some("other-secret-value")
+    eventually("the server has the new value", || {
+        let servers = fixture.marker.survivors();
+        servers.iter().any(|process| {
+            process.pid != before
+                && process.command_line.contains("scripted-server")
+                && process_env(process.pid, "TOKEN").as_deref() == Some("other-secret-value")
         })
     })
     .await;
     until(&service, id, is_running).await;
-    assert_eq!(pid(&other.marker), bystander, "who does not use it runs on");
+    assert_eq!(pid(&other.marker), bystander, "the other server keeps running");
     assert!(is_running(&service.status(two)));
 
     service.delete(id).unwrap();
     let left = service.secrets().list().unwrap();
     assert_eq!(left, ["api", "other"], "its own secrets go with it");
-    stage.end(&service).await;
+    fixture.end(&service).await;
     other.marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
 async fn mc_t8_shutdown_all_stops_everything() {
-    let stage = Stage::new();
-    let service = stage.open_as_daemon().await;
+    let fixture = Fixture::new();
+    let service = fixture.open_as_daemon().await;
     let plans = [&[][..], &["--plan", "tree"][..], &["--plan", "ignore=term,eof"][..]];
     let ids: Vec<Uuid> = plans
         .iter()
         .enumerate()
-        .map(|(n, args)| service.create(stage.scripted(&format!("s{n}"), args)).unwrap())
+        .map(|(n, args)| service.create(fixture.scripted(&format!("s{n}"), args)).unwrap())
         .collect();
     for id in &ids {
         until(&service, *id, is_running).await;
@@ -219,34 +219,34 @@ async fn mc_t8_shutdown_all_stops_everything() {
     let began = Instant::now();
     service.shutdown_all().await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(10), "they end side by side");
-    stage.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_nobody_left(Duration::ZERO);
     assert!(ids.iter().all(|id| service.status(*id) == McpStatus::Stopped));
-    // The service itself goes on.
+    // The service itself stays usable.
     service.start(ids[0]).await.unwrap();
-    stage.end(&service).await;
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_t9_status_reflects_actual_state() {
-    let stage = Stage::new();
-    let service = stage.open_as_daemon().await;
+    let fixture = Fixture::new();
+    let service = fixture.open_as_daemon().await;
     assert_eq!(service.status(Uuid::new_v4()), McpStatus::Stopped);
-    let (config, link) = stage.linked("one", &["--plan", "initialize=late(300ms)"]);
+    let (config, link) = fixture.linked("one", &["--plan", "initialize=late(300ms)"]);
     let mut events = service.subscribe();
     let id = service.create(config).unwrap();
-    until(&service, id, |it| *it == McpStatus::Starting).await;
+    until(&service, id, |status| *status == McpStatus::Starting).await;
     until(&service, id, is_running).await;
 
     std::fs::remove_file(&link).unwrap();
-    let process = Pid::from_raw(i32::try_from(pid(&stage.marker)).unwrap()).unwrap();
+    let process = Pid::from_raw(i32::try_from(pid(&fixture.marker)).unwrap()).unwrap();
     kill_process(process, Signal::KILL).unwrap();
     let crash = next_failure(&mut events).await;
     assert!(crash.reason().contains("was killed by signal 9"), "{crash}");
-    assert!(!is_running(&service.status(id)), "whoever is told can see it");
-    until(&service, id, |it| matches!(it, McpStatus::Error { .. })).await;
+    assert!(!is_running(&service.status(id)), "the status changes before the event");
+    until(&service, id, |status| matches!(status, McpStatus::Error { .. })).await;
     assert!(service.available_tools().is_empty());
     let gone = McpStatus::Error { message: "Package not found".to_owned() };
-    until(&service, id, |it| *it == gone).await;
+    until(&service, id, |status| *status == gone).await;
 
     symlink(program("scripted-server"), &link).unwrap();
     service.start(id).await.unwrap();
@@ -254,36 +254,36 @@ async fn mc_t9_status_reflects_actual_state() {
 
     let config = McpConfig { enabled: false, ..service.get(id).unwrap() };
     service.update(config).unwrap();
-    until(&service, id, |it| *it == McpStatus::Disabled).await;
-    eventually("nothing is left", || stage.marker.survivors().is_empty()).await;
-    stage.end(&service).await;
+    until(&service, id, |status| *status == McpStatus::Disabled).await;
+    eventually("nothing is left", || fixture.marker.survivors().is_empty()).await;
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_nt1_starting_a_disabled_server_is_a_conflict() {
-    let stage = Stage::new();
-    let service = stage.open().await;
-    let config = McpConfig { enabled: false, ..stage.scripted("one", &[]) };
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
+    let config = McpConfig { enabled: false, ..fixture.scripted("one", &[]) };
     let id = service.create(config).unwrap();
     for refused in [service.start(id).await, service.restart(id).await] {
-        assert_eq!(told(&refused.unwrap_err()), "CONFLICT `one` is disabled (enabled)");
+        assert_eq!(describe(&refused.unwrap_err()), "CONFLICT `one` is disabled (enabled)");
     }
     assert_eq!(service.status(id), McpStatus::Disabled);
-    assert!(stage.marker.survivors().is_empty());
-    stage.end(&service).await;
+    assert!(fixture.marker.survivors().is_empty());
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_nt2_calling_an_unknown_server_is_not_found() {
-    let stage = Stage::new();
-    let journal = stage.path().join("journal");
-    let service = stage.open().await;
+    let fixture = Fixture::new();
+    let journal = fixture.path().join("journal");
+    let service = fixture.open().await;
     let args = ["--journal", journal.to_str().unwrap()];
-    let id = service.create(stage.scripted("one", &args)).unwrap();
+    let id = service.create(fixture.scripted("one", &args)).unwrap();
     service.start(id).await.unwrap();
     let unknown = Uuid::new_v4();
     let refused = service.call_tool(unknown, "echo", &json!({ "text": "x" })).await.unwrap_err();
-    assert_eq!(told(&refused), format!("NOT_FOUND no server has the id `{unknown}` (id)"));
+    assert_eq!(describe(&refused), format!("NOT_FOUND no server with the id `{unknown}` (id)"));
     let run = std::fs::read_to_string(&journal).unwrap_or_default();
     assert!(!run.contains("echo"), "nothing was run: {run}");
     let every = [
@@ -293,41 +293,42 @@ async fn mc_nt2_calling_an_unknown_server_is_not_found() {
         service.update(McpConfig { id: unknown, ..service.get(id).unwrap() }),
         service.delete(unknown),
     ];
-    assert!(every.iter().all(|it| code(it) == Some(ErrorCode::NotFound)), "{every:?}");
-    stage.end(&service).await;
+    assert!(every.iter().all(|result| code(result) == Some(ErrorCode::NotFound)), "{every:?}");
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_nt3_creating_without_a_name_is_refused_and_nothing_saved() {
-    let stage = Stage::new();
-    let service = stage.open().await;
-    let refused = service.create(stage.scripted(" \t ", &[])).unwrap_err();
-    assert_eq!(told(&refused), "VALIDATION_ERROR Name is required (name)");
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
+    let refused = service.create(fixture.scripted(" \t ", &[])).unwrap_err();
+    assert_eq!(describe(&refused), "VALIDATION_ERROR Name is required (name)");
     let nothing = McpConfig::from_json(&json!({})).unwrap_err();
-    let messages: Vec<&str> = nothing.details().iter().map(|it| it.message.as_str()).collect();
+    let messages: Vec<&str> =
+        nothing.details().iter().map(|detail| detail.message.as_str()).collect();
     assert_eq!(messages, ["Package identifier required", "Transport required", "Name is required"]);
-    assert_eq!((service.list(), stage.text().as_str()), (Vec::new(), ""));
-    stage.end(&service).await;
+    assert_eq!((service.list(), fixture.text().as_str()), (Vec::new(), ""));
+    fixture.end(&service).await;
 }
 
 #[tokio::test]
 async fn mc_nt4_a_required_variable_that_is_not_given_blocks_the_save() {
-    let stage = Stage::new();
-    let service = stage.open().await;
-    let mut config = stage.scripted("one", &[]);
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
+    let mut config = fixture.scripted("one", &[]);
     let given = EnvVarConfig { value: None, required: true, ..plain("API_KEY", "") };
     config.env_vars.insert("API_KEY".to_owned(), given);
     let refused = service.create(config.clone()).unwrap_err();
     let missing = "VALIDATION_ERROR Missing required credentials (env_vars.API_KEY)";
-    assert_eq!(told(&refused), missing);
+    assert_eq!(describe(&refused), missing);
     config.env_vars.insert("API_KEY".to_owned(), secret("API_KEY", "nowhere"));
     let refused = service.create(config.clone()).unwrap_err();
     let missing = "VALIDATION_ERROR Missing required credentials (env_vars.API_KEY.secret_ref)";
-    assert_eq!(told(&refused), missing);
+    assert_eq!(describe(&refused), missing);
     assert_eq!(refused.hint(), Some("store it with `toolrack secret set nowhere`"));
-    assert_eq!((service.list(), stage.text().as_str()), (Vec::new(), ""));
+    assert_eq!((service.list(), fixture.text().as_str()), (Vec::new(), ""));
 
-    // A name that no secret can have is another fault, and so is a value that cannot be stored.
+    // An invalid secret name is another error, and so is a value that cannot be stored.
     let mut odd = config.clone();
     odd.env_vars.insert("API_KEY".to_owned(), secret("API_KEY", "../passwd"));
     let refused = service.create(odd.clone()).unwrap_err();
@@ -339,19 +340,18 @@ async fn mc_nt4_a_required_variable_that_is_not_given_blocks_the_save() {
     assert_eq!(refused.details()[0].field.as_deref(), Some("env_vars.API_KEY.value"));
     assert_eq!(service.secrets().list().unwrap(), Vec::<String>::new());
 
-    // The same holds for a start, if the secret has gone since.
+    // A start fails in the same way if the secret was removed.
     service.set_secret("nowhere", Secret::from("some-secret-value")).await.unwrap();
     let id = service.create(config).unwrap();
     service.remove_secret("nowhere").await.unwrap();
     let refused = service.start(id).await.unwrap_err();
-    assert_eq!(told(&refused), "VALIDATION_ERROR Missing required credentials");
+    assert_eq!(describe(&refused), "VALIDATION_ERROR Missing required credentials");
     assert!(refused.hint().unwrap().contains("nowhere"), "{refused:?}");
     let message = "Missing required credentials".to_owned();
     assert_eq!(service.status(id), McpStatus::Error { message });
-    stage.end(&service).await;
+    fixture.end(&service).await;
 }
 
-/// Why a server was lost.
 fn code(outcome: &Result<(), ServiceError>) -> Option<ErrorCode> {
     outcome.as_ref().err().map(ServiceError::code)
 }

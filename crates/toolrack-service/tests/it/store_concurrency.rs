@@ -1,19 +1,19 @@
-//! Gate G08: many programs change one file at once, and no change is lost.
+//! Gate G08: many processes edit one file at once, and no change is lost.
 
 use toolrack_service::{ConfigScope, ConfigStore, ETag, ErrorCode};
 
 use crate::store_fixture::{
-    PATIENCE, again, count, counted, folder, given_path, names, server, store,
+    TIMEOUT, child_path, count, counted, names, server, spawn_self, store, temp_dir,
 };
 
 const N_PROGRAMS: u64 = 8;
 const N_CHANGES: u64 = 100;
 
-/// Not a test of its own: a program that counts on, every other time only from what it has seen.
+/// Not a test: run in several processes, it increments a counter, every other time with an expected ETag.
 #[test]
-fn member() {
-    let Some(path) = given_path() else { return };
-    let store = ConfigStore::new(path).lock_timeout(PATIENCE);
+fn concurrent_writer() {
+    let Some(path) = child_path() else { return };
+    let store = ConfigStore::new(path).lock_timeout(TIMEOUT);
     let count_on = |expected: Option<ETag>| {
         store.edit(expected, |document| {
             let config = document.find(&ConfigScope::Defaults, "counter").unwrap().config;
@@ -32,14 +32,18 @@ fn member() {
 }
 
 #[test]
-fn changes_of_many_programs_at_once_are_all_made() {
-    let dir = folder();
+fn concurrent_processes_lose_no_change() {
+    let dir = temp_dir();
     let store = store(&dir);
-    store.edit(None, |it| it.add(&ConfigScope::Defaults, &counted(&server("counter"), 0))).unwrap();
-    let start = |_| again(&[], "store_concurrency::member", store.path());
+    store
+        .edit(None, |document| {
+            document.add(&ConfigScope::Defaults, &counted(&server("counter"), 0))
+        })
+        .unwrap();
+    let start = |_| spawn_self(&[], "store_concurrency::concurrent_writer", store.path());
     let programs: Vec<_> = (0..N_PROGRAMS).map(start).collect();
     for mut program in programs {
-        let (status, _, complained) = program.output(PATIENCE).unwrap();
+        let (status, _, complained) = program.output(TIMEOUT).unwrap();
         assert!(status.success(), "{complained}");
     }
     let counter = store.read().unwrap().document().unwrap().entries().remove(0).config;

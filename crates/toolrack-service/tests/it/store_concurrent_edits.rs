@@ -1,4 +1,4 @@
-//! A person edits the file while the service changes it: nothing of either is lost.
+//! A person edits the file while the service saves it: no change of either is lost.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -11,19 +11,19 @@ use std::time::Duration;
 use toolrack_service::{ConfigScope, ErrorCode};
 use toolrack_testkit::eventually;
 
-use crate::store_fixture::{PATIENCE, add, folder, server, servers, store, write};
+use crate::store_fixture::{TIMEOUT, add, server, servers, store, temp_dir, write};
 
-/// How often the service saves while a person does.
+/// How often the service saves in the meantime.
 const N_CHANGES: usize = 100;
 
-/// A way in which editors save.
+/// How an editor saves.
 type Save = fn(&Path, &str);
 
 fn by_rename(path: &Path, line: &str) {
     let text = fs::read_to_string(path).unwrap() + line;
-    let beside = path.with_extension("swp");
-    write(&beside, text);
-    fs::rename(&beside, path).unwrap();
+    let temp_path = path.with_extension("swp");
+    write(&temp_path, text);
+    fs::rename(&temp_path, path).unwrap();
 }
 
 fn in_place(path: &Path, line: &str) {
@@ -37,9 +37,9 @@ fn by_appending(path: &Path, line: &str) {
 }
 
 #[test]
-fn a_change_starts_over_when_a_person_saves_meanwhile() {
+fn edit_starts_over_when_the_file_changes() {
     for save in [by_rename as Save, in_place, by_appending] {
-        let dir = folder();
+        let dir = temp_dir();
         let store = store(&dir);
         add(&store, "a");
         let mut n_calls = 0;
@@ -61,8 +61,8 @@ fn a_change_starts_over_when_a_person_saves_meanwhile() {
 }
 
 #[test]
-fn a_person_who_saves_all_the_time_or_breaks_the_file_wins() {
-    let dir = folder();
+fn continuous_saves_and_invalid_edits_win() {
+    let dir = temp_dir();
     let store = store(&dir);
     add(&store, "a");
     let mut n = 0;
@@ -83,8 +83,8 @@ fn a_person_who_saves_all_the_time_or_breaks_the_file_wins() {
 }
 
 #[test]
-fn a_person_who_removes_the_file_has_removed_it() {
-    let dir = folder();
+fn file_removed_during_an_edit_stays_removed() {
+    let dir = temp_dir();
     let store = store(&dir);
     add(&store, "a");
     let change = store.edit(None, |document| {
@@ -97,10 +97,10 @@ fn a_person_who_removes_the_file_has_removed_it() {
     assert_eq!(servers(&store), ["b"]);
 }
 
-/// Somebody has opened the file before it is replaced, and writes to it afterwards.
+/// A program opens the file before it is replaced and writes to it afterwards.
 #[test]
-fn a_slow_writer_is_waited_for() {
-    let dir = folder();
+fn slow_writer_is_waited_for() {
+    let dir = temp_dir();
     let store = store(&dir);
     add(&store, "a");
     let inode = || fs::metadata(store.path()).unwrap().ino();
@@ -112,7 +112,7 @@ fn a_slow_writer_is_waited_for() {
                 let mut file = OpenOptions::new().append(true).open(store.path()).unwrap();
                 let old = inode();
                 scope.spawn(move || {
-                    eventually(PATIENCE, "the file is replaced", || inode() != old);
+                    eventually(TIMEOUT, "the file is replaced", || inode() != old);
                     thread::sleep(Duration::from_millis(100));
                     file.write_all(b"# slow\n").unwrap();
                 });
@@ -125,9 +125,9 @@ fn a_slow_writer_is_waited_for() {
     assert!(store.read().unwrap().text.contains("# slow\n"));
 }
 
-/// Saves as a person all the time while the service does, and says how often.
+/// Saves as a person all the time while the service saves. Returns the servers, the text and the number of saves.
 fn meanwhile(save: Save) -> (Vec<String>, String, usize) {
-    let dir = folder();
+    let dir = temp_dir();
     let store = store(&dir);
     add(&store, "first");
     let done = AtomicBool::new(false);
@@ -137,15 +137,15 @@ fn meanwhile(save: Save) -> (Vec<String>, String, usize) {
             while !done.load(Ordering::Relaxed) {
                 save(store.path(), &format!("# person {n_saves}.\n"));
                 n_saves += 1;
-                // Nobody can save while somebody else never stops.
+                // A pause, or the service would never get to save.
                 thread::sleep(Duration::from_millis(n_saves as u64 * 7 % 40));
             }
             n_saves
         });
         for n in 0..N_CHANGES {
-            // One that saves without a pause may win every time; then it is tried again, as a user would.
+            // A person who saves without a pause may win every time; try again, as a user would.
             while let Err(error) = store.edit(None, |document| {
-                let last = document.find(&ConfigScope::Defaults, "last").map(|it| it.config);
+                let last = document.find(&ConfigScope::Defaults, "last").map(|entry| entry.config);
                 match last {
                     Some(last) => document.replace(&crate::store_fixture::counted(&last, n as u64)),
                     None => document.add(&ConfigScope::Defaults, &server("last")).map(drop),
@@ -161,7 +161,7 @@ fn meanwhile(save: Save) -> (Vec<String>, String, usize) {
 }
 
 #[test]
-fn what_a_person_appends_all_the_time_is_all_there() {
+fn appended_lines_are_never_lost() {
     let (servers, text, n_saves) = meanwhile(by_appending);
     assert_eq!(servers, ["first", "last"]);
     assert!(text.contains(&format!("x_count = {}\n", N_CHANGES - 1)));
@@ -170,9 +170,9 @@ fn what_a_person_appends_all_the_time_is_all_there() {
     assert_eq!(lost, Vec::<usize>::new(), "of {n_saves}");
 }
 
-/// A person's editor may put back an old state of the service's entries; the service must not do that to a person.
+/// A person's editor may overwrite changes of the service, but not the other way round.
 #[test]
-fn what_a_person_saves_by_renaming_all_the_time_is_all_there() {
+fn renamed_saves_are_never_lost() {
     let (_, text, n_saves) = meanwhile(by_rename);
     let lost: Vec<_> =
         (0..n_saves).filter(|n| !text.contains(&format!("# person {n}.\n"))).collect();

@@ -1,10 +1,10 @@
-//! Gate G08: whatever happens to a byte of the file, it is read as it stands or refused as it stands.
+//! Gate G08: a file with any one byte changed is read or rejected as it is, and never overwritten.
 
 use std::fs;
 
 use toolrack_service::{ErrorCode, ServiceError};
 
-use crate::store_fixture::{folder, store, write};
+use crate::store_fixture::{store, temp_dir, write};
 
 const FILE: &str = r#"# Mine.
 [defaults]
@@ -21,21 +21,21 @@ name = "s"
 url = "https://a.dev/mcp"
 "#;
 
-/// Ends an edit of a file that could be read.
+/// Aborts an edit of a file that could be read.
 fn enough() -> ServiceError {
     ServiceError::new(ErrorCode::Internal, "enough")
 }
 
 #[test]
-fn a_damaged_file_is_refused_and_left_alone() {
-    let dir = folder();
+fn damaged_file_is_rejected_and_left_alone() {
+    let dir = temp_dir();
     let store = store(&dir);
     let prefix = format!("{}:", store.path().display());
     let mut n_refused = 0;
     for position in 0..FILE.len() {
         let byte = FILE.as_bytes()[position];
         let others = [0, b'\n', b'"', b'[', b'=', b' ', b'#', 0xff, byte ^ 1, byte ^ 0x80];
-        for other in others.into_iter().filter(|it| *it != byte) {
+        for other in others.into_iter().filter(|other| *other != byte) {
             let mut damaged = FILE.as_bytes().to_vec();
             damaged[position] = other;
             write(store.path(), &damaged);

@@ -1,4 +1,4 @@
-//! What tests of the store share: a folder with a config file, and this test executable as a second program.
+//! Test fixture for the store: a temporary directory, and this test executable as a second process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ use toolrack_testkit::Kept;
 use uuid::Uuid;
 
 /// Long enough for anything here on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Says to a program started by [`again`] where its file is.
+/// Tells a process started by [`spawn_self`] the path of its file.
 const PATH: &str = "TOOLRACK_TEST_STORE_PATH";
 
-/// A folder that vanishes with the test.
-pub(crate) fn folder() -> TempDir {
+/// A directory that is deleted after the test.
+pub(crate) fn temp_dir() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
 pub(crate) fn store(dir: &TempDir) -> ConfigStore {
-    ConfigStore::new(dir.path().join("toolrack.toml")).lock_timeout(PATIENCE)
+    ConfigStore::new(dir.path().join("toolrack.toml")).lock_timeout(TIMEOUT)
 }
 
 #[expect(clippy::disallowed_methods, reason = "what a person or an accident does to a file")]
@@ -33,10 +33,11 @@ pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) {
     fs::write(path, bytes).unwrap();
 }
 
-/// What is in a folder, but for locks.
+/// The files in a directory, without locks.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
-    let all = fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = all.filter(|it| !it.contains(".lock")).collect();
+    let all =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = all.filter(|name| !name.contains(".lock")).collect();
     names.sort();
     names
 }
@@ -48,16 +49,16 @@ pub(crate) fn server(name: &str) -> McpConfig {
 
 /// Adds a server to the defaults.
 pub(crate) fn add(store: &ConfigStore, name: &str) -> Uuid {
-    store.edit(None, |it| it.add(&ConfigScope::Defaults, &server(name))).unwrap().0
+    store.edit(None, |document| document.add(&ConfigScope::Defaults, &server(name))).unwrap().0
 }
 
 /// The names of all servers in the file.
 pub(crate) fn servers(store: &ConfigStore) -> Vec<String> {
     let entries = store.read().unwrap().document().unwrap().entries();
-    entries.into_iter().map(|it| it.config.name).collect()
+    entries.into_iter().map(|entry| entry.config.name).collect()
 }
 
-/// A number that a server of the file counts to.
+/// A counter in a server's config.
 pub(crate) fn count(config: &McpConfig) -> u64 {
     config.config["x_count"].as_u64().unwrap()
 }
@@ -66,11 +67,11 @@ pub(crate) fn counted(config: &McpConfig, count: u64) -> McpConfig {
     McpConfig { config: json!({ "x_count": count }), ..config.clone() }
 }
 
-/// This test executable once more, for one of its tests, behind another program if there is one.
-#[expect(clippy::disallowed_methods, reason = "a test starts the programs it is about")]
-pub(crate) fn again(behind: &[String], test: &str, path: &Path) -> Kept {
+/// Starts this test executable again for one of its tests, optionally below a wrapper such as `strace`.
+#[expect(clippy::disallowed_methods, reason = "the test needs a second process")]
+pub(crate) fn spawn_self(wrapper: &[String], test: &str, path: &Path) -> Kept {
     let own = std::env::current_exe().unwrap();
-    let mut words: Vec<PathBuf> = behind.iter().map(PathBuf::from).collect();
+    let mut words: Vec<PathBuf> = wrapper.iter().map(PathBuf::from).collect();
     words.push(own);
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -78,7 +79,7 @@ pub(crate) fn again(behind: &[String], test: &str, path: &Path) -> Kept {
     Kept::new(command.spawn().unwrap())
 }
 
-/// The file for a program that was started by [`again`]; `None` in a normal run of the tests.
-pub(crate) fn given_path() -> Option<PathBuf> {
+/// The path for a process started by [`spawn_self`]; `None` in a normal test run.
+pub(crate) fn child_path() -> Option<PathBuf> {
     std::env::var_os(PATH).map(PathBuf::from)
 }
