@@ -117,7 +117,7 @@ impl JsonReader {
         }
         let object =
             self.object("source", Some(value), &["type", "name", "version", "qualified_name"]);
-        // Read all members, whatever the type, so that a member of a wrong type is always reported.
+        // Read all members for every type of source, so that a member with a wrong type is always reported.
         let mut member = |key| (self.text(&object, key), object.field(key));
         let (name, version) = (member("name"), member("version"));
         let qualified_name = member("qualified_name");

@@ -1,8 +1,7 @@
 //! Format-preserving editor for the config file: one server entry changes, everything else keeps its bytes.
 //!
 //! **Invariant:** outside of the edited entry every byte stays: comments, order, spacing, line endings, unknown keys.
-//! **Invariant:** no two entries have the same id, and an id that was returned before it was written is the one that
-//! is written.
+//! **Invariant:** no two entries have the same id, and an id that is derived for an entry is the id that is written later.
 //! **Invariant:** no IO.
 
 mod entry;
@@ -36,8 +35,8 @@ pub struct Document {
 pub struct Entry {
     /// Which agents have the server.
     pub scope: ConfigScope,
-    /// Its config. The id is never nil: an id that is missing in the file is derived from scope and name, and is the
-    /// one that will be written.
+    /// Its config. The id is never nil: if the file has none, it is derived from scope and name, and written with the
+    /// next change.
     pub config: McpConfig,
 }
 

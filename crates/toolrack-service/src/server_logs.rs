@@ -17,7 +17,7 @@ use crate::atomic_file::{Dir, read_all};
 
 /// A longer file is cut to its newer half.
 const MAX_BYTES: usize = 256 << 10;
-/// Read limit, whatever the size of the file.
+/// Read limit for files of any size.
 const MAX_READ_BYTES: usize = 4 * MAX_BYTES;
 /// Other processes hold the lock only while they append a few lines.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -18,7 +18,7 @@ color = "blue"
 # The files.
 # Second line.
 [[defaults.mcp]]
-name = "files"   # everybody's
+name = "files"   # shared
 command = "npx"
 args = [
     "-y",        # no questions
@@ -129,7 +129,7 @@ fn edit_changes_only_its_value() {
     check(
         &text,
         |document| change(document, "files", |config| config.name = "docs".to_owned()),
-        &[(r#"name = "files"   # every"#, r#"name = "docs"   # every"#)],
+        &[(r#"name = "files"   # shared"#, r#"name = "docs"   # shared"#)],
     );
     check(
         &text,

@@ -1,4 +1,4 @@
-//! Conversion between TOML and JSON values, and merging JSON into TOML tables without touching what is unchanged.
+//! Conversion between TOML and JSON values, and format-preserving merge of JSON into TOML tables.
 
 use serde_json::Value as Json;
 use toml_edit::{Array, InlineTable, Item, TableLike, Value};

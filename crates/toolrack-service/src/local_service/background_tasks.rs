@@ -34,7 +34,7 @@ impl LocalService {
 }
 
 impl Inner {
-    /// Applies every new snapshot until the service closes. `last` is the one that the manager has.
+    /// Applies every new snapshot until the service closes. The manager already has `last`.
     pub(super) async fn reconcile(self: Arc<Self>, mut last: Arc<ConfigSnapshot>) {
         loop {
             tokio::select! {

@@ -111,7 +111,7 @@ async fn handwritten_entries_keep_their_id() {
     let other = second.create(binary("two", "y", &[])).unwrap();
     let text = fixture.text();
     assert!(text.contains(&id.to_string()) && text.contains("# why"), "{text}");
-    assert!(text.contains("odd = 1"), "keys that nobody knows survive: {text}");
+    assert!(text.contains("odd = 1"), "unknown keys survive: {text}");
     second.set_enabled(id, Enabled::No).await.unwrap();
     assert_eq!(second.list().iter().map(|config| config.id).collect::<Vec<_>>(), [id, other]);
     fixture.end(&second).await;

@@ -162,7 +162,7 @@ async fn container_owner() {
 
 /// Starts the owner process and waits for its container.
 async fn start_container_owner(engine: &DockerEngine, name: &str) -> (Kept, u32) {
-    #[expect(clippy::disallowed_methods, reason = "somebody has to be killed")]
+    #[expect(clippy::disallowed_methods, reason = "the test kills a second process")]
     let mut command = Command::new(std::env::current_exe().unwrap());
     let child = command
         .args(["docker::container_owner", "--exact"])
