@@ -29,11 +29,11 @@ impl Authorizers {
         tokens_dir: PathBuf,
         browser: Option<Arc<dyn Browser>>,
         lookup: SharedLookup,
-        mask: Mask,
+        redactor: Mask,
     ) -> Self {
         let files = Arc::new(FileTokenStore::new(tokens_dir));
         Self {
-            store: Arc::new(DiscreetTokenStore::new(files, mask)),
+            store: Arc::new(DiscreetTokenStore::new(files, redactor)),
             browser,
             lookup,
             by_server: Mutex::default(),

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
+use toolrack_config::{join, nearest};
 use uuid::Uuid;
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
@@ -13,7 +14,6 @@ use crate::service::{
     EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport,
 };
 use crate::validate::{self, IDENTIFIER_REQUIRED, TRANSPORT_REQUIRED};
-use toolrack_config::{join, nearest};
 
 const CONFIG_KEYS: &[&str] =
     &["id", "name", "enabled", "source", "package", "transport", "env_vars", "config"];

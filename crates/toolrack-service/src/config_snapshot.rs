@@ -8,7 +8,9 @@ use std::sync::Mutex;
 use toolrack_config::{ConfigFile, McpServerConfig, ServerEntry, Source, interpolate};
 use uuid::Uuid;
 
+use crate::config_store::StoredConfig;
 use crate::document::{ConfigScope, Entry};
+use crate::error::ServiceError;
 use crate::service::McpConfig;
 
 /// One configured server: its config in the service, and as the manager takes it.
@@ -28,13 +30,17 @@ pub(crate) struct ConfigSnapshot {
 }
 
 impl ConfigSnapshot {
-    /// The servers of an agent, or the defaults if there is none.
-    pub(crate) fn new(
+    /// The snapshot of a config file for an agent.
+    pub(crate) fn from_stored(
         revision: u64,
         agent: Option<&str>,
-        file: &ConfigFile,
-        entries: Vec<Entry>,
-    ) -> Self {
+        stored: &StoredConfig,
+    ) -> Result<Self, ServiceError> {
+        Ok(Self::new(revision, agent, &stored.file, stored.document()?.entries()))
+    }
+
+    /// The servers of an agent, or the defaults if there is none.
+    fn new(revision: u64, agent: Option<&str>, file: &ConfigFile, entries: Vec<Entry>) -> Self {
         let mut servers: Vec<ConfiguredServer> = Vec::new();
         for entry in entries {
             let Some(list) = list_in_scope(&entry.scope, agent, file) else { continue };

@@ -238,7 +238,7 @@ impl fmt::Debug for StoredConfig {
 pub struct ETag([u8; 16]);
 
 impl ETag {
-    /// The ETag of a file with this text.
+    /// The tag of a file with this text.
     pub fn from_text(text: &str) -> Self {
         let mut short = [0; 16];
         let digest = Sha256::digest(text.as_bytes());
@@ -259,7 +259,7 @@ impl fmt::Debug for ETag {
     }
 }
 
-/// The text is not an ETag.
+/// The text is not an [`ETag`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an etag: expected 32 hexadecimal digits")]
 pub struct InvalidETag;

@@ -48,6 +48,9 @@ use crate::status::StatusDetail;
 /// How long the manager may take to apply a config change, including the shutdown of deleted servers.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Revision of the first snapshot.
+const FIRST_REVISION: u64 = 1;
+
 /// The service on this machine.
 ///
 /// Dropping it stops all servers without waiting; [`close`](Self::close) stops them and waits.
@@ -55,255 +58,6 @@ pub struct LocalService {
     inner: Arc<Inner>,
     /// `None` once the service is closed, or if the config file is not watched.
     watch: Mutex<Option<FileWatch>>,
-}
-
-/// State shared by the handle and the background tasks.
-struct Inner {
-    home: Home,
-    agent: Option<String>,
-    autostart: Autostart,
-    store: ConfigStore,
-    secrets: SecretStore,
-    logs: LogStore,
-    mask: Mask,
-    authorizers: Arc<Authorizers>,
-    manager: Arc<McpManager>,
-    snapshot: ArcSwap<ConfigSnapshot>,
-    /// Held while the config changes. The ETag is that of the current snapshot.
-    write_lock: Mutex<ETag>,
-    /// Wakes the reconcile task: there is a new snapshot, or the file may have changed.
-    config_changed: Notify,
-    /// Revision of the last snapshot that the manager has.
-    applied_revision: watch::Sender<u64>,
-    /// Restarts in progress.
-    restarts: TaskTracker,
-    /// Cancels the restarts in progress.
-    restart_cancel: Mutex<CancellationToken>,
-    tasks: TaskTracker,
-    stop: CancellationToken,
-}
-
-impl LocalService {
-    /// The manager, for everything that [`McpService`] does not offer.
-    pub fn manager(&self) -> &Arc<McpManager> {
-        &self.inner.manager
-    }
-
-    /// The paths of this service.
-    pub fn home(&self) -> &Home {
-        &self.inner.home
-    }
-
-    /// The secret store. Unlike it, [`set_secret`](Self::set_secret) also restarts the servers that use a secret.
-    pub fn secrets(&self) -> &SecretStore {
-        &self.inner.secrets
-    }
-
-    /// The log files of the servers.
-    pub fn logs(&self) -> &LogStore {
-        &self.inner.logs
-    }
-
-    /// The config file, for editing it as text. Call [`reload`](Self::reload) afterwards.
-    pub fn config_store(&self) -> &ConfigStore {
-        &self.inner.store
-    }
-
-    /// The agent whose servers these are; `None` for the defaults.
-    pub fn agent(&self) -> Option<&str> {
-        self.inner.agent.as_deref()
-    }
-
-    /// The ids of all agents in the config file.
-    pub fn agents(&self) -> Vec<String> {
-        self.inner.snapshot.load().agents.clone()
-    }
-
-    /// The id of the server with this name.
-    pub fn id_for_name(&self, name: &str) -> Option<Uuid> {
-        self.inner.snapshot.load().by_name(name).map(|server| server.config.id)
-    }
-
-    /// Subscribes to manager events.
-    pub fn subscribe(&self) -> RackEvents {
-        self.inner.manager.subscribe()
-    }
-
-    /// The OAuth authorizer of an HTTP server.
-    ///
-    /// # Errors
-    ///
-    /// The id is unknown, or the server does not use OAuth.
-    pub fn authorizer(&self, id: Uuid) -> Result<Arc<Authorizer>, ServiceError> {
-        let snapshot = self.inner.snapshot.load();
-        let server = snapshot.get(id).ok_or_else(|| unknown_id(id))?;
-        self.inner.authorizers.authorizer(&server.manager_config)
-    }
-
-    /// Stops all servers and the service itself. Returns when all their processes are gone.
-    pub async fn close(&self) {
-        // First, so that no edit of the file starts a server after the others were stopped.
-        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
-        self.inner.stop.cancel();
-        self.inner.restarts.close();
-        self.inner.tasks.close();
-        let all = async {
-            self.inner.restarts.wait().await;
-            self.inner.tasks.wait().await;
-            self.inner.authorizers.wait_idle().await;
-        };
-        if timeout(APPLY_TIMEOUT, all).await.is_err() {
-            tracing::warn!("some tasks of the service did not end in time");
-        }
-        self.inner.manager.close().await;
-    }
-}
-
-impl Inner {
-    /// Name of a server in the manager.
-    fn name_by_id(&self, id: Uuid) -> Result<String, ServiceError> {
-        let snapshot = self.snapshot.load();
-        snapshot
-            .get(id)
-            .map(|server| server.manager_config.name.clone())
-            .ok_or_else(|| unknown_id(id))
-    }
-
-    fn configured(&self, id: Uuid) -> Result<ConfiguredServer, ServiceError> {
-        self.snapshot.load().get(id).cloned().ok_or_else(|| unknown_id(id))
-    }
-
-    /// The scope of new servers.
-    fn scope(&self) -> ConfigScope {
-        match &self.agent {
-            Some(agent) => ConfigScope::Agent(agent.clone()),
-            None => ConfigScope::Defaults,
-        }
-    }
-
-    /// Waits until the manager has the current snapshot. A start or a call right after a config change then sees it.
-    async fn wait_until_applied(&self) -> Result<(), ServiceError> {
-        let revision = self.snapshot.load().revision;
-        if *self.applied_revision.borrow() >= revision {
-            return Ok(());
-        }
-        let mut applied = self.applied_revision.subscribe();
-        let reached = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => false,
-            reached = timeout(APPLY_TIMEOUT, applied.wait_for(|applied| *applied >= revision)) => reached.is_ok(),
-        };
-        if reached {
-            return Ok(());
-        }
-        let message = "the config change was not applied in time";
-        let detail = ErrorDetail::new(ErrorCode::ServiceUnavailable, message);
-        Err(detail.with_hint("try again in a moment").into())
-    }
-
-    /// Redacts secrets from an error.
-    fn redacted(&self, detail: ErrorDetail) -> ServiceError {
-        let redact = |text: String| self.mask.clean(&text).into_owned();
-        let detail = ErrorDetail {
-            message: redact(detail.message),
-            hint: detail.hint.map(redact),
-            reason: detail.reason.map(redact),
-            ..detail
-        };
-        detail.into()
-    }
-}
-
-fn unknown_id(id: Uuid) -> ServiceError {
-    ErrorDetail::new(ErrorCode::NotFound, format!("no server with the id `{id}`"))
-        .with_field("id")
-        .into()
-}
-
-impl McpService for LocalService {
-    fn list(&self) -> Vec<McpConfig> {
-        self.inner.snapshot.load().servers.iter().map(|server| server.config.clone()).collect()
-    }
-
-    fn get(&self, id: Uuid) -> Option<McpConfig> {
-        self.inner.snapshot.load().get(id).map(|server| server.config.clone())
-    }
-
-    fn status(&self, id: Uuid) -> McpStatus {
-        self.inner.status(id)
-    }
-
-    fn start(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(self.inner.start(id))
-    }
-
-    fn stop(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(self.inner.stop(id))
-    }
-
-    fn restart(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(self.inner.restart(id))
-    }
-
-    fn set_enabled(&self, id: Uuid, enabled: Enabled) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(Arc::clone(&self.inner).set_enabled(id, enabled))
-    }
-
-    fn available_tools(&self) -> Vec<Tool> {
-        self.inner.available_tools()
-    }
-
-    fn find_tool_provider(&self, tool_name: &str) -> Option<Uuid> {
-        self.inner.tool_provider(tool_name)
-    }
-
-    fn call_tool<'a>(
-        &'a self,
-        mcp_id: Uuid,
-        tool_name: &'a str,
-        arguments: &'a Value,
-    ) -> BoxFuture<'a, Result<String, ServiceError>> {
-        Box::pin(self.inner.call_tool(mcp_id, tool_name, arguments))
-    }
-
-    fn create(&self, config: McpConfig) -> Result<Uuid, ServiceError> {
-        self.inner.create(config)
-    }
-
-    fn update(&self, config: McpConfig) -> Result<(), ServiceError> {
-        self.inner.update(config)
-    }
-
-    fn delete(&self, id: Uuid) -> Result<(), ServiceError> {
-        self.inner.delete(id)
-    }
-
-    fn shutdown_all(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(self.inner.shutdown_all())
-    }
-}
-
-impl LocalService {
-    /// Status of a server with its phase, tool counts and recent errors. `None` if the id is unknown.
-    pub fn status_detail(&self, id: Uuid) -> Option<StatusDetail> {
-        self.inner.status_detail(id)
-    }
-}
-
-impl Drop for LocalService {
-    fn drop(&mut self) {
-        self.inner.stop.cancel();
-    }
-}
-
-impl fmt::Debug for LocalService {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalService")
-            .field("home", &self.inner.home)
-            .field("agent", &self.inner.agent)
-            .field("snapshot", &self.inner.snapshot.load())
-            .finish_non_exhaustive()
-    }
 }
 
 /// Options of [`LocalService::open`]. The default suits a short-lived program: it starts nothing by itself and does not
@@ -391,132 +145,6 @@ impl fmt::Debug for ServiceOptions {
     }
 }
 
-/// Revision of the first snapshot.
-const FIRST_REVISION: u64 = 1;
-
-impl LocalService {
-    /// Opens the service of a home. Its files need not exist.
-    ///
-    /// Waits for servers that start automatically, at most [`ServiceOptions::ready_wait`]. A server that fails to start is
-    /// not an error: its status says why.
-    ///
-    /// # Errors
-    ///
-    /// Every diagnostic of the config file.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future stops everything that was started.
-    pub async fn open(home: Home, options: ServiceOptions) -> Result<Self, ServiceError> {
-        // A directory that also holds the config file may be shared on purpose; secrets are private by themselves.
-        if !home.config_file().starts_with(home.dir()) {
-            remove_other_access(home.dir());
-        }
-        let store = ConfigStore::new(home.config_file());
-        let stored = read_config(store.clone()).await?;
-        let snapshot =
-            Arc::new(crud::snapshot_from(FIRST_REVISION, options.agent.as_deref(), &stored)?);
-        let (autostart, watch_config) = (options.autostart, options.watch_config);
-        let service = build(home, store, options, stored, Arc::clone(&snapshot));
-        let inner = Arc::clone(&service.inner);
-        service.inner.tasks.spawn(inner.reconcile(snapshot));
-        let inner = Arc::clone(&service.inner);
-        service.inner.tasks.spawn(inner.record_logs(service.subscribe()));
-        if autostart == Autostart::AllEnabled {
-            let connected = service.inner.manager.connect_all().await;
-            connected
-                .map_err(|error| ServiceError::from(ErrorDetail::from_manager_error(&error)))?;
-        }
-        if watch_config == WatchConfig::Yes {
-            *service.watch.lock().unwrap_or_else(PoisonError::into_inner) = service.watch_file();
-        }
-        Ok(service)
-    }
-
-    /// Watches the config file. A system without file watching still runs the service.
-    fn watch_file(&self) -> Option<FileWatch> {
-        let path = self.inner.home.config_file();
-        // Only an existing directory can be watched.
-        let created = path.parent().map_or(Ok(()), create_private_dir);
-        match created.and_then(|()| self.inner.watch_config_file(path)) {
-            Ok(watch) => Some(watch),
-            Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "cannot watch the config file; edits are not noticed");
-                None
-            }
-        }
-    }
-}
-
-async fn read_config(store: ConfigStore) -> Result<StoredConfig, ServiceError> {
-    let read = tokio::task::spawn_blocking(move || store.read()).await;
-    read.unwrap_or_else(|_panicked| {
-        Err(ServiceError::new(ErrorCode::Internal, "cannot read the config"))
-    })
-}
-
-/// Builds the service. Requires a Tokio runtime.
-fn build(
-    home: Home,
-    store: ConfigStore,
-    options: ServiceOptions,
-    stored: StoredConfig,
-    snapshot: Arc<ConfigSnapshot>,
-) -> LocalService {
-    let mask = Mask::default();
-    let secrets = SecretStore::new(home.secrets_dir());
-    let variables: SharedLookup = Arc::new(VariableLookup {
-        secrets: secrets.clone(),
-        fallback: options.lookup,
-        mask: mask.clone(),
-    });
-    let (browser, tokens) = (options.browser, home.tokens_dir());
-    let authorizers = Authorizers::new(tokens, browser, Arc::clone(&variables), mask.clone());
-    let authorizers = Arc::new(authorizers);
-    let credentials = {
-        let authorizers = Arc::clone(&authorizers);
-        move |server: &McpServerConfig| authorizers.credentials(server)
-    };
-    let packages = options.packages.unwrap_or_else(|| Arc::new(Installer::new(home.dir())));
-    let mut builder = McpManager::builder()
-        .names(options.names.unwrap_or_else(|| stored.file.names()))
-        .catalog(home.catalog_dir())
-        .lookup(variables)
-        .stdio(StdioOptions { mask: mask.clone(), ..options.stdio })
-        .http(options.http)
-        .credentials(Arc::new(credentials))
-        .packages(packages)
-        .limits(options.limits)
-        .ready_wait(options.ready_wait);
-    if let Some(client) = options.client {
-        builder = builder.client(client);
-    }
-    if let Some(handler) = options.handler {
-        builder = builder.handler(handler);
-    }
-    let stop = CancellationToken::new();
-    let inner = Inner {
-        manager: Arc::new(builder.build(snapshot.configs())),
-        logs: LogStore::new(home.logs_dir()),
-        home,
-        agent: options.agent,
-        autostart: options.autostart,
-        store,
-        secrets,
-        mask,
-        authorizers,
-        snapshot: ArcSwap::new(snapshot),
-        write_lock: Mutex::new(stored.etag),
-        config_changed: Notify::new(),
-        applied_revision: watch::Sender::new(FIRST_REVISION),
-        restarts: TaskTracker::new(),
-        tasks: TaskTracker::new(),
-        restart_cancel: Mutex::new(stop.child_token()),
-        stop,
-    };
-    LocalService { inner: Arc::new(inner), watch: Mutex::new(None) }
-}
-
 /// A tool call for [`LocalService::call`].
 #[derive(Debug)]
 pub struct ToolCall<'a> {
@@ -539,7 +167,153 @@ pub struct ToolCallError {
     pub delivery: Delivery,
 }
 
+/// State shared by the handle and the background tasks.
+struct Inner {
+    home: Home,
+    agent: Option<String>,
+    autostart: Autostart,
+    store: ConfigStore,
+    secrets: SecretStore,
+    logs: LogStore,
+    redactor: Mask,
+    authorizers: Arc<Authorizers>,
+    manager: Arc<McpManager>,
+    snapshot: ArcSwap<ConfigSnapshot>,
+    /// Held while the config changes. Holds the [`ETag`] of the current snapshot.
+    write_lock: Mutex<ETag>,
+    /// Wakes the reconcile task: there is a new snapshot, or the file may have changed.
+    config_changed: Notify,
+    /// Revision of the last snapshot that the manager has.
+    applied_revision: watch::Sender<u64>,
+    /// Restarts in progress.
+    restarts: TaskTracker,
+    /// Cancels the restarts in progress.
+    restart_cancel: Mutex<CancellationToken>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
 impl LocalService {
+    /// Opens the service of a home. Its files need not exist.
+    ///
+    /// Waits for servers that start automatically, at most [`ServiceOptions::ready_wait`]. A server that fails to start is
+    /// not an error: its status says why.
+    ///
+    /// # Errors
+    ///
+    /// Every diagnostic of the config file.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops everything that was started.
+    pub async fn open(home: Home, options: ServiceOptions) -> Result<Self, ServiceError> {
+        // A directory that also holds the config file may be shared on purpose; secrets are private by themselves.
+        if !home.config_file().starts_with(home.dir()) {
+            remove_other_access(home.dir());
+        }
+        let store = ConfigStore::new(home.config_file());
+        let stored = read_config(store.clone()).await?;
+        let snapshot = Arc::new(ConfigSnapshot::from_stored(
+            FIRST_REVISION,
+            options.agent.as_deref(),
+            &stored,
+        )?);
+        let (autostart, watch_config) = (options.autostart, options.watch_config);
+        let service = build(home, store, options, stored, Arc::clone(&snapshot));
+        let inner = Arc::clone(&service.inner);
+        service.inner.tasks.spawn(inner.reconcile(snapshot));
+        let inner = Arc::clone(&service.inner);
+        service.inner.tasks.spawn(inner.record_logs(service.subscribe()));
+        if autostart == Autostart::AllEnabled {
+            let connected = service.inner.manager.connect_all().await;
+            connected
+                .map_err(|error| ServiceError::from(ErrorDetail::from_manager_error(&error)))?;
+        }
+        if watch_config == WatchConfig::Yes {
+            *service.watch.lock().unwrap_or_else(PoisonError::into_inner) = service.watch_file();
+        }
+        Ok(service)
+    }
+
+    /// Stops all servers and the service itself. Returns when all their processes are gone.
+    pub async fn close(&self) {
+        // First, so that no edit of the file starts a server after the others were stopped.
+        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.inner.stop.cancel();
+        self.inner.restarts.close();
+        self.inner.tasks.close();
+        let all = async {
+            self.inner.restarts.wait().await;
+            self.inner.tasks.wait().await;
+            self.inner.authorizers.wait_idle().await;
+        };
+        if timeout(APPLY_TIMEOUT, all).await.is_err() {
+            tracing::warn!("some tasks of the service did not end in time");
+        }
+        self.inner.manager.close().await;
+    }
+
+    /// The manager, for everything that [`McpService`] does not offer.
+    pub fn manager(&self) -> &Arc<McpManager> {
+        &self.inner.manager
+    }
+
+    /// The paths of this service.
+    pub fn home(&self) -> &Home {
+        &self.inner.home
+    }
+
+    /// The secret store. Unlike it, [`set_secret`](Self::set_secret) also restarts the servers that use a secret.
+    pub fn secrets(&self) -> &SecretStore {
+        &self.inner.secrets
+    }
+
+    /// The log files of the servers.
+    pub fn logs(&self) -> &LogStore {
+        &self.inner.logs
+    }
+
+    /// The config file, for editing it as text. Call [`reload`](Self::reload) afterwards.
+    pub fn config_store(&self) -> &ConfigStore {
+        &self.inner.store
+    }
+
+    /// The agent whose servers these are; `None` for the defaults.
+    pub fn agent(&self) -> Option<&str> {
+        self.inner.agent.as_deref()
+    }
+
+    /// The ids of all agents in the config file.
+    pub fn agents(&self) -> Vec<String> {
+        self.inner.snapshot.load().agents.clone()
+    }
+
+    /// The id of the server with this name.
+    pub fn id_for_name(&self, name: &str) -> Option<Uuid> {
+        self.inner.snapshot.load().by_name(name).map(|server| server.config.id)
+    }
+
+    /// Subscribes to manager events.
+    pub fn subscribe(&self) -> RackEvents {
+        self.inner.manager.subscribe()
+    }
+
+    /// The OAuth authorizer of an HTTP server.
+    ///
+    /// # Errors
+    ///
+    /// The id is unknown, or the server does not use OAuth.
+    pub fn authorizer(&self, id: Uuid) -> Result<Arc<Authorizer>, ServiceError> {
+        let snapshot = self.inner.snapshot.load();
+        let server = snapshot.get(id).ok_or_else(|| unknown_id(id))?;
+        self.inner.authorizers.authorizer(&server.manager_config)
+    }
+
+    /// Status of a server with its phase, tool counts and recent errors. `None` if the id is unknown.
+    pub fn status_detail(&self, id: Uuid) -> Option<StatusDetail> {
+        self.inner.status_detail(id)
+    }
+
     /// Calls a tool and returns its whole result, with secrets redacted.
     ///
     /// # Errors
@@ -560,9 +334,224 @@ impl LocalService {
         })?;
         Ok(self.inner.redact_result(raw))
     }
+
+    /// Watches the config file. A system without file watching still runs the service.
+    fn watch_file(&self) -> Option<FileWatch> {
+        let path = self.inner.home.config_file();
+        // Only an existing directory can be watched.
+        let created = path.parent().map_or(Ok(()), create_private_dir);
+        match created.and_then(|()| self.inner.watch_config_file(path)) {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "cannot watch the config file; edits are not noticed");
+                None
+            }
+        }
+    }
+}
+
+impl McpService for LocalService {
+    fn list(&self) -> Vec<McpConfig> {
+        self.inner.snapshot.load().servers.iter().map(|server| server.config.clone()).collect()
+    }
+
+    fn get(&self, id: Uuid) -> Option<McpConfig> {
+        self.inner.snapshot.load().get(id).map(|server| server.config.clone())
+    }
+
+    fn status(&self, id: Uuid) -> McpStatus {
+        self.inner.status(id)
+    }
+
+    fn start(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(self.inner.start(id))
+    }
+
+    fn stop(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(self.inner.stop(id))
+    }
+
+    fn restart(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(self.inner.restart(id))
+    }
+
+    fn set_enabled(&self, id: Uuid, enabled: Enabled) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(Arc::clone(&self.inner).set_enabled(id, enabled))
+    }
+
+    fn available_tools(&self) -> Vec<Tool> {
+        self.inner.available_tools()
+    }
+
+    fn find_tool_provider(&self, tool_name: &str) -> Option<Uuid> {
+        self.inner.tool_provider(tool_name)
+    }
+
+    fn call_tool<'a>(
+        &'a self,
+        mcp_id: Uuid,
+        tool_name: &'a str,
+        arguments: &'a Value,
+    ) -> BoxFuture<'a, Result<String, ServiceError>> {
+        Box::pin(self.inner.call_tool(mcp_id, tool_name, arguments))
+    }
+
+    fn create(&self, config: McpConfig) -> Result<Uuid, ServiceError> {
+        self.inner.create(config)
+    }
+
+    fn update(&self, config: McpConfig) -> Result<(), ServiceError> {
+        self.inner.update(config)
+    }
+
+    fn delete(&self, id: Uuid) -> Result<(), ServiceError> {
+        self.inner.delete(id)
+    }
+
+    fn shutdown_all(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(self.inner.shutdown_all())
+    }
+}
+
+impl Drop for LocalService {
+    fn drop(&mut self) {
+        self.inner.stop.cancel();
+    }
+}
+
+impl fmt::Debug for LocalService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalService")
+            .field("home", &self.inner.home)
+            .field("agent", &self.inner.agent)
+            .field("snapshot", &self.inner.snapshot.load())
+            .finish_non_exhaustive()
+    }
+}
+
+async fn read_config(store: ConfigStore) -> Result<StoredConfig, ServiceError> {
+    let read = tokio::task::spawn_blocking(move || store.read()).await;
+    read.unwrap_or_else(|_panicked| {
+        Err(ServiceError::new(ErrorCode::Internal, "cannot read the config"))
+    })
+}
+
+/// Builds the service. Requires a Tokio runtime.
+fn build(
+    home: Home,
+    store: ConfigStore,
+    options: ServiceOptions,
+    stored: StoredConfig,
+    snapshot: Arc<ConfigSnapshot>,
+) -> LocalService {
+    let redactor = Mask::default();
+    let secrets = SecretStore::new(home.secrets_dir());
+    let variables: SharedLookup = Arc::new(VariableLookup {
+        secrets: secrets.clone(),
+        fallback: options.lookup,
+        redactor: redactor.clone(),
+    });
+    let (browser, tokens) = (options.browser, home.tokens_dir());
+    let authorizers = Authorizers::new(tokens, browser, Arc::clone(&variables), redactor.clone());
+    let authorizers = Arc::new(authorizers);
+    let credentials = {
+        let authorizers = Arc::clone(&authorizers);
+        move |server: &McpServerConfig| authorizers.credentials(server)
+    };
+    let packages = options.packages.unwrap_or_else(|| Arc::new(Installer::new(home.dir())));
+    let mut builder = McpManager::builder()
+        .names(options.names.unwrap_or_else(|| stored.file.names()))
+        .catalog(home.catalog_dir())
+        .lookup(variables)
+        .stdio(StdioOptions { mask: redactor.clone(), ..options.stdio })
+        .http(options.http)
+        .credentials(Arc::new(credentials))
+        .packages(packages)
+        .limits(options.limits)
+        .ready_wait(options.ready_wait);
+    if let Some(client) = options.client {
+        builder = builder.client(client);
+    }
+    if let Some(handler) = options.handler {
+        builder = builder.handler(handler);
+    }
+    let stop = CancellationToken::new();
+    let inner = Inner {
+        manager: Arc::new(builder.build(snapshot.configs())),
+        logs: LogStore::new(home.logs_dir()),
+        home,
+        agent: options.agent,
+        autostart: options.autostart,
+        store,
+        secrets,
+        redactor,
+        authorizers,
+        snapshot: ArcSwap::new(snapshot),
+        write_lock: Mutex::new(stored.etag),
+        config_changed: Notify::new(),
+        applied_revision: watch::Sender::new(FIRST_REVISION),
+        restarts: TaskTracker::new(),
+        tasks: TaskTracker::new(),
+        restart_cancel: Mutex::new(stop.child_token()),
+        stop,
+    };
+    LocalService { inner: Arc::new(inner), watch: Mutex::new(None) }
 }
 
 impl Inner {
+    /// Name of a server in the manager.
+    fn name_by_id(&self, id: Uuid) -> Result<String, ServiceError> {
+        let snapshot = self.snapshot.load();
+        snapshot
+            .get(id)
+            .map(|server| server.manager_config.name.clone())
+            .ok_or_else(|| unknown_id(id))
+    }
+
+    fn configured(&self, id: Uuid) -> Result<ConfiguredServer, ServiceError> {
+        self.snapshot.load().get(id).cloned().ok_or_else(|| unknown_id(id))
+    }
+
+    /// The scope of new servers.
+    fn scope(&self) -> ConfigScope {
+        match &self.agent {
+            Some(agent) => ConfigScope::Agent(agent.clone()),
+            None => ConfigScope::Defaults,
+        }
+    }
+
+    /// Waits until the manager has the current snapshot. A start or a call right after a config change then sees it.
+    async fn wait_until_applied(&self) -> Result<(), ServiceError> {
+        let revision = self.snapshot.load().revision;
+        if *self.applied_revision.borrow() >= revision {
+            return Ok(());
+        }
+        let mut applied = self.applied_revision.subscribe();
+        let reached = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => false,
+            reached = timeout(APPLY_TIMEOUT, applied.wait_for(|applied| *applied >= revision)) => reached.is_ok(),
+        };
+        if reached {
+            return Ok(());
+        }
+        let message = "the config change was not applied in time";
+        let detail = ErrorDetail::new(ErrorCode::ServiceUnavailable, message);
+        Err(detail.with_hint("try again in a moment").into())
+    }
+
+    /// Redacts secrets from an error.
+    fn redacted(&self, detail: ErrorDetail) -> ServiceError {
+        let redact = |text: String| self.redactor.clean(&text).into_owned();
+        let detail = ErrorDetail {
+            message: redact(detail.message),
+            hint: detail.hint.map(redact),
+            reason: detail.reason.map(redact),
+            ..detail
+        };
+        detail.into()
+    }
+
     async fn call_tool(
         &self,
         id: Uuid,
@@ -585,7 +574,7 @@ impl Inner {
             let text = clean_text(&result.content).into_owned();
             return Err(self.redacted(ErrorDetail::new(ErrorCode::ServiceUnavailable, text)));
         }
-        Ok(self.mask.clean(&result.content).into_owned())
+        Ok(self.redactor.clean(&result.content).into_owned())
     }
 
     /// The server's own name of a tool that was given by its public name.
@@ -610,8 +599,14 @@ impl Inner {
 
     /// Redacts secrets from a result. A result without secrets is not copied.
     fn redact_result(&self, raw: RawJson) -> RawJson {
-        RawJson::new(self.mask.clean_json(raw.into_bytes()))
+        RawJson::new(self.redactor.clean_json(raw.into_bytes()))
     }
+}
+
+fn unknown_id(id: Uuid) -> ServiceError {
+    ErrorDetail::new(ErrorCode::NotFound, format!("no server with the id `{id}`"))
+        .with_field("id")
+        .into()
 }
 
 /// A tool under its public name, with a sanitized description.

@@ -260,7 +260,7 @@ pub type SharedLookup = Arc<dyn Lookup + Send + Sync>;
 pub(crate) struct VariableLookup {
     pub(crate) secrets: SecretStore,
     pub(crate) fallback: Option<SharedLookup>,
-    pub(crate) mask: Mask,
+    pub(crate) redactor: Mask,
 }
 
 impl Lookup for VariableLookup {
@@ -273,7 +273,7 @@ impl Lookup for VariableLookup {
         };
         let found = self.secrets.get(name).map_err(|error| error.to_string())?;
         Ok(found.map(|secret| {
-            self.mask.learn(name, secret.reveal());
+            self.redactor.learn(name, secret.reveal());
             secret.reveal().to_owned()
         }))
     }

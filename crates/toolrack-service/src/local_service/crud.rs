@@ -5,6 +5,8 @@
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use toolrack_auth::Secret;
+use toolrack_config::join;
 use uuid::Uuid;
 
 use super::Inner;
@@ -14,8 +16,6 @@ use crate::document::{ConfigScope, Document};
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 use crate::service::{Enabled, McpConfig};
 use crate::validate;
-use toolrack_auth::Secret;
-use toolrack_config::join;
 
 /// A secret that was stored for a config, and its previous value.
 struct ReplacedSecret {
@@ -162,7 +162,7 @@ impl Inner {
         stored: &StoredConfig,
     ) -> Result<(), ServiceError> {
         let revision = self.snapshot.load().revision + 1;
-        let snapshot = snapshot_from(revision, self.agent.as_deref(), stored)?;
+        let snapshot = ConfigSnapshot::from_stored(revision, self.agent.as_deref(), stored)?;
         self.snapshot.store(Arc::new(snapshot));
         **current = stored.etag;
         self.config_changed.notify_one();
@@ -243,13 +243,4 @@ impl Inner {
 fn owned_secret_name(id: Uuid, variable: &str) -> String {
     let safe = |char: char| if char.is_ascii_alphanumeric() || char == '_' { char } else { '-' };
     format!("{id}.{}", variable.chars().map(safe).take(80).collect::<String>())
-}
-
-/// The snapshot of a config file for an agent.
-pub(super) fn snapshot_from(
-    revision: u64,
-    agent: Option<&str>,
-    stored: &StoredConfig,
-) -> Result<ConfigSnapshot, ServiceError> {
-    Ok(ConfigSnapshot::new(revision, agent, &stored.file, stored.document()?.entries()))
 }

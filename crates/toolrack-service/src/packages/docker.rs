@@ -92,7 +92,7 @@ async fn remove_orphans(runner: &CommandRunner<'_>) {
             tracing::info!(n = orphans.len(), "removed orphaned containers");
         }
         Ok(finished) => {
-            tracing::warn!("cannot remove orphaned containers: {}", finished.last_words())
+            tracing::warn!("cannot remove orphaned containers: {}", finished.last_words());
         }
         Err(error) => tracing::warn!(%error, "cannot remove orphaned containers"),
     }
