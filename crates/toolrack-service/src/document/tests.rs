@@ -134,7 +134,7 @@ fn edit_changes_only_its_value() {
     check(
         &text,
         |document| {
-            change(document, "files", |config| config.package.identifier = "bunx".to_owned())
+            change(document, "files", |config| config.package.identifier = "bunx".to_owned());
         },
         &[(r#"command = "npx""#, r#"command = "bunx""#)],
     );
@@ -142,15 +142,15 @@ fn edit_changes_only_its_value() {
         &text,
         |document| {
             change(document, "files", |config| {
-                config.config["args"] = json!(["-y", "other", "/tmp"])
-            })
+                config.config["args"] = json!(["-y", "other", "/tmp"]);
+            });
         },
         &[("    \"server-filesystem\",\n", "    \"other\",\n    \"/tmp\",\n")],
     );
     check(
         &text,
         |document| {
-            change(document, "files", |config| config.config["secret_sauce"]["a"] = json!(2))
+            change(document, "files", |config| config.config["secret_sauce"]["a"] = json!(2));
         },
         &[("{ a = 1, b", "{ a = 2, b")],
     );
@@ -158,8 +158,8 @@ fn edit_changes_only_its_value() {
         &text,
         |document| {
             change(document, "files", |config| {
-                config.env_vars.get_mut("A").unwrap().value = Some("y".into())
-            })
+                config.env_vars.get_mut("A").unwrap().value = Some("y".into());
+            });
         },
         &[(r#"A = "x""#, r#"A = "y""#)],
     );
@@ -171,7 +171,7 @@ fn edit_changes_only_its_value() {
     check(
         &text,
         |document| {
-            change(document, "sentry", |config| config.config["headers"] = json!({ "X-Key": "k" }))
+            change(document, "sentry", |config| config.config["headers"] = json!({ "X-Key": "k" }));
         },
         &[(r#"  Authorization = "Bearer ${SENTRY_TOKEN}""#, r#"X-Key = "k""#)],
     );

@@ -9,7 +9,7 @@ use crate::store_fixture::{
 const N_PROGRAMS: u64 = 8;
 const N_CHANGES: u64 = 100;
 
-/// Not a test: run in several processes, it increments a counter, every other time with an expected ETag.
+/// Not a test: run in several processes, it increments a counter, every other time with an expected `ETag`.
 #[test]
 fn concurrent_writer() {
     let Some(path) = child_path() else { return };
