@@ -130,6 +130,7 @@ impl Dir {
 
     /// Creates a file with mode 0600; fails if the name exists.
     fn create_file(&self, name: &OsStr) -> io::Result<File> {
+        // EXCL: do not write through a link that another program put under this name.
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         Ok(File::from(openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?))
     }
@@ -188,6 +189,7 @@ fn lock(dir: impl AsFd, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
     let file = openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
     let mut waited = Duration::ZERO;
     loop {
+        // `flock` belongs to the open file, so it excludes other threads of this process too.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Lock { _file: file }),
             Err(Errno::WOULDBLOCK | Errno::INTR) => {}
@@ -296,6 +298,7 @@ impl Dir {
             let owner = (Some(Uid::from_raw(old.uid())), Some(Gid::from_raw(old.gid())));
             fchown(&file, owner.0, owner.1).unwrap_or_default();
         }
+        // Not left to `openat`, whose mode the umask reduces.
         fchmod(&file, Mode::from_raw_mode(mode))?;
         file.write_all(new.bytes)?;
         // Never retry a failed fsync: the kernel has dropped the dirty pages, and a second call would report
@@ -427,6 +430,7 @@ fn wait_closed(events: &OwnedFd) {
         while let Ok(event) = reader.next() {
             n_open += if event.events().contains(ReadFlags::OPEN) { 1 } else { -1 };
         }
+        // Negative if a program closes the file that had it open before the watch began.
         if n_open <= 0 || waited >= CLOSE_TIMEOUT {
             return;
         }

@@ -56,6 +56,7 @@ impl Authorizers {
         server: &McpServerConfig,
     ) -> Result<Arc<Authorizer>, ServiceError> {
         let url = self.endpoint(server)?;
+        // Held until the new authorizer is inserted: two of them for one server would refresh its token independently.
         let mut by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (server.name.clone(), url);
         if let Some(authorizer) = by_server.get(&key) {
@@ -72,6 +73,7 @@ impl Authorizers {
 
     /// Waits for token requests in progress: a refreshed token that is not saved is lost.
     pub(crate) async fn wait_idle(&self) {
+        // A copy: the lock must not be held across `await`.
         let authorizers: Vec<Arc<Authorizer>> = {
             let by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
             by_server.values().map(Arc::clone).collect()

@@ -140,6 +140,7 @@ impl ConfigStore {
         expected: Option<ETag>,
         text: &str,
     ) -> Result<StoredConfig, ServiceError> {
+        // Reject an invalid text before taking the lock.
         self.parse_stored(text.to_owned())?;
         let replaced = self.save(expected, |current| {
             if let (None, Some(current)) = (expected, current) {
@@ -172,6 +173,7 @@ impl ConfigStore {
             }
             let (value, new) = next(text.as_deref())?;
             let stored = self.parse_stored(new)?;
+            // Unchanged: do not touch the file, not even its modification time.
             if text.as_ref() == Some(&stored.text) || (text.is_none() && stored.text.is_empty()) {
                 return Ok((value, stored));
             }

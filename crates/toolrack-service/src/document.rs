@@ -250,6 +250,7 @@ impl fmt::Debug for Document {
 /// it.
 fn entry_ids<'a>(rows: impl Iterator<Item = (&'a ConfigScope, &'a JsonMap)> + Clone) -> Vec<Uuid> {
     let mut used = HashSet::new();
+    // First the ids in the file: a derived id must not take one that a later entry has.
     let claimed: Vec<Option<Uuid>> =
         rows.clone().map(|(_, row)| stated_id(row).filter(|id| used.insert(*id))).collect();
     let each = rows.zip(claimed).map(|((scope, row), claimed)| {

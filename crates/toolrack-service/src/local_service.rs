@@ -242,6 +242,7 @@ impl LocalService {
         self.inner.stop.cancel();
         self.inner.restarts.close();
         self.inner.tasks.close();
+        // Before the manager: these tasks still use it.
         let all = async {
             self.inner.restarts.wait().await;
             self.inner.tasks.wait().await;
@@ -415,6 +416,7 @@ impl McpService for LocalService {
 
 impl Drop for LocalService {
     fn drop(&mut self) {
+        // Ends the background tasks, which keep `Inner` and with it the manager alive.
         self.inner.stop.cancel();
     }
 }
@@ -523,6 +525,7 @@ impl Inner {
     /// Waits until the manager has the current snapshot. A start or a call right after a config change then sees it.
     async fn wait_until_applied(&self) -> Result<(), ServiceError> {
         let revision = self.snapshot.load().revision;
+        // Fast path of almost every call: nothing to wait for.
         if *self.applied_revision.borrow() >= revision {
             return Ok(());
         }

@@ -86,6 +86,7 @@ impl Installer {
         runner: &CommandRunner<'_>,
     ) -> Result<PathBuf, Failure> {
         let install_dir = InstallDir::new(&install.package_dir);
+        // Without the lock: the usual start, of a package that is installed.
         if let Some(program) = install_dir.executable() {
             return Ok(program);
         }
@@ -108,6 +109,7 @@ impl Installer {
 
     fn stdio(&self, command: String, wanted: WantedPackage) -> Prepared {
         let mut env = self.env.clone();
+        // The variables of the server take precedence.
         env.extend(wanted.env);
         let definition = McpServerDef { command, args: wanted.args, env, cwd: wanted.cwd };
         Prepared::Stdio { definition, farewell: None }
@@ -289,6 +291,7 @@ impl InstallDir {
     pub(super) async fn remove_attempts(&self) {
         let dir = self.dir.clone();
         let cleared = tokio::task::spawn_blocking(move || {
+            // The marker first: without it no process starts what is being removed.
             fs::remove_file(dir.join(COMPLETE_FILE)).or_else(ignore_missing)?;
             let entries = fs::read_dir(&dir)?.flatten().map(|entry| entry.path());
             for attempt in entries.filter(|path| path.is_dir()) {

@@ -77,6 +77,7 @@ impl SecretStore {
         let read_error = |error| io_error("read", &self.dir.join(&file_name), error);
         let Some(file) = dir.open_file(&file_name).map_err(read_error)? else { return Ok(None) };
         self.check_file(&file, &file_name)?;
+        // Two more bytes for a trailing `\r\n`.
         let bytes = read_all(&file, MAX_BYTES + 2).map_err(read_error)?;
         let mut text = String::from_utf8(bytes).map_err(|error| {
             // The bytes are part of a secret; do not leave them in freed memory.
@@ -97,6 +98,7 @@ impl SecretStore {
         let text = check_value(secret)?;
         let save_error = |error| io_error("save", &self.dir.join(&file_name), error);
         Dir::create(&self.dir).map_err(save_error)?;
+        // Opened again: `open_dir` also checks owner and mode.
         let Some(dir) = self.open_dir()? else {
             return Err(save_error(io::ErrorKind::NotFound.into()));
         };
@@ -273,6 +275,7 @@ impl Lookup for VariableLookup {
         };
         let found = self.secrets.get(name).map_err(|error| error.to_string())?;
         Ok(found.map(|secret| {
+            // Before the value is handed out: the server cannot print it any earlier.
             self.redactor.learn(name, secret.reveal());
             secret.reveal().to_owned()
         }))

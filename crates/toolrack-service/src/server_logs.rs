@@ -112,6 +112,7 @@ impl LogStore {
         let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT)?;
         let path = self.path(id);
         let mut file = private_file().append(true).open(&path)?;
+        // One write under the lock, so that lines of two processes do not mix.
         file.write_all(&bytes)?;
         let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         if size > MAX_BYTES { self.truncate_to_tail(&path) } else { Ok(()) }
@@ -129,6 +130,7 @@ impl LogStore {
             .write(true)
             .open(&temp_path)?
             .write_all(tail.split_at(start).1)?;
+        // A reader sees the old file or the new one.
         std::fs::rename(temp_path, path)
     }
 }

@@ -65,6 +65,7 @@ pub(super) fn write(config: &McpConfig, present: &JsonMap) -> Result<JsonMap, Se
     let mut row = present.clone();
     row.insert("name".to_owned(), json!(config.name));
     row.insert("id".to_owned(), json!(config.id));
+    // Unchanged values keep their form, such as an explicit `enabled = true`.
     if config.enabled != old.enabled {
         put(&mut row, "enabled", (!config.enabled).then_some(json!(false)));
     }

@@ -64,6 +64,7 @@ impl Inner {
         last: &ConfigSnapshot,
         next: &ConfigSnapshot,
     ) -> Result<(), RackError> {
+        // Before the change: afterwards the manager has no server under the old name.
         let renamed = self.renamed_and_running(last, next);
         let (old, new) = (last.configs(), next.configs());
         match self.autostart {
@@ -109,6 +110,7 @@ impl Inner {
     /// Watches the config file and wakes the reconcile task when it changes. An invalid file is reported as
     /// [`RackEvent::ConfigRejected`] and changes nothing.
     pub(super) fn watch_config_file(self: &Arc<Self>, path: &Path) -> std::io::Result<FileWatch> {
+        // Weak: the watcher must not keep the service alive.
         let inner = Arc::downgrade(self);
         let read = move |path: &Path, text: &str| {
             document::read(&path.display().to_string(), text).map_err(|error| error.to_string())?;
@@ -138,6 +140,7 @@ impl Inner {
             let mut lines_by_server: HashMap<Uuid, Vec<LogLine>> = HashMap::new();
             self.collect(&first, &mut lines_by_server);
             for _ in 0..MAX_BATCH {
+                // Takes only events that are queued already.
                 let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await else { break };
                 self.collect(&event, &mut lines_by_server);
             }

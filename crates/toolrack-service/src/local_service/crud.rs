@@ -29,9 +29,11 @@ impl Inner {
         let config = McpConfig { id, ..config };
         self.check(&config, None)?;
         let mut current = self.lock();
+        // The secrets first: a crash in between leaves an unused secret, not a config that refers to a missing one.
         let (config, moved) = self.move_values_to_store(config)?;
         let scope = self.scope();
         let written = self.edit(&mut current, |document| {
+            // Within the edit, which starts over with the new file if it changes in the meantime.
             self.check_name(document, &config)?;
             document.assign_ids();
             document.add(&scope, &config)?;
@@ -56,6 +58,7 @@ impl Inner {
             document.replace(&config)
         });
         let changed = self.commit_secrets(written, moved)?;
+        // Only now: until the write the old config referred to them.
         self.remove_unused_secrets(id, Some(&config));
         // The config refers to secrets by name, so a new value is no config change and reconcile would not notice.
         for name in changed {

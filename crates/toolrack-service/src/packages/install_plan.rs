@@ -114,6 +114,7 @@ pub(super) fn plan_install(
             }
         }
         PackageKind::Pypi => {
+            // PyPI has no tag `latest`; no version means the newest.
             let version = wanted.version.as_deref().filter(|version| *version != "latest");
             let spec = spec(identifier, version, &PYPI)?;
             let hint = "install uv, see https://docs.astral.sh/uv, or Python 3.10 or newer";
@@ -129,9 +130,12 @@ fn npm(wanted: &WantedPackage, spec: String, location: InstallLocation<'_>) -> P
     let package_dir = location.root.join("npm").join(dir_name(&spec, wanted.program.as_deref()));
     let attempt_dir = package_dir.join(location.attempt);
     let prefix = format!("--prefix={}", attempt_dir.display());
+    // `--no-global` and `--save`: the user's npm config must not override them, because the entry point is read from the
+    // `package.json` of this directory. `--json`: for error codes.
     let quiet = ["--no-audit", "--no-fund", "--no-progress", "--no-global", "--save", "--json"];
     let mut args = vec!["install".to_owned(), prefix];
     args.extend(quiet.map(str::to_owned));
+    // After `--` nothing is an option.
     args.extend(["--".to_owned(), spec.clone()]);
     PackageInstall {
         registry: Registry::Npm,
