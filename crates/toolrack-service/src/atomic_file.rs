@@ -264,7 +264,7 @@ impl Dir {
     /// Reads a file that is going to be replaced.
     pub(crate) fn snapshot(&self, name: &OsStr, max_bytes: usize) -> io::Result<FileSnapshot> {
         let Some(file) = self.open_file(name)? else { return Ok(FileSnapshot(None)) };
-        // Before the first read, so that every later open for writing is seen.
+        // Before the first read, so that no later open goes unseen.
         let open_watch = OpenWatch::new(&file);
         let bytes = Zeroizing::new(read_all(&file, max_bytes)?);
         let inode = file.metadata()?.ino();
@@ -350,8 +350,8 @@ impl Dir {
             return Ok(ReplaceOutcome::Replaced);
         }
         exchange()?;
-        // The exchange took our file away again. If it is not ours, another program saved a newer version in the
-        // meantime, and that one goes back into place.
+        // The temporary name should now hold our file. If it does not, another program saved a newer version in the
+        // meantime, and that version goes back into place.
         let ours =
             self.open_file(new.temp_name)?.map(|file| has_content(&file, new.bytes)).transpose()?;
         if ours != Some(true) {

@@ -20,7 +20,7 @@ pub(crate) struct Authorizers {
     store: Arc<dyn TokenStore>,
     browser: Option<Arc<dyn Browser>>,
     lookup: SharedLookup,
-    /// By server name and URL: a server whose URL changes must not get the old tokens.
+    /// By server name and URL.
     by_server: Mutex<HashMap<(String, Url), Arc<Authorizer>>>,
 }
 

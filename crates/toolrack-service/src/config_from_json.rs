@@ -151,8 +151,8 @@ impl JsonReader {
     }
 
     fn package_type(&mut self, object: &JsonObject<'_>) -> McpPackageType {
-        let word = self.text(object, "package_type");
-        let found = PACKAGE_TYPES.iter().find(|(known, _)| word.as_deref() == Some(*known));
+        let name = self.text(object, "package_type");
+        let found = PACKAGE_TYPES.iter().find(|(known, _)| name.as_deref() == Some(*known));
         match found {
             Some((_, kind)) => *kind,
             None => {

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the file is always the old version or the new one; a file that does not parse is never overwritten;
 //! an edit that a person makes during a save is not lost.
-//! **Invariant:** only this module, `secret_store`, `server_logs` and `packages` write files of the service.
+//! **Invariant:** the config file is written here and nowhere else.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

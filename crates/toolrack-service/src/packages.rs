@@ -199,19 +199,19 @@ impl CommandRunner<'_> {
             env: self.env.clone(),
             cwd: cwd.map(Path::to_owned),
         };
-        let given = self.installation.stdio();
-        let inherit_env = match given.inherit_env {
+        let base = self.installation.stdio();
+        let inherit_env = match base.inherit_env {
             Inheritance::Everything => Inheritance::Everything,
             _ => Inheritance::ListedAnd(PASSED_PREFIXES),
         };
-        let options = StdioOptions { inherit_env, farewell: None, ..given.clone() };
-        let how = Run {
+        let options = StdioOptions { inherit_env, farewell: None, ..base.clone() };
+        let run_options = Run {
             options: &options,
             limit: timeout,
             stop: self.installation.stop(),
             heard: on_line,
         };
-        run(&definition, how).await.map_err(|error| run_failure(program, &error))
+        run(&definition, run_options).await.map_err(|error| run_failure(program, &error))
     }
 }
 
@@ -290,7 +290,7 @@ impl InstallDir {
     /// the rest is left to the next installation, which has another directory.
     pub(super) async fn remove_attempts(&self) {
         let dir = self.dir.clone();
-        let cleared = tokio::task::spawn_blocking(move || {
+        let removed = tokio::task::spawn_blocking(move || {
             // The marker first: without it no process starts what is being removed.
             fs::remove_file(dir.join(COMPLETE_FILE)).or_else(ignore_missing)?;
             let entries = fs::read_dir(&dir)?.flatten().map(|entry| entry.path());
@@ -299,7 +299,7 @@ impl InstallDir {
             }
             Ok::<(), io::Error>(())
         });
-        if let Ok(Err(error)) = cleared.await {
+        if let Ok(Err(error)) = removed.await {
             tracing::debug!(dir = %self.dir.display(), %error, "cannot remove an earlier installation attempt");
         }
     }

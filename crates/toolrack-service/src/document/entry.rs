@@ -117,8 +117,8 @@ fn read_package(row: &JsonMap) -> (McpPackage, McpTransport) {
     (package, transport)
 }
 
-fn package_type(word: Option<&str>) -> McpPackageType {
-    match word {
+fn package_type(name: Option<&str>) -> McpPackageType {
+    match name {
         Some("npm") => McpPackageType::Npm,
         Some("pypi") => McpPackageType::Pypi,
         Some("docker") => McpPackageType::Docker,

@@ -120,7 +120,7 @@ fn check_runtime_args(args: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// A unique name that tells the server.
+/// A unique container name that includes the name of the server.
 fn container_name(server: &str, mark: &str) -> String {
     let safe = |char: char| if char.is_ascii_alphanumeric() || char == '-' { char } else { '_' };
     let server: String = server.chars().map(safe).take(40).collect();

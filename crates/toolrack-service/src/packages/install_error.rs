@@ -179,9 +179,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_image(said: &str, expected: FailureKind) {
-        let said = format!("Error response from daemon: {said}");
-        assert_eq!(pull_failure("x:1", &finished("", &[&said])).kind(), expected);
+    fn check_image(message: &str, expected: FailureKind) {
+        let line = format!("Error response from daemon: {message}");
+        assert_eq!(pull_failure("x:1", &finished("", &[&line])).kind(), expected);
     }
 
     #[test]

@@ -94,7 +94,8 @@ async fn server_names_are_unique() {
     fixture.end(&service).await;
 }
 
-const BY_HAND: &str = "# mine\n[[defaults.mcp]]\nname = \"one\"\ncommand = \"x\" # why\nodd = 1\n";
+const BY_HAND: &str =
+    "# mine\n[[defaults.mcp]]\nname = \"one\"\ncommand = \"x\" # why\nextra = 1\n";
 
 #[tokio::test]
 async fn handwritten_entries_keep_their_id() {
@@ -111,7 +112,7 @@ async fn handwritten_entries_keep_their_id() {
     let other = second.create(binary("two", "y", &[])).unwrap();
     let text = fixture.text();
     assert!(text.contains(&id.to_string()) && text.contains("# why"), "{text}");
-    assert!(text.contains("odd = 1"), "unknown keys survive: {text}");
+    assert!(text.contains("extra = 1"), "unknown keys survive: {text}");
     second.set_enabled(id, Enabled::No).await.unwrap();
     assert_eq!(second.list().iter().map(|config| config.id).collect::<Vec<_>>(), [id, other]);
     fixture.end(&second).await;
@@ -190,17 +191,17 @@ async fn two_services_on_one_home_lose_no_change() {
         let ids = writer.await.unwrap();
         expected.extend(ids.chunks(3).flat_map(|chunk| [(chunk[0], false), (chunk[2], true)]));
     }
-    let seen = |service: &LocalService| -> BTreeSet<(Uuid, bool)> {
+    let listed = |service: &LocalService| -> BTreeSet<(Uuid, bool)> {
         service.list().into_iter().map(|config| (config.id, config.enabled)).collect()
     };
     for service in &services {
-        eventually("both see everything", || seen(service) == expected).await;
+        eventually("both list everything", || listed(service) == expected).await;
     }
     for service in &services {
         fixture.end(service).await;
     }
     let fresh = fixture.open().await;
-    assert_eq!(seen(&fresh), expected);
+    assert_eq!(listed(&fresh), expected);
     fixture.end(&fresh).await;
 }
 

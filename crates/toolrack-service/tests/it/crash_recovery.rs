@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_mins(4);
 struct ReplProcess {
     child: Child,
     input: Option<ChildStdin>,
-    answers: Receiver<String>,
+    responses: Receiver<String>,
 }
 
 impl ReplProcess {
@@ -39,21 +39,21 @@ impl ReplProcess {
             .spawn()
             .unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
-        Self { child, input, answers: read_lines(output) }
+        Self { child, input, responses: read_lines(output) }
     }
 
     #[track_caller]
     fn request(&mut self, line: &str) -> Value {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
-        let answer = self.answers.recv_timeout(TIMEOUT).unwrap();
-        serde_json::from_str(&answer).unwrap()
+        let response = self.responses.recv_timeout(TIMEOUT).unwrap();
+        serde_json::from_str(&response).unwrap()
     }
 
     /// Closes its stdin and waits until it exits with success.
     fn end(mut self) {
         drop(self.input.take());
-        let ended = || self.child.try_wait().unwrap().is_some();
-        eventually(Duration::from_secs(30), "the example exits", ended);
+        let has_exited = || self.child.try_wait().unwrap().is_some();
+        eventually(Duration::from_secs(30), "the example exits", has_exited);
         assert!(self.child.wait().unwrap().success());
     }
 }
@@ -206,8 +206,8 @@ fn use_all(program: &mut ReplProcess, kinds: &[Kind]) -> Value {
         let status = program.request(&format!("wait {name}"));
         assert_eq!(status["state"], "running", "{name}: {status}");
         let (tool, arguments, part) = &kind.call;
-        let answer = program.request(&format!("call {name} {tool} {arguments}"));
-        assert!(answer.to_string().contains(part), "{name}: {answer}");
+        let response = program.request(&format!("call {name} {tool} {arguments}"));
+        assert!(response.to_string().contains(part), "{name}: {response}");
     }
     program.request("list")
 }

@@ -57,8 +57,8 @@ async fn container_server_is_called_and_removed() {
     let manager = manager(config, with_engine(engine, &marker));
     let connection = manager.reconnect("called").await.unwrap();
     assert!(connection.is_connected(), "{}", connection.state());
-    let answer = manager.call_tool("called", "env", &json!({})).await.unwrap();
-    assert!(answer.content.contains(SECRET), "{}", answer.content);
+    let result = manager.call_tool("called", "env", &json!({})).await.unwrap();
+    assert!(result.content.contains(SECRET), "{}", result.content);
     assert_eq!(n_containers(engine, "toolrack-called"), 1);
     assert!(!is_in_process_list(SECRET));
     manager.disconnect("called").await.unwrap();
@@ -149,9 +149,9 @@ const OWNER: &str = "TOOLRACK_DOCKER_OWNER";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn container_owner() {
-    let Some(wish) = std::env::var_os(OWNER) else { return };
-    let wish = wish.into_string().unwrap();
-    let (name, host) = wish.split_once(' ').unwrap();
+    let Some(spec) = std::env::var_os(OWNER) else { return };
+    let spec = spec.into_string().unwrap();
+    let (name, host) = spec.split_once(' ').unwrap();
     let marker = Marker::new();
     let installer = Installer::new(std::env::temp_dir()).env("DOCKER_HOST", host);
     let manager = manager(container(name, &marker), installer);
@@ -189,8 +189,8 @@ async fn container_does_not_outlive_a_killed_process() {
     let engine = engine!("container_does_not_outlive_a_killed_process");
     let (owner, _pid) = start_container_owner(engine, "owner-killed").await;
     drop(owner);
-    let gone = || n_containers(engine, "toolrack-owner-killed") == 0;
-    eventually("no container", gone).await;
+    let is_removed = || n_containers(engine, "toolrack-owner-killed") == 0;
+    eventually("no container", is_removed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,8 +50,8 @@ async fn check(manager: McpManager, tool: &str, arguments: serde_json::Value, pa
     let connection = connect(&manager).await;
     assert!(connection.is_connected(), "{}", connection.state());
     drop(connection);
-    let answer = manager.call_tool("pkg", tool, &arguments).await.unwrap();
-    assert!(answer.content.contains(part), "{}", answer.content);
+    let result = manager.call_tool("pkg", tool, &arguments).await.unwrap();
+    assert!(result.content.contains(part), "{}", result.content);
     everything(manager, events).await.iter().any(is_installing)
 }
 
@@ -147,11 +147,11 @@ async fn missing_package_and_unreachable_registry_differ() {
         .env("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple");
     let silent = Arc::new(silent);
     for kind in [npm, pypi] {
-        let rack = McpManager::builder().packages(Arc::clone(&silent) as Arc<_>);
-        let rack = rack.build(vec![package(kind, nothing, None, &marker)]);
-        let failure = connect(&rack).await.state().failure().cloned().unwrap();
+        let mcp_manager = McpManager::builder().packages(Arc::clone(&silent) as Arc<_>);
+        let mcp_manager = mcp_manager.build(vec![package(kind, nothing, None, &marker)]);
+        let failure = connect(&mcp_manager).await.state().failure().cloned().unwrap();
         assert_eq!(failure.kind(), FailureKind::Unreachable, "{failure}");
-        rack.close().await;
+        mcp_manager.close().await;
     }
 }
 
@@ -195,19 +195,19 @@ async fn binaries_and_endpoints_are_not_installed() {
     let hello = || json!({"text": "hello"});
     let path = server.display().to_string();
     let config = package(PackageKind::Binary, &path, None, &marker);
-    let rack = manager(config, installer(data.path(), &marker));
-    assert!(!check(rack, "echo", hello(), "hello").await);
+    let mcp_manager = manager(config, installer(data.path(), &marker));
+    assert!(!check(mcp_manager, "echo", hello(), "hello").await);
 
     let mut config = package(PackageKind::Binary, "scripted-server", None, &marker);
     package_of(&mut config).args = vec!["--plan".to_owned(), "ignore=term".to_owned()];
     let path = path_with(server.parent().unwrap());
-    let rack = manager(config, installer(data.path(), &marker).env("PATH", path));
-    assert!(!check(rack, "echo", hello(), "hello").await);
+    let mcp_manager = manager(config, installer(data.path(), &marker).env("PATH", path));
+    assert!(!check(mcp_manager, "echo", hello(), "hello").await);
 
     let endpoint = HttpServer::start(HttpServerKind::scripted(&[])).unwrap();
     let config = package(PackageKind::Http, &endpoint.url(), None, &marker);
-    let rack = manager(config, installer(data.path(), &marker));
-    assert!(!check(rack, "echo", hello(), "hello").await);
+    let mcp_manager = manager(config, installer(data.path(), &marker));
+    assert!(!check(mcp_manager, "echo", hello(), "hello").await);
     marker.assert_nobody_left(Duration::ZERO);
 }
 

@@ -108,8 +108,8 @@ pub(crate) fn path_with(dir: &Path) -> String {
 pub(crate) fn without_npm() -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "only npm knows its configured registry")]
     let mut npm = Command::new("npm");
-    let asked = npm.args(["view", "--fetch-retries=0", "npm", "version"]).output();
-    let is_there = asked.is_ok_and(|output| output.status.success());
+    let view = npm.args(["view", "--fetch-retries=0", "npm", "version"]).output();
+    let is_there = view.is_ok_and(|output| output.status.success());
     (!is_there).then(|| "npm is missing, or its registry cannot be reached".to_owned())
 }
 

@@ -56,9 +56,9 @@ async fn mc_t2_stop_terminates_process() {
 
     let deaf = service.create(fixture.scripted("deaf", &["--plan", "ignore=term,eof"])).unwrap();
     service.start(deaf).await.unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     service.stop(deaf).await.unwrap();
-    assert!(began.elapsed() >= Duration::from_secs(4), "it was given time to end by itself");
+    assert!(started.elapsed() >= Duration::from_secs(4), "the server gets time to exit");
     fixture.marker.assert_nobody_left(Duration::ZERO);
     assert_eq!(service.status(deaf), McpStatus::Stopped);
     fixture.end(&service).await;
@@ -167,8 +167,8 @@ async fn mc_t7_secrets_resolved_from_store() {
     config.env_vars.insert("TOKEN".to_owned(), secret("TOKEN", "other"));
     let two = service.create(config).unwrap();
     // A value marked secret moves into the store; the file and the config refer to it.
-    let kept = service.get(id).unwrap().env_vars["GIVEN"].clone();
-    assert_eq!((kept.value, kept.secret_ref), (None, Some(format!("{id}.GIVEN"))));
+    let variable = service.get(id).unwrap().env_vars["GIVEN"].clone();
+    assert_eq!((variable.value, variable.secret_ref), (None, Some(format!("{id}.GIVEN"))));
     assert!(!fixture.text().contains("secret-value"), "{}", fixture.text());
 
     service.start(id).await.unwrap();
@@ -216,9 +216,9 @@ async fn mc_t8_shutdown_all_stops_everything() {
     for id in &ids {
         until(&service, *id, is_running).await;
     }
-    let began = Instant::now();
+    let started = Instant::now();
     service.shutdown_all().await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(10), "they end side by side");
+    assert!(started.elapsed() < Duration::from_secs(10), "servers stop in parallel");
     fixture.marker.assert_nobody_left(Duration::ZERO);
     assert!(ids.iter().all(|id| service.status(*id) == McpStatus::Stopped));
     // The service itself stays usable.
@@ -245,8 +245,8 @@ async fn mc_t9_status_reflects_actual_state() {
     assert!(!is_running(&service.status(id)), "the status changes before the event");
     until(&service, id, |status| matches!(status, McpStatus::Error { .. })).await;
     assert!(service.available_tools().is_empty());
-    let gone = McpStatus::Error { message: "Package not found".to_owned() };
-    until(&service, id, |status| *status == gone).await;
+    let not_found = McpStatus::Error { message: "Package not found".to_owned() };
+    until(&service, id, |status| *status == not_found).await;
 
     symlink(program("scripted-server"), &link).unwrap();
     service.start(id).await.unwrap();
@@ -329,14 +329,14 @@ async fn mc_nt4_a_required_variable_that_is_not_given_blocks_the_save() {
     assert_eq!((service.list(), fixture.text().as_str()), (Vec::new(), ""));
 
     // An invalid secret name is another error, and so is a value that cannot be stored.
-    let mut odd = config.clone();
-    odd.env_vars.insert("API_KEY".to_owned(), secret("API_KEY", "../passwd"));
-    let refused = service.create(odd.clone()).unwrap_err();
+    let mut invalid = config.clone();
+    invalid.env_vars.insert("API_KEY".to_owned(), secret("API_KEY", "../passwd"));
+    let refused = service.create(invalid.clone()).unwrap_err();
     assert_eq!(refused.details()[0].field.as_deref(), Some("env_vars.API_KEY.secret_ref"));
     assert_ne!(refused.details()[0].message, "Missing required credentials");
     let huge = EnvVarConfig { is_secret: true, ..plain("API_KEY", &"x".repeat(100_000)) };
-    odd.env_vars.insert("API_KEY".to_owned(), huge);
-    let refused = service.create(odd).unwrap_err();
+    invalid.env_vars.insert("API_KEY".to_owned(), huge);
+    let refused = service.create(invalid).unwrap_err();
     assert_eq!(refused.details()[0].field.as_deref(), Some("env_vars.API_KEY.value"));
     assert_eq!(service.secrets().list().unwrap(), Vec::<String>::new());
 

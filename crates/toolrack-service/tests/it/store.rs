@@ -72,17 +72,17 @@ fn only_the_expected_version_is_changed() {
     let dir = temp_dir();
     let store = store(&dir);
     write(store.path(), VALID);
-    let seen = store.read().unwrap().etag;
+    let etag = store.read().unwrap().etag;
     let ((), now) = store
-        .edit(Some(seen), |document| {
+        .edit(Some(etag), |document| {
             document.set_enabled(document.entries()[0].config.id, Enabled::No)
         })
         .unwrap();
     assert_eq!(store.read().unwrap().etag, now.etag);
     let again =
-        || store.edit(Some(seen), |document| document.add(&ConfigScope::Defaults, &server("b")));
+        || store.edit(Some(etag), |document| document.add(&ConfigScope::Defaults, &server("b")));
     check(again(), ErrorCode::Conflict, "changed by another program");
-    check(store.replace_text(Some(seen), VALID), ErrorCode::Conflict, "changed by another program");
+    check(store.replace_text(Some(etag), VALID), ErrorCode::Conflict, "changed by another program");
     let written = fs::metadata(store.path()).unwrap().modified().unwrap();
     store.edit(Some(now.etag), |_| Ok(())).unwrap();
     assert_eq!(fs::metadata(store.path()).unwrap().modified().unwrap(), written);

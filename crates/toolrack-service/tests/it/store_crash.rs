@@ -56,24 +56,24 @@ impl SaveTest {
         }
     }
 
-    fn strace(&self, words: &[&str]) -> Vec<String> {
+    fn strace(&self, args: &[&str]) -> Vec<String> {
         let mut all: Vec<String> = ["strace", "-f", "-qq"].map(str::to_owned).to_vec();
         let dir = self.dir.path();
         let [lock, temporary] = self.temp_names;
         for path in [dir.to_owned(), dir.join(self.file), dir.join(lock), dir.join(temporary)] {
             all.extend(["-P".to_owned(), path.to_str().unwrap().to_owned()]);
         }
-        all.extend(words.iter().map(|word| (*word).to_owned()));
+        all.extend(args.iter().map(|word| (*word).to_owned()));
         all
     }
 
     /// Runs the writer. Returns whether it reported success.
-    fn run(&self, words: &[&str]) -> bool {
+    fn run(&self, args: &[&str]) -> bool {
         self.reset();
         let path = self.dir.path().join(self.file);
-        let mut program = spawn_self(&self.strace(words), "store_crash::config_writer", &path);
-        let (_, said, _) = program.output(TIMEOUT).unwrap();
-        said.contains(SAVED)
+        let mut program = spawn_self(&self.strace(args), "store_crash::config_writer", &path);
+        let (_, stdout, _) = program.output(TIMEOUT).unwrap();
+        stdout.contains(SAVED)
     }
 
     fn content(&self) -> Option<String> {

@@ -71,10 +71,10 @@ pub(crate) fn counted(config: &McpConfig, count: u64) -> McpConfig {
 #[expect(clippy::disallowed_methods, reason = "the test needs a second process")]
 pub(crate) fn spawn_self(wrapper: &[String], test: &str, path: &Path) -> Kept {
     let own = std::env::current_exe().unwrap();
-    let mut words: Vec<PathBuf> = wrapper.iter().map(PathBuf::from).collect();
-    words.push(own);
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    let mut argv: Vec<PathBuf> = wrapper.iter().map(PathBuf::from).collect();
+    argv.push(own);
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..]).args(["--exact", test, "--nocapture", "--test-threads=1"]);
     command.env(PATH, path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Kept::new(command.spawn().unwrap())
 }
