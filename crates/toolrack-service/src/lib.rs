@@ -27,8 +27,8 @@
 //!
 //! - When a method returns `Ok`, its change is on disk. `killed_save_leaves_the_old_or_the_new_file`,
 //!   `two_services_on_one_home_lose_no_change`.
-//! - The id of a server never changes: not by a rename, not when it is first written. `handwritten_entries_keep_their_id`,
-//!   `update_restarts_only_if_needed`.
+//! - The id of a server never changes: not by a rename, not when it is first written.
+//!   `handwritten_entries_keep_their_id`, `update_restarts_only_if_needed`.
 //! - A status is the manager's state at that moment. `mc_t9_status_reflects_actual_state`, `status_of_every_state`;
 //!   gate G21: within 100 ms of a crash.
 //! - A start that fails leaves the `enabled` flag as it was. `failed_toggle_reverts_the_enabled_flag`.

@@ -196,8 +196,8 @@ struct Inner {
 impl LocalService {
     /// Opens the service of a home. Its files need not exist.
     ///
-    /// Waits for servers that start automatically, at most [`ServiceOptions::ready_wait`]. A server that fails to start is
-    /// not an error: its status says why.
+    /// Waits for servers that start automatically, at most [`ServiceOptions::ready_wait`]. A server that fails to start
+    /// is not an error: its status says why.
     ///
     /// # Errors
     ///

@@ -286,8 +286,8 @@ impl InstallDir {
         }
     }
 
-    /// Removes earlier attempts. The installer of a killed process may still be running and write into its directory; then
-    /// the rest is left to the next installation, which has another directory.
+    /// Removes earlier attempts. The installer of a killed process may still be running and write into its directory;
+    /// then the rest is left to the next installation, which has another directory.
     pub(super) async fn remove_attempts(&self) {
         let dir = self.dir.clone();
         let removed = tokio::task::spawn_blocking(move || {
