@@ -1,27 +1,28 @@
-//! The config file as a document that can be edited: one entry changes, everything else stays.
+//! Format-preserving editor for the config file: one server entry changes, everything else keeps its bytes.
 //!
-//! **Invariant:** what a person wrote outside of the edited entry is kept to the byte: comments, order,
-//! spacing, ends of lines, keys that nobody knows.
-//! **Invariant:** nothing here does IO.
+//! **Invariant:** outside of the edited entry every byte stays: comments, order, spacing, line endings, unknown keys.
+//! **Invariant:** no two entries have the same id, and the id that is derived for an entry is the id that is written
+//! later.
+//! **Invariant:** no IO.
 
 mod entry;
-mod env;
-mod id;
-mod list;
-mod splice;
-mod value;
+mod server_tables;
+mod toml_json;
 
 use std::collections::HashSet;
 use std::fmt;
 
-use toml_edit::DocumentMut;
+use entry::JsonMap;
+use serde_json::Value;
+pub use server_tables::ConfigScope;
+use server_tables::TablePos;
+use sha2::{Digest as _, Sha256};
+use toml_edit::{DocumentMut, TableLike};
 use toolrack_config::{ConfigFile, Dialect, Fault, FaultKind, Severity, read_as};
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::model::{Enabled, McpConfig};
-pub use list::Place;
-use list::Spot;
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::service::{Enabled, McpConfig};
 
 /// An editable config file.
 #[derive(Clone)]
@@ -30,37 +31,39 @@ pub struct Document {
     edited: DocumentMut,
 }
 
-/// One configured server and where it stands.
+/// One configured server and its scope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Whose server it is.
-    pub place: Place,
-    /// What is configured. Its id is never nil: one that the file does not have yet is derived from
-    /// place and name, and is the one that will be written.
+    /// Which agents have the server.
+    pub scope: ConfigScope,
+    /// Its config. The id is never nil: if the file has none, it is derived from scope and name, and written with the
+    /// next change.
     pub config: McpConfig,
 }
 
-/// What a text says as a config file, and its warnings.
+/// Parses a config file. Returns its warnings too. `file` is its name in messages.
 ///
 /// # Errors
 ///
-/// With every fault of the text; `file` is how messages call it.
+/// Every diagnostic of the text.
 pub(crate) fn read(file: &str, text: &str) -> Result<(ConfigFile, Vec<Fault>), ServiceError> {
-    read_as(Dialect::Toolrack, file, text).accept().map_err(|faults| refused(&faults))
+    read_as(Dialect::Toolrack, file, text)
+        .accept()
+        .map_err(|diagnostics| config_error(&diagnostics))
 }
 
 impl Document {
-    /// Takes a sound config file; `file` is how messages call it.
+    /// Parses a valid config file; `file` is its name in messages.
     ///
     /// # Errors
     ///
-    /// With every fault of the text, each with file, line and column.
+    /// Every diagnostic of the text, each with file, line and column.
     pub fn parse(file: &str, text: &str) -> Result<Self, ServiceError> {
         read(file, text)?;
         let bare = text.strip_prefix('\u{feff}').unwrap_or(text);
         match bare.parse() {
             Ok(edited) => Ok(Self { original: text.to_owned(), edited }),
-            // The two parsers are of one family, so this is a fault that the first does not mind.
+            // `read` has accepted the text with another TOML parser; the two differ in rare cases.
             Err(error) => {
                 let message = format!("{file}: not valid TOML: {}", error.message());
                 Err(ServiceError::new(ErrorCode::ValidationError, message))
@@ -68,167 +71,301 @@ impl Document {
         }
     }
 
-    /// The file as it is now.
+    /// The edited text.
     pub fn text(&self) -> String {
-        splice::splice(&self.original, &self.edited.to_string())
+        preserve_lines(&self.original, &self.edited.to_string())
     }
 
-    /// Every server, the defaults first, in the order of the file.
+    /// All servers: the defaults first, then those of each agent, in file order.
     pub fn entries(&self) -> Vec<Entry> {
-        self.spots().into_iter().map(|(_, entry)| entry).collect()
+        self.entries_with_pos().into_iter().map(|(_, entry)| entry).collect()
     }
 
     /// The server with this id.
     pub fn get(&self, id: Uuid) -> Option<Entry> {
-        self.entries().into_iter().find(|it| it.config.id == id)
+        self.entries().into_iter().find(|entry| entry.config.id == id)
     }
 
-    /// The server with this name in one place.
-    pub fn find(&self, place: &Place, name: &str) -> Option<Entry> {
-        self.entries().into_iter().find(|it| it.place == *place && it.config.name == name)
+    /// The server with this name in a scope.
+    pub fn find(&self, scope: &ConfigScope, name: &str) -> Option<Entry> {
+        self.entries().into_iter().find(|entry| entry.scope == *scope && entry.config.name == name)
     }
 
-    /// Adds a server at the end of its list, and says its id: a new one if it has none.
+    /// Adds a server at the end of its list. Returns its id, which is new if the config has none.
     ///
     /// # Errors
     ///
-    /// When name or id are taken, or it cannot be written down.
-    pub fn add(&mut self, place: &Place, config: &McpConfig) -> Result<Uuid, ServiceError> {
+    /// The name or the id is taken, or TOML cannot represent the config.
+    pub fn add(&mut self, scope: &ConfigScope, config: &McpConfig) -> Result<Uuid, ServiceError> {
         let entries = self.entries();
-        if entries.iter().any(|it| it.place == *place && it.config.name == config.name) {
-            return Err(taken(&config.name));
+        if entries.iter().any(|entry| entry.scope == *scope && entry.config.name == config.name) {
+            return Err(name_taken(&config.name));
         }
         let id = if config.id.is_nil() { Uuid::new_v4() } else { config.id };
-        if entries.iter().any(|it| it.config.id == id) {
+        if entries.iter().any(|entry| entry.config.id == id) {
             let message = "another server has this id";
-            return Err(ServiceFault::new(ErrorCode::Conflict, message).at("id").into());
+            return Err(ErrorDetail::new(ErrorCode::Conflict, message).with_field("id").into());
         }
         let config = McpConfig { id, ..config.clone() };
-        let row = entry::write(&config, &entry::Row::new())?;
-        let misplaced =
-            || ServiceError::new(ErrorCode::Internal, "there is no list for the server");
-        list::push(&mut self.edited, place, &row).ok_or_else(misplaced)?;
+        let row = entry::write(&config, &JsonMap::new())?;
+        let misplaced = || ServiceError::new(ErrorCode::Internal, "the config has no server list");
+        server_tables::push(&mut self.edited, scope, &row).ok_or_else(misplaced)?;
         Ok(id)
     }
 
-    /// Replaces everything that is said of a server, wherever it stands. What is the same as before
-    /// stays as it is written.
+    /// Replaces the config of a server in its scope. Values that do not change keep their formatting.
     ///
     /// # Errors
     ///
-    /// When nobody has the id, another has the name, or it cannot be written down.
+    /// The id is unknown, the name is taken, or TOML cannot represent the config.
     pub fn replace(&mut self, config: &McpConfig) -> Result<(), ServiceError> {
-        let spots = self.spots();
-        let (spot, old) = found(&spots, config.id)?;
-        let namesake = |it: &Entry| it.place == old.place && it.config.name == config.name;
-        if spots.iter().any(|(_, it)| it.config.id != config.id && namesake(it)) {
-            return Err(taken(&config.name));
+        let entries = self.entries_with_pos();
+        let (pos, old) = find_by_id(&entries, config.id)?;
+        let same_name =
+            |entry: &Entry| entry.scope == old.scope && entry.config.name == config.name;
+        if entries.iter().any(|(_, entry)| entry.config.id != config.id && same_name(entry)) {
+            return Err(name_taken(&config.name));
         }
-        self.rewrite(*spot, config)
+        self.rewrite(*pos, config)
     }
 
-    /// Forgets a server, with the comment right above it.
+    /// Removes a server and the comment directly above it.
     ///
     /// # Errors
     ///
-    /// When nobody has the id.
+    /// The id is unknown.
     pub fn remove(&mut self, id: Uuid) -> Result<Entry, ServiceError> {
-        let spots = self.spots();
-        let (spot, entry) = found(&spots, id)?;
-        list::remove(&mut self.edited, *spot);
+        let entries = self.entries_with_pos();
+        let (pos, entry) = find_by_id(&entries, id)?;
+        server_tables::remove(&mut self.edited, *pos);
         Ok(entry.clone())
     }
 
-    /// Allows or forbids a server.
+    /// Enables or disables a server.
     ///
     /// # Errors
     ///
-    /// When nobody has the id.
+    /// The id is unknown.
     pub fn set_enabled(&mut self, id: Uuid, enabled: Enabled) -> Result<(), ServiceError> {
-        let spots = self.spots();
-        let (spot, entry) = found(&spots, id)?;
+        let entries = self.entries_with_pos();
+        let (pos, entry) = find_by_id(&entries, id)?;
         let config = McpConfig { enabled: enabled == Enabled::Yes, ..entry.config.clone() };
-        self.rewrite(*spot, &config)
+        self.rewrite(*pos, &config)
     }
 
-    /// Writes the id of every server that has none in the file, and says how many those were.
+    /// Writes the id of every server that has none in the file. Returns how many were written.
     pub fn assign_ids(&mut self) -> usize {
-        let spots = self.spots();
+        let entries = self.entries_with_pos();
         let mut n_assigned = 0;
-        for (spot, entry) in spots {
-            if let Some(table) = list::row_mut(&mut self.edited, spot) {
-                n_assigned += usize::from(id::assign(table, entry.config.id));
+        for (pos, entry) in entries {
+            if let Some(table) = server_tables::row_mut(&mut self.edited, pos) {
+                n_assigned += usize::from(assign_id(table, entry.config.id));
             }
         }
         n_assigned
     }
 
-    fn rewrite(&mut self, spot: Spot, config: &McpConfig) -> Result<(), ServiceError> {
-        let Some(table) = list::row_mut(&mut self.edited, spot) else {
-            return Err(unknown(config.id));
+    fn rewrite(&mut self, pos: TablePos, config: &McpConfig) -> Result<(), ServiceError> {
+        let Some(table) = server_tables::row_mut(&mut self.edited, pos) else {
+            return Err(unknown_id(config.id));
         };
-        let row = entry::write(config, &value::row(table))?;
-        value::merge(table, &row);
+        let row = entry::write(config, &toml_json::table_to_json(table))?;
+        toml_json::merge(table, &row);
         Ok(())
     }
 
-    fn spots(&self) -> Vec<(Spot, Entry)> {
-        let rows = list::rows(&self.edited);
-        let ids = id::of_all(rows.iter().map(|(_, place, row)| (place, row)));
-        let entries = rows.into_iter().zip(ids).map(|((spot, place, row), id)| {
-            (spot, Entry { place, config: McpConfig { id, ..entry::read(&row) } })
+    fn entries_with_pos(&self) -> Vec<(TablePos, Entry)> {
+        let rows = server_tables::rows(&self.edited);
+        let ids = entry_ids(rows.iter().map(|(_, scope, row)| (scope, row)));
+        let entries = rows.into_iter().zip(ids).map(|((pos, scope, row), id)| {
+            (pos, Entry { scope, config: McpConfig { id, ..entry::read(&row) } })
         });
         entries.collect()
     }
 }
 
-fn found(spots: &[(Spot, Entry)], id: Uuid) -> Result<&(Spot, Entry), ServiceError> {
-    spots.iter().find(|(_, it)| it.config.id == id).ok_or_else(|| unknown(id))
+fn find_by_id(entries: &[(TablePos, Entry)], id: Uuid) -> Result<&(TablePos, Entry), ServiceError> {
+    entries.iter().find(|(_, entry)| entry.config.id == id).ok_or_else(|| unknown_id(id))
 }
 
-fn unknown(id: Uuid) -> ServiceError {
-    let message = format!("no server has the id `{id}`");
-    ServiceFault::new(ErrorCode::NotFound, message).at("id").into()
+fn unknown_id(id: Uuid) -> ServiceError {
+    let message = format!("no server with the id `{id}`");
+    ErrorDetail::new(ErrorCode::NotFound, message).with_field("id").into()
 }
 
-fn taken(name: &str) -> ServiceError {
-    let message = format!("another server is called `{name}`");
-    ServiceFault::new(ErrorCode::Conflict, message)
-        .at("name")
-        .hint("choose another name, or change the server that has it")
+fn name_taken(name: &str) -> ServiceError {
+    let message = format!("the name `{name}` is already taken");
+    ErrorDetail::new(ErrorCode::Conflict, message)
+        .with_field("name")
+        .with_hint("choose another name, or change the server that has it")
         .into()
 }
 
-fn refused(faults: &[Fault]) -> ServiceError {
-    let line = |fault: &Fault| fault.at.map(|at| at.line);
-    let garbled: HashSet<_> =
-        faults.iter().filter(|it| it.kind == FaultKind::Syntax).map(line).collect();
-    // On a line that is no TOML a value may pass for a key, and keys are told.
-    let is_sound = |it: &&Fault| it.kind == FaultKind::Syntax || !garbled.contains(&line(it));
-    let (errors, odd): (Vec<&Fault>, Vec<&Fault>) =
-        faults.iter().filter(is_sound).partition(|it| it.severity == Severity::Error);
-    // What may have been meant by a key that nobody knows is why something is missing.
-    let odd = odd.into_iter().filter(|it| it.nearest.is_some());
-    let told = errors.into_iter().chain(odd).map(|fault| {
-        let told = ServiceFault::new(ErrorCode::ValidationError, fault.to_string());
-        let told = if fault.field.is_empty() { told } else { told.at(fault.field.clone()) };
-        match &fault.nearest {
-            Some(nearest) => told.hint(format!("did you mean `{nearest}`?")),
-            None => told,
+/// Turns the diagnostics of a rejected file into one error.
+fn config_error(diagnostics: &[Fault]) -> ServiceError {
+    let line = |diagnostic: &Fault| diagnostic.at.map(|at| at.line);
+    let syntax_error_lines: HashSet<_> = diagnostics
+        .iter()
+        .filter(|diagnostic| diagnostic.kind == FaultKind::Syntax)
+        .map(line)
+        .collect();
+    // On a line that is not valid TOML the parser may take a value, perhaps a secret, for a key, and messages quote
+    // keys. Such a line is reported by its syntax error only.
+    let is_safe = |diagnostic: &&Fault| {
+        diagnostic.kind == FaultKind::Syntax || !syntax_error_lines.contains(&line(diagnostic))
+    };
+    let (errors, warnings): (Vec<&Fault>, Vec<&Fault>) = diagnostics
+        .iter()
+        .filter(is_safe)
+        .partition(|diagnostic| diagnostic.severity == Severity::Error);
+    // A misspelled key often explains why a required one is missing.
+    let misspelled = warnings.into_iter().filter(|warning| warning.nearest.is_some());
+    let details = errors.into_iter().chain(misspelled).map(|diagnostic| {
+        let detail = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string());
+        let detail = if diagnostic.field.is_empty() {
+            detail
+        } else {
+            detail.with_field(diagnostic.field.clone())
+        };
+        match &diagnostic.nearest {
+            Some(nearest) => detail.with_hint(format!("did you mean `{nearest}`?")),
+            None => detail,
         }
     });
-    match ServiceError::unless_empty(told.collect()) {
+    match ServiceError::if_any(details.collect()) {
         Err(error) => error,
-        Ok(()) => ServiceError::new(ErrorCode::Internal, "a file was refused without a reason"),
+        Ok(()) => {
+            ServiceError::new(ErrorCode::Internal, "the config was rejected without a reason")
+        }
     }
 }
 
-/// Without the text, in which people may have put secrets.
+/// Omits the text, which may contain secrets.
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Document").field("n_bytes", &self.original.len()).finish_non_exhaustive()
     }
 }
 
+/// The id of each entry, in order. If several entries have the same id, as after copying one by hand, the first keeps
+/// it.
+fn entry_ids<'a>(rows: impl Iterator<Item = (&'a ConfigScope, &'a JsonMap)> + Clone) -> Vec<Uuid> {
+    let mut used = HashSet::new();
+    // First the ids in the file: a derived id must not take one that a later entry has.
+    let claimed: Vec<Option<Uuid>> =
+        rows.clone().map(|(_, row)| stated_id(row).filter(|id| used.insert(*id))).collect();
+    let each = rows.zip(claimed).map(|((scope, row), claimed)| {
+        let name = row.get("name").and_then(Value::as_str).unwrap_or_default();
+        claimed.unwrap_or_else(|| {
+            let mut fresh = (0_u32..).map(|n| derived_id(scope, name, n));
+            fresh.find(|id| used.insert(*id)).unwrap_or_else(Uuid::new_v4)
+        })
+    });
+    each.collect()
+}
+
+/// Writes an id if the file has another one or none. Returns whether it did.
+fn assign_id(table: &mut dyn TableLike, id: Uuid) -> bool {
+    let mut row = toml_json::table_to_json(table);
+    if stated_id(&row) == Some(id) {
+        return false;
+    }
+    row.insert("id".to_owned(), Value::from(id.to_string()));
+    toml_json::merge(table, &row);
+    true
+}
+
+fn stated_id(row: &JsonMap) -> Option<Uuid> {
+    let id = Uuid::parse_str(row.get("id")?.as_str()?).ok()?;
+    (!id.is_nil()).then_some(id)
+}
+
+/// The id of an entry that has none in the file: a hash, so that every process derives the same one until it is
+/// written.
+fn derived_id(scope: &ConfigScope, name: &str, n: u32) -> Uuid {
+    let mut digest = Sha256::new_with_prefix("toolrack entry\0");
+    if let ConfigScope::Agent(agent) = scope {
+        digest.update(agent);
+    }
+    digest.update([0]);
+    digest.update(name);
+    digest.update(n.to_be_bytes());
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(digest.finalize()).for_each(|(to, from)| *to = from);
+    Builder::from_random_bytes(bytes).into_uuid()
+}
+
+/// Takes every line that `edited` shares with `original` from the original.
+///
+/// The TOML editor ends every line with `\n` and adds one at the end of the file. Lines that differ only in their
+/// line ending are taken from the original; new lines use its line ending if that is consistent.
+fn preserve_lines(original: &str, edited: &str) -> String {
+    let (bom, original) = match original.strip_prefix('\u{feff}') {
+        Some(rest) => ("\u{feff}", rest),
+        None => ("", original),
+    };
+    let old: Vec<&str> = original.split_inclusive('\n').collect();
+    let new: Vec<&str> = edited.split_inclusive('\n').collect();
+    let is_same =
+        |(left, right): &(&&str, &&str)| without_line_end(left) == without_line_end(right);
+    let n_first = old.iter().zip(&new).take_while(is_same).count();
+    let rest = old.len().min(new.len()) - n_first;
+    let n_last = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(is_same).count();
+
+    let mut terminated = old.iter().filter(|line| line.ends_with('\n')).peekable();
+    let is_crlf = terminated.peek().is_some() && terminated.all(|line| line.ends_with("\r\n"));
+    let end = if is_crlf { "\r\n" } else { "\n" };
+    let first = old.iter().take(n_first);
+    let middle = new.iter().skip(n_first).take(new.len() - n_first - n_last);
+    let last = old.iter().skip(old.len() - n_last);
+    let mut text = String::with_capacity(original.len().max(edited.len()) + bom.len());
+    text.push_str(bom);
+    let mut add = |line: &str, ending: &str| {
+        // Only the last line may lack a line ending, and this line may no longer be the last.
+        if !text.is_empty() && text != bom && !text.ends_with('\n') {
+            text.push_str(end);
+        }
+        text.push_str(line);
+        text.push_str(ending);
+    };
+    first.for_each(|line| add(line, ""));
+    middle.for_each(|line| match line.strip_suffix('\n') {
+        Some(line) if !line.ends_with('\r') => add(line, end),
+        _ => add(line, ""),
+    });
+    last.for_each(|line| add(line, ""));
+    text
+}
+
+fn without_line_end(line: &str) -> &str {
+    let line = line.strip_suffix('\n').unwrap_or(line);
+    line.strip_suffix('\r').unwrap_or(line)
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod preserve_lines_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(original: &str, edited: &str, expected: &str) {
+        assert_eq!(preserve_lines(original, edited), expected);
+    }
+
+    #[test]
+    fn untouched_lines_keep_their_bytes() {
+        check("a\nb\n", "a\nb\n", "a\nb\n");
+        check("a\r\nb\r\nc", "a\nb\nc\n", "a\r\nb\r\nc");
+        check("a\r\nb\r\nc", "a\nx\nc\n", "a\r\nx\r\nc");
+        check("a\r\nb", "a\nb\nc\n", "a\r\nb\r\nc\r\n");
+        check("a\nb\r\nc\n", "a\nc\n", "a\nc\n");
+        check("a\r\nb\nc\n", "a\nx\ny\r\nc\n", "a\r\nx\ny\r\nc\n");
+        check("\u{feff}a", "a\nb\n", "\u{feff}a\nb\n");
+        check("", "a\n", "a\n");
+        check("\u{feff}", "a\n", "\u{feff}a\n");
+        check("a\na\n", "a\na\na\n", "a\na\na\n");
+        check("a\n", "", "");
+    }
+}

@@ -1,62 +1,69 @@
-//! What is told to a caller when something cannot be done: a code, a message and the field it is about.
+//! Errors of the service (`{code, message, field}` of spec 004), and how manager errors map to them.
+//!
+//! The mapping reads error kinds only, never text.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use toolrack_client::CallError;
+use toolrack_manager::{ConnectionState, Failure, FailureKind, RackError, with_causes};
+use toolrack_transport::{TransportError, plain_text};
 
-/// Why something could not be done, with every fault that was found.
+use crate::validate::CREDENTIALS_MISSING;
+
+/// An error with one or more details; validation reports all of them.
 ///
-/// **Invariant:** there is at least one fault, and no text of one holds a secret.
+/// **Invariant:** there is at least one detail, and no text contains a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", summary(faults))]
+#[error("{}", summary(details))]
 pub struct ServiceError {
-    faults: Vec<ServiceFault>,
+    details: Vec<ErrorDetail>,
 }
 
-/// One fault, in the shape in which it leaves the program.
+/// One problem, as callers outside of the program get it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServiceFault {
-    /// What kind of fault it is.
+pub struct ErrorDetail {
+    /// Its code.
     pub code: ErrorCode,
-    /// One clause for a person.
+    /// One clause for people.
     pub message: String,
-    /// Where it is in the document that the caller gave, such as `package.identifier`.
+    /// Path in the caller's document, such as `package.identifier`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// What to do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// What happened in detail, where the contract gives `message` its words. `hint` begins with it.
+    /// The cause, if spec 004 dictates `message`. `hint` starts with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// The kinds of fault. Each asks for its own reaction.
+/// Error codes. Each calls for a different reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// The input has to be changed.
+    /// The input is invalid.
     ValidationError,
-    /// There is no such thing.
+    /// The server, tool or package does not exist.
     NotFound,
-    /// It does not fit to how things are now.
+    /// The request conflicts with the current state.
     Conflict,
-    /// Something that is needed does not run.
+    /// Something that the request needs is not running.
     ServiceUnavailable,
-    /// Somebody did not answer, or not in time.
+    /// No response, or not in time.
     NetworkError,
-    /// A login is needed.
+    /// A login is required.
     Unauthorized,
-    /// A rule forbids it.
+    /// A rule denies it.
     Denied,
-    /// A fault of our own.
+    /// A bug of Toolrack.
     Internal,
 }
 
 impl ErrorCode {
-    /// As it is written outside of this program.
-    pub fn word(self) -> &'static str {
+    /// The code on the wire.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::ValidationError => "VALIDATION_ERROR",
             Self::NotFound => "NOT_FOUND",
@@ -72,98 +79,202 @@ impl ErrorCode {
 
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
-impl ServiceFault {
-    /// A fault of no particular field.
+impl ErrorDetail {
+    /// A detail without a field.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), field: None, hint: None, reason: None }
     }
 
-    /// Says which field it is about.
+    /// Sets the field.
     #[must_use]
-    pub fn at(self, field: impl Into<String>) -> Self {
+    pub fn with_field(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 
-    /// Says what to do next.
+    /// Sets the hint: what to do next.
     #[must_use]
-    pub fn hint(self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// In words of the contract, with what happened in detail and what to do next.
-    pub(crate) fn in_words(code: ErrorCode, words: &str, reason: &str, hint: Option<&str>) -> Self {
-        // Whoever knows the contract alone finds the reason in the hint.
-        let whole = hint.map_or_else(|| reason.to_owned(), |hint| format!("{reason}; {hint}"));
-        Self { reason: Some(reason.to_owned()), ..Self::new(code, words).hint(whole) }
+    /// A detail whose message spec 004 dictates, with its cause and hint.
+    pub(crate) fn with_contract_message(
+        code: ErrorCode,
+        message: &str,
+        reason: &str,
+        hint: Option<&str>,
+    ) -> Self {
+        // A caller that knows only the fields of spec 004 finds the cause in the hint.
+        let full_hint = hint.map_or_else(|| reason.to_owned(), |hint| format!("{reason}; {hint}"));
+        Self { reason: Some(reason.to_owned()), ..Self::new(code, message).with_hint(full_hint) }
     }
 
-    /// The same in its own words: the reason is the message, and the hint says what to do and nothing else.
+    /// Uses the cause as the message, and takes it out of the hint.
     #[must_use]
-    pub fn in_detail(self) -> Self {
+    pub fn with_reason_as_message(self) -> Self {
         let Some(reason) = self.reason else { return self };
-        let rest = self.hint.as_deref().and_then(|it| it.strip_prefix(reason.as_str()));
-        let hint = rest.and_then(|it| it.strip_prefix("; ")).map(str::to_owned);
+        let rest = self.hint.as_deref().and_then(|hint| hint.strip_prefix(reason.as_str()));
+        let hint = rest.and_then(|hint| hint.strip_prefix("; ")).map(str::to_owned);
         Self { message: reason, hint, reason: None, ..self }
     }
 }
 
 impl ServiceError {
-    /// An error with one fault and no field.
+    /// An error with one detail and no field.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        ServiceFault::new(code, message).into()
+        ErrorDetail::new(code, message).into()
     }
 
-    /// All faults at once, or `Ok` if there are none.
+    /// `Ok` if there are no details, else an error with all of them.
     ///
     /// # Errors
     ///
-    /// When there is a fault.
-    pub fn unless_empty(faults: Vec<ServiceFault>) -> Result<(), Self> {
-        if faults.is_empty() { Ok(()) } else { Err(Self { faults }) }
+    /// There is a detail.
+    pub fn if_any(details: Vec<ErrorDetail>) -> Result<(), Self> {
+        if details.is_empty() { Ok(()) } else { Err(Self { details }) }
     }
 
-    /// The same faults, all of one field.
+    /// Sets the field of all details.
     #[must_use]
-    pub fn at(self, field: &str) -> Self {
-        Self { faults: self.faults.into_iter().map(|it| it.at(field)).collect() }
+    pub fn with_field(self, field: &str) -> Self {
+        Self { details: self.details.into_iter().map(|detail| detail.with_field(field)).collect() }
     }
 
-    /// Everything that was found.
-    pub fn faults(&self) -> &[ServiceFault] {
-        &self.faults
+    /// All details.
+    pub fn details(&self) -> &[ErrorDetail] {
+        &self.details
     }
 
-    /// The code of the first fault.
+    /// The code of the first detail.
     pub fn code(&self) -> ErrorCode {
-        self.faults.first().map_or(ErrorCode::Internal, |fault| fault.code)
+        self.details.first().map_or(ErrorCode::Internal, |detail| detail.code)
     }
 
-    /// What to do next, if it is known.
+    /// The first hint.
     pub fn hint(&self) -> Option<&str> {
-        self.faults.iter().find_map(|fault| fault.hint.as_deref())
+        self.details.iter().find_map(|detail| detail.hint.as_deref())
     }
 }
 
-impl From<ServiceFault> for ServiceError {
-    fn from(fault: ServiceFault) -> Self {
-        Self { faults: vec![fault] }
+impl From<ErrorDetail> for ServiceError {
+    fn from(detail: ErrorDetail) -> Self {
+        Self { details: vec![detail] }
     }
 }
 
-impl fmt::Display for ServiceFault {
+impl fmt::Display for ErrorDetail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         self.field.as_ref().map_or(Ok(()), |field| write!(f, " (`{field}`)"))
     }
 }
 
-fn summary(faults: &[ServiceFault]) -> String {
-    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+fn summary(details: &[ErrorDetail]) -> String {
+    let texts: Vec<String> = details.iter().map(ToString::to_string).collect();
     texts.join("; ")
+}
+
+/// Longest message that is passed on.
+const MESSAGE_CHARS: usize = 2000;
+
+impl ErrorDetail {
+    /// Why a server is not connected.
+    pub(crate) fn from_failure(failure: &Failure) -> Self {
+        let (code, message) = failure_code(failure.kind());
+        let Some(message) = message else {
+            let detail = ErrorDetail::new(code, failure.reason());
+            return match failure.hint() {
+                Some(hint) => detail.with_hint(hint),
+                None => detail,
+            };
+        };
+        ErrorDetail::with_contract_message(code, message, failure.reason(), failure.hint())
+    }
+
+    /// Why a server that should run does not.
+    pub(crate) fn from_state(server: &str, state: &ConnectionState) -> Self {
+        if let Some(failure) = state.failure() {
+            return Self::from_failure(failure);
+        }
+        match state {
+            ConnectionState::Disabled => Self::disabled(server),
+            ConnectionState::Connecting => {
+                let message = format!("`{server}` is still starting");
+                Self::new(ErrorCode::NetworkError, message).with_hint("try again in a moment")
+            }
+            _ => Self::new(ErrorCode::ServiceUnavailable, format!("`{server}` is not running"))
+                .with_hint("start it first"),
+        }
+    }
+
+    /// MC-NT1: a disabled server is not started.
+    pub(crate) fn disabled(server: &str) -> Self {
+        Self::new(ErrorCode::Conflict, format!("`{server}` is disabled"))
+            .with_hint("enable it first")
+            .with_field("enabled")
+    }
+
+    /// Why a call has no result, or a request to the manager failed.
+    pub(crate) fn from_manager_error(error: &RackError) -> Self {
+        let code = match error {
+            RackError::NotConnected { server, state }
+            | RackError::NotReady { server, state, .. } => {
+                return Self::from_state(server, state);
+            }
+            RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => ErrorCode::NotFound,
+            RackError::Ambiguous { .. } => ErrorCode::ValidationError,
+            RackError::Denied { .. } => ErrorCode::Denied,
+            RackError::Call { source, .. } => call_error_code(source),
+            _ => ErrorCode::ServiceUnavailable,
+        };
+        let detail = Self::new(code, plain_text(&with_causes(error), MESSAGE_CHARS));
+        match error.hint() {
+            Some(hint) => detail.with_hint(plain_text(&hint, MESSAGE_CHARS)),
+            None => detail,
+        }
+    }
+}
+
+/// The code of a failure, and its message where spec 004 dictates one.
+fn failure_code(kind: FailureKind) -> (ErrorCode, Option<&'static str>) {
+    match kind {
+        FailureKind::PackageNotFound => (ErrorCode::NotFound, Some("Package not found")),
+        FailureKind::DockerNotRunning => {
+            (ErrorCode::ServiceUnavailable, Some("Docker not running"))
+        }
+        FailureKind::MissingCredentials => (ErrorCode::ValidationError, Some(CREDENTIALS_MISSING)),
+        FailureKind::HandshakeTimedOut => (ErrorCode::NetworkError, Some("Handshake timed out")),
+        FailureKind::BadConfig => (ErrorCode::ValidationError, None),
+        FailureKind::NeedsLogin => (ErrorCode::Unauthorized, None),
+        FailureKind::Lost | FailureKind::Unreachable | FailureKind::InstallTimedOut => {
+            (ErrorCode::NetworkError, None)
+        }
+        FailureKind::Stopped => (ErrorCode::Conflict, None),
+        FailureKind::Internal => (ErrorCode::Internal, None),
+        _ => (ErrorCode::ServiceUnavailable, None),
+    }
+}
+
+fn call_error_code(error: &CallError) -> ErrorCode {
+    match error {
+        CallError::TimedOut { .. } => ErrorCode::NetworkError,
+        CallError::Unsupported { .. } => ErrorCode::NotFound,
+        CallError::Line(failure) => match &failure.error {
+            TransportError::Unauthorized(_) => ErrorCode::Unauthorized,
+            TransportError::ProcessExited(_)
+            | TransportError::Spawn(_)
+            | TransportError::Oversize { .. }
+            | TransportError::Parse(_)
+            | TransportError::Status { .. } => ErrorCode::ServiceUnavailable,
+            TransportError::Serialize(_) => ErrorCode::ValidationError,
+            _ => ErrorCode::NetworkError,
+        },
+        _ => ErrorCode::ServiceUnavailable,
+    }
 }
 
 #[cfg(test)]
@@ -171,36 +282,133 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_is_told_in_the_shape_of_the_contract() {
-        let faults = vec![
-            ServiceFault::new(ErrorCode::ValidationError, "Name is required").at("name"),
-            ServiceFault::new(ErrorCode::NotFound, "Package not found").hint("look it up"),
+    fn details_have_the_shape_of_spec_004() {
+        let details = vec![
+            ErrorDetail::new(ErrorCode::ValidationError, "Name is required").with_field("name"),
+            ErrorDetail::new(ErrorCode::NotFound, "Package not found").with_hint("look it up"),
         ];
-        let error = ServiceError::unless_empty(faults).unwrap_err();
+        let error = ServiceError::if_any(details).unwrap_err();
         assert_eq!(error.to_string(), "Name is required (`name`); Package not found");
         assert_eq!(error.code(), ErrorCode::ValidationError);
         assert_eq!(error.hint(), Some("look it up"));
         assert_eq!(
-            serde_json::to_string(&error.faults()[0]).unwrap(),
+            serde_json::to_string(&error.details()[0]).unwrap(),
             r#"{"code":"VALIDATION_ERROR","message":"Name is required","field":"name"}"#
         );
-        assert_eq!(ServiceError::unless_empty(Vec::new()), Ok(()));
+        assert_eq!(ServiceError::if_any(Vec::new()), Ok(()));
     }
 
     #[track_caller]
-    fn check_detail(fault: ServiceFault, expected: (&str, Option<&str>)) {
-        let told = fault.in_detail();
-        assert_eq!((told.message.as_str(), told.hint.as_deref()), expected);
-        assert_eq!(told.reason, None);
+    fn check_detail(detail: ErrorDetail, expected: (&str, Option<&str>)) {
+        let detail = detail.with_reason_as_message();
+        assert_eq!((detail.message.as_str(), detail.hint.as_deref()), expected);
+        assert_eq!(detail.reason, None);
     }
 
     #[test]
-    fn what_the_contract_words_can_be_told_in_detail() {
-        let fault = |hint| ServiceFault::in_words(ErrorCode::NotFound, "Gone", "no `x`", hint);
-        assert_eq!(fault(Some("look")).hint.as_deref(), Some("no `x`; look"));
-        check_detail(fault(Some("look")), ("no `x`", Some("look")));
-        check_detail(fault(None), ("no `x`", None));
-        let plain = ServiceFault::new(ErrorCode::NotFound, "gone").hint("look");
+    fn reason_can_replace_a_contract_message() {
+        let detail =
+            |hint| ErrorDetail::with_contract_message(ErrorCode::NotFound, "Gone", "no `x`", hint);
+        assert_eq!(detail(Some("look")).hint.as_deref(), Some("no `x`; look"));
+        check_detail(detail(Some("look")), ("no `x`", Some("look")));
+        check_detail(detail(None), ("no `x`", None));
+        let plain = ErrorDetail::new(ErrorCode::NotFound, "gone").with_hint("look");
         check_detail(plain, ("gone", Some("look")));
+    }
+}
+
+#[cfg(test)]
+mod mapping_tests {
+    use std::io;
+    use std::time::Duration;
+
+    use toolrack_transport::JsonRpcError;
+    use toolrack_transport::{AuthError, Delivery, Exit, LineError, ServerExit};
+
+    use super::*;
+
+    #[track_caller]
+    fn check_failure(kind: FailureKind, code: ErrorCode, message: &str) {
+        let detail = ErrorDetail::from_failure(&Failure::new(kind, "why").hinting("what"));
+        assert_eq!((detail.code, detail.message.as_str()), (code, message));
+        let hint = if message == "why" { "what" } else { "why; what" };
+        assert_eq!(detail.hint.as_deref(), Some(hint));
+    }
+
+    /// Spec 004, startup errors, word for word.
+    #[test]
+    fn startup_errors_match_spec_004() {
+        use ErrorCode::{
+            Conflict, NetworkError, NotFound, ServiceUnavailable, Unauthorized, ValidationError,
+        };
+        check_failure(FailureKind::PackageNotFound, NotFound, "Package not found");
+        check_failure(FailureKind::DockerNotRunning, ServiceUnavailable, "Docker not running");
+        check_failure(
+            FailureKind::MissingCredentials,
+            ValidationError,
+            "Missing required credentials",
+        );
+        check_failure(FailureKind::HandshakeTimedOut, NetworkError, "Handshake timed out");
+        check_failure(FailureKind::Exited, ServiceUnavailable, "why");
+        check_failure(FailureKind::Lost, NetworkError, "why");
+        check_failure(FailureKind::Unreachable, NetworkError, "why");
+        check_failure(FailureKind::MissingTool, ServiceUnavailable, "why");
+        check_failure(FailureKind::InstallFailed, ServiceUnavailable, "why");
+        check_failure(FailureKind::BadConfig, ValidationError, "why");
+        check_failure(FailureKind::NeedsLogin, Unauthorized, "why");
+        check_failure(FailureKind::Stopped, Conflict, "why");
+        check_failure(FailureKind::Internal, ErrorCode::Internal, "why");
+    }
+
+    #[track_caller]
+    fn check_call(source: CallError, code: ErrorCode) {
+        let error = RackError::Call {
+            server: "demo".to_owned(),
+            tool: "greet".to_owned(),
+            source: Box::new(source),
+        };
+        assert_eq!(ErrorDetail::from_manager_error(&error).code, code);
+    }
+
+    /// Spec 004, runtime errors.
+    #[test]
+    fn runtime_errors_match_spec_004() {
+        let waited = Duration::from_secs(1);
+        check_call(
+            CallError::TimedOut { waited, delivery: Delivery::Unknown },
+            ErrorCode::NetworkError,
+        );
+        let exit = ServerExit { exit: Exit::Code(1), stderr: [].into() };
+        let transport = |error: TransportError| CallError::Line(LineError::unknown(error));
+        check_call(transport(TransportError::ProcessExited(exit)), ErrorCode::ServiceUnavailable);
+        check_call(transport(TransportError::Shutdown), ErrorCode::NetworkError);
+        let broken = io::Error::from(io::ErrorKind::BrokenPipe);
+        check_call(transport(TransportError::Io(broken)), ErrorCode::NetworkError);
+        let unauthorized = AuthError::LoginNeeded { reason: "no token".to_owned() };
+        check_call(transport(TransportError::Unauthorized(unauthorized)), ErrorCode::Unauthorized);
+        let refused = CallError::Refused(JsonRpcError::new(-32603, "no\u{1b}[1m way"));
+        check_call(refused, ErrorCode::ServiceUnavailable);
+        check_call(CallError::Unsupported { feature: "tools" }, ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn unavailable_server_has_a_hint() {
+        let detail = ErrorDetail::from_state("demo", &ConnectionState::Disabled);
+        assert_eq!(
+            (detail.code, detail.message.as_str()),
+            (ErrorCode::Conflict, "`demo` is disabled")
+        );
+        let detail = ErrorDetail::from_state("demo", &ConnectionState::Disconnected);
+        assert_eq!(detail.code, ErrorCode::ServiceUnavailable);
+        assert_eq!(detail.hint.as_deref(), Some("start it first"));
+        let nearest = vec!["demo_greet".to_owned()];
+        let detail = ErrorDetail::from_manager_error(&RackError::NoSuchTool {
+            tool: "demo_great".to_owned(),
+            nearest,
+        });
+        assert_eq!(
+            (detail.code, detail.message.as_str()),
+            (ErrorCode::NotFound, "there is no tool `demo_great`, but there is `demo_greet`")
+        );
     }
 }

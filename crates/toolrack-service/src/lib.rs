@@ -1,44 +1,73 @@
-//! What a user can do with MCP servers, and what is remembered of it: configs, packages, secrets.
+//! MCP service: manages configured servers, their lifecycle, packages, secrets and logs.
 //!
-//! [`McpService`] is the contract that the program, the daemon and an agent's host talk to.
+//! [`McpService`] (founding document 004) is the contract that the CLI, the daemon and agent hosts use;
+//! [`LocalService`] is its implementation on this machine, on top of [`McpManager`](toolrack_manager::McpManager).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `service` | `McpService` and its data model: `McpConfig`, `McpStatus`, … |
+//! | `local_service` | `LocalService`: opening and closing, options, tool calls |
+//! | `local_service::crud` | create, update, delete |
+//! | `local_service::lifecycle` | start, stop, restart, enable; restarts after a secret has changed |
+//! | `local_service::background_tasks` | applying config changes to the manager; recording logs |
+//! | `config_store` | the config file on disk: read, edit under a lock, replace atomically; `ETag` |
+//! | `document` | format-preserving editor of the config file |
+//! | `config_snapshot` | the servers of one agent at one moment |
+//! | `config_from_json`, `validate` | `McpConfig` from JSON; validation with all errors at once |
+//! | `error` | `ServiceError`, and how manager errors map to it |
+//! | `status` | `StatusDetail`, and how manager states map to `McpStatus` |
+//! | `packages` | package installer for npm, PyPI and Docker |
+//! | `secret_store` | secrets in private files; lookup of `${…}` variables |
+//! | `authorizers` | OAuth authorizers of HTTP servers |
+//! | `server_logs` | log files of servers |
+//! | `atomic_file` | private directories, file locks, atomic replacement |
+//! | `paths` | `Home`: paths from `TOOLRACK_HOME` and XDG |
+//!
+//! **Invariants**, each with the tests that check it:
+//!
+//! - When a method returns `Ok`, its change is on disk. `killed_save_leaves_the_old_or_the_new_file`,
+//!   `two_services_on_one_home_lose_no_change`.
+//! - The id of a server never changes: not by a rename, not when it is first written.
+//!   `handwritten_entries_keep_their_id`, `update_restarts_only_if_needed`.
+//! - A status is the manager's state at that moment. `mc_t9_status_reflects_actual_state`, `status_of_every_state`;
+//!   gate G21: within 100 ms of a crash.
+//! - A start that fails leaves the `enabled` flag as it was. `failed_toggle_reverts_the_enabled_flag`.
+//! - A secret in use is shown nowhere. `secret_is_redacted_everywhere`.
+//!
+//! Start reading at `service`, then `local_service`: its module doc describes the path of a config change.
 
 #![warn(missing_docs)]
 
+mod atomic_file;
+mod authorizers;
+mod config_from_json;
+mod config_snapshot;
+mod config_store;
 mod document;
-mod draft;
 mod error;
-mod home;
-mod local;
-mod log;
-mod login;
-mod lookup;
-mod model;
-mod options;
+mod local_service;
 mod packages;
-mod problem;
-mod secret;
+mod paths;
+mod secret_store;
+mod server_logs;
 mod service;
 mod status;
-mod store;
-mod taken;
 mod validate;
-mod view;
 
-pub use document::{Document, Entry, Place};
-pub use error::{ErrorCode, ServiceError, ServiceFault};
-pub use home::Home;
-pub use local::{CallFault, LocalService, ToolCall};
-pub use log::{LogKind, LogLine, LogStore};
-pub use lookup::SharedLookup;
-pub use model::{
-    Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpStatus,
+pub use config_store::{ConfigStore, ETag, InvalidETag, StoredConfig};
+pub use document::{ConfigScope, Document, Entry};
+pub use error::{ErrorCode, ErrorDetail, ServiceError};
+pub use local_service::{
+    Autostart, LocalService, ServiceOptions, ToolCall, ToolCallError, WatchConfig,
+};
+pub use packages::Installer;
+pub use paths::Home;
+pub use secret_store::{SecretStore, SecretVersion, SharedLookup};
+pub use server_logs::{LogKind, LogLine, LogStore};
+pub use service::{
+    Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpService, McpSource, McpStatus,
     McpTransport,
 };
-pub use options::{Autostart, Follow, ServiceOptions};
-pub use packages::Installer;
-pub use secret::{SecretStore, SecretVersion};
-pub use service::McpService;
 pub use status::StatusDetail;
-pub use store::{ConfigStore, Generation, NoGeneration, Stored};
 pub use toolrack_auth::Secret;
 pub use validate::validate;

@@ -1,97 +1,107 @@
-//! Packages that become servers: installed if they are not there, and turned into what is started or reached.
+//! Package installer: installs npm and PyPI packages and Docker images, and returns how their servers are started.
 //!
-//! What to do is planned as data ([`plan`](plan::plan)); this file and `worker` carry it out. An npm or PyPI
-//! package gets a folder of its own, from which its server is started directly: later starts are fast, need no
-//! network, and have no package manager between us and the server.
+//! [`plan_install`] decides what to do, as data; this module carries it out. An npm or PyPI package gets a directory of
+//! its own, and its server is started from there directly: later starts are fast, need no network, and have no package
+//! manager between Toolrack and the server.
 //!
-//! **Invariant:** a package that was not installed to its end is never started.
+//! **Invariant:** a package whose installation did not complete is never started.
 
 mod docker;
-mod entry;
-mod nearest;
-mod place;
-mod plan;
-mod trouble;
-mod worker;
+mod executable;
+mod install_error;
+mod install_plan;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use install_plan::{AvailableTools, InstallLocation, InstallPlan, PackageInstall, plan_install};
+use tokio::time::sleep;
 use toolrack_http::HttpServerDef;
-use toolrack_manager::{Failure, FailureKind, Installation, Packages, Prepared, WantedPackage};
-use toolrack_stdio::{McpServerDef, find_program, new_mark};
-use toolrack_transport::BoxFuture;
+use toolrack_manager::{
+    Failure, FailureKind, Installation, Packages, Prepared, WantedPackage, with_causes,
+};
+use toolrack_stdio::{
+    Finished, Inheritance, McpServerDef, Run, StdioOptions, find_program, new_mark, run,
+};
+use toolrack_transport::{BoxFuture, SpawnFault, TransportError};
 
-use place::Place;
-use plan::{Folder, Recipe, Site, Tools, plan};
-use worker::Worker;
+use crate::atomic_file::create_private_dir;
 
-/// Installs packages and says how their servers are started.
+/// Installs packages and returns how their servers are started.
 pub struct Installer {
     dir: PathBuf,
     env: HashMap<String, String>,
 }
 
 impl Installer {
-    /// An installer that keeps packages in the folder `packages` of this one.
+    /// An installer that keeps packages in `data_dir/packages`.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self { dir: data_dir.into().join("packages"), env: HashMap::new() }
     }
 
-    /// A variable for everything that is run here, in place of ours. `PATH` is also where programs are found.
+    /// Sets an environment variable for installers and servers. `PATH` is also where programs are searched.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.insert(name.into(), value.into());
         self
     }
 
-    async fn ready(
+    async fn prepare_package(
         &self,
         wanted: WantedPackage,
         installation: Installation,
     ) -> Result<Prepared, Failure> {
-        let worker = Worker { env: &self.env, installation: &installation };
+        let runner = CommandRunner { env: &self.env, installation: &installation };
         let path = self.env.get("PATH").map(OsStr::new);
-        let tools = Tools::found(|program| find_program(program, path).is_ok());
+        let tools = AvailableTools::detect(|program| find_program(program, path).is_ok());
         let attempt = new_mark();
-        match plan(&wanted, tools, Site { root: &self.dir, attempt: &attempt })? {
-            Recipe::Endpoint { url } => {
+        match plan_install(&wanted, tools, InstallLocation { root: &self.dir, attempt: &attempt })?
+        {
+            InstallPlan::Endpoint { url } => {
                 let headers = wanted.headers.into_iter().collect();
                 Ok(Prepared::Http(HttpServerDef { url, headers }))
             }
-            Recipe::Program { command } => {
-                // Relative to where it will run, as a shell would have it.
-                nearest::check(&command, path, wanted.cwd.as_deref())?;
+            InstallPlan::Binary { command } => {
+                // A relative path is relative to the server's working directory, as in a shell.
+                executable::check_binary(&command, path, wanted.cwd.as_deref())?;
                 Ok(self.stdio(command, wanted))
             }
-            Recipe::Folder(folder) => {
-                let program = self.installed(&folder, &worker).await?;
+            InstallPlan::Package(install) => {
+                let program = self.ensure_installed(&install, &runner).await?;
                 Ok(self.stdio(program.to_string_lossy().into_owned(), wanted))
             }
-            Recipe::Image(image) => docker::prepare(&image, wanted, &worker).await,
+            InstallPlan::Image(image) => docker::prepare(&image, wanted, &runner).await,
         }
     }
 
-    /// The program of a package in its folder, after installing it if it is not there.
-    async fn installed(&self, folder: &Folder, worker: &Worker<'_>) -> Result<PathBuf, Failure> {
-        let place = Place::new(&folder.place);
-        if let Some(program) = place.program() {
+    /// The executable of a package, which is installed first if needed.
+    async fn ensure_installed(
+        &self,
+        install: &PackageInstall,
+        runner: &CommandRunner<'_>,
+    ) -> Result<PathBuf, Failure> {
+        let install_dir = InstallDir::new(&install.package_dir);
+        // Without the lock: the usual start, of a package that is installed.
+        if let Some(program) = install_dir.executable() {
             return Ok(program);
         }
-        worker.installation.begin();
-        let lock = place.lock(worker.installation).await?;
-        // Whoever held the lock before may have done the work.
-        if let Some(program) = place.program() {
+        runner.installation.begin();
+        let lock = install_dir.lock(runner.installation).await?;
+        // Another process may have installed it while this one waited for the lock.
+        if let Some(program) = install_dir.executable() {
             return Ok(program);
         }
-        place.clear().await;
-        place.make(&folder.dir)?;
-        let outcome = install(folder, worker).await;
+        install_dir.remove_attempts().await;
+        install_dir.create_attempt(&install.attempt_dir)?;
+        let outcome = run_install(install, runner).await;
         match &outcome {
-            Ok(program) => place.finish(program)?,
-            Err(_failure) => place.clear().await,
+            Ok(program) => install_dir.mark_complete(program)?,
+            Err(_failure) => install_dir.remove_attempts().await,
         }
         drop(lock);
         outcome
@@ -99,23 +109,28 @@ impl Installer {
 
     fn stdio(&self, command: String, wanted: WantedPackage) -> Prepared {
         let mut env = self.env.clone();
+        // The variables of the server take precedence.
         env.extend(wanted.env);
         let definition = McpServerDef { command, args: wanted.args, env, cwd: wanted.cwd };
         Prepared::Stdio { definition, farewell: None }
     }
 }
 
-async fn install(folder: &Folder, worker: &Worker<'_>) -> Result<PathBuf, Failure> {
-    for step in &folder.steps {
-        let finished = worker.run(&step.program, &step.args, Some(&folder.dir)).await?;
+async fn run_install(
+    install: &PackageInstall,
+    runner: &CommandRunner<'_>,
+) -> Result<PathBuf, Failure> {
+    for command in &install.commands {
+        let finished =
+            runner.run(&command.program, &command.args, Some(&install.attempt_dir)).await?;
         if !finished.is_success() {
-            return Err(trouble::judge(folder, step, &finished));
+            return Err(install_error::install_failure(install, command, &finished));
         }
     }
-    entry::find(folder).map_err(|reason| {
-        let reason = format!("`{}` was installed, but {reason}", folder.spec);
+    executable::find_entry_point(install).map_err(|reason| {
+        let reason = format!("`{}` was installed, but {reason}", install.spec);
         Failure::new(FailureKind::InstallFailed, reason)
-            .hinting("say which one is the server with `package.program`")
+            .hinting("choose the server's executable with `package.program`")
     })
 }
 
@@ -125,7 +140,7 @@ impl Packages for Installer {
         wanted: WantedPackage,
         installation: Installation,
     ) -> BoxFuture<'_, Result<Prepared, Failure>> {
-        Box::pin(self.ready(wanted, installation))
+        Box::pin(self.prepare_package(wanted, installation))
     }
 }
 
@@ -133,4 +148,188 @@ impl fmt::Debug for Installer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Installer").field("dir", &self.dir).finish_non_exhaustive()
     }
+}
+
+/// Environment variables of package managers and version managers. Only installers get them; servers do not, because
+/// tokens are among them.
+const PASSED_PREFIXES: &[&str] =
+    &["npm_config_", "NPM_CONFIG_", "PIP_", "UV_", "PYENV_", "NVM_", "VOLTA_", "ASDF_", "MISE_"];
+
+/// The caller limits an installation by its own timeout; this is only an upper bound.
+const MAX_DURATION: Duration = Duration::from_hours(24);
+
+/// Runs the commands of one installation.
+pub(super) struct CommandRunner<'a> {
+    pub(super) env: &'a HashMap<String, String>,
+    pub(super) installation: &'a Installation,
+}
+
+impl CommandRunner<'_> {
+    /// Runs a command of the installation and forwards its output.
+    pub(super) async fn run(
+        &self,
+        program: &str,
+        args: &[String],
+        cwd: Option<&Path>,
+    ) -> Result<Finished, Failure> {
+        self.execute(program, args, (cwd, MAX_DURATION), &|line| self.installation.say(line)).await
+    }
+
+    /// Runs a command that returns at once, without forwarding its output.
+    pub(super) async fn query(
+        &self,
+        program: &str,
+        args: &[&str],
+        timeout: Duration,
+    ) -> Result<Finished, Failure> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.execute(program, &args, (None, timeout), &|_line| {}).await
+    }
+
+    async fn execute(
+        &self,
+        program: &str,
+        args: &[String],
+        (cwd, timeout): (Option<&Path>, Duration),
+        on_line: &(dyn Fn(&str) + Sync),
+    ) -> Result<Finished, Failure> {
+        let definition = McpServerDef {
+            command: program.to_owned(),
+            args: args.to_vec(),
+            env: self.env.clone(),
+            cwd: cwd.map(Path::to_owned),
+        };
+        let base = self.installation.stdio();
+        let inherit_env = match base.inherit_env {
+            Inheritance::Everything => Inheritance::Everything,
+            _ => Inheritance::ListedAnd(PASSED_PREFIXES),
+        };
+        let options = StdioOptions { inherit_env, farewell: None, ..base.clone() };
+        let run_options = Run {
+            options: &options,
+            limit: timeout,
+            stop: self.installation.stop(),
+            heard: on_line,
+        };
+        run(&definition, run_options).await.map_err(|error| run_failure(program, &error))
+    }
+}
+
+fn run_failure(program: &str, error: &TransportError) -> Failure {
+    let kind = match error {
+        TransportError::Spawn(SpawnFault::NotFound { .. } | SpawnFault::NoSuchFile(_)) => {
+            FailureKind::MissingTool
+        }
+        TransportError::Shutdown => FailureKind::Stopped,
+        TransportError::Timeout(_) => FailureKind::InstallTimedOut,
+        _ => FailureKind::InstallFailed,
+    };
+    Failure::new(kind, format!("cannot run `{program}`: {}", with_causes(error)))
+}
+
+/// Marker file of a complete installation; it holds the path of the executable.
+const COMPLETE_FILE: &str = ".toolrack-program";
+
+/// Pause between two attempts to take the lock.
+const LOCK_POLL: Duration = Duration::from_millis(100);
+
+/// The directory of one package, shared by all processes of a user.
+///
+/// Each attempt to install it has a subdirectory of its own. The marker file names the executable in the attempt that
+/// completed.
+///
+/// **Invariant:** the marker is written last and removed first, so the installation that it names is complete; only
+/// the holder of the lock starts an attempt.
+pub(super) struct InstallDir {
+    dir: PathBuf,
+}
+
+/// Held while a package is installed. The kernel releases it when the process dies.
+pub(super) struct InstallLock(#[expect(dead_code, reason = "the lock goes with its file")] File);
+
+impl InstallDir {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
+    /// The executable, if the installation is complete.
+    pub(super) fn executable(&self) -> Option<PathBuf> {
+        let program = PathBuf::from(fs::read_to_string(self.dir.join(COMPLETE_FILE)).ok()?);
+        program.is_file().then_some(program)
+    }
+
+    /// Waits for the lock, which other processes and other servers with the same package take too.
+    pub(super) async fn lock(&self, installation: &Installation) -> Result<InstallLock, Failure> {
+        let parent = self.dir.parent().unwrap_or(&self.dir);
+        let open = || {
+            create_private_dir(parent)?;
+            File::create(self.dir.with_added_extension("lock"))
+            // Not a blocking `lock`: the wait must end when the server is stopped.
+        };
+        let file = open().map_err(|error| self.unusable(&error))?;
+        let mut is_reported = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(InstallLock(file)),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(self.unusable(&error)),
+            }
+            if !std::mem::replace(&mut is_reported, true) {
+                installation.say("another process is installing the package; waiting");
+            }
+            tokio::select! {
+                () = installation.stop().cancelled() => {
+                    return Err(Failure::new(FailureKind::Stopped, "the installation was stopped"));
+                }
+                () = sleep(LOCK_POLL) => {}
+            }
+        }
+    }
+
+    /// Removes earlier attempts. The installer of a killed process may still be running and write into its directory;
+    /// then the rest is left to the next installation, which has another directory.
+    pub(super) async fn remove_attempts(&self) {
+        let dir = self.dir.clone();
+        let removed = tokio::task::spawn_blocking(move || {
+            // The marker first: without it no process starts what is being removed.
+            fs::remove_file(dir.join(COMPLETE_FILE)).or_else(ignore_missing)?;
+            let entries = fs::read_dir(&dir)?.flatten().map(|entry| entry.path());
+            for attempt in entries.filter(|path| path.is_dir()) {
+                fs::remove_dir_all(attempt).or_else(ignore_missing)?;
+            }
+            Ok::<(), io::Error>(())
+        });
+        if let Ok(Err(error)) = removed.await {
+            tracing::debug!(dir = %self.dir.display(), %error, "cannot remove an earlier installation attempt");
+        }
+    }
+
+    /// Creates the directory of an attempt.
+    pub(super) fn create_attempt(&self, attempt: &Path) -> Result<(), Failure> {
+        create_private_dir(attempt).map_err(|error| self.unusable(&error))
+    }
+
+    /// Writes the marker file, atomically.
+    pub(super) fn mark_complete(&self, program: &Path) -> Result<(), Failure> {
+        let temp_path = self.dir.join(format!("{COMPLETE_FILE}.new"));
+        let write = || {
+            let mut file = File::create(&temp_path)?;
+            file.write_all(program.as_os_str().as_encoded_bytes())?;
+            // On disk before the rename: after a crash the marker must not be empty.
+            file.sync_all()?;
+            fs::rename(&temp_path, self.dir.join(COMPLETE_FILE))
+        };
+        write().map_err(|error| self.unusable(&error))
+    }
+
+    fn unusable(&self, error: &io::Error) -> Failure {
+        let reason = format!("cannot use the directory `{}`: {error}", self.dir.display());
+        Failure::new(FailureKind::InstallFailed, reason)
+            .hinting("check its permissions and the free disk space")
+    }
+}
+
+/// Treats a missing file as removed.
+fn ignore_missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

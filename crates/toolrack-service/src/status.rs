@@ -1,4 +1,4 @@
-//! How a server is, as the contract says it, and what else is known of it.
+//! Server status: `McpStatus` of spec 004 derived from the manager's state, and `StatusDetail` with more.
 
 use std::time::Duration;
 
@@ -8,42 +8,41 @@ use toolrack_client::McpClient;
 use toolrack_manager::{ConnectPhase, ConnectionState, McpConnection};
 use uuid::Uuid;
 
-use crate::error::ServiceFault;
-use crate::model::McpStatus;
-use crate::problem;
+use crate::error::ErrorDetail;
+use crate::service::McpStatus;
 
-/// What is known of a server beyond its status.
+/// Status of a server with everything else that is known about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatusDetail {
-    /// Whose.
+    /// Its id.
     pub id: Uuid,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// How it is.
+    /// Its status.
     pub status: McpStatus,
-    /// What it is doing, in one word: `installing`, `handshake`, `connected`, `backing-off` …
+    /// What it is doing, in one word such as `installing`, `connected` or `backing-off`.
     pub phase: String,
-    /// Why it does not run, if something went wrong. Its hint says what to do.
-    pub problem: Option<ServiceFault>,
-    /// How many of its tools are offered.
+    /// Why it is not running. The hint says what to do.
+    pub problem: Option<ErrorDetail>,
+    /// Number of tools that are offered.
     pub n_tools: usize,
-    /// How many tools it has, if it was ever asked.
+    /// Number of tools of the server, if they were ever listed.
     pub n_tools_total: Option<usize>,
-    /// How long until it is tried again.
+    /// Time until the next connection attempt.
     pub retry_in: Option<Duration>,
-    /// Whether it is started again and again.
+    /// Whether it crashes again and again.
     pub is_crash_looping: bool,
-    /// Which launch this is, counted from one; none if nothing runs.
+    /// Number of this launch, counted from one; `None` if nothing is running.
     pub launch: Option<u64>,
-    /// The last lines of its error output, while it runs.
+    /// The last lines of its stderr, while it runs.
     pub recent_errors: Vec<String>,
-    /// The process below which everything of it runs, if it runs on this machine.
+    /// Process id of the root of its process tree, if it is a local process.
     pub process: Option<u32>,
 }
 
 impl StatusDetail {
-    /// Of a server that nobody has heard of yet.
-    pub(crate) fn at_rest(id: Uuid, name: String, state: &ConnectionState) -> Self {
+    /// Status of a server that the manager does not have yet.
+    pub(crate) fn from_state(id: Uuid, name: String, state: &ConnectionState) -> Self {
         Self {
             id,
             name,
@@ -60,31 +59,31 @@ impl StatusDetail {
         }
     }
 
-    /// Of a server as the manager has it.
-    pub(crate) fn of(id: Uuid, connection: &McpConnection, now: Instant) -> Self {
+    /// Status of a server in the manager.
+    pub(crate) fn from_connection(id: Uuid, connection: &McpConnection, now: Instant) -> Self {
         let state = connection.state();
         let phase = connection.phase().map_or(state.word(), ConnectPhase::word);
-        let seen = connection.client().map(McpClient::diagnosis).unwrap_or_default();
+        let diagnostics = connection.client().map(McpClient::diagnosis).unwrap_or_default();
         Self {
             status: status(state, || connection.tool_names()),
             phase: phase.to_owned(),
-            problem: state.failure().map(problem::of_failure),
+            problem: state.failure().map(ErrorDetail::from_failure),
             n_tools: connection.n_tools(),
-            n_tools_total: connection.listing().map(|it| it.items.len()),
-            retry_in: connection.retry_at().map(|it| it.saturating_duration_since(now)),
+            n_tools_total: connection.listing().map(|list| list.items.len()),
+            retry_in: connection.retry_at().map(|time| time.saturating_duration_since(now)),
             is_crash_looping: connection.is_crash_looping(),
             launch: connection.launch(),
-            recent_errors: seen.stderr,
-            process: seen.process,
-            ..Self::at_rest(id, connection.name().to_owned(), state)
+            recent_errors: diagnostics.stderr,
+            process: diagnostics.process,
+            ..Self::from_state(id, connection.name().to_owned(), state)
         }
     }
 }
 
-/// The status of a server that stands like this and offers these tools.
+/// The status for a connection state; `tools` lists the offered tools of a connected server.
 pub(crate) fn status(state: &ConnectionState, tools: impl FnOnce() -> Vec<String>) -> McpStatus {
     if let Some(failure) = state.failure() {
-        return McpStatus::Error { message: problem::of_failure(failure).message };
+        return McpStatus::Error { message: ErrorDetail::from_failure(failure).message };
     }
     match state {
         ConnectionState::Disabled => McpStatus::Disabled,
@@ -105,9 +104,9 @@ mod tests {
         assert_eq!(status(&state, || vec!["greet".to_owned()]), expected);
     }
 
-    /// Spec 004: five statuses, and a server that crashed is in error while it waits for its next start.
+    /// Spec 004: five statuses; a crashed server is in error while it waits for its next start.
     #[test]
-    fn every_state_has_its_status() {
+    fn status_of_every_state() {
         check(ConnectionState::Disabled, McpStatus::Disabled);
         check(ConnectionState::Disconnected, McpStatus::Stopped);
         check(ConnectionState::Connecting, McpStatus::Starting);

@@ -1,158 +1,164 @@
-//! What is wrong with a config, all of it at once, each fault with its place in the caller's own document.
+//! Config validation: all errors at once, each with its field in the caller's document.
 //!
 //! **Invariant:** no message repeats a value, because it may be a secret.
 
 use toolrack_config::{Dialect, Fault, FaultKind, Severity, join};
 
-use crate::document::{Document, Place};
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::model::{EnvVarConfig, McpConfig, McpPackageType, McpTransport};
+use crate::document::{ConfigScope, Document};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::service::{EnvVarConfig, McpConfig, McpPackageType, McpTransport};
 
+// The messages of spec 004, word for word.
 pub(crate) const NAME_REQUIRED: &str = "Name is required";
 pub(crate) const IDENTIFIER_REQUIRED: &str = "Package identifier required";
 pub(crate) const TRANSPORT_REQUIRED: &str = "Transport required";
 pub(crate) const CREDENTIALS_MISSING: &str = "Missing required credentials";
 
-/// Checks a config as far as that can be done without looking at anything else.
+/// Validates a config without looking at anything else, such as stored secrets.
 ///
 /// # Errors
 ///
-/// With every fault there is.
+/// All errors.
 pub fn validate(config: &McpConfig) -> Result<(), ServiceError> {
-    ServiceError::unless_empty(faults(config, None))
+    ServiceError::if_any(find_errors(config, None))
 }
 
-/// Every fault of a config. What nobody knows is none if it was there `before`: it survives, as in the file.
-pub(crate) fn faults(config: &McpConfig, before: Option<&McpConfig>) -> Vec<ServiceFault> {
-    let mut faults = Vec::new();
-    check_names(config, &mut faults);
-    check_fit(config, &mut faults);
+/// All errors of a config. An unknown key that was there `before` is not an error: it stays, as in the file.
+pub(crate) fn find_errors(config: &McpConfig, before: Option<&McpConfig>) -> Vec<ErrorDetail> {
+    let mut details = Vec::new();
+    check_required(config, &mut details);
+    check_transport(config, &mut details);
     for (name, variable) in &config.env_vars {
-        check_variable(name, variable, &mut faults);
+        check_variable(name, variable, &mut details);
     }
-    // What is missing altogether cannot be written down, and so cannot be read again.
-    if faults.is_empty() {
-        faults.extend(read_again(config, before));
+    // The check of the entry writes the config as TOML, which needs the required fields.
+    if details.is_empty() {
+        details.extend(check_entry(config, before));
     }
-    faults
+    details
 }
 
-/// The faults of a config whose secrets are not to be had. `is_stored` says why it cannot know, if it cannot.
-pub(crate) fn secret_faults(
+/// Errors for required secrets that are not stored. An error of `is_stored` is reported too.
+pub(crate) fn missing_secrets(
     config: &McpConfig,
     is_stored: impl Fn(&str) -> Result<bool, ServiceError>,
-) -> Vec<ServiceFault> {
-    let mut faults = Vec::new();
+) -> Vec<ErrorDetail> {
+    let mut details = Vec::new();
     for (name, variable) in &config.env_vars {
         let Some(secret) = &variable.secret_ref else { continue };
         let field = join(&join("env_vars", name), "secret_ref");
         match is_stored(secret) {
             Ok(false) if variable.required => {
                 let hint = format!("store it with `toolrack secret set {secret}`");
-                faults.push(invalid(field, CREDENTIALS_MISSING).hint(hint));
+                details.push(invalid(field, CREDENTIALS_MISSING).with_hint(hint));
             }
             Ok(_) => {}
-            Err(error) => faults.extend(error.at(&field).faults().iter().cloned()),
+            Err(error) => details.extend(error.with_field(&field).details().iter().cloned()),
         }
     }
-    faults
+    details
 }
 
-fn check_names(config: &McpConfig, faults: &mut Vec<ServiceFault>) {
+fn check_required(config: &McpConfig, details: &mut Vec<ErrorDetail>) {
     if config.name.trim().is_empty() {
-        faults.push(invalid("name", NAME_REQUIRED));
+        details.push(invalid("name", NAME_REQUIRED));
     }
     if config.package.identifier.trim().is_empty() {
-        faults.push(invalid("package.identifier", IDENTIFIER_REQUIRED));
+        details.push(invalid("package.identifier", IDENTIFIER_REQUIRED));
     }
     if !(config.config.is_null() || config.config.is_object()) {
-        faults.push(invalid("config", "must be an object"));
+        details.push(invalid("config", "must be an object"));
     }
 }
 
-/// Whether what is run can be talked to in the way that is said.
-fn check_fit(config: &McpConfig, faults: &mut Vec<ServiceFault>) {
+/// Checks that the transport fits the package.
+fn check_transport(config: &McpConfig, details: &mut Vec<ErrorDetail>) {
     let is_endpoint = config.package.package_type == McpPackageType::Http;
     match &config.transport {
         McpTransport::Stdio if is_endpoint => {
-            let message = "is `stdio`, but the package is an endpoint; give `http` and its URL";
-            faults.push(invalid("transport", message));
+            let message =
+                "is `stdio`, but the package is an HTTP endpoint; use `http` with its URL";
+            details.push(invalid("transport", message));
         }
         McpTransport::Http { .. } if !is_endpoint => {
-            let message = "is `http`, but the package is a program; give `stdio`";
-            faults.push(invalid("transport", message));
+            let message = "is `http`, but the package is a program; use `stdio`";
+            details.push(invalid("transport", message));
         }
         McpTransport::Http { url } if url.trim().is_empty() => {
             let message = "is required for `http`, as in `https://example.com/mcp`";
-            faults.push(invalid("transport.url", message));
+            details.push(invalid("transport.url", message));
         }
         McpTransport::Stdio | McpTransport::Http { .. } => {}
     }
 }
 
-fn check_variable(name: &str, variable: &EnvVarConfig, faults: &mut Vec<ServiceFault>) {
+fn check_variable(name: &str, variable: &EnvVarConfig, details: &mut Vec<ErrorDetail>) {
     let path = join("env_vars", name);
     if variable.name != name {
-        let message = "is another name than the one under which it stands";
-        faults.push(invalid(join(&path, "name"), message));
+        let message = "differs from its key";
+        details.push(invalid(join(&path, "name"), message));
     }
     if name.is_empty() || name.contains(['=', '\0']) {
-        let message = "is no variable name; it must not be empty or contain `=`";
-        faults.push(invalid(path.clone(), message));
+        let message = "is not a valid variable name; it must not be empty or contain `=`";
+        details.push(invalid(path.clone(), message));
     }
     if variable.value.is_some() && variable.secret_ref.is_some() {
-        let message = "excludes `secret_ref`; keep the one that is meant";
-        faults.push(invalid(join(&path, "value"), message));
+        let message = "conflicts with `secret_ref`; keep one of them";
+        details.push(invalid(join(&path, "value"), message));
     }
-    let is_given =
-        variable.secret_ref.is_some() || variable.value.as_deref().is_some_and(|it| !it.is_empty());
-    if variable.required && !is_given {
-        let hint = format!("give `{path}.value` or `{path}.secret_ref`");
-        faults.push(invalid(path, CREDENTIALS_MISSING).hint(hint));
+    let has_value = variable.secret_ref.is_some()
+        || variable.value.as_deref().is_some_and(|value| !value.is_empty());
+    if variable.required && !has_value {
+        let hint = format!("set `{path}.value` or `{path}.secret_ref`");
+        details.push(invalid(path, CREDENTIALS_MISSING).with_hint(hint));
     }
 }
 
-/// What the reader of config files says of the config, once it is written as its entry.
-fn read_again(config: &McpConfig, before: Option<&McpConfig>) -> Vec<ServiceFault> {
+/// Writes the config as an entry of a config file and validates that, so that both have the same rules.
+fn check_entry(config: &McpConfig, before: Option<&McpConfig>) -> Vec<ErrorDetail> {
     let written = Document::parse("", "").and_then(|mut document| {
-        document.add(&Place::Defaults, config)?;
+        document.add(&ConfigScope::Defaults, config)?;
         Ok(document.text())
     });
     let text = match written {
         Ok(text) => text,
-        Err(error) => return error.faults().to_vec(),
+        Err(error) => return error.details().to_vec(),
     };
-    let faults = toolrack_config::read_as(Dialect::Toolrack, "", &text).faults;
-    faults.into_iter().filter_map(|it| translate(it, config, before)).collect()
+    let diagnostics = toolrack_config::read_as(Dialect::Toolrack, "", &text).faults;
+    diagnostics.into_iter().filter_map(|diagnostic| translate(diagnostic, config, before)).collect()
 }
 
-/// One fault of the entry as a fault of the config, if it keeps the config from being used.
-fn translate(fault: Fault, config: &McpConfig, before: Option<&McpConfig>) -> Option<ServiceFault> {
-    let entry_field = fault.field.split_once("].").map_or("", |(_, field)| field);
-    let is_unknown = fault.kind == FaultKind::UnknownKey;
-    if fault.severity == Severity::Warning && !is_unknown {
+/// A diagnostic of the entry as an error of the config; `None` if the config can be used all the same.
+fn translate(
+    diagnostic: Fault,
+    config: &McpConfig,
+    before: Option<&McpConfig>,
+) -> Option<ErrorDetail> {
+    let entry_field = diagnostic.field.split_once("].").map_or("", |(_, field)| field);
+    let is_unknown = diagnostic.kind == FaultKind::UnknownKey;
+    if diagnostic.severity == Severity::Warning && !is_unknown {
         return None;
     }
-    if is_unknown && before.is_some_and(|it| has(it, entry_field)) {
+    if is_unknown && before.is_some_and(|before| has_key(before, entry_field)) {
         return None;
     }
-    let message = match (is_unknown, &fault.nearest) {
-        (true, Some(near)) => format!("is not a key we know; did you mean `{near}`?"),
-        (true, None) => "is not a key we know".to_owned(),
-        (false, _) => fault.message,
+    let message = match (is_unknown, &diagnostic.nearest) {
+        (true, Some(near)) => format!("is not a known key; did you mean `{near}`?"),
+        (true, None) => "is not a known key".to_owned(),
+        (false, _) => diagnostic.message,
     };
-    let code = match fault.kind {
+    let code = match diagnostic.kind {
         FaultKind::Duplicate => ErrorCode::Conflict,
         _ => ErrorCode::ValidationError,
     };
-    Some(ServiceFault::new(code, message).at(caller_field(entry_field, config)))
+    Some(ErrorDetail::new(code, message).with_field(config_field(entry_field, config)))
 }
 
-/// Whether a config holds a key of its entry that nobody knows.
-fn has(config: &McpConfig, entry_field: &str) -> bool {
+/// Whether a config has a key of its entry in `config`.
+fn has_key(config: &McpConfig, entry_field: &str) -> bool {
     let mut value = &config.config;
-    for step in entry_field.split('.') {
-        match value.get(step) {
+    for key in entry_field.split('.') {
+        match value.get(key) {
             Some(inner) => value = inner,
             None => return false,
         }
@@ -160,8 +166,8 @@ fn has(config: &McpConfig, entry_field: &str) -> bool {
     true
 }
 
-/// Where in the caller's document stands what the entry of the file has in `field`.
-fn caller_field(field: &str, config: &McpConfig) -> String {
+/// The field of the caller's document for a field of the config file's entry.
+fn config_field(field: &str, config: &McpConfig) -> String {
     let end = field.find(['.', '[']).unwrap_or(field.len());
     let (head, tail) = field.split_at(end);
     match head {
@@ -169,7 +175,7 @@ fn caller_field(field: &str, config: &McpConfig) -> String {
         "command" => format!("package.identifier{tail}"),
         "url" => format!("transport.url{tail}"),
         "package" if tail.starts_with(".args") => format!("config{tail}"),
-        "package" if tail == ".url" || (tail == ".identifier" && is_url(config)) => {
+        "package" if tail == ".url" || (tail == ".identifier" && is_http(config)) => {
             "transport.url".to_owned()
         }
         "package" if tail == ".type" => "package.package_type".to_owned(),
@@ -179,7 +185,7 @@ fn caller_field(field: &str, config: &McpConfig) -> String {
     }
 }
 
-fn is_url(config: &McpConfig) -> bool {
+fn is_http(config: &McpConfig) -> bool {
     matches!(config.transport, McpTransport::Http { .. })
 }
 
@@ -192,6 +198,7 @@ fn package_field(tail: &str) -> String {
 
 fn variable_field(tail: &str, config: &McpConfig) -> String {
     let found =
+    // `tail` is the name after a dot, quoted as `join` quotes it.
         config.env_vars.iter().find(|(name, _)| tail == join(".", name).replacen("..", ".", 1));
     match found {
         Some((_, variable)) if variable.secret_ref.is_some() => {
@@ -202,8 +209,8 @@ fn variable_field(tail: &str, config: &McpConfig) -> String {
     }
 }
 
-fn invalid(field: impl Into<String>, message: &str) -> ServiceFault {
-    ServiceFault::new(ErrorCode::ValidationError, message).at(field)
+fn invalid(field: impl Into<String>, message: &str) -> ErrorDetail {
+    ErrorDetail::new(ErrorCode::ValidationError, message).with_field(field)
 }
 
 #[cfg(test)]
@@ -231,13 +238,16 @@ mod tests {
 
     #[track_caller]
     fn check_after(config: &McpConfig, before: Option<&McpConfig>, expected: &[(&str, &str)]) {
-        let faults = faults(config, before);
-        let found: Vec<(&str, &str)> = faults
+        let details = find_errors(config, before);
+        let found: Vec<(&str, &str)> = details
             .iter()
-            .map(|it| (it.field.as_deref().unwrap_or_default(), it.message.as_str()))
+            .map(|detail| (detail.field.as_deref().unwrap_or_default(), detail.message.as_str()))
             .collect();
         assert_eq!(found, expected);
-        assert!(faults.iter().all(|it| it.code == ErrorCode::ValidationError), "{faults:?}");
+        assert!(
+            details.iter().all(|detail| detail.code == ErrorCode::ValidationError),
+            "{details:?}"
+        );
     }
 
     fn endpoint(url: &str) -> Value {
@@ -255,7 +265,7 @@ mod tests {
 
     /// Spec 004, validation rules, word for word.
     #[test]
-    fn the_rules_of_the_contract_hold() {
+    fn rules_match_spec_004() {
         check(json!({}), &[]);
         check(json!({ "name": "  " }), &[("name", "Name is required")]);
         check(
@@ -272,15 +282,15 @@ mod tests {
         );
         check(variable(json!({ "required": true, "secret_ref": "x" })), &[]);
         let required = config(variable(json!({ "required": true, "secret_ref": "x" })));
-        let missing = secret_faults(&required, |_| Ok(false));
-        let field = missing.first().and_then(|it| it.field.as_deref());
+        let missing = missing_secrets(&required, |_| Ok(false));
+        let field = missing.first().and_then(|detail| detail.field.as_deref());
         assert_eq!(field, Some("env_vars.TOKEN.secret_ref"));
         let optional = config(variable(json!({ "secret_ref": "x" })));
-        assert_eq!(secret_faults(&optional, |_| Ok(false)), []);
+        assert_eq!(missing_secrets(&optional, |_| Ok(false)), []);
     }
 
     #[test]
-    fn all_faults_come_at_once() {
+    fn all_errors_are_reported_at_once() {
         check(
             json!({
                 "name": "",
@@ -289,18 +299,21 @@ mod tests {
             }),
             &[
                 ("name", "Name is required"),
-                ("transport", "is `http`, but the package is a program; give `stdio`"),
-                ("env_vars.A.name", "is another name than the one under which it stands"),
+                ("transport", "is `http`, but the package is a program; use `stdio`"),
+                ("env_vars.A.name", "differs from its key"),
             ],
         );
     }
 
     #[test]
-    fn package_and_transport_fit() {
+    fn transport_must_fit_the_package() {
         check(endpoint("https://example.com/mcp"), &[]);
         check(
             json!({ "package": { "package_type": "http", "identifier": "https://x" } }),
-            &[("transport", "is `stdio`, but the package is an endpoint; give `http` and its URL")],
+            &[(
+                "transport",
+                "is `stdio`, but the package is an HTTP endpoint; use `http` with its URL",
+            )],
         );
         check(
             json!({
@@ -315,19 +328,22 @@ mod tests {
         );
         check(
             variable(json!({ "value": "a", "secret_ref": "b" })),
-            &[("env_vars.TOKEN.value", "excludes `secret_ref`; keep the one that is meant")],
+            &[("env_vars.TOKEN.value", "conflicts with `secret_ref`; keep one of them")],
         );
         check(
             json!({ "env_vars": { "A=B": { "name": "A=B", "value": "x" } } }),
-            &[("env_vars.A=B", "is no variable name; it must not be empty or contain `=`")],
+            &[(
+                "env_vars.A=B",
+                "is not a valid variable name; it must not be empty or contain `=`",
+            )],
         );
     }
 
     #[test]
-    fn what_the_reader_of_files_says_is_told_in_the_callers_terms() {
+    fn config_diagnostics_refer_to_the_callers_fields() {
         check(
             json!({ "config": { "timeot": "5s" } }),
-            &[("config.timeot", "is not a key we know; did you mean `timeout`?")],
+            &[("config.timeot", "is not a known key; did you mean `timeout`?")],
         );
         check(
             json!({ "config": { "timeout": "5 parsecs", "deny": "x", "args": [1] } }),
@@ -352,9 +368,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_nobody_knows_may_stay_but_not_come() {
-        let odd = config(json!({ "config": { "theirs": 1 } }));
-        check_after(&odd, None, &[("config.theirs", "is not a key we know")]);
-        check_after(&odd, Some(&odd), &[]);
+    fn unknown_key_may_stay_but_not_be_added() {
+        let unknown = config(json!({ "config": { "theirs": 1 } }));
+        check_after(&unknown, None, &[("config.theirs", "is not a known key")]);
+        check_after(&unknown, Some(&unknown), &[]);
     }
 }

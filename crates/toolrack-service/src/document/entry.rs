@@ -1,39 +1,47 @@
-//! One entry of the file and one [`McpConfig`]: the same thing in two shapes.
+//! Conversion between [`McpConfig`] and an entry of the config file.
 //!
-//! `command` is a binary, `url` is an endpoint, `package` is anything; arguments are `config.args` in every case,
-//! what else a package says is under `config.package`, and every other key of the entry is in `config`.
+//! `command` is a binary, `url` an HTTP endpoint, `package` any kind. Arguments are always `config.args`, further keys
+//! of a package are in `config.package`, and all other keys of the entry in `config`.
 //!
-//! **Invariant:** reading what was written gives what was to be written.
+//! **Invariant:** an entry that is written reads back as the same config.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use toolrack_config::{
+    EnvValue, McpTransport as ConfigTransport, Package, PackageKind, Pin, ServerEntry, Settings,
+    StartMode,
+};
 use uuid::Uuid;
 
-use super::env;
-use crate::error::{ErrorCode, ServiceError, ServiceFault};
-use crate::model::{McpConfig, McpPackage, McpPackageType, McpSource, McpTransport};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::service::{
+    EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport,
+};
 
-/// An entry as JSON.
-pub(super) type Row = Map<String, Value>;
+/// A JSON object: an entry of the file.
+pub(super) type JsonMap = Map<String, Value>;
 
-/// Keys of an entry that have a field of their own in [`McpConfig`].
-const OWN: [&str; 9] =
+/// Keys of an entry that have a field in [`McpConfig`].
+const CONFIG_FIELDS: [&str; 9] =
     ["name", "id", "enabled", "transport", "command", "url", "package", "env", "source"];
-/// The same for keys of a package, and `args`, which is `config.args`.
-const OWN_OF_PACKAGE: [&str; 6] = ["type", "identifier", "version", "runtime_hint", "url", "args"];
+/// Keys of a package that have a field, and `args`, which is `config.args`.
+const PACKAGE_FIELDS: [&str; 6] = ["type", "identifier", "version", "runtime_hint", "url", "args"];
 
-/// In which way an entry says what is run or reached.
+/// How an entry names its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum EntryForm {
     Command,
     Url,
     Package,
 }
 
-/// What an entry says. Its id is nil if it has none.
-pub(super) fn read(row: &Row) -> McpConfig {
+/// Reads an entry. The id is nil if it has none.
+pub(super) fn read(row: &JsonMap) -> McpConfig {
     let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
     let (package, transport) = read_package(row);
-    let source = row.get("source").cloned().and_then(|it| serde_json::from_value(it).ok());
+    let source = row.get("source").cloned().and_then(|source| serde_json::from_value(source).ok());
     McpConfig {
         id: Uuid::parse_str(text("id")).unwrap_or_default(),
         name: text("name").to_owned(),
@@ -41,32 +49,33 @@ pub(super) fn read(row: &Row) -> McpConfig {
         source: source.unwrap_or_default(),
         package,
         transport,
-        env_vars: row.get("env").and_then(Value::as_object).map(env::read).unwrap_or_default(),
+        env_vars: row.get("env").and_then(Value::as_object).map(read_env).unwrap_or_default(),
         config: read_rest(row),
     }
 }
 
-/// The entry that says what `config` says, in the way in which `present` says it as far as it can.
+/// Writes a config as an entry, keeping the form of `present` where it can hold the config.
 ///
 /// # Errors
 ///
-/// With everything that cannot be written down.
-pub(super) fn write(config: &McpConfig, present: &Row) -> Result<Row, ServiceError> {
-    ServiceError::unless_empty(faults(config))?;
+/// Everything that an entry cannot represent.
+pub(super) fn write(config: &McpConfig, present: &JsonMap) -> Result<JsonMap, ServiceError> {
+    ServiceError::if_any(unrepresentable(config))?;
     let old = read(present);
     let mut row = present.clone();
     row.insert("name".to_owned(), json!(config.name));
     row.insert("id".to_owned(), json!(config.id));
+    // Unchanged values keep their form, such as an explicit `enabled = true`.
     if config.enabled != old.enabled {
         put(&mut row, "enabled", (!config.enabled).then_some(json!(false)));
     }
     if config.source != old.source {
-        let told = (config.source != McpSource::Manual).then(|| json!(config.source));
-        put(&mut row, "source", told);
+        let source = (config.source != McpSource::Manual).then(|| json!(config.source));
+        put(&mut row, "source", source);
     }
     if config.env_vars != old.env_vars {
         let present = row.get("env").and_then(Value::as_object).cloned().unwrap_or_default();
-        let env = env::write(&config.env_vars, &present);
+        let env = write_env(&config.env_vars, &present);
         put(&mut row, "env", (!env.is_empty()).then_some(Value::Object(env)));
     }
     write_package(&mut row, config);
@@ -74,28 +83,31 @@ pub(super) fn write(config: &McpConfig, present: &Row) -> Result<Row, ServiceErr
     Ok(row)
 }
 
-fn read_package(row: &Row) -> (McpPackage, McpTransport) {
-    let named = |table: &Row, key: &str| table.get(key).and_then(Value::as_str).map(str::to_owned);
-    let plain = |package_type, identifier: String| McpPackage {
+fn read_package(row: &JsonMap) -> (McpPackage, McpTransport) {
+    let text =
+        |table: &JsonMap, key: &str| table.get(key).and_then(Value::as_str).map(str::to_owned);
+    let package_of = |package_type, identifier: String| McpPackage {
         package_type,
         identifier,
         version: None,
         runtime_hint: None,
     };
     let package = match (form(row), row.get("package").and_then(Value::as_object)) {
-        (Some(Form::Url), _) => plain(McpPackageType::Http, named(row, "url").unwrap_or_default()),
+        (Some(EntryForm::Url), _) => {
+            package_of(McpPackageType::Http, text(row, "url").unwrap_or_default())
+        }
         (_, Some(package)) => McpPackage {
-            version: named(package, "version"),
-            runtime_hint: named(package, "runtime_hint"),
-            ..plain(
-                package_type(named(package, "type").as_deref()),
-                named(package, "identifier").unwrap_or_default(),
+            version: text(package, "version"),
+            runtime_hint: text(package, "runtime_hint"),
+            ..package_of(
+                package_type(text(package, "type").as_deref()),
+                text(package, "identifier").unwrap_or_default(),
             )
         },
-        _ => plain(McpPackageType::Binary, named(row, "command").unwrap_or_default()),
+        _ => package_of(McpPackageType::Binary, text(row, "command").unwrap_or_default()),
     };
     let table = row.get("package").and_then(Value::as_object);
-    let url = table.and_then(|it| named(it, "url"));
+    let url = table.and_then(|table| text(table, "url"));
     let transport = match package.package_type {
         McpPackageType::Http => {
             McpTransport::Http { url: url.unwrap_or_else(|| package.identifier.clone()) }
@@ -105,8 +117,8 @@ fn read_package(row: &Row) -> (McpPackage, McpTransport) {
     (package, transport)
 }
 
-fn package_type(word: Option<&str>) -> McpPackageType {
-    match word {
+fn package_type(name: Option<&str>) -> McpPackageType {
+    match name {
         Some("npm") => McpPackageType::Npm,
         Some("pypi") => McpPackageType::Pypi,
         Some("docker") => McpPackageType::Docker,
@@ -115,69 +127,70 @@ fn package_type(word: Option<&str>) -> McpPackageType {
     }
 }
 
-/// Every key that has no field of its own, or null if there is none.
-fn read_rest(row: &Row) -> Value {
-    let mut rest: Row = Row::new();
-    for (key, value) in row.iter().filter(|(key, _)| !OWN.contains(&key.as_str())) {
+/// All keys without a field of their own; null if there are none.
+fn read_rest(row: &JsonMap) -> Value {
+    let mut rest: JsonMap = JsonMap::new();
+    for (key, value) in row.iter().filter(|(key, _)| !CONFIG_FIELDS.contains(&key.as_str())) {
         rest.insert(key.clone(), value.clone());
     }
     if let Some(package) = row.get("package").and_then(Value::as_object) {
         put(&mut rest, "args", package.get("args").cloned());
-        let others = package.iter().filter(|(key, _)| !OWN_OF_PACKAGE.contains(&key.as_str()));
-        let others: Row = others.map(|(key, it)| (key.clone(), it.clone())).collect();
+        let others = package.iter().filter(|(key, _)| !PACKAGE_FIELDS.contains(&key.as_str()));
+        let others: JsonMap = others.map(|(key, value)| (key.clone(), value.clone())).collect();
         put(&mut rest, "package", (!others.is_empty()).then_some(Value::Object(others)));
     }
     if rest.is_empty() { Value::Null } else { Value::Object(rest) }
 }
 
-fn form(row: &Row) -> Option<Form> {
-    let forms = [("package", Form::Package), ("command", Form::Command), ("url", Form::Url)];
+fn form(row: &JsonMap) -> Option<EntryForm> {
+    let forms =
+        [("package", EntryForm::Package), ("command", EntryForm::Command), ("url", EntryForm::Url)];
     forms.into_iter().find(|(key, _)| row.contains_key(*key)).map(|(_, form)| form)
 }
 
-/// The form that an entry keeps if it can say everything in it, or the plainest that can.
-fn wanted_form(config: &McpConfig, present: Option<Form>) -> Form {
+/// The form of an entry: `package` stays, otherwise the simplest form that can hold the config.
+fn wanted_form(config: &McpConfig, present: Option<EntryForm>) -> EntryForm {
     let package = &config.package;
-    let more = rest(config).get("package").is_some_and(|it| !it.is_null());
-    let bare = package.version.is_none() && package.runtime_hint.is_none() && !more;
-    let plainest = match (package.package_type, &config.transport) {
-        (McpPackageType::Binary, _) if bare => Form::Command,
+    let more = rest(config).get("package").is_some_and(|package| !package.is_null());
+    let is_simple = package.version.is_none() && package.runtime_hint.is_none() && !more;
+    let simplest = match (package.package_type, &config.transport) {
+        (McpPackageType::Binary, _) if is_simple => EntryForm::Command,
         (McpPackageType::Http, McpTransport::Http { url })
-            if bare && *url == package.identifier =>
+            if is_simple && *url == package.identifier =>
         {
-            Form::Url
+            EntryForm::Url
         }
-        _ => Form::Package,
+        _ => EntryForm::Package,
     };
-    if present == Some(Form::Package) { Form::Package } else { plainest }
+    if present == Some(EntryForm::Package) { EntryForm::Package } else { simplest }
 }
 
-fn write_package(row: &mut Row, config: &McpConfig) {
+fn write_package(row: &mut JsonMap, config: &McpConfig) {
     let present = form(row);
     let form = wanted_form(config, present);
-    let args = rest(config).get("args").filter(|it| !it.is_null()).cloned();
+    let args = rest(config).get("args").filter(|args| !args.is_null()).cloned();
     if present != Some(form) {
         for key in ["command", "url", "package", "args", "transport"] {
             row.remove(key);
         }
         let transport = match form {
-            Form::Command => Some(json!("stdio")),
-            Form::Url => Some(json!("http")),
-            Form::Package => None,
+            EntryForm::Command => Some(json!("stdio")),
+            EntryForm::Url => Some(json!("http")),
+            EntryForm::Package => None,
         };
         put(row, "transport", transport);
     }
     match form {
-        Form::Command => {
+        EntryForm::Command => {
             row.insert("command".to_owned(), json!(config.package.identifier));
             put(row, "args", args);
         }
-        Form::Url => {
+        EntryForm::Url => {
             row.insert("url".to_owned(), json!(config.package.identifier));
             put(row, "args", args);
         }
-        Form::Package => {
-            // A transport that was named for the package before may not fit to this one.
+        EntryForm::Package => {
+            // The old entry may name a transport that does not fit the new package type.
             if read_package(row).0.package_type != config.package.package_type {
                 row.remove("transport");
             }
@@ -188,14 +201,14 @@ fn write_package(row: &mut Row, config: &McpConfig) {
     }
 }
 
-fn package_table(config: &McpConfig, args: Option<Value>, present: Row) -> Row {
+fn package_table(config: &McpConfig, args: Option<Value>, present: JsonMap) -> JsonMap {
     let package = &config.package;
     let mut table = present;
-    table.retain(|key, _| OWN_OF_PACKAGE.contains(&key.as_str()));
+    table.retain(|key, _| PACKAGE_FIELDS.contains(&key.as_str()));
     table.insert("type".to_owned(), json!(package.package_type));
     table.insert("identifier".to_owned(), json!(package.identifier));
-    put(&mut table, "version", package.version.as_ref().map(|it| json!(it)));
-    put(&mut table, "runtime_hint", package.runtime_hint.as_ref().map(|it| json!(it)));
+    put(&mut table, "version", package.version.as_ref().map(|version| json!(version)));
+    put(&mut table, "runtime_hint", package.runtime_hint.as_ref().map(|hint| json!(hint)));
     let url = match &config.transport {
         McpTransport::Http { url } if *url != package.identifier => Some(json!(url)),
         _ => None,
@@ -208,48 +221,48 @@ fn package_table(config: &McpConfig, args: Option<Value>, present: Row) -> Row {
     table
 }
 
-fn write_rest(row: &mut Row, config: &McpConfig) {
+fn write_rest(row: &mut JsonMap, config: &McpConfig) {
     let rest = rest(config);
-    let own = |key: &String| OWN.contains(&key.as_str()) || key == "args";
-    row.retain(|key, _| own(key) || rest.contains_key(key));
-    for (key, value) in rest.iter().filter(|(key, _)| !own(key)) {
+    let has_field = |key: &String| CONFIG_FIELDS.contains(&key.as_str()) || key == "args";
+    row.retain(|key, _| has_field(key) || rest.contains_key(key));
+    for (key, value) in rest.iter().filter(|(key, _)| !has_field(key)) {
         put(row, key, (!value.is_null()).then(|| value.clone()));
     }
 }
 
-fn rest(config: &McpConfig) -> Row {
+fn rest(config: &McpConfig) -> JsonMap {
     config.config.as_object().cloned().unwrap_or_default()
 }
 
-fn put(row: &mut Row, key: &str, value: Option<Value>) {
+fn put(row: &mut JsonMap, key: &str, value: Option<Value>) {
     match value {
         Some(value) => row.insert(key.to_owned(), value),
         None => row.remove(key),
     };
 }
 
-/// Everything that an entry cannot say.
-fn faults(config: &McpConfig) -> Vec<ServiceFault> {
-    let mut faults = Vec::new();
-    let mut complain = |field: String, message: &str| {
-        faults.push(ServiceFault::new(ErrorCode::ValidationError, message).at(field));
+/// Everything that an entry cannot represent.
+fn unrepresentable(config: &McpConfig) -> Vec<ErrorDetail> {
+    let mut details = Vec::new();
+    let mut report = |field: String, message: &str| {
+        details.push(ErrorDetail::new(ErrorCode::ValidationError, message).with_field(field));
     };
     match (config.package.package_type, &config.transport) {
         (McpPackageType::Http, McpTransport::Stdio) => {
-            complain("transport".to_owned(), "must be HTTP for a package that is an endpoint");
+            report("transport".to_owned(), "must be `http` for an HTTP endpoint");
         }
         (kind, McpTransport::Http { .. }) if kind != McpPackageType::Http => {
-            complain("transport".to_owned(), "must be stdio for a package that is a program");
+            report("transport".to_owned(), "must be `stdio` for a program");
         }
         _ => {}
     }
     for (name, variable) in &config.env_vars {
         if variable.value.is_some() && variable.secret_ref.is_some() {
             let field = format!("env_vars.{name}");
-            complain(field, "has both a value and a secret; keep the one that is meant");
+            report(field, "has both a value and a secret; keep one of them");
         }
     }
-    let own = "has a field of its own and does not belong into `config`";
+    let own = "belongs in its own field, not in `config`";
     match &config.config {
         Value::Null => {}
         Value::Object(rest) => {
@@ -259,43 +272,313 @@ fn faults(config: &McpConfig) -> Vec<ServiceFault> {
                     ("package", Value::Object(more)) => {
                         for (key, value) in more {
                             let field = format!("{field}.{key}");
-                            if OWN_OF_PACKAGE.contains(&key.as_str()) {
-                                complain(field, own);
+                            if PACKAGE_FIELDS.contains(&key.as_str()) {
+                                report(field, own);
                             } else {
-                                unsayable(&field, value, &mut complain);
+                                check_representable(&field, value, &mut report);
                             }
                         }
                     }
                     ("package", Value::Null) => {}
-                    ("package", _) => complain(field, "must be an object"),
-                    (key, _) if OWN.contains(&key) => complain(field, own),
+                    ("package", _) => report(field, "must be an object"),
+                    (key, _) if CONFIG_FIELDS.contains(&key) => report(field, own),
                     (_, Value::Null) => {}
-                    (_, value) => unsayable(&field, value, &mut complain),
+                    (_, value) => check_representable(&field, value, &mut report),
                 }
             }
         }
-        _ => complain("config".to_owned(), "must be an object"),
+        _ => report("config".to_owned(), "must be an object"),
     }
-    faults
+    details
 }
 
-/// Complains of what TOML cannot say.
-fn unsayable(field: &str, value: &Value, complain: &mut impl FnMut(String, &str)) {
+/// Reports values that TOML cannot represent.
+fn check_representable(field: &str, value: &Value, report: &mut impl FnMut(String, &str)) {
     match value {
-        Value::Null => complain(field.to_owned(), "must not be null; leave it out"),
+        Value::Null => report(field.to_owned(), "must not be null; leave it out"),
         Value::Number(number) if number.is_u64() && number.as_i64().is_none() => {
-            complain(field.to_owned(), "is too large a number");
+            report(field.to_owned(), "is too large a number for TOML");
         }
         Value::Array(items) => {
             for (n, item) in items.iter().enumerate() {
-                unsayable(&format!("{field}[{n}]"), item, complain);
+                check_representable(&format!("{field}[{n}]"), item, report);
             }
         }
         Value::Object(row) => {
             for (key, value) in row {
-                unsayable(&format!("{field}.{key}"), value, complain);
+                check_representable(&format!("{field}.{key}"), value, report);
             }
         }
         _ => {}
+    }
+}
+
+/// Reads `env`: `NAME = "text"`, `NAME = { secret_ref = "…" }`, or a table with flags.
+fn read_env(row: &JsonMap) -> BTreeMap<String, EnvVarConfig> {
+    row.iter().map(|(name, value)| (name.clone(), read_variable(name, value))).collect()
+}
+
+/// Writes `env`. Variables that do not change keep their form.
+fn write_env(variables: &BTreeMap<String, EnvVarConfig>, present: &JsonMap) -> JsonMap {
+    let each = variables.iter().map(|(name, config)| {
+        let value = present.get(name).filter(|value| read_variable(name, value) == *config);
+        (name.clone(), value.cloned().unwrap_or_else(|| write_variable(config)))
+    });
+    each.collect()
+}
+
+fn read_variable(name: &str, value: &Value) -> EnvVarConfig {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let flag = |key: &str| value.get(key).and_then(Value::as_bool);
+    let secret_ref = text("secret_ref");
+    let own_value = value.as_str().map(str::to_owned).or_else(|| text("value"));
+    EnvVarConfig {
+        name: name.to_owned(),
+        is_secret: secret_ref.is_some() || flag("secret").unwrap_or(false),
+        // A secret reference is required unless the file says otherwise.
+        required: flag("required").unwrap_or(value.is_object() && own_value.is_none()),
+        value: own_value,
+        secret_ref,
+    }
+}
+
+fn write_variable(config: &EnvVarConfig) -> Value {
+    match (&config.secret_ref, &config.value) {
+        (Some(secret_ref), _) => json!({ "secret_ref": secret_ref, "required": config.required }),
+        (None, Some(value)) if !config.is_secret && !config.required => json!(value),
+        (None, value) => {
+            let mut table = JsonMap::new();
+            if let Some(value) = value {
+                table.insert("value".to_owned(), json!(value));
+            }
+            if config.is_secret {
+                table.insert("secret".to_owned(), json!(true));
+            }
+            if config.required || value.is_none() {
+                table.insert("required".to_owned(), json!(config.required));
+            }
+            Value::Object(table)
+        }
+    }
+}
+
+impl McpConfig {
+    /// Converts an entry of any supported config file. The id is nil.
+    pub fn from_entry(entry: &ServerEntry) -> Self {
+        let mut rest = settings_keys(&entry.settings);
+        let (package, env) = match &entry.transport {
+            ConfigTransport::Stdio { command, args, env, cwd } => {
+                put_list(&mut rest, "args", args);
+                put_some(&mut rest, "cwd", cwd.as_ref());
+                (bare_package(McpPackageType::Binary, command), Some(env))
+            }
+            ConfigTransport::Http { url, headers } => {
+                put_headers(&mut rest, headers);
+                (bare_package(McpPackageType::Http, url), None)
+            }
+            ConfigTransport::Package { package, env, cwd, headers } => {
+                put_list(&mut rest, "args", &package.args);
+                put_some(&mut rest, "cwd", cwd.as_ref());
+                put_headers(&mut rest, headers);
+                put_some(&mut rest, "package", extra_package_keys(package));
+                let version = package.version.clone();
+                let bare = bare_package(package_type_of_kind(package.kind), &package.identifier);
+                (McpPackage { version, ..bare }, Some(env))
+            }
+            // A transport added to `toolrack-config` later; there is nothing to write for it.
+            _ => (bare_package(McpPackageType::Binary, ""), None),
+        };
+        Self {
+            id: Uuid::nil(),
+            name: entry.name.clone(),
+            enabled: entry.enabled,
+            source: McpSource::Manual,
+            transport: match package.package_type {
+                McpPackageType::Http => McpTransport::Http { url: package.identifier.clone() },
+                _ => McpTransport::Stdio,
+            },
+            package,
+            env_vars: env.map(variables).unwrap_or_default(),
+            config: if rest.is_empty() { Value::Null } else { Value::Object(rest) },
+        }
+    }
+}
+
+fn bare_package(package_type: McpPackageType, identifier: &str) -> McpPackage {
+    let identifier = identifier.to_owned();
+    McpPackage { package_type, identifier, version: None, runtime_hint: None }
+}
+
+fn package_type_of_kind(kind: PackageKind) -> McpPackageType {
+    match kind {
+        PackageKind::Npm => McpPackageType::Npm,
+        PackageKind::Pypi => McpPackageType::Pypi,
+        PackageKind::Docker => McpPackageType::Docker,
+        PackageKind::Binary => McpPackageType::Binary,
+        PackageKind::Http => McpPackageType::Http,
+    }
+}
+
+fn extra_package_keys(package: &Package) -> Option<JsonMap> {
+    let mut more = JsonMap::new();
+    put_some(&mut more, "program", package.program.as_ref());
+    put_list(&mut more, "runtime_args", &package.runtime_args);
+    (!more.is_empty()).then_some(more)
+}
+
+fn variables(env: &HashMap<String, EnvValue>) -> BTreeMap<String, EnvVarConfig> {
+    let each = env.iter().map(|(name, value)| {
+        let bare = EnvVarConfig {
+            name: name.clone(),
+            value: None,
+            secret_ref: None,
+            is_secret: false,
+            required: false,
+        };
+        let variable = match value {
+            EnvValue::Text(text) => EnvVarConfig { value: Some(text.clone()), ..bare },
+            EnvValue::Secret { secret_ref, required } => EnvVarConfig {
+                secret_ref: Some(secret_ref.clone()),
+                is_secret: true,
+                required: *required,
+                ..bare
+            },
+        };
+        (name.clone(), variable)
+    });
+    each.collect()
+}
+
+fn settings_keys(settings: &Settings) -> JsonMap {
+    let mut rest = JsonMap::new();
+    put_some(&mut rest, "timeout", settings.timeout.map(duration));
+    put_some(&mut rest, "max_timeout", settings.max_timeout.map(duration));
+    put_some(&mut rest, "startup_timeout", settings.startup_timeout.map(duration));
+    put_some(&mut rest, "install_timeout", settings.install_timeout.map(duration));
+    put_some(
+        &mut rest,
+        "start",
+        settings.start.map(|mode| match mode {
+            StartMode::Eager => "eager",
+            StartMode::Lazy => "lazy",
+        }),
+    );
+    put_some(
+        &mut rest,
+        "idle",
+        settings.idle.map(|idle| idle.map_or("never".to_owned(), duration)),
+    );
+    put_some(&mut rest, "max_output_bytes", settings.max_output_bytes);
+    put_some(&mut rest, "max_message_bytes", settings.max_message_bytes);
+    put_some(&mut rest, "allow", settings.allow.as_ref());
+    put_some(&mut rest, "deny", settings.deny.as_ref());
+    put_some(&mut rest, "repeatable", settings.repeatable.as_ref());
+    put_some(&mut rest, "inherit_env", settings.inherit_env);
+    put_some(&mut rest, "pin", settings.pin.map(|pin| pin == Pin::Hold));
+    if let Some(sandbox) = &settings.sandbox {
+        let mut table = JsonMap::new();
+        put_some(&mut table, "read", sandbox.read.as_ref());
+        put_some(&mut table, "write", Some(&sandbox.write));
+        put_some(&mut table, "net", Some(sandbox.net));
+        put_some(&mut rest, "sandbox", Some(table));
+    }
+    rest
+}
+
+/// A duration in config syntax.
+fn duration(duration: Duration) -> String {
+    if duration.subsec_millis() == 0 {
+        format!("{}s", duration.as_secs())
+    } else {
+        format!("{}ms", duration.as_millis())
+    }
+}
+
+fn put_some(row: &mut JsonMap, key: &str, value: Option<impl serde::Serialize>) {
+    if let Some(value) = value {
+        row.insert(key.to_owned(), json!(value));
+    }
+}
+
+fn put_list(row: &mut JsonMap, key: &str, list: &[String]) {
+    put_some(row, key, (!list.is_empty()).then_some(list));
+}
+
+fn put_headers(row: &mut JsonMap, headers: &HashMap<String, String>) {
+    let sorted: BTreeMap<&String, &String> = headers.iter().collect();
+    put_some(row, "headers", (!sorted.is_empty()).then_some(sorted));
+}
+
+#[cfg(test)]
+mod tests {
+    use toolrack_config::{Dialect, read_as};
+
+    use super::*;
+    use crate::document::{ConfigScope, Document};
+
+    /// Writes an entry and reads it again.
+    #[track_caller]
+    fn check(entry: &str) {
+        let (file, _) = read_as(Dialect::Toolrack, "", entry).accept().unwrap();
+        let read = &file.defaults[0];
+        let mut document = Document::parse("", "").unwrap();
+        document.add(&ConfigScope::Defaults, &McpConfig::from_entry(read)).unwrap();
+        let (again, warnings) = read_as(Dialect::Toolrack, "", &document.text()).accept().unwrap();
+        assert_eq!(warnings, []);
+        let again = ServerEntry { id: None, ..again.defaults[0].clone() };
+        assert_eq!(again, *read, "{}", document.text());
+    }
+
+    #[test]
+    fn entry_round_trips() {
+        check(
+            r#"
+            [[defaults.mcp]]
+            name = "a"
+            transport = "stdio"
+            command = "npx"
+            args = ["-y", "x"]
+            cwd = "/srv"
+            env = { A = "1", T = { secret_ref = "t", required = false } }
+            enabled = false
+            timeout = "1500ms"
+            max_timeout = "90s"
+            startup_timeout = "5s"
+            start = "lazy"
+            idle = "10m"
+            max_output_bytes = 1000
+            allow = ["a*"]
+            deny = ["b"]
+            repeatable = ["c"]
+            inherit_env = true
+            pin = true
+            sandbox = { read = ["/a"], write = ["/b"], net = false }
+            "#,
+        );
+        check(
+            r#"
+            [[defaults.mcp]]
+            name = "b"
+            transport = "http"
+            url = "https://host/mcp"
+            headers = { Authorization = "Bearer ${TOKEN}", B = "2" }
+            idle = "never"
+            "#,
+        );
+        check(
+            r#"
+            [[defaults.mcp]]
+            name = "c"
+            package = { type = "docker", identifier = "a/b", version = "1", args = ["x"], runtime_args = ["--rm"] }
+            env = { A = "1" }
+            "#,
+        );
+        check(
+            r#"
+            [[defaults.mcp]]
+            name = "d"
+            package = { type = "npm", identifier = "@a/b", program = "b" }
+            "#,
+        );
     }
 }

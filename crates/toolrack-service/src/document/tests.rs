@@ -1,11 +1,11 @@
-//! What is edited is edited, and nothing else.
+//! Edits change the edited entry and nothing else.
 
 use std::collections::HashSet;
 
 use serde_json::json;
 
 use super::*;
-use crate::model::{McpPackage, McpPackageType, McpTransport};
+use crate::service::{McpPackage, McpPackageType, McpTransport};
 
 const FILE: &str = r#"# Servers of the whole house.
 # Do not touch without asking.
@@ -18,7 +18,7 @@ color = "blue"
 # The files.
 # Second line.
 [[defaults.mcp]]
-name = "files"   # everybody's
+name = "files"   # shared
 command = "npx"
 args = [
     "-y",        # no questions
@@ -54,10 +54,10 @@ fn parse(text: &str) -> Document {
 }
 
 fn named(document: &Document, name: &str) -> McpConfig {
-    document.entries().into_iter().find(|it| it.config.name == name).unwrap().config
+    document.entries().into_iter().find(|entry| entry.config.name == name).unwrap().config
 }
 
-/// Edits a text, and compares with the same text after plain replacements.
+/// Edits a text and compares it with the original after plain replacements.
 #[track_caller]
 fn check(text: &str, edit: impl FnOnce(&mut Document), replacements: &[(&str, &str)]) {
     let mut document = parse(text);
@@ -77,7 +77,7 @@ fn change(document: &mut Document, name: &str, change: impl FnOnce(&mut McpConfi
     document.replace(&config).unwrap();
 }
 
-/// The file with ids, so that tests of edits see nothing but the edit.
+/// The file with ids, so that each test sees only its own edit.
 fn file() -> String {
     let mut document = parse(FILE);
     assert_eq!(document.assign_ids(), 2);
@@ -86,7 +86,7 @@ fn file() -> String {
 }
 
 #[test]
-fn nothing_changes_without_an_edit() {
+fn text_is_unchanged_without_an_edit() {
     check(FILE, |_| (), &[]);
     for text in ["", "\n", "# only this", "a = 1", "\u{feff}a = 1\r\n# x\r\n[b]\r\n"] {
         check(text, |_| (), &[]);
@@ -94,7 +94,7 @@ fn nothing_changes_without_an_edit() {
 }
 
 #[test]
-fn an_entry_is_read_in_the_words_of_the_service() {
+fn entry_is_read_as_mcp_config() {
     let document = parse(FILE);
     let files = named(&document, "files");
     assert_eq!(files.package.package_type, McpPackageType::Binary);
@@ -115,7 +115,7 @@ fn an_entry_is_read_in_the_words_of_the_service() {
     let headers = json!({ "headers": { "Authorization": "Bearer ${SENTRY_TOKEN}" } });
     assert_eq!(sentry.config, headers);
 
-    let git = document.find(&Place::Agent("main".to_owned()), "git").unwrap().config;
+    let git = document.find(&ConfigScope::Agent("main".to_owned()), "git").unwrap().config;
     assert_eq!(git.package.package_type, McpPackageType::Pypi);
     assert_eq!(git.package.version.as_deref(), Some("1"));
     let package = json!({ "runtime_args": ["-q"] });
@@ -123,53 +123,67 @@ fn an_entry_is_read_in_the_words_of_the_service() {
 }
 
 #[test]
-fn an_edit_touches_the_words_it_is_about() {
+fn edit_changes_only_its_value() {
     let text = file();
-    check(&text, |it| change(it, "files", |_| ()), &[]);
+    check(&text, |document| change(document, "files", |_| ()), &[]);
     check(
         &text,
-        |it| change(it, "files", |it| it.name = "docs".to_owned()),
-        &[(r#"name = "files"   # every"#, r#"name = "docs"   # every"#)],
+        |document| change(document, "files", |config| config.name = "docs".to_owned()),
+        &[(r#"name = "files"   # shared"#, r#"name = "docs"   # shared"#)],
     );
     check(
         &text,
-        |it| change(it, "files", |it| it.package.identifier = "bunx".to_owned()),
+        |document| {
+            change(document, "files", |config| config.package.identifier = "bunx".to_owned());
+        },
         &[(r#"command = "npx""#, r#"command = "bunx""#)],
     );
     check(
         &text,
-        |it| change(it, "files", |it| it.config["args"] = json!(["-y", "other", "/tmp"])),
+        |document| {
+            change(document, "files", |config| {
+                config.config["args"] = json!(["-y", "other", "/tmp"]);
+            });
+        },
         &[("    \"server-filesystem\",\n", "    \"other\",\n    \"/tmp\",\n")],
     );
     check(
         &text,
-        |it| change(it, "files", |it| it.config["secret_sauce"]["a"] = json!(2)),
+        |document| {
+            change(document, "files", |config| config.config["secret_sauce"]["a"] = json!(2));
+        },
         &[("{ a = 1, b", "{ a = 2, b")],
     );
     check(
         &text,
-        |it| change(it, "files", |it| it.env_vars.get_mut("A").unwrap().value = Some("y".into())),
+        |document| {
+            change(document, "files", |config| {
+                config.env_vars.get_mut("A").unwrap().value = Some("y".into());
+            });
+        },
         &[(r#"A = "x""#, r#"A = "y""#)],
     );
     check(
         &text,
-        |it| change(it, "files", |it| drop(it.env_vars.remove("TOKEN"))),
+        |document| change(document, "files", |config| drop(config.env_vars.remove("TOKEN"))),
         &[(r#", TOKEN = { secret_ref = "files-token" }"#, "")],
     );
     check(
         &text,
-        |it| change(it, "sentry", |it| it.config["headers"] = json!({ "X-Key": "k" })),
+        |document| {
+            change(document, "sentry", |config| config.config["headers"] = json!({ "X-Key": "k" }));
+        },
         &[(r#"  Authorization = "Bearer ${SENTRY_TOKEN}""#, r#"X-Key = "k""#)],
     );
     check(
         &text,
-        |it| change(it, "git", |it| it.package.version = None),
+        |document| change(document, "git", |config| config.package.version = None),
         &[(r#"version = "1", "#, "")],
     );
 }
 
 #[test]
-fn a_server_is_forbidden_and_allowed_by_one_line() {
+fn enabling_and_disabling_edits_one_line() {
     let text = file();
     let id = named(&parse(&text), "sentry").id;
     let mut document = parse(&text);
@@ -186,12 +200,12 @@ fn a_server_is_forbidden_and_allowed_by_one_line() {
 }
 
 #[test]
-fn an_entry_goes_with_the_comment_right_above_it() {
+fn removing_an_entry_removes_its_comment() {
     let text = file();
     let remove = |name: &'static str| {
-        move |it: &mut Document| {
-            let id = named(it, name).id;
-            it.remove(id).unwrap();
+        move |document: &mut Document| {
+            let id = named(document, name).id;
+            document.remove(id).unwrap();
         }
     };
     let begin = text.find("# The files.").unwrap();
@@ -213,19 +227,19 @@ fn plain(name: &str) -> McpConfig {
     McpConfig::new(name, package, McpTransport::Stdio)
 }
 
-/// Adds a server to a text, and says which lines are new.
-fn added(text: &str, place: &Place) -> String {
+/// Adds a server to a text and returns the new text.
+fn added(text: &str, scope: &ConfigScope) -> String {
     let mut document = parse(text);
-    let id = document.add(place, &plain("new")).unwrap();
+    let id = document.add(scope, &plain("new")).unwrap();
     let now = document.text();
-    assert_eq!(parse(&now).get(id).unwrap().place, *place);
+    assert_eq!(parse(&now).get(id).unwrap().scope, *scope);
     now.replace(&id.to_string(), "ID")
 }
 
 #[test]
-fn a_new_server_stands_at_the_end_of_its_list() {
+fn new_server_is_appended_to_its_list() {
     let entry = "[[defaults.mcp]]\nname = \"new\"\nid = \"ID\"\ntransport = \"stdio\"\ncommand = \"run-me\"\n";
-    let defaults = |text: &str| added(text, &Place::Defaults);
+    let defaults = |text: &str| added(text, &ConfigScope::Defaults);
     assert_eq!(defaults(""), entry);
     assert_eq!(defaults("# hello"), format!("# hello\n\n{entry}"));
     assert_eq!(defaults("# hello\n\n"), format!("# hello\n\n{entry}"));
@@ -237,7 +251,7 @@ fn a_new_server_stands_at_the_end_of_its_list() {
     let crlf = format!("{old}{agents}").replace('\n', "\r\n");
     assert_eq!(defaults(&crlf), format!("{old}\n{entry}{agents}").replace('\n', "\r\n"));
     let own = entry.replace("defaults", "agents");
-    let main = Place::Agent("main".to_owned());
+    let main = ConfigScope::Agent("main".to_owned());
     assert_eq!(added(&format!("{old}{agents}"), &main), format!("{old}{agents}\n{own}"));
     assert_eq!(added(old, &main), format!("{old}\n[[agents]]\nid = \"main\"\n\n{own}"));
     let inline = "defaults = { mcp = [{ name = 'a', command = 'x' }] }\n";
@@ -248,52 +262,53 @@ fn a_new_server_stands_at_the_end_of_its_list() {
 }
 
 #[test]
-fn names_and_ids_are_taken_once() {
+fn names_and_ids_are_unique() {
     let mut document = parse(&file());
     let code = |result: Result<Uuid, ServiceError>| result.unwrap_err().code();
-    assert_eq!(code(document.add(&Place::Defaults, &plain("files"))), ErrorCode::Conflict);
+    assert_eq!(code(document.add(&ConfigScope::Defaults, &plain("files"))), ErrorCode::Conflict);
     let id = named(&document, "files").id;
     let twin = McpConfig { id, ..plain("twin") };
-    assert_eq!(code(document.add(&Place::Defaults, &twin)), ErrorCode::Conflict);
+    assert_eq!(code(document.add(&ConfigScope::Defaults, &twin)), ErrorCode::Conflict);
     let sentry = McpConfig { name: "files".to_owned(), ..named(&document, "sentry") };
     assert_eq!(document.replace(&sentry).unwrap_err().code(), ErrorCode::Conflict);
-    document.add(&Place::Agent("main".to_owned()), &plain("files")).unwrap();
-    assert_eq!(document.replace(&plain("nobody")).unwrap_err().code(), ErrorCode::NotFound);
+    document.add(&ConfigScope::Agent("main".to_owned()), &plain("files")).unwrap();
+    assert_eq!(document.replace(&plain("unknown")).unwrap_err().code(), ErrorCode::NotFound);
     assert_eq!(document.remove(Uuid::new_v4()).unwrap_err().code(), ErrorCode::NotFound);
 }
 
 #[test]
-fn an_id_that_was_told_is_the_one_that_is_written() {
+fn derived_id_is_the_one_that_is_written() {
     let document = parse(FILE);
-    let told: Vec<Uuid> = document.entries().iter().map(|it| it.config.id).collect();
-    let written: Vec<Uuid> = parse(&file()).entries().iter().map(|it| it.config.id).collect();
-    assert_eq!(told, written);
+    let derived: Vec<Uuid> = document.entries().iter().map(|entry| entry.config.id).collect();
+    let written: Vec<Uuid> = parse(&file()).entries().iter().map(|entry| entry.config.id).collect();
+    assert_eq!(derived, written);
 
-    // Somebody renames an entry and writes a new one of the old name; somebody copies an entry with its id.
+    // An entry was renamed and a new one has its old name; another was copied together with its id.
     let text = file();
     let renamed = text.replace(r#"name = "files""#, r#"name = "old""#);
     let copied = format!(
         "{renamed}\n[[defaults.mcp]]\nname = 'files'\ncommand = 'x'\n[[defaults.mcp]]\nname = 'copy'\ncommand = 'x'\nid = '{}'\n",
-        told[0]
+        derived[0]
     );
     let mut document = parse(&copied);
-    assert_eq!(named(&document, "old").id, told[0]);
+    assert_eq!(named(&document, "old").id, derived[0]);
     assert_eq!(document.assign_ids(), 2);
     let ids: HashSet<Uuid> =
-        parse(&document.text()).entries().iter().map(|it| it.config.id).collect();
+        parse(&document.text()).entries().iter().map(|entry| entry.config.id).collect();
     assert_eq!(ids.len(), 5);
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_with_every_reason() {
+fn unrepresentable_config_reports_every_field() {
     let mut config = plain("a");
     config.transport = McpTransport::Http { url: "https://a.dev".to_owned() };
     config.config = json!({
         "command": "x", "args": [null], "big": u64::MAX, "gone": null,
         "package": { "type": "npm", "program": null },
     });
-    let error = parse("").add(&Place::Defaults, &config).unwrap_err();
-    let fields: Vec<_> = error.faults().iter().filter_map(|it| it.field.as_deref()).collect();
+    let error = parse("").add(&ConfigScope::Defaults, &config).unwrap_err();
+    let fields: Vec<_> =
+        error.details().iter().filter_map(|detail| detail.field.as_deref()).collect();
     let mut sorted = fields.clone();
     sorted.sort_unstable();
     let expected = [
@@ -306,16 +321,16 @@ fn what_cannot_be_written_is_refused_with_every_reason() {
     ];
     assert_eq!(sorted, expected);
     config = McpConfig { config: json!([1]), ..plain("a") };
-    let error = parse("").add(&Place::Defaults, &config).unwrap_err();
-    assert_eq!(error.faults()[0].field.as_deref(), Some("config"));
+    let error = parse("").add(&ConfigScope::Defaults, &config).unwrap_err();
+    assert_eq!(error.details()[0].field.as_deref(), Some("config"));
 }
 
 #[test]
-fn a_file_with_faults_is_refused_with_all_of_them() {
+fn invalid_file_reports_all_diagnostics() {
     let error =
         Document::parse("t.toml", "[[defaults.mcp]]\nname = 1\n[[defaults.mcp]]\nurl = 'x'\n");
     let messages: Vec<String> =
-        error.unwrap_err().faults().iter().map(|it| it.message.clone()).collect();
+        error.unwrap_err().details().iter().map(|detail| detail.message.clone()).collect();
     assert!(messages.len() >= 3, "{messages:?}");
-    assert!(messages.iter().all(|it| it.starts_with("t.toml:")), "{messages:?}");
+    assert!(messages.iter().all(|message| message.starts_with("t.toml:")), "{messages:?}");
 }

@@ -1,53 +1,53 @@
-//! Servers in containers: is Docker there, is the image there, how it is run, and how it is ended for certain.
+//! Docker: checks the daemon, pulls images, runs servers in containers, and removes containers of dead processes.
 //!
-//! A container outlives the `docker` program that started it. Whoever ends that program therefore also removes
-//! the container by its name, and what a crash has left behind is found by its label at the next start.
+//! A container outlives the `docker` process that started it. The cleanup command of a server therefore removes its
+//! container by name, and a container that a crash left behind is found by its label at the next start.
 //!
 //! **Invariant:** values of variables reach the container through the environment of `docker`, never through its
-//! arguments, which everybody on the machine can read.
+//! arguments, which every user of the machine can read.
 
 use std::time::Duration;
 
 use toolrack_manager::{Failure, FailureKind, Prepared, WantedPackage};
 use toolrack_stdio::{Farewell, McpServerDef, is_orphaned, new_mark};
 
-use super::trouble;
-use super::worker::Worker;
+use super::CommandRunner;
+use super::install_error;
 
-/// Names the process that a container belongs to.
+/// Label that identifies the process a container belongs to.
 const LABEL: &str = "dev.toolrack.run";
 
-/// How long Docker may take to answer a simple question.
-const ANSWER: Duration = Duration::from_secs(20);
+/// Timeout of a simple query.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long removing containers may take.
-const REMOVAL: Duration = Duration::from_mins(1);
+/// Timeout of removing containers.
+const REMOVE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Options that would take the container out of our hands.
-const OURS: &[&str] = &["--name", "--detach", "-d", "--cidfile", "--rm=false"];
+/// Options that would keep Toolrack from finding or removing the container.
+const RESERVED_OPTIONS: &[&str] = &["--name", "--detach", "-d", "--cidfile", "--rm=false"];
 
-/// Has the image there, and says how it is run.
+/// Pulls the image if needed, and returns how the server is run.
 pub(super) async fn prepare(
     image: &str,
     wanted: WantedPackage,
-    worker: &Worker<'_>,
+    runner: &CommandRunner<'_>,
 ) -> Result<Prepared, Failure> {
-    refuse_ours(&wanted.runtime_args)?;
-    check_daemon(worker).await?;
-    sweep(worker).await;
-    let question = ["image", "inspect", "--format={{.Id}}", "--", image];
-    if !worker.ask("docker", &question, ANSWER).await?.is_success() {
-        worker.installation.begin();
+    check_runtime_args(&wanted.runtime_args)?;
+    check_docker_running(runner).await?;
+    remove_orphans(runner).await;
+    let inspect = ["image", "inspect", "--format={{.Id}}", "--", image];
+    if !runner.query("docker", &inspect, QUERY_TIMEOUT).await?.is_success() {
+        runner.installation.begin();
         let args = ["pull", "--quiet", "--", image].map(str::to_owned);
-        let pulled = worker.run("docker", &args, None).await?;
+        let pulled = runner.run("docker", &args, None).await?;
         if !pulled.is_success() {
-            return Err(trouble::judge_pull(image, &pulled));
+            return Err(install_error::pull_failure(image, &pulled));
         }
     }
     let mark = new_mark();
     let name = container_name(&wanted.server, &mark);
     let args = run_args(image, &wanted, (&name, &mark));
-    let mut env = worker.env.clone();
+    let mut env = runner.env.clone();
     env.extend(wanted.env);
     let definition = McpServerDef { command: "docker".to_owned(), args, env, cwd: wanted.cwd };
     let args = ["rm", "--force", "--volumes", "--", &name].map(str::to_owned).to_vec();
@@ -55,27 +55,29 @@ pub(super) async fn prepare(
     Ok(Prepared::Stdio { definition, farewell })
 }
 
-async fn check_daemon(worker: &Worker<'_>) -> Result<(), Failure> {
-    let answer = worker.ask("docker", &["version", "--format={{.Server.Version}}"], ANSWER).await;
-    let said = match answer {
+async fn check_docker_running(runner: &CommandRunner<'_>) -> Result<(), Failure> {
+    let version =
+        runner.query("docker", &["version", "--format={{.Server.Version}}"], QUERY_TIMEOUT).await;
+    let cause = match version {
         Ok(finished) if finished.is_success() => return Ok(()),
         Ok(finished) => finished.last_words().to_owned(),
         Err(failure) if failure.kind() == FailureKind::InstallTimedOut => {
-            format!("no answer within {ANSWER:?}")
+            format!("no response within {QUERY_TIMEOUT:?}")
         }
         Err(failure) => return Err(failure),
     };
-    Err(Failure::new(FailureKind::DockerNotRunning, format!("Docker does not answer: {said}"))
-        .hinting("start Docker, check that you may use it, and that `docker version` works"))
+    Err(Failure::new(FailureKind::DockerNotRunning, format!("Docker is not responding: {cause}"))
+        .hinting("start Docker, and check that `docker version` works for your user"))
 }
 
-/// Removes the containers of processes that are no more. What fails is tried again at the next start.
-async fn sweep(worker: &Worker<'_>) {
+/// Removes the containers of dead processes. A failure is retried at the next start.
+async fn remove_orphans(runner: &CommandRunner<'_>) {
     let filter = format!("--filter=label={LABEL}");
     let format = format!("--format={{{{.ID}}}} {{{{.Label \"{LABEL}\"}}}}");
-    let listed =
-        worker.ask("docker", &["ps", "--all", "--no-trunc", &filter, &format], ANSWER).await;
-    let Ok(listed) = listed.inspect_err(|error| tracing::debug!(%error, "no list of containers"))
+    let listed = runner
+        .query("docker", &["ps", "--all", "--no-trunc", &filter, &format], QUERY_TIMEOUT)
+        .await;
+    let Ok(listed) = listed.inspect_err(|error| tracing::debug!(%error, "cannot list containers"))
     else {
         return;
     };
@@ -85,50 +87,57 @@ async fn sweep(worker: &Worker<'_>) {
     }
     let mut args = vec!["rm", "--force", "--volumes", "--"];
     args.extend(&orphans);
-    match worker.ask("docker", &args, REMOVAL).await {
+    match runner.query("docker", &args, REMOVE_TIMEOUT).await {
         Ok(finished) if finished.is_success() => {
-            tracing::info!(n = orphans.len(), "removed containers that a crash had left behind");
+            tracing::info!(n = orphans.len(), "removed orphaned containers");
         }
-        Ok(finished) => tracing::warn!("containers are left behind: {}", finished.last_words()),
-        Err(error) => tracing::warn!(%error, "containers are left behind"),
+        Ok(finished) => {
+            tracing::warn!("cannot remove orphaned containers: {}", finished.last_words());
+        }
+        Err(error) => tracing::warn!(%error, "cannot remove orphaned containers"),
     }
 }
 
-/// The containers of a list whose mark names nobody who lives.
+/// The ids of listed containers whose owner is dead.
 fn orphans<'l>(list: &'l str, is_orphaned: &dyn Fn(&str) -> bool) -> Vec<&'l str> {
     let pairs = list.lines().filter_map(|line| line.trim().split_once(' '));
     pairs.filter(|(_, mark)| is_orphaned(mark)).map(|(id, _)| id).collect()
 }
 
-fn refuse_ours(args: &[String]) -> Result<(), Failure> {
-    let is_ours = |arg: &&String| {
-        OURS.iter().any(|it| arg.as_str() == *it || arg.starts_with(&format!("{it}=")))
+fn check_runtime_args(args: &[String]) -> Result<(), Failure> {
+    let is_reserved = |arg: &&String| {
+        RESERVED_OPTIONS
+            .iter()
+            .any(|option| arg.as_str() == *option || arg.starts_with(&format!("{option}=")))
     };
-    match args.iter().find(is_ours) {
+    match args.iter().find(is_reserved) {
         Some(arg) => {
-            let reason = format!("`{arg}` in `package.runtime_args` is not for you to set");
+            let reason = format!("`{arg}` is not allowed in `package.runtime_args`");
             Err(Failure::new(FailureKind::BadConfig, reason)
-                .hinting("leave it out: containers are named, watched and removed by us"))
+                .hinting("remove it: Toolrack names, watches and removes containers itself"))
         }
         None => Ok(()),
     }
 }
 
-/// A name that says whose container it is, and that nobody else has.
+/// A unique container name that includes the name of the server.
 fn container_name(server: &str, mark: &str) -> String {
-    let plain = |it: char| if it.is_ascii_alphanumeric() || it == '-' { it } else { '_' };
-    let server: String = server.chars().map(plain).take(40).collect();
+    let safe = |char: char| if char.is_ascii_alphanumeric() || char == '-' { char } else { '_' };
+    let server: String = server.chars().map(safe).take(40).collect();
     format!("toolrack-{server}-{mark}")
 }
 
 fn run_args(image: &str, wanted: &WantedPackage, (name, mark): (&str, &str)) -> Vec<String> {
+    // `--init`: reaps zombies and forwards signals. `--pull=never`: the image is there, and a start must not wait for
+    // the registry. `--log-driver=none`: Docker would otherwise keep a copy of all stdio traffic.
     let fixed = ["run", "--rm", "--interactive", "--init", "--pull=never", "--log-driver=none"];
     let mut args: Vec<String> = fixed.map(str::to_owned).to_vec();
     args.push(format!("--name={name}"));
     args.push(format!("--label={LABEL}={mark}"));
     let mut variables: Vec<&String> = wanted.env.keys().collect();
     variables.sort_unstable();
-    args.extend(variables.into_iter().map(|it| format!("--env={it}")));
+    // The name alone: Docker takes the value from its own environment.
+    args.extend(variables.into_iter().map(|name| format!("--env={name}")));
     args.extend(wanted.runtime_args.iter().cloned());
     args.extend(["--".to_owned(), image.to_owned()]);
     args.extend(wanted.args.iter().cloned());
@@ -137,12 +146,12 @@ fn run_args(image: &str, wanted: &WantedPackage, (name, mark): (&str, &str)) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::tests::wanted;
+    use super::super::install_plan::tests::wanted;
     use super::*;
     use toolrack_config::PackageKind;
 
     #[test]
-    fn a_container_is_run_by_name_and_its_secrets_stay_out_of_sight() {
+    fn container_args_contain_names_but_no_secrets() {
         let mut package = wanted(PackageKind::Docker, "img", None);
         package.args = vec!["--stdio".to_owned()];
         package.runtime_args = vec!["--network=none".to_owned()];
@@ -158,19 +167,19 @@ mod tests {
     }
 
     #[test]
-    fn only_containers_without_an_owner_are_orphans() {
+    fn only_containers_of_dead_owners_are_orphans() {
         let list = "a1 dead\nb2 alive\n\nc3 dead\nbroken";
         assert_eq!(orphans(list, &|mark| mark == "dead"), ["a1", "c3"]);
     }
 
     #[track_caller]
     fn check(arg: &str, expected: Result<(), FailureKind>) {
-        let outcome = refuse_ours(&["--network=none".to_owned(), arg.to_owned()]);
-        assert_eq!(outcome.map_err(|it| it.kind()), expected, "{arg}");
+        let outcome = check_runtime_args(&["--network=none".to_owned(), arg.to_owned()]);
+        assert_eq!(outcome.map_err(|failure| failure.kind()), expected, "{arg}");
     }
 
     #[test]
-    fn what_would_take_a_container_out_of_our_hands_is_refused() {
+    fn reserved_docker_options_are_rejected() {
         check("--volume=/a:/b", Ok(()));
         check("--dns=1.1.1.1", Ok(()));
         check("--name", Err(FailureKind::BadConfig));

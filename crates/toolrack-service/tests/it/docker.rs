@@ -1,4 +1,4 @@
-//! Servers in containers, with a real engine: they run, they end, and nothing of them is left.
+//! Servers in Docker containers, with a real engine: they run, they stop, and nothing is left behind.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -9,11 +9,13 @@ use toolrack_manager::FailureKind;
 use toolrack_service::Installer;
 use toolrack_testkit::{DockerEngine, Kept, Marker, children_of, skipped};
 
-use crate::packages_stage::{LONG, eventually, failure, installer, manager, package, package_of};
+use crate::packages_fixture::{
+    TIMEOUT, eventually, failure, installer, manager, package, package_of,
+};
 
 const SECRET: &str = "s3cret-in-a-container";
 
-/// The engine, unless there can be none here.
+/// The Docker engine, or a skipped test.
 macro_rules! engine {
     ($test:literal) => {
         match DockerEngine::shared() {
@@ -43,20 +45,20 @@ fn n_containers(engine: &DockerEngine, name: &str) -> usize {
 /// Whether the text is among the arguments of any process.
 fn is_in_process_list(text: &str) -> bool {
     let lines = fs::read_dir("/proc").unwrap().flatten();
-    let mut lines = lines.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
-    lines.any(|it| String::from_utf8_lossy(&it).contains(text))
+    let mut lines = lines.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    lines.any(|line| String::from_utf8_lossy(&line).contains(text))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_in_a_container_is_called_and_its_container_goes_with_it() {
-    let engine = engine!("a_server_in_a_container_is_called_and_its_container_goes_with_it");
+async fn container_server_is_called_and_removed() {
+    let engine = engine!("container_server_is_called_and_removed");
     let marker = Marker::new();
     let config = container("called", &marker);
     let manager = manager(config, with_engine(engine, &marker));
     let connection = manager.reconnect("called").await.unwrap();
     assert!(connection.is_connected(), "{}", connection.state());
-    let answer = manager.call_tool("called", "env", &json!({})).await.unwrap();
-    assert!(answer.content.contains(SECRET), "{}", answer.content);
+    let result = manager.call_tool("called", "env", &json!({})).await.unwrap();
+    assert!(result.content.contains(SECRET), "{}", result.content);
     assert_eq!(n_containers(engine, "toolrack-called"), 1);
     assert!(!is_in_process_list(SECRET));
     manager.disconnect("called").await.unwrap();
@@ -66,8 +68,8 @@ async fn a_server_in_a_container_is_called_and_its_container_goes_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_container_that_is_deaf_is_removed_all_the_same() {
-    let engine = engine!("a_container_that_is_deaf_is_removed_all_the_same");
+async fn unresponsive_container_is_removed() {
+    let engine = engine!("unresponsive_container_is_removed");
     let marker = Marker::new();
     let mut config = container("deaf", &marker);
     package_of(&mut config).args = vec!["--plan".to_owned(), "ignore=term,eof".to_owned()];
@@ -75,31 +77,38 @@ async fn a_container_that_is_deaf_is_removed_all_the_same() {
     let connection = manager.reconnect("deaf").await.unwrap();
     assert!(connection.is_connected(), "{}", connection.state());
     manager.disconnect("deaf").await.unwrap();
-    // On a busy machine the guardian may still be at it when closing has stopped waiting.
+    // On a busy machine the guardian may still be removing the container when `disconnect` returns.
     eventually("no container", || n_containers(engine, "toolrack-deaf") == 0).await;
     manager.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_image_and_a_silent_engine_are_told_apart() {
-    let engine = engine!("a_missing_image_and_a_silent_engine_are_told_apart");
+async fn missing_image_and_stopped_engine_differ() {
+    let engine = engine!("missing_image_and_stopped_engine_differ");
     let marker = Marker::new();
-    let silent = Installer::new(std::env::temp_dir()).env("DOCKER_HOST", "unix:///nowhere.sock");
-    let told =
-        failure(McpServerConfig { name: "it".into(), ..container("x", &marker) }, silent).await;
-    assert_eq!(told.kind(), FailureKind::DockerNotRunning, "{told}");
-    assert!(told.reason().starts_with("Docker does not answer: "), "{told}");
-    assert!(told.hint().is_some_and(|it| it.starts_with("start Docker")), "{:?}", told.hint());
+    let installer = Installer::new(std::env::temp_dir()).env("DOCKER_HOST", "unix:///nowhere.sock");
+    let stopped =
+        failure(McpServerConfig { name: "pkg".into(), ..container("x", &marker) }, installer).await;
+    assert_eq!(stopped.kind(), FailureKind::DockerNotRunning, "{stopped}");
+    assert!(stopped.reason().starts_with("Docker is not responding: "), "{stopped}");
+    assert!(
+        stopped.hint().is_some_and(|hint| hint.starts_with("start Docker")),
+        "{:?}",
+        stopped.hint()
+    );
 
     let registry = Registry::without_images();
     let image = format!("{}/no/such-image", registry.address);
     let config = package(PackageKind::Docker, &image, Some("1"), &marker);
-    let told = failure(config, with_engine(engine, &marker)).await;
-    assert_eq!(told.kind(), FailureKind::PackageNotFound, "{told}");
-    assert!(told.reason().starts_with(&format!("the image `{image}:1` was not found")), "{told}");
+    let missing = failure(config, with_engine(engine, &marker)).await;
+    assert_eq!(missing.kind(), FailureKind::PackageNotFound, "{missing}");
+    assert!(
+        missing.reason().starts_with(&format!("the image `{image}:1` was not found")),
+        "{missing}"
+    );
 }
 
-/// A registry that has no image at all.
+/// A registry without images.
 struct Registry {
     address: std::net::SocketAddr,
 }
@@ -109,7 +118,7 @@ impl Registry {
         use std::io::{Read as _, Write as _};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Ends with the test program, like every thread that is not waited for.
+        // Ends with the test process.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { continue };
@@ -135,38 +144,38 @@ impl Registry {
     }
 }
 
-/// Who is killed in the tests below: this test program, run again, with a server in a container.
-const VICTIM: &str = "TOOLRACK_DOCKER_VICTIM";
+/// For the tests below: this test executable, run again with a server in a container, to be killed.
+const OWNER: &str = "TOOLRACK_DOCKER_OWNER";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn victim() {
-    let Some(wish) = std::env::var_os(VICTIM) else { return };
-    let wish = wish.into_string().unwrap();
-    let (name, host) = wish.split_once(' ').unwrap();
+async fn container_owner() {
+    let Some(spec) = std::env::var_os(OWNER) else { return };
+    let spec = spec.into_string().unwrap();
+    let (name, host) = spec.split_once(' ').unwrap();
     let marker = Marker::new();
     let installer = Installer::new(std::env::temp_dir()).env("DOCKER_HOST", host);
     let manager = manager(container(name, &marker), installer);
     let connection = manager.reconnect(name).await.unwrap();
     assert!(connection.is_connected(), "{}", connection.state());
-    tokio::time::sleep(LONG).await;
+    tokio::time::sleep(TIMEOUT).await;
 }
 
-/// Starts the victim and waits for its container.
-async fn start_victim(engine: &DockerEngine, name: &str) -> (Kept, u32) {
-    #[expect(clippy::disallowed_methods, reason = "somebody has to be killed")]
+/// Starts the owner process and waits for its container.
+async fn start_container_owner(engine: &DockerEngine, name: &str) -> (Kept, u32) {
+    #[expect(clippy::disallowed_methods, reason = "the test kills a second process")]
     let mut command = Command::new(std::env::current_exe().unwrap());
     let child = command
-        .args(["docker::victim", "--exact"])
-        .env(VICTIM, format!("{name} {}", engine.host()))
+        .args(["docker::container_owner", "--exact"])
+        .env(OWNER, format!("{name} {}", engine.host()))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let pid = child.id();
-    let victim = Kept::new(child);
+    let owner = Kept::new(child);
     let running = format!("toolrack-{name}");
-    eventually("the container of the victim", || is_running(engine, &running)).await;
-    (victim, pid)
+    eventually("the container of the owner", || is_running(engine, &running)).await;
+    (owner, pid)
 }
 
 fn is_running(engine: &DockerEngine, name: &str) -> bool {
@@ -176,20 +185,20 @@ fn is_running(engine: &DockerEngine, name: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_container_does_not_outlive_a_process_that_is_killed() {
-    let engine = engine!("a_container_does_not_outlive_a_process_that_is_killed");
-    let (victim, _pid) = start_victim(engine, "owner-killed").await;
-    drop(victim);
-    let gone = || n_containers(engine, "toolrack-owner-killed") == 0;
-    eventually("no container", gone).await;
+async fn container_does_not_outlive_a_killed_process() {
+    let engine = engine!("container_does_not_outlive_a_killed_process");
+    let (owner, _pid) = start_container_owner(engine, "owner-killed").await;
+    drop(owner);
+    let is_removed = || n_containers(engine, "toolrack-owner-killed") == 0;
+    eventually("no container", is_removed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_container_that_lost_everybody_is_swept_by_the_next_start() {
-    let engine = engine!("a_container_that_lost_everybody_is_swept_by_the_next_start");
-    let (victim, pid) = start_victim(engine, "all-killed").await;
-    // The guardian first, so that it cannot do its work; it takes `docker` along, and the victim cannot
-    // help because it is stopped.
+async fn orphaned_container_is_removed_by_the_next_start() {
+    let engine = engine!("orphaned_container_is_removed_by_the_next_start");
+    let (owner, pid) = start_container_owner(engine, "all-killed").await;
+    // Stop the owner and kill its guardian, so that neither can remove the container. The guardian's death takes
+    // `docker` with it.
     let signal = |pid: u32, signal| {
         let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
@@ -198,8 +207,8 @@ async fn a_container_that_lost_everybody_is_swept_by_the_next_start() {
     for guardian in children_of(pid) {
         signal(guardian, rustix::process::Signal::KILL);
     }
-    drop(victim);
-    assert_eq!(n_containers(engine, "toolrack-all-killed"), 1, "somebody else ended it");
+    drop(owner);
+    assert_eq!(n_containers(engine, "toolrack-all-killed"), 1, "another process removed it");
     let marker = Marker::new();
     let manager = manager(container("sweeper", &marker), with_engine(engine, &marker));
     let connection = manager.reconnect("sweeper").await.unwrap();

@@ -1,28 +1,28 @@
-//! The service on real files and real processes.
+//! Tests of the service with real files and real processes.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "a failed assumption ends the test, in helpers too"
 )]
 
-mod change;
+mod config_changes;
+mod crash_recovery;
 mod docker;
-mod flow;
-mod leak;
-mod log;
-mod mc;
+mod document_roundtrip;
+mod errors;
+mod fixture;
 mod packages;
+mod packages_fixture;
 mod packages_npm;
-mod packages_stage;
+mod redaction;
 mod secrets;
-mod stage;
+mod server_logs;
+mod spec_004;
 mod store;
-mod store_corrupt;
+mod store_concurrency;
+mod store_concurrent_edits;
+mod store_corruption;
 mod store_crash;
-mod store_crowd;
-mod store_law;
-mod store_person;
-mod store_stage;
-mod trouble;
+mod store_fixture;

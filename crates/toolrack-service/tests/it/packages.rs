@@ -1,4 +1,4 @@
-//! Packages of every kind, from the real registries, and every way in which they are not to be had.
+//! Packages of every kind from the real registries, and their failures.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use toolrack_manager::{ConnectPhase, FailureKind, McpManager, RackEvent};
 use toolrack_service::Installer;
 use toolrack_testkit::{HttpServer, HttpServerKind, Marker, program, skipped};
 
-use crate::packages_stage::{
+use crate::packages_fixture::{
     connect, everything, failure, installer, manager, package, package_of, path_with, shared_dir,
     without_npm, without_pypi,
 };
 
-/// Ends the test aloud if what it needs is not there.
+/// Skips the test if a requirement is missing.
 macro_rules! need {
     ($test:literal, $missing:expr) => {
         if let Some(reason) = $missing {
@@ -24,14 +24,14 @@ macro_rules! need {
     };
 }
 
-/// The pinned `uv`, unless it is not installed.
+/// Directory of the pinned `uv`, if it is installed.
 fn uv() -> Result<PathBuf, String> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers/python/uv/venv/bin");
     let is_there = dir.join("uv").is_file();
     is_there.then_some(dir).ok_or_else(|| "uv is missing; run `cargo xtask servers`".to_owned())
 }
 
-/// An installer with the caches of package managers in a folder that later runs find again.
+/// An installer whose package managers share caches between test runs.
 fn cached(data: &Path, marker: &Marker) -> Installer {
     let cache = |name| shared_dir(name).display().to_string();
     installer(data, marker)
@@ -44,20 +44,20 @@ fn is_installing(event: &RackEvent) -> bool {
     matches!(event, RackEvent::Phase { phase: ConnectPhase::Installing, .. })
 }
 
-/// Connects, calls, closes, and says whether anything was installed for it.
+/// Connects, calls and closes. Returns whether something was installed.
 async fn check(manager: McpManager, tool: &str, arguments: serde_json::Value, part: &str) -> bool {
     let events = manager.subscribe();
     let connection = connect(&manager).await;
     assert!(connection.is_connected(), "{}", connection.state());
     drop(connection);
-    let answer = manager.call_tool("it", tool, &arguments).await.unwrap();
-    assert!(answer.content.contains(part), "{}", answer.content);
+    let result = manager.call_tool("pkg", tool, &arguments).await.unwrap();
+    assert!(result.content.contains(part), "{}", result.content);
     everything(manager, events).await.iter().any(is_installing)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_npm_package_is_installed_once_and_then_starts_without_the_registry() {
-    need!("an_npm_package_is_installed_once_and_then_starts_without_the_registry", without_npm());
+async fn npm_package_is_installed_once_and_then_starts_offline() {
+    need!("npm_package_is_installed_once_and_then_starts_offline", without_npm());
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
     let name = "@modelcontextprotocol/server-memory";
     let mut config = package(PackageKind::Npm, name, Some("2026.8.31"), &marker);
@@ -70,7 +70,7 @@ async fn an_npm_package_is_installed_once_and_then_starts_without_the_registry()
         {"name": "rack", "entityType": "thing", "observations": ["steel"]}
     ]});
     assert!(check(first, "create_entities", entity, "steel").await);
-    // Nobody answers at this registry, and nobody is asked.
+    // Nothing listens at this registry address, and it is not needed.
     let offline = cached(data.path(), &marker).env("npm_config_registry", "http://127.0.0.1:9/");
     assert!(!check(manager(config, offline), "read_graph", json!({}), "steel").await);
     marker.assert_nobody_left(Duration::ZERO);
@@ -89,21 +89,18 @@ async fn check_time(installer: impl Fn() -> Installer, marker: &Marker) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pypi_package_is_installed_with_uv() {
-    need!("a_pypi_package_is_installed_with_uv", without_pypi().or(uv().err()));
+async fn pypi_package_is_installed_with_uv() {
+    need!("pypi_package_is_installed_with_uv", without_pypi().or(uv().err()));
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
     let path = path_with(&uv().unwrap());
     check_time(|| cached(data.path(), &marker).env("PATH", &path), &marker).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pypi_package_is_installed_with_pip_where_there_is_no_uv() {
-    need!(
-        "a_pypi_package_is_installed_with_pip_where_there_is_no_uv",
-        without_pypi().or(uv().err())
-    );
+async fn pypi_package_is_installed_with_pip_without_uv() {
+    need!("pypi_package_is_installed_with_pip_without_uv", without_pypi().or(uv().err()));
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
-    // The interpreter of that environment, and nothing else.
+    // A PATH with that interpreter alone.
     let bin = data.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
     let python = uv().unwrap().join("python3").canonicalize().unwrap();
@@ -113,17 +110,17 @@ async fn a_pypi_package_is_installed_with_pip_where_there_is_no_uv() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_package_that_does_not_exist_is_told_from_a_registry_that_does_not_answer() {
+async fn missing_package_and_unreachable_registry_differ() {
     need!(
-        "a_package_that_does_not_exist_is_told_from_a_registry_that_does_not_answer",
+        "missing_package_and_unreachable_registry_differ",
         without_npm().or(without_pypi()).or(uv().err())
     );
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
     let path = path_with(&uv().unwrap());
     let installer = || cached(data.path(), &marker).env("PATH", &path).env("UV_HTTP_RETRIES", "0");
     let look = async |kind, name, version, installer| {
-        let told = failure(package(kind, name, version, &marker), installer).await;
-        (told.kind(), told.reason().to_owned())
+        let failure = failure(package(kind, name, version, &marker), installer).await;
+        (failure.kind(), failure.reason().to_owned())
     };
     let (npm, pypi) = (PackageKind::Npm, PackageKind::Pypi);
     let nothing = "toolrack-no-such-package-0";
@@ -150,29 +147,29 @@ async fn a_package_that_does_not_exist_is_told_from_a_registry_that_does_not_ans
         .env("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple");
     let silent = Arc::new(silent);
     for kind in [npm, pypi] {
-        let rack = McpManager::builder().packages(Arc::clone(&silent) as Arc<_>);
-        let rack = rack.build(vec![package(kind, nothing, None, &marker)]);
-        let told = connect(&rack).await.state().failure().cloned().unwrap();
-        assert_eq!(told.kind(), FailureKind::Unreachable, "{told}");
-        rack.close().await;
+        let mcp_manager = McpManager::builder().packages(Arc::clone(&silent) as Arc<_>);
+        let mcp_manager = mcp_manager.build(vec![package(kind, nothing, None, &marker)]);
+        let failure = connect(&mcp_manager).await.state().failure().cloned().unwrap();
+        assert_eq!(failure.kind(), FailureKind::Unreachable, "{failure}");
+        mcp_manager.close().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_tool_is_named_with_the_way_to_get_it() {
+async fn missing_tool_is_named_with_a_hint() {
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
     let look = async |kind| {
         let installer = installer(data.path(), &marker).env("PATH", "/nowhere");
-        let told = failure(package(kind, "x", None, &marker), installer).await;
-        (told.kind(), told.reason().to_owned(), told.hint().unwrap_or_default().to_owned())
+        let failure = failure(package(kind, "x", None, &marker), installer).await;
+        (failure.kind(), failure.reason().to_owned(), failure.hint().unwrap_or_default().to_owned())
     };
     let missing = |reason: &str, hint: &str| {
-        let reason = format!("{reason} is needed and was not found in PATH");
+        let reason = format!("{reason} is required but was not found in PATH");
         (FailureKind::MissingTool, reason, hint.to_owned())
     };
     assert_eq!(
         look(PackageKind::Npm).await,
-        missing("`node`", "install Node.js 20 or newer, which brings `node` and `npm`")
+        missing("`node`", "install Node.js 20 or newer, which includes `node` and `npm`")
     );
     assert_eq!(
         look(PackageKind::Pypi).await,
@@ -192,37 +189,37 @@ async fn a_missing_tool_is_named_with_the_way_to_get_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn programs_and_endpoints_need_no_installation() {
+async fn binaries_and_endpoints_are_not_installed() {
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
     let server = program("scripted-server");
     let hello = || json!({"text": "hello"});
     let path = server.display().to_string();
     let config = package(PackageKind::Binary, &path, None, &marker);
-    let rack = manager(config, installer(data.path(), &marker));
-    assert!(!check(rack, "echo", hello(), "hello").await);
+    let mcp_manager = manager(config, installer(data.path(), &marker));
+    assert!(!check(mcp_manager, "echo", hello(), "hello").await);
 
     let mut config = package(PackageKind::Binary, "scripted-server", None, &marker);
     package_of(&mut config).args = vec!["--plan".to_owned(), "ignore=term".to_owned()];
     let path = path_with(server.parent().unwrap());
-    let rack = manager(config, installer(data.path(), &marker).env("PATH", path));
-    assert!(!check(rack, "echo", hello(), "hello").await);
+    let mcp_manager = manager(config, installer(data.path(), &marker).env("PATH", path));
+    assert!(!check(mcp_manager, "echo", hello(), "hello").await);
 
     let endpoint = HttpServer::start(HttpServerKind::scripted(&[])).unwrap();
     let config = package(PackageKind::Http, &endpoint.url(), None, &marker);
-    let rack = manager(config, installer(data.path(), &marker));
-    assert!(!check(rack, "echo", hello(), "hello").await);
+    let mcp_manager = manager(config, installer(data.path(), &marker));
+    assert!(!check(mcp_manager, "echo", hello(), "hello").await);
     marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_required_secret_that_nobody_has_is_a_missing_credential() {
+async fn missing_required_secret_is_missing_credentials() {
     let (data, marker) = (tempfile::tempdir().unwrap(), Marker::new());
     let mut config = package(PackageKind::Npm, "x", None, &marker);
     if let McpTransport::Package { env, .. } = &mut config.transport {
         let secret = EnvValue::Secret { secret_ref: "git-token".to_owned(), required: true };
         env.insert("TOKEN".to_owned(), secret);
     }
-    let told = failure(config, installer(data.path(), &marker)).await;
-    assert_eq!(told.kind(), FailureKind::MissingCredentials, "{told}");
-    assert!(told.reason().contains("`git-token` is not stored"), "{told}");
+    let failure = failure(config, installer(data.path(), &marker)).await;
+    assert_eq!(failure.kind(), FailureKind::MissingCredentials, "{failure}");
+    assert!(failure.reason().contains("`git-token` is not stored"), "{failure}");
 }

@@ -1,4 +1,4 @@
-//! A stand-in for `npm` that takes as long as the test likes, and what may go wrong meanwhile.
+//! Installations with a fake `npm` that the test controls: slow, stopped, concurrent, killed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,11 +12,11 @@ use toolrack_manager::{ConnectPhase, ConnectionState, FailureKind, McpManager, R
 use toolrack_service::Installer;
 use toolrack_testkit::{Kept, Marker, program};
 
-use crate::packages_stage::{
-    LONG, connect, eventually, everything, failure, installer, manager, package,
+use crate::packages_fixture::{
+    TIMEOUT, connect, eventually, everything, failure, installer, manager, package,
 };
 
-/// Installs our own server, but not before it may, and notes that it was asked.
+/// Records each run, waits for the file `go`, and installs our scripted server.
 const NPM: &str = r#"#!/bin/sh
 for word; do case $word in --prefix=*) dir=${word#--prefix=};; esac; done
 echo asked >>"@/asked"
@@ -30,13 +30,13 @@ kill $helper
 ln -s "@/server" "$dir/node_modules/.bin/fake"
 "#;
 
-/// A folder with the stand-in on its path.
-struct Fake {
+/// A directory with the fake `npm` in its `PATH`.
+struct FakeNpm {
     dir: tempfile::TempDir,
     marker: Marker,
 }
 
-impl Fake {
+impl FakeNpm {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let bin = dir.path().join("bin");
@@ -65,21 +65,21 @@ impl Fake {
         manager(config, self.installer())
     }
 
-    /// Lets the stand-in finish.
-    fn go(&self) {
+    /// Lets the fake `npm` finish.
+    fn finish(&self) {
         fs::File::create(self.dir.path().join("go")).unwrap();
     }
 
-    fn n_asked(&self) -> usize {
-        let asked = fs::read_to_string(self.dir.path().join("asked"));
-        asked.map_or(0, |it| it.lines().count())
+    fn n_runs(&self) -> usize {
+        let runs = fs::read_to_string(self.dir.path().join("asked"));
+        runs.map_or(0, |text| text.lines().count())
     }
 
-    /// The stamps of packages that count as installed.
-    fn n_stamps(&self) -> usize {
+    /// Number of complete installations.
+    fn n_complete(&self) -> usize {
         let packages =
             fs::read_dir(self.data().join("packages/npm")).into_iter().flatten().flatten();
-        packages.filter(|it| it.path().join(".toolrack-program").exists()).count()
+        packages.filter(|package| package.path().join(".toolrack-program").exists()).count()
     }
 }
 
@@ -90,35 +90,35 @@ fn put(file: &Path, script: &str) {
 }
 
 fn phase(manager: &McpManager) -> Option<ConnectPhase> {
-    manager.server("it").unwrap().phase()
+    manager.server("pkg").unwrap().phase()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_installation_that_takes_longer_than_a_start_may_is_shown_and_waited_for() {
-    let fake = Fake::new();
+async fn slow_installation_outlasts_the_startup_timeout() {
+    let fake = FakeNpm::new();
     let config = McpServerConfig { startup_timeout: Duration::from_secs(3), ..fake.config() };
     let wait = config.startup_timeout + Duration::from_millis(200);
     let manager = fake.manager(config);
     let events = manager.subscribe();
-    let letting_go = async {
+    let finishing = async {
         eventually("the phase", || phase(&manager) == Some(ConnectPhase::Installing)).await;
-        assert_eq!(*manager.server("it").unwrap().state(), ConnectionState::Connecting);
-        // Not to wait for anything: the installation is to take so long.
+        assert_eq!(*manager.server("pkg").unwrap().state(), ConnectionState::Connecting);
+        // Not a wait for a condition: the installation has to take this long.
         tokio::time::sleep(wait).await;
         assert_eq!(phase(&manager), Some(ConnectPhase::Installing));
-        fake.go();
+        fake.finish();
     };
-    let (connection, ()) = tokio::join!(connect(&manager), letting_go);
+    let (connection, ()) = tokio::join!(connect(&manager), finishing);
     assert!(connection.is_connected(), "{}", connection.state());
     assert_eq!(connection.phase(), None);
-    let answer = manager.call_tool("it", "echo", &json!({"text": "hello"})).await.unwrap();
-    assert!(answer.content.contains("hello"), "{}", answer.content);
+    let result = manager.call_tool("pkg", "echo", &json!({"text": "hello"})).await.unwrap();
+    assert!(result.content.contains("hello"), "{}", result.content);
     drop(connection);
-    let (mut phases, mut said) = (Vec::new(), Vec::new());
+    let (mut phases, mut lines) = (Vec::new(), Vec::new());
     for event in everything(manager, events).await {
         match event {
             RackEvent::Phase { phase, .. } => phases.push(phase.word()),
-            RackEvent::Install { line, .. } => said.push(line.to_string()),
+            RackEvent::Install { line, .. } => lines.push(line.to_string()),
             _ => {}
         }
     }
@@ -126,44 +126,47 @@ async fn an_installation_that_takes_longer_than_a_start_may_is_shown_and_waited_
     assert_eq!(phases.first().copied(), Some("starting"));
     assert_eq!(phases.get(1..3), Some(&["installing", "starting"][..]), "{phases:?}");
     assert_eq!(phases.last().copied(), Some("listing"), "{phases:?}");
-    assert_eq!(said, ["fetching the package"]);
+    assert_eq!(lines, ["fetching the package"]);
     fake.marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_an_installation_leaves_nothing_and_the_next_one_begins_afresh() {
-    let fake = Fake::new();
+async fn stopped_installation_leaves_nothing_behind() {
+    let fake = FakeNpm::new();
     let manager = fake.manager(fake.config());
     let stopping = async {
-        eventually("npm at work", || fake.n_asked() == 1 && fake.marker.survivors().len() > 1)
-            .await;
-        manager.disconnect("it").await.unwrap();
+        eventually("npm at work", || fake.n_runs() == 1 && fake.marker.survivors().len() > 1).await;
+        manager.disconnect("pkg").await.unwrap();
         fake.marker.assert_nobody_left(Duration::ZERO);
     };
     let (connection, ()) = tokio::join!(connect(&manager), stopping);
     assert!(!connection.is_connected());
-    assert_eq!(*manager.server("it").unwrap().state(), ConnectionState::Disconnected);
-    assert_eq!(fake.n_stamps(), 0);
-    fake.go();
+    assert_eq!(*manager.server("pkg").unwrap().state(), ConnectionState::Disconnected);
+    assert_eq!(fake.n_complete(), 0);
+    fake.finish();
     let connection = connect(&manager).await;
     assert!(connection.is_connected(), "{}", connection.state());
-    assert_eq!((fake.n_asked(), fake.n_stamps()), (2, 1));
+    assert_eq!((fake.n_runs(), fake.n_complete()), (2, 1));
     manager.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_installation_has_a_clock_of_its_own() {
-    let fake = Fake::new();
+async fn installation_has_its_own_timeout() {
+    let fake = FakeNpm::new();
     let config = McpServerConfig { install_timeout: Duration::from_millis(700), ..fake.config() };
-    let told = failure(config, fake.installer()).await;
-    assert_eq!(told.kind(), FailureKind::InstallTimedOut, "{told}");
-    assert_eq!(told.reason(), "the package was not installed within 700ms");
-    assert!(told.hint().is_some_and(|it| it.contains("install_timeout")), "{:?}", told.hint());
+    let failure = failure(config, fake.installer()).await;
+    assert_eq!(failure.kind(), FailureKind::InstallTimedOut, "{failure}");
+    assert_eq!(failure.reason(), "the package was not installed within 700ms");
+    assert!(
+        failure.hint().is_some_and(|hint| hint.contains("install_timeout")),
+        "{:?}",
+        failure.hint()
+    );
     fake.marker.assert_nobody_left(Duration::ZERO);
-    assert_eq!(fake.n_stamps(), 0);
+    assert_eq!(fake.n_complete(), 0);
 }
 
-/// A process that installs and connects, for the tests below.
+/// For the tests below: this test executable, run again to install and connect.
 const PROCESS: &str = "TOOLRACK_INSTALLING_PROCESS";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -179,7 +182,7 @@ async fn installing_process() {
     manager.close().await;
 }
 
-fn start_process(fake: &Fake) -> Kept {
+fn start_process(fake: &FakeNpm) -> Kept {
     #[expect(clippy::disallowed_methods, reason = "two programs are to install at once")]
     let mut command = Command::new(std::env::current_exe().unwrap());
     let command = command.args(["packages_npm::installing_process", "--exact"]);
@@ -189,29 +192,29 @@ fn start_process(fake: &Fake) -> Kept {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_install_the_same_package_once() {
-    let fake = Fake::new();
+async fn concurrent_processes_install_a_package_once() {
+    let fake = FakeNpm::new();
     let mut processes = [start_process(&fake), start_process(&fake), start_process(&fake)];
-    eventually("npm at work", || fake.n_asked() > 0).await;
-    fake.go();
+    eventually("npm at work", || fake.n_runs() > 0).await;
+    fake.finish();
     for process in &mut processes {
-        let (status, said, _) = process.output(LONG).unwrap();
-        assert!(status.success(), "{said}");
+        let (status, lines, _) = process.output(TIMEOUT).unwrap();
+        assert!(status.success(), "{lines}");
     }
-    assert_eq!((fake.n_asked(), fake.n_stamps()), (1, 1));
+    assert_eq!((fake.n_runs(), fake.n_complete()), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_an_installation_is_never_started() {
-    let fake = Fake::new();
+async fn incomplete_installation_is_never_started() {
+    let fake = FakeNpm::new();
     let process = start_process(&fake);
-    eventually("npm at work", || fake.n_asked() == 1).await;
-    // Killed in the middle: its folder is there, and its lock is not.
+    eventually("npm at work", || fake.n_runs() == 1).await;
+    // Killed in the middle: its directory is left, its lock is free.
     drop(process);
-    fake.go();
+    fake.finish();
     let manager = fake.manager(fake.config());
     let connection = connect(&manager).await;
     assert!(connection.is_connected(), "{}", connection.state());
-    assert_eq!((fake.n_asked(), fake.n_stamps()), (2, 1));
+    assert_eq!((fake.n_runs(), fake.n_complete()), (2, 1));
     manager.close().await;
 }

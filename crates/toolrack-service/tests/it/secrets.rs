@@ -1,4 +1,4 @@
-//! Secrets: kept private, whole, and out of sight.
+//! Secret store: files are private, replaced atomically, and never shown.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use toolrack_service::{ErrorCode, Home, LocalService, Secret, SecretStore, ServiceOptions};
 
-use crate::store_stage::{PATIENCE, again, folder, given_path, names, write};
+use crate::store_fixture::{TIMEOUT, child_path, names, spawn_self, temp_dir, write};
 
 const CANARY: &str = "canary-5f3a9";
 
@@ -15,12 +15,12 @@ fn mode(path: &Path) -> u32 {
 }
 
 fn reveal(store: &SecretStore, name: &str) -> Option<String> {
-    store.get(name).unwrap().map(|it| it.reveal().to_owned())
+    store.get(name).unwrap().map(|secret| secret.reveal().to_owned())
 }
 
 #[test]
-fn a_secret_is_set_read_changed_listed_and_forgotten() {
-    let dir = folder();
+fn secret_is_set_read_changed_listed_and_removed() {
+    let dir = temp_dir();
     let store = SecretStore::new(dir.path().join("a/secrets"));
     assert_eq!((reveal(&store, "b"), store.list().unwrap()), (None, Vec::new()));
     assert!(!store.remove("b").unwrap() && store.version("b").unwrap().is_none());
@@ -41,8 +41,8 @@ fn a_secret_is_set_read_changed_listed_and_forgotten() {
 }
 
 #[test]
-fn one_line_break_at_the_end_is_not_part_of_a_secret() {
-    let dir = folder();
+fn one_trailing_line_break_is_not_part_of_a_secret() {
+    let dir = temp_dir();
     let store = SecretStore::new(dir.path());
     for (set, kept) in [("x\n", "x"), ("x\r\n", "x"), ("x\n\n", "x\n"), (" x ", " x ")] {
         store.set("a", &Secret::new(set)).unwrap();
@@ -52,28 +52,28 @@ fn one_line_break_at_the_end_is_not_part_of_a_secret() {
     assert_eq!(reveal(&store, "b").as_deref(), Some("by hand"));
 }
 
-/// Not a test of its own: a program without a umask that sets a secret.
+/// Not a test: run in a process without a umask, it sets a secret.
 #[test]
-fn setter() {
-    let Some(dir) = given_path() else { return };
+fn secret_writer() {
+    let Some(dir) = child_path() else { return };
     SecretStore::new(dir).set("a", &Secret::new(CANARY)).unwrap();
 }
 
 #[test]
-fn a_secret_is_private_whatever_the_umask() {
-    let dir = folder();
+fn secret_is_private_regardless_of_umask() {
+    let dir = temp_dir();
     let secrets = dir.path().join("secrets");
-    let behind = ["sh", "-c", r#"umask 000; exec "$@""#, "sh"].map(str::to_owned);
+    let wrapper = ["sh", "-c", r#"umask 000; exec "$@""#, "sh"].map(str::to_owned);
     let (status, _, complained) =
-        again(&behind, "secrets::setter", &secrets).output(PATIENCE).unwrap();
+        spawn_self(&wrapper, "secrets::secret_writer", &secrets).output(TIMEOUT).unwrap();
     assert!(status.success(), "{complained}");
     assert!(!complained.contains(CANARY));
     assert_eq!((mode(&secrets), mode(&secrets.join("mcp_a.key"))), (0o700, 0o600));
 }
 
 #[test]
-fn what_is_open_to_others_is_closed_to_them() {
-    let dir = folder();
+fn access_for_other_users_is_removed() {
+    let dir = temp_dir();
     let store = SecretStore::new(dir.path());
     store.set("a", &Secret::new(CANARY)).unwrap();
     let file = dir.path().join("mcp_a.key");
@@ -84,8 +84,8 @@ fn what_is_open_to_others_is_closed_to_them() {
 }
 
 #[tokio::test]
-async fn the_folder_of_everything_else_is_closed_to_others() {
-    let dir = folder();
+async fn data_dir_is_closed_to_other_users() {
+    let dir = temp_dir();
     let (data, config) = (dir.path().join("data"), dir.path().join("config/toolrack.toml"));
     fs::create_dir(&data).unwrap();
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
@@ -95,8 +95,8 @@ async fn the_folder_of_everything_else_is_closed_to_others() {
 }
 
 #[test]
-fn hostile_names_are_refused_and_not_told_back() {
-    let dir = folder();
+fn invalid_names_are_rejected_and_not_repeated() {
+    let dir = temp_dir();
     let store = SecretStore::new(dir.path().join("secrets"));
     let long = "x".repeat(129);
     let hostile = [
@@ -130,7 +130,7 @@ fn hostile_names_are_refused_and_not_told_back() {
         ];
         for error in errors {
             assert_eq!(error.code(), ErrorCode::ValidationError, "{name:?}");
-            assert_eq!(error.faults()[0].field.as_deref(), Some("name"));
+            assert_eq!(error.details()[0].field.as_deref(), Some("name"));
         }
     }
     let typed_in_the_wrong_place = format!("{CANARY} {CANARY}");
@@ -141,8 +141,8 @@ fn hostile_names_are_refused_and_not_told_back() {
 }
 
 #[test]
-fn links_lead_nowhere() {
-    let dir = folder();
+fn links_are_not_followed() {
+    let dir = temp_dir();
     let secrets = dir.path().join("secrets");
     let store = SecretStore::new(&secrets);
     store.set("a", &Secret::new("mine")).unwrap();
@@ -166,8 +166,8 @@ fn links_lead_nowhere() {
 }
 
 #[test]
-fn values_that_cannot_be_secrets_are_refused_without_being_told() {
-    let dir = folder();
+fn invalid_values_are_rejected_and_not_shown() {
+    let dir = temp_dir();
     let store = SecretStore::new(dir.path());
     for value in [String::new(), "\n".into(), format!("{CANARY}\0"), CANARY.repeat(6000)] {
         let error = store.set("a", &Secret::new(value)).unwrap_err();

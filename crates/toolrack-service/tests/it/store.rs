@@ -1,33 +1,33 @@
-//! The config file: made, read, changed, refused.
+//! Config store: create, read, edit, reject.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use toolrack_service::{ConfigStore, Enabled, ErrorCode, Generation, Place, ServiceError};
+use toolrack_service::{ConfigScope, ConfigStore, ETag, Enabled, ErrorCode, ServiceError};
 
-use crate::store_stage::{add, folder, names, server, servers, store, write};
+use crate::store_fixture::{add, names, server, servers, store, temp_dir, write};
 
-const SOUND: &str = "# mine\n[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\n";
+const VALID: &str = "# mine\n[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\n";
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 #[track_caller]
-fn check<T>(result: Result<T, ServiceError>, code: ErrorCode, said: &str) {
-    let Err(error) = result else { panic!("it went well") };
+fn check<T>(result: Result<T, ServiceError>, code: ErrorCode, message: &str) {
+    let Err(error) = result else { panic!("no error") };
     assert_eq!(error.code(), code, "{error}");
-    assert!(error.to_string().contains(said), "{error}");
+    assert!(error.to_string().contains(message), "{error}");
 }
 
 #[test]
-fn a_missing_file_says_nothing_and_is_made_by_the_first_change() {
-    let dir = folder();
+fn missing_file_is_created_by_the_first_change() {
+    let dir = temp_dir();
     let store = ConfigStore::new(dir.path().join("new/folder/toolrack.toml"));
     let stored = store.read().unwrap();
-    assert_eq!((&*stored.text, stored.generation), ("", Generation::of("")));
+    assert_eq!((&*stored.text, stored.etag), ("", ETag::from_text("")));
     store.edit(None, |_| Ok(())).unwrap();
     assert!(!store.path().exists(), "nothing was changed, so there is nothing to save");
     let id = add(&store, "a");
@@ -41,13 +41,13 @@ fn a_missing_file_says_nothing_and_is_made_by_the_first_change() {
 }
 
 #[test]
-fn a_change_keeps_the_mode_of_the_file_and_goes_through_a_link() {
-    let dir = folder();
+fn edit_keeps_the_mode_and_follows_symlinks() {
+    let dir = temp_dir();
     let (home, dotfiles) = (dir.path().join("home"), dir.path().join("dotfiles"));
     fs::create_dir(&home).unwrap();
     fs::create_dir(&dotfiles).unwrap();
     let real = dotfiles.join("rack.toml");
-    write(&real, SOUND);
+    write(&real, VALID);
     fs::set_permissions(&real, fs::Permissions::from_mode(0o644)).unwrap();
     let link = home.join("toolrack.toml");
     symlink("../dotfiles/rack.toml", &link).unwrap();
@@ -68,92 +68,93 @@ fn a_change_keeps_the_mode_of_the_file_and_goes_through_a_link() {
 }
 
 #[test]
-fn only_the_expected_file_is_changed() {
-    let dir = folder();
+fn only_the_expected_version_is_changed() {
+    let dir = temp_dir();
     let store = store(&dir);
-    write(store.path(), SOUND);
-    let seen = store.read().unwrap().generation;
+    write(store.path(), VALID);
+    let etag = store.read().unwrap().etag;
     let ((), now) = store
-        .edit(Some(seen), |it| it.set_enabled(it.entries()[0].config.id, Enabled::No))
+        .edit(Some(etag), |document| {
+            document.set_enabled(document.entries()[0].config.id, Enabled::No)
+        })
         .unwrap();
-    assert_eq!(store.read().unwrap().generation, now.generation);
-    let again = || store.edit(Some(seen), |it| it.add(&Place::Defaults, &server("b")));
-    check(again(), ErrorCode::Conflict, "changed by somebody else");
-    check(store.replace_text(Some(seen), SOUND), ErrorCode::Conflict, "changed by somebody else");
+    assert_eq!(store.read().unwrap().etag, now.etag);
+    let again =
+        || store.edit(Some(etag), |document| document.add(&ConfigScope::Defaults, &server("b")));
+    check(again(), ErrorCode::Conflict, "changed by another program");
+    check(store.replace_text(Some(etag), VALID), ErrorCode::Conflict, "changed by another program");
     let written = fs::metadata(store.path()).unwrap().modified().unwrap();
-    store.edit(Some(now.generation), |_| Ok(())).unwrap();
+    store.edit(Some(now.etag), |_| Ok(())).unwrap();
     assert_eq!(fs::metadata(store.path()).unwrap().modified().unwrap(), written);
-    assert_eq!(store.replace_text(Some(now.generation), SOUND).unwrap().text, SOUND);
+    assert_eq!(store.replace_text(Some(now.etag), VALID).unwrap().text, VALID);
 }
 
 #[test]
-fn a_file_that_is_not_sound_is_never_overwritten() {
-    let dir = folder();
+fn invalid_file_is_never_overwritten() {
+    let dir = temp_dir();
     let store = store(&dir);
-    let broken = format!("{SOUND}[[defaults.mcp]]\nname = 1\ntimeout = '5'\nname =\n");
+    let broken = format!("{VALID}[[defaults.mcp]]\nname = 1\ntimeout = '5'\nname =\n");
     write(store.path(), &broken);
-    let error = store.edit(None, |it| it.add(&Place::Defaults, &server("b"))).unwrap_err();
-    assert!(error.faults().len() >= 2, "{error}");
+    let error = store
+        .edit(None, |document| document.add(&ConfigScope::Defaults, &server("b")))
+        .unwrap_err();
+    assert!(error.details().len() >= 2, "{error}");
     assert!(error.to_string().contains("toolrack.toml:6:8: "), "{error}");
     assert_eq!(store.read().unwrap_err(), error);
-    check(store.replace_text(None, SOUND), ErrorCode::ValidationError, "toolrack.toml:");
+    check(store.replace_text(None, VALID), ErrorCode::ValidationError, "toolrack.toml:");
     assert_eq!(fs::read_to_string(store.path()).unwrap(), broken);
 
-    let (text, generation) = store.text().unwrap();
-    assert_eq!(text, broken, "an editor sees it");
-    check(
-        store.replace_text(Some(generation), "x ="),
-        ErrorCode::ValidationError,
-        "toolrack.toml:1:",
-    );
-    store.replace_text(Some(generation), SOUND).unwrap();
-    assert_eq!(servers(&store), ["a"], "who has seen it may mend it");
+    let (text, etag) = store.read_text().unwrap();
+    assert_eq!(text, broken, "readable for an editor");
+    check(store.replace_text(Some(etag), "x ="), ErrorCode::ValidationError, "toolrack.toml:1:");
+    store.replace_text(Some(etag), VALID).unwrap();
+    assert_eq!(servers(&store), ["a"], "an expected invalid file can be fixed");
 }
 
 #[test]
-fn a_change_that_would_break_the_file_is_refused() {
-    let dir = folder();
+fn edit_that_would_invalidate_the_file_is_rejected() {
+    let dir = temp_dir();
     let store = store(&dir);
-    write(store.path(), SOUND);
+    write(store.path(), VALID);
     let mut config = server("b");
     config.config = serde_json::json!({ "timeout": "soon" });
     check(
-        store.edit(None, |it| it.add(&Place::Defaults, &config)),
+        store.edit(None, |document| document.add(&ConfigScope::Defaults, &config)),
         ErrorCode::ValidationError,
         "timeout",
     );
-    let failed = store.edit(None, |it| {
-        it.add(&Place::Defaults, &server("b"))?;
+    let failed = store.edit(None, |document| {
+        document.add(&ConfigScope::Defaults, &server("b"))?;
         Err::<(), _>(ServiceError::new(ErrorCode::Denied, "changed my mind"))
     });
     check(failed, ErrorCode::Denied, "changed my mind");
-    assert_eq!(fs::read_to_string(store.path()).unwrap(), SOUND);
+    assert_eq!(fs::read_to_string(store.path()).unwrap(), VALID);
     assert_eq!(names(dir.path()), ["toolrack.toml"]);
 }
 
 #[test]
-fn what_is_no_config_file_is_refused_with_what_to_do() {
-    let dir = folder();
+fn unusable_file_is_rejected() {
+    let dir = temp_dir();
     let store = store(&dir);
     write(store.path(), "#".repeat((4 << 20) + 1));
     check(store.read(), ErrorCode::ValidationError, "too large");
     fs::remove_file(store.path()).unwrap();
     fs::create_dir(store.path()).unwrap();
-    check(store.read(), ErrorCode::ValidationError, "folder");
-    check(store.edit(None, |_| Ok(())), ErrorCode::ValidationError, "folder");
+    check(store.read(), ErrorCode::ValidationError, "directory");
+    check(store.edit(None, |_| Ok(())), ErrorCode::ValidationError, "directory");
     let file = dir.path().join("file");
     write(&file, "");
     let below = ConfigStore::new(file.join("toolrack.toml"));
-    check(below.edit(None, |_| Ok(())), ErrorCode::ServiceUnavailable, "cannot be saved");
-    check(ConfigStore::new("/").read(), ErrorCode::ValidationError, "names no file");
+    check(below.edit(None, |_| Ok(())), ErrorCode::ServiceUnavailable, "cannot save");
+    check(ConfigStore::new("/").read(), ErrorCode::ValidationError, "is not a file path");
 }
 
 #[test]
-fn a_program_that_holds_the_lock_is_waited_for_only_so_long() {
-    let dir = folder();
+fn lock_wait_times_out() {
+    let dir = temp_dir();
     let store = store(&dir);
     add(&store, "a");
-    let hasty = store.clone().patience(Duration::from_millis(20));
+    let hasty = store.clone().lock_timeout(Duration::from_millis(20));
     let refused = store.edit(None, |_| {
         assert_eq!(servers(&hasty), ["a"], "reading needs no lock");
         Ok(hasty.edit(None, |_| Ok(())).unwrap_err())
@@ -165,8 +166,8 @@ fn a_program_that_holds_the_lock_is_waited_for_only_so_long() {
 }
 
 #[test]
-fn what_a_killed_save_left_behind_is_swept() {
-    let dir = folder();
+fn leftovers_of_a_killed_save_are_removed() {
+    let dir = temp_dir();
     let store = store(&dir);
     write(&dir.path().join(".toolrack.toml.tmp"), "half a fi");
     add(&store, "a");
@@ -178,8 +179,8 @@ fn what_a_killed_save_left_behind_is_swept() {
 }
 
 #[test]
-fn a_file_is_shown_without_the_values_in_it() {
-    let dir = folder();
+fn debug_output_shows_no_values() {
+    let dir = temp_dir();
     let store = store(&dir);
     let text = "[[defaults.mcp]]\nname = 'a'\nurl = 'https://a.dev?canary'\nheaders = { A = 'canary' }\nx = 'canary'\n\
         [[defaults.mcp]]\nname = 'b'\ncommand = 'x'\nargs = ['canary']\nenv = { A = 'canary' }\n";
@@ -188,7 +189,7 @@ fn a_file_is_shown_without_the_values_in_it() {
     let document = stored.document().unwrap();
     let shown = format!("{store:?} {stored:?} {document:?}");
     assert!(!shown.contains("canary"), "{shown}");
-    // What is refused is not shown either.
+    // Diagnostics do not show values either.
     write(store.path(), "[[defaults.mcp]]\nname = 'a'\nurl = 'https://u:canary@a.dev'\n");
     let refused = format!("{:?}", store.read().unwrap_err());
     assert!(refused.contains("password") && !refused.contains("canary"), "{refused}");

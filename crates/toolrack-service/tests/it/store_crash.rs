@@ -1,7 +1,7 @@
-//! Gate G08: a save that is killed or fails at any of its system calls leaves the old file or the new one.
+//! Gate G08: a save that is killed, or that fails at any system call, leaves the old file or the new one.
 //!
-//! The program that saves is this test executable itself, started again for its one test [`saver`] under `strace`,
-//! which injects the failure.
+//! The process that saves is this test executable, started again for its test [`config_writer`] under `strace`, which
+//! injects the failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,9 @@ use tempfile::TempDir;
 use toolrack_service::{ConfigStore, Secret, SecretStore};
 use toolrack_testkit::skipped;
 
-use crate::store_stage::{PATIENCE, add, again, folder, given_path, names, servers, store, write};
+use crate::store_fixture::{
+    TIMEOUT, add, child_path, names, servers, spawn_self, store, temp_dir, write,
+};
 
 const OLD: &str = "# mine\n[[defaults.mcp]]\nname = 'old'\nid = '0190a6b2-0000-7000-8000-00000000000a'\ncommand = 'x'\n";
 const NEW: &str = "# mine\n[[defaults.mcp]]\nname = 'old'\nid = '0190a6b2-0000-7000-8000-00000000000a'\ncommand = 'x'\nenabled = false\n";
@@ -19,11 +21,11 @@ const SAVED: &str = "the save went well";
 const OLD_SECRET: &str = "canary-old";
 const NEW_SECRET: &str = "canary-new";
 
-/// Not a test of its own: the program that saves once.
+/// Not a test: run in a process of its own, it saves once.
 #[test]
-fn saver() {
-    let Some(path) = given_path() else { return };
-    let saved = if path.extension().is_some_and(|it| it == "key") {
+fn config_writer() {
+    let Some(path) = child_path() else { return };
+    let saved = if path.extension().is_some_and(|extension| extension == "key") {
         let store = SecretStore::new(path.parent().unwrap());
         store.set("a", &Secret::new(NEW_SECRET)).is_ok()
     } else {
@@ -34,17 +36,17 @@ fn saver() {
     }
 }
 
-/// What a save is tried on.
-struct Subject {
+/// A file to save, with its old and new content.
+struct SaveTest {
     dir: TempDir,
     file: &'static str,
-    beside: [&'static str; 2],
-    /// None if the file is saved for the first time.
+    temp_names: [&'static str; 2],
+    /// `None` if the file is created.
     old: Option<&'static str>,
     new: &'static str,
 }
 
-impl Subject {
+impl SaveTest {
     fn reset(&self) {
         for name in fs::read_dir(self.dir.path()).unwrap() {
             fs::remove_file(name.unwrap().path()).unwrap();
@@ -54,24 +56,24 @@ impl Subject {
         }
     }
 
-    fn strace(&self, words: &[&str]) -> Vec<String> {
+    fn strace(&self, args: &[&str]) -> Vec<String> {
         let mut all: Vec<String> = ["strace", "-f", "-qq"].map(str::to_owned).to_vec();
         let dir = self.dir.path();
-        let [lock, temporary] = self.beside;
+        let [lock, temporary] = self.temp_names;
         for path in [dir.to_owned(), dir.join(self.file), dir.join(lock), dir.join(temporary)] {
             all.extend(["-P".to_owned(), path.to_str().unwrap().to_owned()]);
         }
-        all.extend(words.iter().map(|it| (*it).to_owned()));
+        all.extend(args.iter().map(|word| (*word).to_owned()));
         all
     }
 
-    /// Runs the saver, and says whether it said that all went well.
-    fn run(&self, words: &[&str]) -> bool {
+    /// Runs the writer. Returns whether it reported success.
+    fn run(&self, args: &[&str]) -> bool {
         self.reset();
         let path = self.dir.path().join(self.file);
-        let mut program = again(&self.strace(words), "store_crash::saver", &path);
-        let (_, said, _) = program.output(PATIENCE).unwrap();
-        said.contains(SAVED)
+        let mut program = spawn_self(&self.strace(args), "store_crash::config_writer", &path);
+        let (_, stdout, _) = program.output(TIMEOUT).unwrap();
+        stdout.contains(SAVED)
     }
 
     fn content(&self) -> Option<String> {
@@ -79,19 +81,20 @@ impl Subject {
         path.exists().then(|| fs::read_to_string(path).unwrap())
     }
 
-    /// Every system call of a save that touches the files, with how often it is made.
+    /// The system calls of a save that touch the files, with their number.
     fn calls(&self, log: &Path) -> BTreeMap<String, usize> {
         let log_path = log.to_str().unwrap();
         assert!(self.run(&["-o", log_path]), "a save under strace works");
         assert_eq!(self.content().as_deref(), Some(self.new));
         let mut calls = BTreeMap::new();
         for line in fs::read_to_string(log).unwrap().lines() {
-            let call = line.split_whitespace().nth(1).and_then(|it| it.split('(').next());
-            let call = call.filter(|it| {
-                it.chars().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_')
+            let call = line.split_whitespace().nth(1).and_then(|word| word.split('(').next());
+            let call = call.filter(|name| {
+                name.chars()
+                    .all(|char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '_')
             });
-            // A closed file is closed, whatever the answer.
-            if let Some(call) = call.filter(|it| *it != "close") {
+            // `close` closes the file even if it reports an error.
+            if let Some(call) = call.filter(|name| *name != "close") {
                 *calls.entry(call.to_owned()).or_default() += 1;
             }
         }
@@ -99,30 +102,30 @@ impl Subject {
     }
 }
 
-/// Fails every call in every way; `works_again` is a save without failures.
+/// Injects every failure into every call; `works_again` saves without failures.
 #[track_caller]
-fn torture(subject: &Subject, works_again: impl Fn()) {
-    let log = folder();
+fn inject_failures(save_test: &SaveTest, works_again: impl Fn()) {
+    let log = temp_dir();
     let log = log.path().join("log");
-    let calls = subject.calls(&log);
+    let calls = save_test.calls(&log);
     for needed in ["openat", "write", "fsync", "fchmod"] {
         assert!(calls.contains_key(needed), "{needed} is not in {calls:?}");
     }
-    assert!(calls.keys().any(|it| it.starts_with("rename")), "{calls:?}");
+    assert!(calls.keys().any(|name| name.starts_with("rename")), "{calls:?}");
     let mut n_seen = [0, 0];
     for (call, &n_times) in &calls {
         for (n, fate) in (1..=n_times)
             .flat_map(|n| ["signal=KILL", "error=EIO", "error=ENOSPC"].map(|fate| (n, fate)))
         {
             let inject = format!("inject={call}:{fate}:when={n}");
-            let well = subject.run(&["-o", log.to_str().unwrap(), "-e", &inject]);
-            let content = subject.content();
-            let is_new = content.as_deref() == Some(subject.new);
-            assert!(is_new || content.as_deref() == subject.old, "{inject}: {content:?}");
+            let well = save_test.run(&["-o", log.to_str().unwrap(), "-e", &inject]);
+            let content = save_test.content();
+            let is_new = content.as_deref() == Some(save_test.new);
+            assert!(is_new || content.as_deref() == save_test.old, "{inject}: {content:?}");
             if well {
-                assert!(is_new, "{inject}: it said that all went well");
+                assert!(is_new, "{inject}: it reported success");
             } else if fate != "signal=KILL" {
-                assert!(!is_new, "{inject}: it said that it failed");
+                assert!(!is_new, "{inject}: it reported a failure");
             }
             assert!(
                 !well || call != "fsync",
@@ -130,15 +133,15 @@ fn torture(subject: &Subject, works_again: impl Fn()) {
             );
             n_seen[usize::from(is_new)] += 1;
             works_again();
-            assert_eq!(names(subject.dir.path()), [subject.file], "{inject}");
+            assert_eq!(names(save_test.dir.path()), [save_test.file], "{inject}");
         }
     }
-    assert!(n_seen.iter().all(|it| *it > 0), "both ends are seen: {n_seen:?}");
+    assert!(n_seen.iter().all(|count| *count > 0), "both outcomes occur: {n_seen:?}");
 }
 
 fn has_strace(test: &str) -> bool {
     let found = ["/usr/bin/strace", "/usr/local/bin/strace", "/bin/strace"];
-    let has = found.iter().any(|it| Path::new(it).exists());
+    let has = found.iter().any(|path| Path::new(path).exists());
     if !has {
         skipped(test, "needs `strace`");
     }
@@ -146,42 +149,42 @@ fn has_strace(test: &str) -> bool {
 }
 
 #[test]
-fn a_save_that_is_killed_or_fails_leaves_the_old_file_or_the_new_one() {
-    if !has_strace("a_save_that_is_killed_or_fails_leaves_the_old_file_or_the_new_one") {
+fn killed_save_leaves_the_old_or_the_new_file() {
+    if !has_strace("killed_save_leaves_the_old_or_the_new_file") {
         return;
     }
-    let subject = Subject {
-        dir: folder(),
+    let save_test = SaveTest {
+        dir: temp_dir(),
         file: "toolrack.toml",
-        beside: [".toolrack.toml.lock", ".toolrack.toml.tmp"],
+        temp_names: [".toolrack.toml.lock", ".toolrack.toml.tmp"],
         old: Some(OLD),
         new: NEW,
     };
-    torture(&subject, || {
-        add(&store(&subject.dir), "next");
-        assert_eq!(servers(&store(&subject.dir)), ["old", "next"]);
+    inject_failures(&save_test, || {
+        add(&store(&save_test.dir), "next");
+        assert_eq!(servers(&store(&save_test.dir)), ["old", "next"]);
     });
-    let first = Subject { old: None, ..subject };
-    torture(&first, || {
+    let first = SaveTest { old: None, ..save_test };
+    inject_failures(&first, || {
         add(&store(&first.dir), "next");
         assert_eq!(servers(&store(&first.dir)).last().unwrap(), "next");
     });
 }
 
 #[test]
-fn a_secret_that_is_killed_while_saved_is_the_old_one_or_the_new_one() {
-    if !has_strace("a_secret_that_is_killed_while_saved_is_the_old_one_or_the_new_one") {
+fn killed_secret_save_leaves_the_old_or_the_new_value() {
+    if !has_strace("killed_secret_save_leaves_the_old_or_the_new_value") {
         return;
     }
-    let subject = Subject {
-        dir: folder(),
+    let save_test = SaveTest {
+        dir: temp_dir(),
         file: "mcp_a.key",
-        beside: [".lock", ".tmp"],
+        temp_names: [".lock", ".tmp"],
         old: Some(OLD_SECRET),
         new: NEW_SECRET,
     };
-    torture(&subject, || {
-        let store = SecretStore::new(subject.dir.path());
+    inject_failures(&save_test, || {
+        let store = SecretStore::new(save_test.dir.path());
         store.set("a", &Secret::new("third")).unwrap();
         assert_eq!(store.get("a").unwrap().unwrap().reveal(), "third");
     });

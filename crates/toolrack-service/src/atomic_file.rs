@@ -1,0 +1,534 @@
+//! Private directories, file locks and atomic file replacement.
+//!
+//! Replacing a file: lock, read a [`FileSnapshot`], write a temporary file, fsync it, and exchange the two names in
+//! one step. The old file is then still reachable under the temporary name, so an edit that another program made in
+//! between is found and put back.
+//!
+//! **Invariant:** a file appears under its name only when all of it is on disk, and only in place of the file that
+//! the snapshot read. After an error the old file is in place. The caller of [`Dir::replace`] holds the lock for the
+//! file's name.
+
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File, Metadata, Permissions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{
+    AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, flock,
+    fsync, openat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
+use zeroize::Zeroizing;
+
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+#[cfg(target_os = "linux")]
+use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
+#[cfg(target_os = "linux")]
+use std::mem::MaybeUninit;
+
+/// Creates a directory with mode 0700, and its missing parents. An existing one keeps its mode.
+pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Removes group and other access from a directory that belongs to us.
+pub(crate) fn remove_other_access(dir: &Path) {
+    let Ok(metadata) = std::fs::symlink_metadata(dir) else { return };
+    let is_ours = metadata.uid() == geteuid().as_raw();
+    let mode = metadata.permissions().mode();
+    let is_open = mode & 0o077 != 0;
+    if !metadata.is_dir() || !is_ours || !is_open {
+        return;
+    }
+    if let Err(error) = std::fs::set_permissions(dir, Permissions::from_mode(mode & 0o700)) {
+        tracing::warn!(dir = %dir.display(), %error, "cannot remove access for other users");
+    }
+}
+
+/// An open directory; files in it are named relative to its descriptor.
+#[derive(Debug)]
+pub(crate) struct Dir {
+    fd: OwnedFd,
+}
+
+impl Dir {
+    /// Opens a directory; `None` if it does not exist.
+    pub(crate) fn open(dir: &Path) -> io::Result<Option<Self>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(CWD, dir, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(Self { fd })),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a directory, creating it with mode 0700 if needed.
+    pub(crate) fn create(dir: &Path) -> io::Result<Self> {
+        if let Some(dir) = Self::open(dir)? {
+            return Ok(dir);
+        }
+        create_private_dir(dir)?;
+        if let Some(parent) = dir.parent().filter(|parent| *parent != Path::new("")) {
+            // The entry of the new directory is durable only after an fsync of its parent.
+            File::open(parent)?.sync_all()?;
+        }
+        Self::open(dir)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The directory as a file, to read its owner and mode.
+    pub(crate) fn as_file(&self) -> io::Result<File> {
+        Ok(File::from(self.fd.try_clone()?))
+    }
+
+    /// Takes an exclusive lock on the file `name`, which is created if needed and never removed: a lock on an
+    /// unlinked file would exclude no one who opens the name afterwards.
+    pub(crate) fn lock(&self, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
+        lock(&self.fd, name, timeout)
+    }
+
+    /// Removes a file that may be missing, such as the temporary file of a killed save.
+    pub(crate) fn remove_if_exists(&self, name: &OsStr) -> io::Result<()> {
+        match unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes a file. Returns whether it existed.
+    pub(crate) fn remove(&self, name: &OsStr) -> io::Result<bool> {
+        match unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) => self.sync().map(|()| true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a file for reading; `None` if it does not exist. Symbolic links are not followed.
+    pub(crate) fn open_file(&self, name: &OsStr) -> io::Result<Option<File>> {
+        // NONBLOCK: opening a FIFO under this name must not wait for its other end.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(File::from(fd))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The inode that a name refers to now.
+    fn inode(&self, name: &OsStr) -> io::Result<Option<u64>> {
+        match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat.st_ino)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Creates a file with mode 0600; fails if the name exists.
+    fn create_file(&self, name: &OsStr) -> io::Result<File> {
+        // EXCL: do not write through a link that another program put under this name.
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        Ok(File::from(openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?))
+    }
+
+    /// `renameat2` within this directory.
+    fn rename(&self, from: &OsStr, to: &OsStr, flags: RenameFlags) -> Result<(), Errno> {
+        renameat_with(&self.fd, from, &self.fd, to, flags)
+    }
+
+    /// Waits until renames in this directory are on disk.
+    fn sync(&self) -> io::Result<()> {
+        Ok(fsync(&self.fd)?)
+    }
+
+    /// Removes the temporary file, or leaves it to the next save.
+    fn remove_temp(&self, temp_name: &OsStr) {
+        if let Err(error) = self.remove_if_exists(temp_name) {
+            tracing::warn!(%error, "cannot remove a temporary file; the next save does");
+        }
+    }
+}
+
+/// Reads a whole file from its beginning. Fails unless it is a regular file of at most `max_bytes` bytes.
+pub(crate) fn read_all(file: &File, max_bytes: usize) -> io::Result<Vec<u8>> {
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    // One allocation: a vector that grows would leave copies of a secret in freed memory.
+    let expected = usize::try_from(metadata.len()).unwrap_or(max_bytes).min(max_bytes);
+    let mut bytes = Vec::with_capacity(expected + 64);
+    let mut file = file;
+    file.rewind()?;
+    file.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > max_bytes {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
+}
+
+/// Longest pause between two attempts to take a lock.
+const LOCK_POLL: Duration = Duration::from_millis(8);
+
+/// An exclusive `flock`, held until dropped. The kernel releases it when the holder dies.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: OwnedFd,
+}
+
+/// Takes the lock, polling for at most `timeout`; then the error is `TimedOut`.
+fn lock(dir: impl AsFd, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+    let mut waited = Duration::ZERO;
+    loop {
+        // `flock` belongs to the open file, so it excludes other threads of this process too.
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Lock { _file: file }),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+            Err(other) => return Err(other.into()),
+        }
+        if waited >= timeout {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // Random, so that of several waiting processes none is always the last to try.
+        let pause = LOCK_POLL.mul_f64(fastrand::f64().max(0.1));
+        thread::sleep(pause);
+        waited += pause;
+    }
+}
+
+/// A file as it was read, or its absence. It is watched from then on. No `Debug`: it may hold a secret.
+pub(crate) struct FileSnapshot(Option<OldFile>);
+
+struct OldFile {
+    file: File,
+    inode: u64,
+    open_watch: OpenWatch,
+    bytes: Zeroizing<Vec<u8>>,
+}
+
+/// The new content of a file.
+#[derive(Clone, Copy)]
+pub(crate) struct Replacement<'a> {
+    /// The name of the file.
+    pub(crate) name: &'a OsStr,
+    /// The temporary name under which it is written first.
+    pub(crate) temp_name: &'a OsStr,
+    /// The content.
+    pub(crate) bytes: &'a [u8],
+    /// Its permissions.
+    pub(crate) mode: FileMode,
+}
+
+/// Permissions of a replaced file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileMode {
+    /// Mode 0600.
+    Private,
+    /// Mode and owner of the file it replaces; 0600 if there was none.
+    Preserve,
+}
+
+/// Outcome of [`Dir::replace`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplaceOutcome {
+    /// The new file is in place and on disk.
+    Replaced,
+    /// Another program has changed the file since the snapshot; its version is in place.
+    Conflict,
+}
+
+impl FileSnapshot {
+    /// The content; `None` if there was no file.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        self.0.as_ref().map(|file| file.bytes.as_slice())
+    }
+}
+
+impl OldFile {
+    /// Whether `name` still refers to this file, and its content is still the same.
+    fn is_unchanged_at(&self, dir: &Dir, name: &OsStr) -> io::Result<bool> {
+        Ok(dir.inode(name)? == Some(self.inode) && has_content(&self.file, &self.bytes)?)
+    }
+}
+
+impl Dir {
+    /// Reads a file that is going to be replaced.
+    pub(crate) fn snapshot(&self, name: &OsStr, max_bytes: usize) -> io::Result<FileSnapshot> {
+        let Some(file) = self.open_file(name)? else { return Ok(FileSnapshot(None)) };
+        // Before the first read, so that no later open goes unseen.
+        let open_watch = OpenWatch::new(&file);
+        let bytes = Zeroizing::new(read_all(&file, max_bytes)?);
+        let inode = file.metadata()?.ino();
+        Ok(FileSnapshot(Some(OldFile { file, inode, open_watch, bytes })))
+    }
+
+    /// Replaces the file of the snapshot, or its absence, if that is still the current state.
+    pub(crate) fn replace(
+        &self,
+        snapshot: &FileSnapshot,
+        new: Replacement<'_>,
+    ) -> io::Result<ReplaceOutcome> {
+        self.remove_if_exists(new.temp_name)?;
+        let old = snapshot.0.as_ref();
+        let outcome = self.write_temp(new, old).and_then(|()| match old {
+            None => self.rename_into_empty(new),
+            Some(old) => self.exchange(old, new),
+        });
+        self.remove_temp(new.temp_name);
+        outcome
+    }
+
+    /// Writes the new file under its temporary name, down to the disk.
+    fn write_temp(&self, new: Replacement<'_>, old: Option<&OldFile>) -> io::Result<()> {
+        let mut file = self.create_file(new.temp_name)?;
+        let old = old.filter(|_| new.mode == FileMode::Preserve);
+        let old = old.map(|old| old.file.metadata()).transpose()?;
+        let mode = old.as_ref().map_or(0o600, |old| old.mode() & 0o777);
+        if let Some(old) = old.filter(has_other_owner) {
+            // Only root may change the owner. Anyone else writes a file of their own, which serves as well.
+            let owner = (Some(Uid::from_raw(old.uid())), Some(Gid::from_raw(old.gid())));
+            fchown(&file, owner.0, owner.1).unwrap_or_default();
+        }
+        // Not left to `openat`, whose mode the umask reduces.
+        fchmod(&file, Mode::from_raw_mode(mode))?;
+        file.write_all(new.bytes)?;
+        // Never retry a failed fsync: the kernel has dropped the dirty pages, and a second call would report
+        // success. The file is given up instead.
+        file.sync_all()
+    }
+
+    /// Renames the new file to a name that was free at the snapshot.
+    fn rename_into_empty(&self, new: Replacement<'_>) -> io::Result<ReplaceOutcome> {
+        match self.rename(new.temp_name, new.name, RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Ok(ReplaceOutcome::Conflict),
+            Err(error) if is_unsupported(error) => {
+                self.rename(new.temp_name, new.name, RenameFlags::empty())?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        // The rename may not be durable. The old state was "no file", so that is what the error leaves.
+        self.sync().or_else(|error| self.remove_if_exists(new.name).and(Err(error)))?;
+        Ok(ReplaceOutcome::Replaced)
+    }
+
+    /// Exchanges the new file and the old one in one step. The file that was in place up to that moment is then
+    /// checked, and put back if it is not the one the change was made for.
+    fn exchange(&self, old: &OldFile, new: Replacement<'_>) -> io::Result<ReplaceOutcome> {
+        if !old.is_unchanged_at(self, new.name)? {
+            return Ok(ReplaceOutcome::Conflict);
+        }
+        let exchange = || self.rename(new.temp_name, new.name, RenameFlags::EXCHANGE);
+        match exchange() {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(ReplaceOutcome::Conflict),
+            // Without RENAME_EXCHANGE (some file systems) an edit between the check above and the rename is lost.
+            Err(error) if is_unsupported(error) => {
+                self.rename(new.temp_name, new.name, RenameFlags::empty())?;
+                return self.sync().map(|()| ReplaceOutcome::Replaced);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        // Check at once, so that a wrong replacement is visible only briefly; and again after the wait below, because
+        // a program that opened the old file before the exchange may still be writing to it.
+        let mut expected = old.is_unchanged_at(self, new.temp_name);
+        if let Ok(true) = expected {
+            let synced = self.sync();
+            old.open_watch.wait();
+            expected = synced.and_then(|()| old.is_unchanged_at(self, new.temp_name));
+        }
+        if let Ok(true) = expected {
+            return Ok(ReplaceOutcome::Replaced);
+        }
+        exchange()?;
+        // The temporary name should now hold our file. If it does not, another program saved a newer version in the
+        // meantime, and that version goes back into place.
+        let ours =
+            self.open_file(new.temp_name)?.map(|file| has_content(&file, new.bytes)).transpose()?;
+        if ours != Some(true) {
+            exchange()?;
+        }
+        expected.and_then(|_other| self.sync()).map(|()| ReplaceOutcome::Conflict)
+    }
+}
+
+/// Whether the file system lacks a `renameat2` flag.
+fn is_unsupported(error: Errno) -> bool {
+    matches!(error, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
+}
+
+fn has_other_owner(metadata: &Metadata) -> bool {
+    metadata.uid() != geteuid().as_raw() || metadata.gid() != getegid().as_raw()
+}
+
+fn has_content(file: &File, bytes: &[u8]) -> io::Result<bool> {
+    match read_all(file, bytes.len()).map(Zeroizing::new) {
+        Ok(found) => Ok(*found == bytes),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Longest wait for other programs to close the file. Editors hold it open for milliseconds.
+#[cfg(target_os = "linux")]
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+#[cfg(target_os = "linux")]
+const OPEN_POLL: Duration = Duration::from_millis(1);
+
+/// Watches other programs opening and closing one file (inotify), so that a replacement can wait for writers whose
+/// data would be lost with the old file.
+///
+/// A program that opened the file before the watch began, and writes after the replacement, is not seen. Outside of
+/// Linux nothing is seen.
+#[derive(Debug)]
+struct OpenWatch {
+    events: Option<OwnedFd>,
+}
+
+impl OpenWatch {
+    /// Starts watching. If inotify is not available, [`wait`](Self::wait) returns at once.
+    fn new(file: &File) -> Self {
+        Self { events: watch_opens(file) }
+    }
+
+    /// Waits until every program that opened the file has closed it, at most [`CLOSE_TIMEOUT`].
+    fn wait(&self) {
+        if let Some(events) = &self.events {
+            wait_closed(events);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn watch_opens(file: &File) -> Option<OwnedFd> {
+    use std::os::fd::AsRawFd as _;
+
+    // By descriptor: the path may already name another file.
+    let events = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = WatchFlags::OPEN | WatchFlags::CLOSE_WRITE | WatchFlags::CLOSE_NOWRITE;
+    add_watch(&events, path, flags).ok()?;
+    Some(events)
+}
+
+#[cfg(target_os = "linux")]
+fn wait_closed(events: &OwnedFd) {
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut reader = Reader::new(events, &mut buffer);
+    let mut n_open = 0_i64;
+    let mut waited = Duration::ZERO;
+    loop {
+        while let Ok(event) = reader.next() {
+            n_open += if event.events().contains(ReadFlags::OPEN) { 1 } else { -1 };
+        }
+        // Negative if a program closes the file that had it open before the watch began.
+        if n_open <= 0 || waited >= CLOSE_TIMEOUT {
+            return;
+        }
+        thread::sleep(OPEN_POLL);
+        waited += OPEN_POLL;
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn watch_opens(_file: &File) -> Option<OwnedFd> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wait_closed(_events: &OwnedFd) {}
+
+/// Describes a failed file operation (`read`, `save`, `remove`), with a hint where one is known.
+pub(crate) fn io_error(action: &str, path: &Path, error: io::Error) -> ServiceError {
+    let (code, reason, hint) = describe(&error);
+    let reason = reason.map_or_else(|| error.to_string(), str::to_owned);
+    let message = format!("cannot {action} `{}`: {reason}", path.display());
+    let detail = ErrorDetail::new(code, message);
+    match hint {
+        Some(hint) => detail.with_hint(hint).into(),
+        None => detail.into(),
+    }
+}
+
+type Description = (ErrorCode, Option<&'static str>, Option<&'static str>);
+
+fn describe(error: &io::Error) -> Description {
+    use io::ErrorKind as Kind;
+    let unavailable = |reason, hint| (ErrorCode::ServiceUnavailable, Some(reason), Some(hint));
+    if Errno::from_io_error(error) == Some(Errno::LOOP) {
+        let hint = "remove the link, or point it to a file";
+        return (ErrorCode::ValidationError, Some("too many levels of symbolic links"), Some(hint));
+    }
+    match error.kind() {
+        Kind::TimedOut => unavailable(
+            "another program holds its lock",
+            "check for a hanging `toolrack` process and stop it",
+        ),
+        Kind::StorageFull | Kind::QuotaExceeded => {
+            unavailable("the disk is full", "free some space and try again; nothing was changed")
+        }
+        Kind::PermissionDenied => unavailable(
+            "permission denied",
+            "check the owner and mode of the file and its directory",
+        ),
+        Kind::ReadOnlyFilesystem => unavailable(
+            "the file system is read-only",
+            "remount it read-write, or set `TOOLRACK_HOME` to another directory",
+        ),
+        Kind::FileTooLarge => {
+            (ErrorCode::ValidationError, Some("the file is too large"), Some("check its content"))
+        }
+        Kind::IsADirectory => {
+            (ErrorCode::ValidationError, Some("it is a directory"), Some("move it away"))
+        }
+        Kind::InvalidInput => {
+            (ErrorCode::ValidationError, Some("not a regular file"), Some("move it away"))
+        }
+        _ => (ErrorCode::ServiceUnavailable, None, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(errno: Errno, expected: &str) {
+        let error = io_error("save", Path::new("/a/b.toml"), errno.into());
+        let hint = error.hint().unwrap_or_default();
+        assert_eq!(format!("{} {error} | {hint}", error.code()), expected);
+    }
+
+    #[test]
+    fn io_errors_have_messages_and_hints() {
+        check(
+            Errno::NOSPC,
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: the disk is full | free some space and try again; nothing was changed",
+        );
+        check(
+            Errno::ACCESS,
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: permission denied | check the owner and mode of the file and its directory",
+        );
+        check(
+            Errno::ROFS,
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: the file system is read-only | remount it read-write, or set `TOOLRACK_HOME` to another directory",
+        );
+        check(
+            Errno::LOOP,
+            "VALIDATION_ERROR cannot save `/a/b.toml`: too many levels of symbolic links | remove the link, or point it to a file",
+        );
+        check(
+            Errno::IO,
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: Input/output error (os error 5) | ",
+        );
+    }
+}

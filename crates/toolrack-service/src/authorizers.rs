@@ -1,0 +1,116 @@
+//! OAuth authorizers: one [`Authorizer`] per HTTP server, with tokens in private files.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use toolrack_auth::{
+    AuthSettings, Authorizer, Browser, DiscreetTokenStore, FileTokenStore, TokenStore,
+};
+use toolrack_config::{McpServerConfig, McpTransport, PackageKind, ResolvedTransport, interpolate};
+use toolrack_transport::{Credentials, Mask};
+use url::Url;
+
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::secret_store::SharedLookup;
+
+/// The authorizers of all servers.
+pub(crate) struct Authorizers {
+    store: Arc<dyn TokenStore>,
+    browser: Option<Arc<dyn Browser>>,
+    lookup: SharedLookup,
+    /// By server name and URL.
+    by_server: Mutex<HashMap<(String, Url), Arc<Authorizer>>>,
+}
+
+impl Authorizers {
+    pub(crate) fn new(
+        tokens_dir: PathBuf,
+        browser: Option<Arc<dyn Browser>>,
+        lookup: SharedLookup,
+        redactor: Mask,
+    ) -> Self {
+        let files = Arc::new(FileTokenStore::new(tokens_dir));
+        Self {
+            store: Arc::new(DiscreetTokenStore::new(files, redactor)),
+            browser,
+            lookup,
+            by_server: Mutex::default(),
+        }
+    }
+
+    /// The credentials of a server. `None` if it is a local process or its config sets `Authorization`.
+    pub(crate) fn credentials(&self, server: &McpServerConfig) -> Option<Arc<dyn Credentials>> {
+        match self.authorizer(server) {
+            Ok(authorizer) => Some(authorizer),
+            Err(error) => {
+                tracing::debug!(server = server.name, %error, "no OAuth for this server");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn authorizer(
+        &self,
+        server: &McpServerConfig,
+    ) -> Result<Arc<Authorizer>, ServiceError> {
+        let url = self.endpoint(server)?;
+        // Held until the new authorizer is inserted: two of them for one server would refresh its token independently.
+        let mut by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (server.name.clone(), url);
+        if let Some(authorizer) = by_server.get(&key) {
+            return Ok(Arc::clone(authorizer));
+        }
+        let settings =
+            AuthSettings { server_name: Some(server.name.clone()), ..AuthSettings::default() };
+        let (store, browser) = (Arc::clone(&self.store), self.browser.clone());
+        let authorizer = Authorizer::new(&key.1, settings, store, browser)
+            .map_err(|error| ServiceError::new(ErrorCode::ValidationError, error.to_string()))?;
+        by_server.insert(key, Arc::clone(&authorizer));
+        Ok(authorizer)
+    }
+
+    /// Waits for token requests in progress: a refreshed token that is not saved is lost.
+    pub(crate) async fn wait_idle(&self) {
+        // A copy: the lock must not be held across `await`.
+        let authorizers: Vec<Arc<Authorizer>> = {
+            let by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
+            by_server.values().map(Arc::clone).collect()
+        };
+        for authorizer in authorizers {
+            authorizer.settle().await;
+        }
+    }
+
+    /// The URL of a server that can use OAuth.
+    fn endpoint(&self, server: &McpServerConfig) -> Result<Url, ServiceError> {
+        match &server.transport {
+            McpTransport::Http { .. } => {}
+            McpTransport::Package { package, .. } if package.kind == PackageKind::Http => {}
+            _ => return Err(no_login("it is a local process")),
+        }
+        if server.has_authorization() {
+            return Err(no_login("its config sets the `Authorization` header"));
+        }
+        let url = match interpolate(server, &*self.lookup) {
+            Ok(ResolvedTransport::Http { url, .. }) => url.into_revealed(),
+            Ok(ResolvedTransport::Package { identifier, .. }) => identifier.into_revealed(),
+            Ok(_) | Err(_) => return Err(no_login("its URL has unresolved variables")),
+        };
+        Url::parse(&url).map_err(|_malformed| no_login("its URL is invalid"))
+    }
+}
+
+fn no_login(reason: &str) -> ServiceError {
+    let message = format!("cannot log in to this server: {reason}");
+    let hint = "login is for HTTP servers whose config sets no `Authorization` header";
+    ErrorDetail::new(ErrorCode::Conflict, message).with_hint(hint).into()
+}
+
+impl fmt::Debug for Authorizers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n_authorizers = self.by_server.lock().unwrap_or_else(PoisonError::into_inner).len();
+        f.debug_struct("Authorizers").field("n_authorizers", &n_authorizers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,344 @@
+//! Config file store: reads the file, edits it under a lock, and replaces it atomically.
+//!
+//! **Invariant:** the file is always the old version or the new one; a file that does not parse is never overwritten;
+//! an edit that a person makes during a save is not lost.
+//! **Invariant:** the config file is written here and nowhere else.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+use std::{fmt, fs};
+
+use sha2::{Digest as _, Sha256};
+use toolrack_config::{ConfigFile, Fault};
+
+use crate::atomic_file::{Dir, FileMode, ReplaceOutcome, Replacement, io_error, read_all};
+use crate::document::{self, Document};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+
+/// Size limit. A larger file is not a config file.
+const MAX_BYTES: usize = 4 << 20;
+/// How long to wait for another process that holds the lock. One save takes milliseconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often an edit starts over because a person saves the file at the same moment.
+const MAX_ATTEMPTS: usize = 20;
+/// First lines of a new file.
+const HEADER: &str =
+    "# MCP servers of toolrack. Edit it as you like: comments and order are kept.\n\n";
+
+/// The config file at one path.
+///
+/// Its methods block on the disk, and up to ten seconds on another process that saves.
+#[derive(Debug, Clone)]
+pub struct ConfigStore {
+    path: PathBuf,
+    lock_timeout: Duration,
+}
+
+/// A config file as read from disk.
+#[derive(Clone)]
+pub struct StoredConfig {
+    /// The text of the file; empty if there is no file.
+    pub text: String,
+    /// Identifies this version of the file.
+    pub etag: ETag,
+    /// The parsed config.
+    pub file: ConfigFile,
+    /// Warnings of the parser.
+    pub warnings: Vec<Fault>,
+}
+
+impl StoredConfig {
+    /// Parses the text as an editable document.
+    ///
+    /// # Errors
+    ///
+    /// None for a value that a [`ConfigStore`] returned.
+    pub fn document(&self) -> Result<Document, ServiceError> {
+        Document::parse("", &self.text)
+    }
+}
+
+impl ConfigStore {
+    /// The file at `path`, which need not exist. A symbolic link is followed and stays a link.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), lock_timeout: LOCK_TIMEOUT }
+    }
+
+    /// Sets how long to wait for other processes; the default is ten seconds.
+    #[must_use]
+    pub fn lock_timeout(self, lock_timeout: Duration) -> Self {
+        Self { lock_timeout, ..self }
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads and parses the file. A missing file is an empty config.
+    ///
+    /// # Errors
+    ///
+    /// Every diagnostic of the file, each with line and column, or the reason why it cannot be read.
+    pub fn read(&self) -> Result<StoredConfig, ServiceError> {
+        let (text, _) = self.read_text()?;
+        self.parse_stored(text)
+    }
+
+    /// Reads the text of the file, valid or not, for an editor.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is too large or is not UTF-8.
+    pub fn read_text(&self) -> Result<(String, ETag), ServiceError> {
+        let target = Target::resolve(&self.path)?;
+        let read_error = |error| io_error("read", &self.path, error);
+        let bytes = Dir::open(&target.dir)
+            .and_then(|dir| dir.map_or(Ok(None), |dir| dir.open_file(&target.name)))
+            .and_then(|file| file.map_or(Ok(Vec::new()), |file| read_all(&file, MAX_BYTES)))
+            .map_err(read_error)?;
+        let text = self.decode(&bytes)?;
+        let etag = ETag::from_text(&text);
+        Ok((text, etag))
+    }
+
+    /// Edits the file. Returns the result of `change` and the new state of the file.
+    ///
+    /// `change` gets the current document. If a person saves the file in the meantime, it is called again with their
+    /// version. Nothing is written if `change` fails or changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `CONFLICT` if the file is not the `expected` version; every diagnostic if the file is invalid, or would be; the
+    /// reason if it cannot be saved. In each case the file is unchanged.
+    pub fn edit<T>(
+        &self,
+        expected: Option<ETag>,
+        mut change: impl FnMut(&mut Document) -> Result<T, ServiceError>,
+    ) -> Result<(T, StoredConfig), ServiceError> {
+        self.save(expected, |current| {
+            let current = current.map_or_else(|| HEADER.to_owned(), str::to_owned);
+            let mut document = Document::parse(&self.name(), &current)?;
+            let value = change(&mut document)?;
+            let text = document.text();
+            // Do not create a file for the header alone.
+            Ok((value, if text == HEADER { String::new() } else { text }))
+        })
+    }
+
+    /// Replaces the whole text, as edited by a person.
+    ///
+    /// An invalid file is replaced only if it is the `expected` version: then the person who fixes it has seen it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`edit`](Self::edit); diagnostics refer to `text`.
+    pub fn replace_text(
+        &self,
+        expected: Option<ETag>,
+        text: &str,
+    ) -> Result<StoredConfig, ServiceError> {
+        // Reject an invalid text before taking the lock.
+        self.parse_stored(text.to_owned())?;
+        let replaced = self.save(expected, |current| {
+            if let (None, Some(current)) = (expected, current) {
+                self.parse_stored(current.to_owned())?;
+            }
+            Ok(((), text.to_owned()))
+        });
+        replaced.map(|((), stored)| stored)
+    }
+
+    fn save<T>(
+        &self,
+        expected: Option<ETag>,
+        mut next: impl FnMut(Option<&str>) -> Result<(T, String), ServiceError>,
+    ) -> Result<(T, StoredConfig), ServiceError> {
+        let save_error = |error| io_error("save", &self.path, error);
+        let target = Target::resolve(&self.path)?;
+        let dir = Dir::create(&target.dir).map_err(save_error)?;
+        let _lock = dir.lock(&target.lock, self.lock_timeout).map_err(save_error)?;
+        dir.remove_if_exists(&target.temp_name).map_err(save_error)?;
+        // Optimistic: `change` runs on a snapshot, and `replace` notices if the file has changed since. The lock keeps
+        // other Toolrack processes out, but not editors.
+        for _attempt in 0..MAX_ATTEMPTS {
+            let snapshot = dir.snapshot(&target.name, MAX_BYTES);
+            let snapshot = snapshot.map_err(|error| io_error("read", &self.path, error))?;
+            let text = snapshot.bytes().map(|bytes| self.decode(bytes)).transpose()?;
+            let etag = ETag::from_text(text.as_deref().unwrap_or_default());
+            if expected.is_some_and(|expected| expected != etag) {
+                return Err(self.conflict());
+            }
+            let (value, new) = next(text.as_deref())?;
+            let stored = self.parse_stored(new)?;
+            // Unchanged: do not touch the file, not even its modification time.
+            if text.as_ref() == Some(&stored.text) || (text.is_none() && stored.text.is_empty()) {
+                return Ok((value, stored));
+            }
+            let replacement = Replacement {
+                name: &target.name,
+                temp_name: &target.temp_name,
+                bytes: stored.text.as_bytes(),
+                mode: FileMode::Preserve,
+            };
+            if dir.replace(&snapshot, replacement).map_err(save_error)? == ReplaceOutcome::Replaced
+            {
+                return Ok((value, stored));
+            }
+        }
+        Err(self.conflict())
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<String, ServiceError> {
+        let text = std::str::from_utf8(bytes).map(str::to_owned);
+        text.map_err(|error| {
+            let (valid, _) = bytes.split_at(error.valid_up_to());
+            let valid = String::from_utf8_lossy(valid);
+            let line = valid.matches('\n').count() + 1;
+            let column = valid.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            let message = format!("{}:{line}:{column}: not valid UTF-8", self.name());
+            ServiceError::new(ErrorCode::ValidationError, message)
+        })
+    }
+
+    fn parse_stored(&self, text: String) -> Result<StoredConfig, ServiceError> {
+        if text.len() > MAX_BYTES {
+            let message = format!("`{}` would be larger than 4 MiB", self.name());
+            return Err(ServiceError::new(ErrorCode::ValidationError, message));
+        }
+        let (file, warnings) = document::read(&self.name(), &text)?;
+        Ok(StoredConfig { etag: ETag::from_text(&text), text, file, warnings })
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn conflict(&self) -> ServiceError {
+        let message = format!("`{}` was changed by another program", self.name());
+        ErrorDetail::new(ErrorCode::Conflict, message)
+            .with_hint("check its current content and try again")
+            .into()
+    }
+}
+
+/// Omits the text, which may contain secrets.
+impl fmt::Debug for StoredConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredConfig")
+            .field("etag", &self.etag)
+            .field("file", &self.file)
+            .field("warnings", &self.warnings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Version of a config file: a hash of its content, so that an edit by hand changes it too.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ETag([u8; 16]);
+
+impl ETag {
+    /// The tag of a file with this text.
+    pub fn from_text(text: &str) -> Self {
+        let mut short = [0; 16];
+        let digest = Sha256::digest(text.as_bytes());
+        short.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+        Self(short)
+    }
+}
+
+impl fmt::Display for ETag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ETag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ETag({self})")
+    }
+}
+
+/// The text is not an [`ETag`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an etag: expected 32 hexadecimal digits")]
+pub struct InvalidETag;
+
+impl FromStr for ETag {
+    type Err = InvalidETag;
+
+    fn from_str(text: &str) -> Result<Self, InvalidETag> {
+        if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(InvalidETag);
+        }
+        u128::from_str_radix(text, 16)
+            .map(|number| Self(number.to_be_bytes()))
+            .map_err(|_malformed| InvalidETag)
+    }
+}
+
+/// As many symbolic links as the kernel follows.
+const MAX_LINKS: usize = 40;
+
+/// The file behind a path, after following links: the link stays one, and every process locks the same file.
+#[derive(Debug, PartialEq, Eq)]
+struct Target {
+    dir: PathBuf,
+    name: OsString,
+    /// Name of the lock file beside it.
+    lock: OsString,
+    /// Name of the temporary file beside it.
+    temp_name: OsString,
+}
+
+impl Target {
+    /// Follows symbolic links, up to [`MAX_LINKS`].
+    fn resolve(path: &Path) -> Result<Self, ServiceError> {
+        let mut path = path.to_owned();
+        for _link in 0..MAX_LINKS {
+            match fs::read_link(&path) {
+                Ok(to) => path = path.parent().map_or_else(|| to.clone(), |dir| dir.join(&to)),
+                // Not a link, or nothing at all: this is the path of the file.
+                Err(_no_link) => return Self::from_path(&path),
+            }
+        }
+        Err(io_error("read", &path, rustix::io::Errno::LOOP.into()))
+    }
+
+    fn from_path(path: &Path) -> Result<Self, ServiceError> {
+        let Some(name) = path.file_name() else {
+            let message = format!("`{}` is not a file path", path.display());
+            return Err(ServiceError::new(ErrorCode::ValidationError, message));
+        };
+        let dir = match path.parent() {
+            Some(dir) if dir != Path::new("") => dir,
+            _ => Path::new("."),
+        };
+        let hidden = |suffix: &str| {
+            [OsStr::new("."), name, OsStr::new(suffix)].into_iter().collect::<OsString>()
+        };
+        Ok(Self {
+            dir: dir.to_owned(),
+            name: name.to_owned(),
+            lock: hidden(".lock"),
+            temp_name: hidden(".tmp"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn etag_round_trips_through_text() {
+        let etag = ETag::from_text("a");
+        assert_eq!(etag.to_string().parse(), Ok(etag));
+        assert_ne!(etag, ETag::from_text("b"));
+        for text in ["", "a", &"g".repeat(32), &"+".repeat(32), &"a".repeat(33)] {
+            assert_eq!(text.parse::<ETag>(), Err(InvalidETag), "{text:?}");
+        }
+    }
+}

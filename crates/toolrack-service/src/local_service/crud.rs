@@ -1,0 +1,249 @@
+//! Create, update and delete servers: validates a config, writes it to disk and publishes the next snapshot.
+//!
+//! **Invariant:** a secret that a config refers to is stored before the config is written, and a value marked secret
+//! never reaches the config file.
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use toolrack_auth::Secret;
+use toolrack_config::join;
+use uuid::Uuid;
+
+use super::Inner;
+use crate::config_snapshot::ConfigSnapshot;
+use crate::config_store::{ETag, StoredConfig};
+use crate::document::{ConfigScope, Document};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::service::{Enabled, McpConfig};
+use crate::validate;
+
+/// A secret that was stored for a config, and its previous value.
+struct ReplacedSecret {
+    name: String,
+    before: Option<Secret>,
+}
+
+impl Inner {
+    pub(super) fn create(self: &Arc<Self>, config: McpConfig) -> Result<Uuid, ServiceError> {
+        let id = if config.id.is_nil() { Uuid::new_v4() } else { config.id };
+        let config = McpConfig { id, ..config };
+        self.check(&config, None)?;
+        let mut current = self.lock();
+        // The secrets first: a crash in between leaves an unused secret, not a config that refers to a missing one.
+        let (config, moved) = self.move_values_to_store(config)?;
+        let scope = self.scope();
+        let written = self.edit(&mut current, |document| {
+            // Within the edit, which starts over with the new file if it changes in the meantime.
+            self.check_name(document, &config)?;
+            document.assign_ids();
+            document.add(&scope, &config)?;
+            Ok(())
+        });
+        self.commit_secrets(written, moved)?;
+        Ok(id)
+    }
+
+    pub(super) fn update(self: &Arc<Self>, config: McpConfig) -> Result<(), ServiceError> {
+        let id = config.id;
+        let before = self.configured(id)?.config;
+        self.check(&config, Some(&before))?;
+        let mut current = self.lock();
+        let (config, moved) = self.move_values_to_store(config)?;
+        let written = self.edit(&mut current, |document| {
+            // A server that keeps its name may share it with the default that it overrides.
+            if config.name != before.name {
+                self.check_name(document, &config)?;
+            }
+            document.assign_ids();
+            document.replace(&config)
+        });
+        let changed = self.commit_secrets(written, moved)?;
+        // Only now: until the write the old config referred to them.
+        self.remove_unused_secrets(id, Some(&config));
+        // The config refers to secrets by name, so a new value is no config change and reconcile would not notice.
+        for name in changed {
+            self.restart_users(&name);
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete(&self, id: Uuid) -> Result<(), ServiceError> {
+        self.configured(id)?;
+        let mut current = self.lock();
+        self.edit(&mut current, |document| {
+            document.assign_ids();
+            document.remove(id).map(drop)
+        })?;
+        self.remove_unused_secrets(id, None);
+        if let Err(error) = self.logs.remove(id) {
+            tracing::debug!(%error, "cannot delete the log of a removed server");
+        }
+        Ok(())
+    }
+
+    /// Writes the `enabled` flag.
+    pub(super) async fn persist_enabled(
+        self: &Arc<Self>,
+        id: Uuid,
+        enabled: Enabled,
+    ) -> Result<(), ServiceError> {
+        self.blocking(move |inner| {
+            let mut current = inner.lock();
+            inner.edit(&mut current, |document| {
+                document.assign_ids();
+                document.set_enabled(id, enabled)
+            })
+        })
+        .await
+    }
+
+    /// Reads the file again, and publishes a snapshot if it has changed.
+    pub(super) fn refresh(&self) -> Result<StoredConfig, ServiceError> {
+        let mut current = self.lock();
+        let stored = self.store.read()?;
+        if stored.etag != *current {
+            self.publish(&mut current, &stored)?;
+        }
+        Ok(stored)
+    }
+
+    /// Runs blocking file IO on a blocking thread.
+    pub(super) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, ServiceError> + Send + 'static,
+    ) -> Result<T, ServiceError> {
+        let inner = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
+        done.unwrap_or_else(|_panicked| {
+            Err(ServiceError::new(ErrorCode::Internal, "cannot write the config"))
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ETag> {
+        self.write_lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self, config: &McpConfig, before: Option<&McpConfig>) -> Result<(), ServiceError> {
+        let mut details = validate::find_errors(config, before);
+        let is_stored = |name: &str| self.secrets.get(name).map(|secret| secret.is_some());
+        details.extend(validate::missing_secrets(config, is_stored));
+        ServiceError::if_any(details)
+    }
+
+    /// Fails if the name is taken among the servers of this agent.
+    fn check_name(&self, document: &Document, config: &McpConfig) -> Result<(), ServiceError> {
+        let scope = self.scope();
+        let is_ours = |other: &ConfigScope| *other == scope || *other == ConfigScope::Defaults;
+        let taken = document.entries().into_iter().any(|entry| {
+            is_ours(&entry.scope)
+                && entry.config.name == config.name
+                && entry.config.id != config.id
+        });
+        if !taken {
+            return Ok(());
+        }
+        let message = format!("the name `{}` is already taken", config.name);
+        let detail = ErrorDetail::new(ErrorCode::Conflict, message).with_field("name");
+        Err(detail.with_hint("choose another name, or change the server that has it").into())
+    }
+
+    /// Edits the file, and publishes the new snapshot.
+    fn edit(
+        &self,
+        current: &mut MutexGuard<'_, ETag>,
+        change: impl FnMut(&mut Document) -> Result<(), ServiceError>,
+    ) -> Result<(), ServiceError> {
+        let ((), stored) = self.store.edit(None, change)?;
+        self.publish(current, &stored)
+    }
+
+    /// Makes a new snapshot current and wakes the reconcile task. The caller holds the write lock, so revisions are in
+    /// the order of the file's versions.
+    fn publish(
+        &self,
+        current: &mut MutexGuard<'_, ETag>,
+        stored: &StoredConfig,
+    ) -> Result<(), ServiceError> {
+        let revision = self.snapshot.load().revision + 1;
+        let snapshot = ConfigSnapshot::from_stored(revision, self.agent.as_deref(), stored)?;
+        self.snapshot.store(Arc::new(snapshot));
+        **current = stored.etag;
+        self.config_changed.notify_one();
+        Ok(())
+    }
+
+    /// Moves values marked secret into the store. Returns them with their previous values.
+    fn move_values_to_store(
+        &self,
+        mut config: McpConfig,
+    ) -> Result<(McpConfig, Vec<ReplacedSecret>), ServiceError> {
+        let mut moved = Vec::new();
+        for (variable, entry) in &mut config.env_vars {
+            let is_hidden = |value: &mut String| entry.is_secret && !value.is_empty();
+            let Some(value) = entry.value.take_if(is_hidden) else { continue };
+            let name = owned_secret_name(config.id, variable);
+            let before = self.secrets.get(&name)?;
+            if let Err(error) = self.secrets.set(&name, &Secret::from(value)) {
+                let field = join(&join("env_vars", variable), "value");
+                self.restore_secrets(moved);
+                return Err(error.with_field(&field));
+            }
+            entry.secret_ref = Some(name.clone());
+            moved.push(ReplacedSecret { name, before });
+        }
+        Ok((config, moved))
+    }
+
+    /// Returns the names of the stored secrets; if the config was not written, restores the previous values instead.
+    fn commit_secrets(
+        &self,
+        written: Result<(), ServiceError>,
+        moved: Vec<ReplacedSecret>,
+    ) -> Result<Vec<String>, ServiceError> {
+        let Err(error) = written else {
+            return Ok(moved.into_iter().map(|secret| secret.name).collect());
+        };
+        self.restore_secrets(moved);
+        Err(error)
+    }
+
+    fn restore_secrets(&self, moved: Vec<ReplacedSecret>) {
+        for ReplacedSecret { name, before } in moved {
+            match before {
+                None => self.remove_secret_file(&name),
+                Some(before) => {
+                    if let Err(error) = self.secrets.set(&name, &before) {
+                        tracing::warn!(name, %error, "cannot restore the previous value of a secret");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes secrets that were stored for this server and that its config no longer refers to.
+    fn remove_unused_secrets(&self, id: Uuid, config: Option<&McpConfig>) {
+        let is_used = |name: &String| {
+            let mut variables = config.into_iter().flat_map(|config| config.env_vars.values());
+            variables.any(|variable| variable.secret_ref.as_ref() == Some(name))
+        };
+        match self.secrets.list() {
+            Ok(names) => {
+                let own = names.iter().filter(|name| name.starts_with(&owned_secret_name(id, "")));
+                own.filter(|name| !is_used(name)).for_each(|name| self.remove_secret_file(name));
+            }
+            Err(error) => tracing::warn!(%error, "cannot remove unused secrets"),
+        }
+    }
+
+    fn remove_secret_file(&self, name: &str) {
+        if let Err(error) = self.secrets.remove(name) {
+            tracing::warn!(name, %error, "cannot remove an unused secret");
+        }
+    }
+}
+
+/// Name of a secret that belongs to one server: `{id}.{variable}`.
+fn owned_secret_name(id: Uuid, variable: &str) -> String {
+    let safe = |char: char| if char.is_ascii_alphanumeric() || char == '_' { char } else { '-' };
+    format!("{id}.{}", variable.chars().map(safe).take(80).collect::<String>())
+}

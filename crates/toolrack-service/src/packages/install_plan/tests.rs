@@ -1,0 +1,124 @@
+//! Every kind of package with every set of tools, as a table.
+
+use std::collections::HashMap;
+
+use super::*;
+
+const ALL: AvailableTools =
+    AvailableTools { npm: true, node: true, uv: true, python: true, docker: true };
+
+pub(crate) fn wanted(kind: PackageKind, identifier: &str, version: Option<&str>) -> WantedPackage {
+    WantedPackage {
+        server: "s".into(),
+        kind,
+        identifier: identifier.to_owned(),
+        version: version.map(str::to_owned),
+        args: Vec::new(),
+        program: None,
+        runtime_args: Vec::new(),
+        env: HashMap::new(),
+        cwd: None,
+        headers: HashMap::new(),
+    }
+}
+
+/// The plan in one line, with `@` for the attempt directory.
+fn show(plan: &InstallPlan) -> String {
+    match plan {
+        InstallPlan::Endpoint { url } => format!("connect {url}"),
+        InstallPlan::Binary { command } => format!("start {command}"),
+        InstallPlan::Image(image) => format!("image {image}"),
+        InstallPlan::Package(install) => {
+            let dir = install.attempt_dir.display().to_string();
+            let line = |command: &InstallCommand| {
+                format!("{} {}", command.program, command.args.join(" "))
+            };
+            let lines: Vec<String> = install.commands.iter().map(line).collect();
+            format!("{}: {}", install.name, lines.join(" && ").replace(&dir, "@"))
+        }
+    }
+}
+
+#[track_caller]
+fn check(package: (PackageKind, &str, Option<&str>), tools: AvailableTools, expected: &str) {
+    let (kind, identifier, version) = package;
+    let planned = plan_install(
+        &wanted(kind, identifier, version),
+        tools,
+        InstallLocation { root: Path::new("/data"), attempt: "1" },
+    );
+    let shown = match &planned {
+        Ok(plan) => show(plan),
+        Err(failure) => format!("{:?}: {failure}", failure.kind()),
+    };
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn every_kind_of_package_has_its_plan() {
+    check(
+        (PackageKind::Http, "https://a.dev/mcp", None),
+        AvailableTools::default(),
+        "connect https://a.dev/mcp",
+    );
+    check(
+        (PackageKind::Binary, "/opt/server", None),
+        AvailableTools::default(),
+        "start /opt/server",
+    );
+    check((PackageKind::Docker, "mcp/time", Some("1.0")), ALL, "image mcp/time:1.0");
+    check((PackageKind::Docker, "host:5000/x", None), ALL, "image host:5000/x");
+    check((PackageKind::Docker, "x", Some("sha256:0a")), ALL, "image x@sha256:0a");
+    check(
+        (PackageKind::Npm, "@a/b", Some("1.2.3")),
+        ALL,
+        "@a/b: npm install --prefix=@ --no-audit --no-fund --no-progress --no-global --save --json \
+         -- @a/b@1.2.3",
+    );
+    check(
+        (PackageKind::Pypi, "a[x]", Some("1.2")),
+        ALL,
+        "a: uv venv --no-progress --no-project @/venv && uv pip install --no-progress \
+         --python @/venv/bin/python -- a[x]==1.2",
+    );
+    check(
+        (PackageKind::Pypi, "a", Some("latest")),
+        AvailableTools { uv: false, ..ALL },
+        "a: python3 -m venv --clear @/venv && @/venv/bin/python -m pip install --no-input \
+         --disable-pip-version-check -- a",
+    );
+}
+
+#[test]
+fn missing_tool_is_named() {
+    let nothing = AvailableTools::default();
+    let npm = (PackageKind::Npm, "a", None);
+    check(npm, nothing, "MissingTool: `node` is required but was not found in PATH");
+    let tools = AvailableTools { node: true, ..nothing };
+    check(npm, tools, "MissingTool: `npm` is required but was not found in PATH");
+    let pypi = (PackageKind::Pypi, "a", None);
+    check(pypi, nothing, "MissingTool: `uv` or `python3` is required but was not found in PATH");
+    let docker = (PackageKind::Docker, "a", None);
+    check(docker, nothing, "MissingTool: `docker` is required but was not found in PATH");
+}
+
+#[test]
+fn invalid_names_are_rejected() {
+    let npm = |name, version| (PackageKind::Npm, name, version);
+    check(npm("--global", None), ALL, "BadConfig: `--global` is not a valid package name");
+    check(npm("a", Some("-x")), ALL, "BadConfig: `-x` is not a valid version");
+    check(npm(" ", None), ALL, "BadConfig: the package name is empty");
+    let twice = "BadConfig: `@a/b@1` includes a version, but `version` is set too";
+    check(npm("@a/b@1", Some("2")), ALL, twice);
+    let image = (PackageKind::Docker, "-v/:/host", None);
+    check(image, ALL, "BadConfig: `-v/:/host` is not a valid image name");
+}
+
+#[test]
+fn dir_names_are_readable_and_unique() {
+    let one = dir_name("@a/b@1.0", None);
+    assert!(one.starts_with("a-b-1.0-"), "{one}");
+    let others =
+        [dir_name("@a/b@1.1", None), dir_name("@a-b@1.0", None), dir_name("@a/b@1.0", Some("x"))];
+    assert!(!others.contains(&one), "{one} {others:?}");
+}

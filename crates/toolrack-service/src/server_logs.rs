@@ -1,0 +1,204 @@
+//! Server logs: one log file of bounded size per server.
+//!
+//! **Invariant:** lines are sanitized and redacted before they get here, only the owner can read the files, and a line
+//! is written whole or not at all.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::atomic_file::{Dir, read_all};
+
+/// A longer file is cut to its newer half.
+const MAX_BYTES: usize = 256 << 10;
+/// Read limit for files of any size.
+const MAX_READ_BYTES: usize = 4 * MAX_BYTES;
+/// Other processes hold the lock only while they append a few lines.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+const LOCK_NAME: &str = ".lock";
+const TEMP_NAME: &str = ".tmp";
+
+/// The log files of all servers.
+#[derive(Debug, Clone)]
+pub struct LogStore {
+    dir: PathBuf,
+}
+
+/// One line of a server's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Time in milliseconds since 1970.
+    pub at: u64,
+    /// What the line is about.
+    pub kind: LogKind,
+    /// The text.
+    pub text: String,
+}
+
+/// What a log line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LogKind {
+    /// The server is being started or connected.
+    Start,
+    /// The server is connected.
+    Ready,
+    /// The server cannot be connected, or the connection was lost.
+    Failure,
+    /// The server requires a login.
+    NeedsLogin,
+    /// A line of its stderr.
+    Stderr,
+    /// Output of the package installer.
+    Install,
+}
+
+impl LogLine {
+    /// A line with the current time.
+    pub(crate) fn now(kind: LogKind, text: impl Into<String>) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { at: u64::try_from(since.as_millis()).unwrap_or_default(), kind, text: text.into() }
+    }
+}
+
+impl LogStore {
+    /// Keeps log files in `dir`, which is created with the first line.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    /// Path of a server's log file, which need not exist.
+    pub fn path(&self, id: Uuid) -> PathBuf {
+        self.dir.join(file_name(id))
+    }
+
+    /// Reads the log of a server, oldest line first.
+    ///
+    /// # Errors
+    ///
+    /// The file exists and cannot be read.
+    pub fn read(&self, id: Uuid) -> io::Result<Vec<LogLine>> {
+        let Some(dir) = Dir::open(&self.dir)? else { return Ok(Vec::new()) };
+        let Some(file) = dir.open_file(&file_name(id))? else { return Ok(Vec::new()) };
+        Ok(lines(&read_all(&file, MAX_READ_BYTES)?))
+    }
+
+    /// Deletes the log of a server.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be removed.
+    pub fn remove(&self, id: Uuid) -> io::Result<()> {
+        let Some(dir) = Dir::open(&self.dir)? else { return Ok(()) };
+        let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT)?;
+        dir.remove(&file_name(id)).map(drop)
+    }
+
+    /// Appends lines to the log of a server.
+    pub(crate) fn append(&self, id: Uuid, lines: &[LogLine]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut bytes, line)?;
+            bytes.push(b'\n');
+        }
+        let dir = Dir::create(&self.dir)?;
+        let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT)?;
+        let path = self.path(id);
+        let mut file = private_file().append(true).open(&path)?;
+        // One write under the lock, so that lines of two processes do not mix.
+        file.write_all(&bytes)?;
+        let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        if size > MAX_BYTES { self.truncate_to_tail(&path) } else { Ok(()) }
+    }
+
+    /// Keeps the newer half of a file, from the first whole line on.
+    fn truncate_to_tail(&self, path: &Path) -> io::Result<()> {
+        let file = OpenOptions::new().read(true).open(path)?;
+        let bytes = read_all(&file, MAX_READ_BYTES)?;
+        let (_, tail) = bytes.split_at(bytes.len().saturating_sub(MAX_BYTES / 2));
+        let start = tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |pos| pos + 1);
+        let temp_path = self.dir.join(TEMP_NAME);
+        private_file()
+            .truncate(true)
+            .write(true)
+            .open(&temp_path)?
+            .write_all(tail.split_at(start).1)?;
+        // A reader sees the old file or the new one.
+        std::fs::rename(temp_path, path)
+    }
+}
+
+/// Options for a file with mode 0600; a symbolic link is an error.
+fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    options.create(true).mode(0o600).custom_flags(no_follow);
+    options
+}
+
+fn file_name(id: Uuid) -> OsString {
+    format!("{id}.log").into()
+}
+
+/// Parses the lines of a file, and skips those that do not parse.
+fn lines(bytes: &[u8]) -> Vec<LogLine> {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn logs_are_private_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LogStore::new(dir.path().join("logs"));
+        let id = Uuid::new_v4();
+        assert_eq!(store.read(id).unwrap(), []);
+        let lines = [LogLine::now(LogKind::Start, "starting"), LogLine::now(LogKind::Ready, "")];
+        store.append(id, &lines).unwrap();
+        store.append(id, &lines).unwrap();
+        assert_eq!(store.read(id).unwrap(), [lines.clone(), lines].concat());
+        let mode = std::fs::metadata(store.path(id)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        store.remove(id).unwrap();
+        assert_eq!(store.read(id).unwrap(), []);
+    }
+
+    #[test]
+    fn large_log_keeps_its_tail() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LogStore::new(dir.path());
+        let id = Uuid::new_v4();
+        for n in 0..100 {
+            let line = LogLine::now(LogKind::Stderr, format!("{n}:{}", "x".repeat(10_000)));
+            store.append(id, &[line]).unwrap();
+        }
+        let kept = store.read(id).unwrap();
+        assert!(kept.last().unwrap().text.starts_with("99:"));
+        assert!((10..30).contains(&kept.len()), "{}", kept.len());
+        assert!(std::fs::metadata(store.path(id)).unwrap().len() <= MAX_BYTES as u64);
+    }
+
+    #[test]
+    fn symlink_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LogStore::new(dir.path().join("logs"));
+        let (id, elsewhere) = (Uuid::new_v4(), dir.path().join("elsewhere"));
+        store.append(id, &[]).unwrap();
+        store.remove(id).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, store.path(id)).unwrap();
+        assert!(store.append(id, &[LogLine::now(LogKind::Start, "")]).is_err());
+        assert!(!elsewhere.exists());
+    }
+}
