@@ -7,12 +7,12 @@ use toolrack_mcp::{ClientCapabilities, Implementation};
 
 use crate::client::McpClient;
 use crate::connect;
+use crate::connect_error::ConnectError;
+use crate::connect_progress::{ConnectStep, StepWatcher};
 use crate::connector::Connector;
-use crate::era::{EraChoice, Verdict};
-use crate::failure::ConnectError;
 use crate::handler::ClientHandler;
-use crate::settings::{Limits, Timeouts};
-use crate::step::{ConnectStep, StepWatcher};
+use crate::timeouts::{Limits, Timeouts};
+use crate::version_detection::{EraChoice, Verdict};
 
 /// Everything that can be set about a connection. Made by [`McpClient::builder`].
 #[derive(Debug, Clone)]

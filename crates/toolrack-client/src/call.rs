@@ -11,12 +11,12 @@ use toolrack_transport::RawJson;
 use tracing::Instrument as _;
 use tracing::level_filters::LevelFilter;
 
-use crate::behalf::Behalf;
 use crate::client::McpClient;
 use crate::error::CallError;
+use crate::forwarded::Behalf;
+use crate::progress::OnProgress;
 use crate::session::Feature;
 use crate::tool::McpToolResult;
-use crate::watcher::OnProgress;
 
 /// What a caller may want of one call. The default is what the client was set to.
 #[derive(Clone, Default)]

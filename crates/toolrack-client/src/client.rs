@@ -10,12 +10,12 @@ use toolrack_mcp::{Era, Implementation, Revision, ServerCapabilities, Tool};
 use toolrack_transport::{Diagnosis, Ending};
 
 use crate::builder::ClientBuilder;
-use crate::era::Verdict;
 use crate::event::Events;
-use crate::page::Listing;
+use crate::pagination::Listing;
 use crate::session::Session;
-use crate::task::FAREWELL;
+use crate::task_polling::FAREWELL;
 use crate::tool::McpToolDef;
+use crate::version_detection::Verdict;
 
 /// A connection to one MCP server, of whatever era.
 ///

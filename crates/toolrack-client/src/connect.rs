@@ -12,21 +12,21 @@ use tokio_util::task::TaskTracker;
 use toolrack_mcp::{Era, Method, Revision, SubscriptionFilter, Tool};
 use toolrack_transport::{Diagnosis, Ending, Exit, ServerExit, TransportError};
 
-use crate::answer::Respondent;
-use crate::attendant::attend;
 use crate::builder::{Changes, Plan};
 use crate::client::McpClient;
+use crate::connect_error::{ConnectError, NotMcp};
+use crate::connect_progress::ConnectStep;
 use crate::connector::Connector;
 use crate::error::CallError;
-use crate::failure::{ConnectError, NotMcp};
 use crate::handshake::{Agreed, Handshake, Link, Stopped, noise};
-use crate::listen::Subscription;
 use crate::lock::lock;
-use crate::mirrors::Mirrors;
-use crate::page::Shelf;
+use crate::pagination::Shelf;
+use crate::param_headers::Mirrors;
+use crate::server_request_handler::Respondent;
 use crate::session::Session;
-use crate::settings::deadline;
-use crate::step::ConnectStep;
+use crate::session_task::attend;
+use crate::subscriptions::Subscription;
+use crate::timeouts::deadline;
 
 #[tracing::instrument(name = "mcp.connect", skip_all, fields(server = &*plan.name))]
 pub(crate) async fn connect(

@@ -21,13 +21,13 @@ use toolrack_transport::{
 use toolrack_transport::{JsonRpcError, NoParams, RawJson};
 
 use crate::builder::Plan;
+use crate::connect_error::{ConnectError, NotMcp};
+use crate::connect_progress::ConnectStep;
 use crate::connector::Connector;
-use crate::era::{Detection, Fault, LineChoice, Reply, Step, Wait};
-use crate::failure::{ConnectError, NotMcp};
-use crate::inbox::{Mailbox, Stage};
-use crate::meta::{Envelope, Extra, Packed};
+use crate::incoming::{Mailbox, Stage};
+use crate::request_meta::{Envelope, Extra, Packed};
 use crate::session::{ServerCard, respond};
-use crate::step::ConnectStep;
+use crate::version_detection::{Detection, Fault, LineChoice, Reply, Step, Wait};
 
 /// So many lines without one message are proof enough.
 const MAX_NOISE: u64 = 1_000;

@@ -18,18 +18,18 @@ use toolrack_mcp::{
 use toolrack_transport::{Abandon, Line, Medium, Outgoing, Patience};
 use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
-use crate::answer::Respondent;
 use crate::call::CallOptions;
 use crate::error::CallError;
-use crate::inbox::Mailbox;
-use crate::listen::Subscription;
+use crate::incoming::Mailbox;
 use crate::lock::lock;
-use crate::meta::{Envelope, Extra, Packed, Reports};
-use crate::mirrors::Mirrors;
-use crate::outcome::kind_of;
-use crate::page::Shelf;
-use crate::settings::{Limits, Timeouts};
-use crate::watcher::Watch;
+use crate::pagination::Shelf;
+use crate::param_headers::Mirrors;
+use crate::progress::Watch;
+use crate::request_meta::{Envelope, Extra, Packed, Reports};
+use crate::result_type::kind_of;
+use crate::server_request_handler::Respondent;
+use crate::subscriptions::Subscription;
+use crate::timeouts::{Limits, Timeouts};
 
 /// One conversation.
 pub(crate) struct Session {
@@ -261,7 +261,7 @@ impl fmt::Debug for Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attendant::attend;
+    use crate::session_task::attend;
 
     fn size_of_future<F: Future>(_: impl Fn(Arc<Session>) -> F) -> usize {
         size_of::<F>()

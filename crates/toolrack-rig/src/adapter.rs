@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use toolrack_client::McpToolDef;
 use toolrack_manager::{McpManager, ToolWithServer};
 
-use crate::failure::{not_an_object, said_by_tool, unreachable_tool};
+use crate::error::{not_an_object, said_by_tool, unreachable_tool};
 
 /// One tool of one server, as rig calls it. Cheap to clone.
 ///

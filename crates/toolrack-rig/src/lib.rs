@@ -29,6 +29,6 @@
 #![warn(missing_docs)]
 
 mod adapter;
-mod failure;
+mod error;
 
 pub use adapter::{McpToolAdapter, tools_of};

@@ -14,10 +14,10 @@ use toolrack_mcp::Implementation;
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_transport::Credentials;
 
+use crate::config_source::{Selection, load};
+use crate::environment::Environment;
 use crate::error::OpenError;
-use crate::file::{Selection, load};
-use crate::rack::Toolrack;
-use crate::settings::Environment;
+use crate::toolrack::Toolrack;
 
 /// Everything that can be set about a rack. Made by [`Toolrack::builder`].
 #[must_use = "nothing happens until it is opened"]

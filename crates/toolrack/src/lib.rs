@@ -128,17 +128,17 @@
 #![warn(missing_docs)]
 
 mod builder;
+mod config_source;
+mod environment;
 mod error;
-mod file;
-mod model;
-mod rack;
-mod settings;
+mod llm_tools;
+mod toolrack;
 
 pub use builder::ToolrackBuilder;
+pub use environment::Environment;
 pub use error::OpenError;
-pub use model::{to_anthropic, to_openai};
-pub use rack::Toolrack;
-pub use settings::Environment;
+pub use llm_tools::{to_anthropic, to_openai};
+pub use toolrack::Toolrack;
 
 /// Login to servers over HTTP: OAuth, tokens, and where they are kept.
 pub mod auth {

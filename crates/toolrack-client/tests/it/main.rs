@@ -8,15 +8,15 @@
     reason = "a test ends at the first thing that is not as it should be, in its helpers too"
 )]
 
-mod bad_input;
-mod founding;
-mod network;
-mod person;
-mod real;
-mod remote;
-mod schema;
-mod script;
-mod show;
-mod stage;
-mod transcripts;
-mod wire;
+mod fixture;
+mod format;
+mod founding_api;
+mod memory_transport;
+mod network_faults;
+mod not_a_server;
+mod real_http_servers;
+mod real_stdio_servers;
+mod replay;
+mod schema_validator;
+mod scripted_user;
+mod transcript;

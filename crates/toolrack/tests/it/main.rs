@@ -7,10 +7,10 @@
     reason = "a test ends at the first thing that is not as it should be, in its helpers too"
 )]
 
-mod example;
-mod follow;
+mod config_watch;
+mod examples;
+mod fixture;
 mod login;
 mod open;
-mod real;
-mod stage;
-mod surface;
+mod public_types;
+mod real_servers;

@@ -13,7 +13,7 @@ use toolrack::{
 };
 use toolrack_testkit::Marker;
 
-use crate::stage::{LONG, builder, connected, entry, eventually, put, scripted, tools};
+use crate::fixture::{LONG, builder, connected, entry, eventually, put, scripted, tools};
 
 #[tokio::test]
 async fn a_missing_file_is_named() {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use toolrack_mcp::{Mirror, Skipped, Tool};
 
 use crate::lock::lock;
-use crate::page::Listing;
+use crate::pagination::Listing;
 
 /// What is mirrored, by the name of the tool.
 #[derive(Debug, Default)]

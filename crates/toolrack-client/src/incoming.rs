@@ -20,9 +20,9 @@ use toolrack_transport::{RawJson, RequestId};
 
 use crate::event::{Bulletin, Event};
 use crate::handler::ClientHandler;
-use crate::listen::Listens;
 use crate::lock::lock;
-use crate::watcher::Watchers;
+use crate::progress::Watchers;
+use crate::subscriptions::Listens;
 
 /// Requests of the server that wait for the client's task, which takes them without waiting itself. When
 /// it is full, a server is flooding us: what comes is dropped and counted.

@@ -8,8 +8,8 @@ use toolrack_transport::{BoxFuture, Inbox, Line, TransportError};
 
 use crate::builder::ClientBuilder;
 use crate::client::McpClient;
+use crate::connect_error::ConnectError;
 use crate::connector::Connector;
-use crate::failure::ConnectError;
 
 /// Programs that fetch a server before they run it.
 const LAUNCHERS: &[&str] =

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use toolrack_testkit::{HttpLog, HttpServer, HttpServerKind, Kept, Marker, program};
 
-use crate::stage::LONG;
+use crate::fixture::LONG;
 
 /// Built by `cargo test` beside this test.
 fn built(name: &str) -> PathBuf {

@@ -23,7 +23,7 @@ use toolrack_transport::{
 use crate::error::CallError;
 use crate::event::Event;
 use crate::lock::lock;
-use crate::meta::{Extra, Packed};
+use crate::request_meta::{Extra, Packed};
 use crate::session::Session;
 
 /// How long a connection waits for the first acknowledgment.

@@ -18,9 +18,9 @@ use toolrack_mcp::{
 use toolrack_transport::BoxFuture;
 use toolrack_transport::{JsonRpcError, RawJson};
 
-use crate::behalf::Behalf;
 use crate::call::CallOptions;
 use crate::error::CallError;
+use crate::forwarded::Behalf;
 use crate::session::Session;
 
 /// How long to wait before asking again when the server asked nothing.

@@ -25,10 +25,10 @@ use toolrack_transport::{JsonRpcError, RawJson};
 
 use crate::call::CallOptions;
 use crate::error::CallError;
-use crate::page::Listing;
+use crate::pagination::Listing;
+use crate::progress::Watch;
 use crate::session::{Session, decode};
-use crate::settings::deadline;
-use crate::watcher::Watch;
+use crate::timeouts::deadline;
 
 /// How long a server is left alone that does not say how long it wants to be.
 const PACE: Duration = Duration::from_secs(1);

@@ -12,8 +12,8 @@ use toolrack_mcp::{ListKind, Tool};
 
 use crate::error::CallError;
 use crate::event::Event;
-use crate::questions::Desk;
-use crate::refresh::Refresh;
+use crate::list_debounce::Refresh;
+use crate::server_requests::Desk;
 use crate::session::{Feature, Session};
 
 /// How often calls are renewed while the user or a model is being waited for.

@@ -16,7 +16,7 @@ use toolrack_transport::BoxFuture;
 use toolrack_transport::JsonRpcError;
 
 use crate::handler::{ClientHandler, RawQuestion, Refusal};
-use crate::inbox::Mailbox;
+use crate::incoming::Mailbox;
 
 /// Whoever answers on behalf of the program around the client.
 pub(crate) struct Respondent {

@@ -11,8 +11,8 @@ use toolrack_mcp::{
 };
 use toolrack_transport::BoxFuture;
 
-use crate::script::Words;
-use crate::wire::Log;
+use crate::memory_transport::Log;
+use crate::transcript::Words;
 
 pub(crate) struct Person {
     log: Log,

@@ -7,8 +7,8 @@ use toolrack_transport::{BoxFuture, Inbox, Line, TransportError};
 
 use crate::builder::ClientBuilder;
 use crate::client::McpClient;
+use crate::connect_error::ConnectError;
 use crate::connector::Connector;
-use crate::failure::ConnectError;
 
 /// Opens a line over HTTP.
 #[derive(Debug, Clone)]

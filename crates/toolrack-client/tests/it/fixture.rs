@@ -8,11 +8,11 @@ use toolrack_client::{CallOptions, Changes, EraChoice, Limits, McpClient, Timeou
 use toolrack_mcp::{CompletionArgument, CompletionRef, Implementation, LogLevel};
 use toolrack_transport::{Ending, Exit, ServerExit};
 
-use crate::person::Person;
-use crate::schema::Judge;
-use crate::script::{Input, Script, Words, duration};
-use crate::show;
-use crate::wire::{Log, Opening, Order, Switchboard};
+use crate::format;
+use crate::memory_transport::{Log, Opening, Order, Switchboard};
+use crate::schema_validator::Judge;
+use crate::scripted_user::Person;
+use crate::transcript::{Input, Script, Words, duration};
 
 /// Plays a script and gives what was seen after each input.
 pub(crate) async fn play(script: &Script) -> Vec<Vec<String>> {
@@ -104,7 +104,7 @@ impl Stage {
             }
             "tools" => {
                 let tools = self.client().tools();
-                self.log.write(format!("= tools {}", show::listing(&tools, |it| &it.name)));
+                self.log.write(format!("= tools {}", format::listing(&tools, |it| &it.name)));
             }
             "state" => self.state(),
             "events" => self.events(),
@@ -162,7 +162,7 @@ impl Stage {
         let (log, place) = (self.log.clone(), Arc::clone(&self.client));
         self.last = Some(self.tasks.spawn(async move {
             let outcome = builder.connect_with(switchboard).await;
-            log.write(show::connection(&outcome));
+            log.write(format::connection(&outcome));
             *place.lock().unwrap() = outcome.ok().map(Arc::new);
         }));
     }
@@ -189,7 +189,7 @@ impl Stage {
         let (mut events, log) = (self.client().subscribe(), self.log.clone());
         self.tasks.spawn(async move {
             while let Some(event) = events.next().await {
-                log.write(format!("= event {}", show::event(&event)));
+                log.write(format!("= event {}", format::event(&event)));
             }
         });
     }
@@ -221,30 +221,30 @@ async fn perform(client: &McpClient, words: &Words, log: &Log) -> Option<String>
         "call_tool" => {
             let arguments = words.json.clone().unwrap_or_default();
             let result = client.call_tool_full(subject, &arguments, &options).await;
-            show::outcome(result, |it| show::tool_result((&it).into()))
+            format::outcome(result, |it| format::tool_result((&it).into()))
         }
         "call_plain" => {
             let arguments = words.json.clone().unwrap_or_default();
-            show::outcome(client.call_tool(subject, &arguments).await, show::tool_result)
+            format::outcome(client.call_tool(subject, &arguments).await, format::tool_result)
         }
         "list_tools" => {
-            show::outcome(client.list_tools().await, |it| show::listing(&it, |it| &it.name))
+            format::outcome(client.list_tools().await, |it| format::listing(&it, |it| &it.name))
         }
         "list_resources" => {
-            show::outcome(client.list_resources().await, |it| show::listing(&it, |it| &it.uri))
+            format::outcome(client.list_resources().await, |it| format::listing(&it, |it| &it.uri))
         }
-        "list_templates" => show::outcome(client.list_resource_templates().await, |it| {
-            show::listing(&it, |it| &it.uri_template)
+        "list_templates" => format::outcome(client.list_resource_templates().await, |it| {
+            format::listing(&it, |it| &it.uri_template)
         }),
         "list_prompts" => {
-            show::outcome(client.list_prompts().await, |it| show::listing(&it, |it| &it.name))
+            format::outcome(client.list_prompts().await, |it| format::listing(&it, |it| &it.name))
         }
-        "read" => {
-            show::outcome(client.read_resource(subject, &options).await, |it| show::resource(&it))
-        }
+        "read" => format::outcome(client.read_resource(subject, &options).await, |it| {
+            format::resource(&it)
+        }),
         "get_prompt" => {
             let result = client.get_prompt(subject, &texts(), &options).await;
-            show::outcome(result, |it| {
+            format::outcome(result, |it| {
                 let said = it.messages.iter().filter_map(|it| it.content.as_text());
                 format!("{:?}", said.collect::<Vec<_>>())
             })
@@ -257,16 +257,16 @@ async fn perform(client: &McpClient, words: &Words, log: &Log) -> Option<String>
                 CompletionRef::Prompt { name: subject }
             };
             let result = client.complete(reference, argument, &texts()).await;
-            show::outcome(result, |it| format!("{:?}", it.values))
+            format::outcome(result, |it| format!("{:?}", it.values))
         }
         "set_log_level" => {
             let level = LogLevel::parse(subject).expect("a level");
-            show::outcome(client.set_log_level(level).await, done)
+            format::outcome(client.set_log_level(level).await, done)
         }
-        "ping" => show::outcome(client.ping().await, done),
-        "subscribe" => show::outcome(client.subscribe_resource(subject).await, done),
-        "unsubscribe" => show::outcome(client.unsubscribe_resource(subject).await, done),
-        "roots_changed" => show::outcome(client.roots_changed().await, done),
+        "ping" => format::outcome(client.ping().await, done),
+        "subscribe" => format::outcome(client.subscribe_resource(subject).await, done),
+        "unsubscribe" => format::outcome(client.unsubscribe_resource(subject).await, done),
+        "roots_changed" => format::outcome(client.roots_changed().await, done),
         "close" => client.close().await.to_string(),
         _ => return None,
     })

@@ -17,7 +17,7 @@ use toolrack_transport::{BoxFuture, Patience};
 use crate::error::CallError;
 use crate::lock::lock;
 use crate::session::Session;
-use crate::settings::{Limits, deadline};
+use crate::timeouts::{Limits, deadline};
 
 /// The longest that a list is used without asking again, whatever its server allows.
 const LONGEST: Duration = Duration::from_hours(24);

@@ -9,7 +9,7 @@ use serde_json::json;
 use toolrack::{ConnectionState, RackEvent, Toolrack};
 use toolrack_testkit::{Marker, skipped};
 
-use crate::stage::{LONG, builder, connected, eventually, next, put, tools};
+use crate::fixture::{LONG, builder, connected, eventually, next, put, tools};
 
 fn node() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers/node")

@@ -15,10 +15,10 @@ use toolrack_transport::{NoParams, RawJson};
 use crate::call::CallOptions;
 use crate::client::McpClient;
 use crate::error::CallError;
-use crate::listen::Subscription;
 use crate::lock::lock;
-use crate::page::Listing;
+use crate::pagination::Listing;
 use crate::session::{Feature, decode};
+use crate::subscriptions::Subscription;
 
 /// Subscriptions to resources of one modern server. Each is an open request.
 const MAX_SUBSCRIPTIONS: usize = 256;

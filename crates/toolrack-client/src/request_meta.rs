@@ -10,7 +10,7 @@ use toolrack_mcp::{
 };
 use toolrack_transport::{Params, write_text};
 
-use crate::behalf::Behalf;
+use crate::forwarded::Behalf;
 
 /// The part of `_meta` that is the same in every request of a session, written once.
 #[derive(Debug, Default)]

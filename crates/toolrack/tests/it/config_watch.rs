@@ -6,7 +6,7 @@ use serde_json::json;
 use toolrack::{RackEvent, Toolrack};
 use toolrack_testkit::Marker;
 
-use crate::stage::{builder, connected, entry, eventually, next, put, scripted, tools};
+use crate::fixture::{builder, connected, entry, eventually, next, put, scripted, tools};
 
 async fn pid(rack: &Toolrack, server: &str) -> String {
     rack.call_tool(server, "pid", &json!({})).await.unwrap().content

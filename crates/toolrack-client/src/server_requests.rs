@@ -13,11 +13,11 @@ use toolrack_mcp::{
 };
 use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
-use crate::answer::{Unanswered, is_human};
 use crate::handler::RawQuestion;
-use crate::inbox::Question;
+use crate::incoming::Question;
+use crate::server_request_handler::{Unanswered, is_human};
 use crate::session::Session;
-use crate::settings::Limits;
+use crate::timeouts::Limits;
 
 /// What a server is told that asks too much at once. Outside the codes that the protocol gives a meaning.
 const BUSY: i64 = -32000;

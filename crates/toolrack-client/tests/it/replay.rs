@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::script::Script;
-use crate::stage::play;
+use crate::fixture::play;
+use crate::transcript::Script;
 
 #[test]
 fn every_transcript_is_played_as_written() {
