@@ -7,10 +7,10 @@ use toolrack_mcp::{ClientCapabilities, Implementation};
 
 use crate::client::McpClient;
 use crate::connect;
-use crate::connect_error::ConnectError;
-use crate::connect_progress::{ConnectStep, StepWatcher};
+use crate::connect::{ConnectStep, StepWatcher};
 use crate::connector::Connector;
-use crate::handler::ClientHandler;
+use crate::error::ConnectError;
+use crate::server_requests::ClientHandler;
 use crate::timeouts::{Limits, Timeouts};
 use crate::version_detection::{EraChoice, Verdict};
 

@@ -2,20 +2,44 @@
 //!
 //! **Invariant:** when `close` returns, the line and every task of the connection have ended. Dropping
 //! the client ends them too, without waiting.
+//!
+//! Calls of tools, from raw and fast to plain and easy.
+//!
+//! What servers have besides calls of tools: lists, resources, prompts, completion, log levels.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::time::timeout;
-use toolrack_mcp::{Era, Implementation, Revision, ServerCapabilities, Tool};
-use toolrack_transport::{Diagnosis, Ending};
+use toolrack_mcp::{
+    Arguments, CallToolParams, CompleteParams, Completion, CompletionArgument, CompletionContext,
+    CompletionRef, DiscoverParams, Era, ErrorCode, GetPromptParams, GetPromptResult,
+    Implementation, LogLevel, Method, Notification, PingParams, Prompt, ReadResourceParams,
+    ReadResourceResult, Resource, ResourceTemplate, Revision, RootsListChanged, ServerCapabilities,
+    SetLevelParams, SubscribeParams, SubscriptionFilter, Tool, ToolCallResult, UnsubscribeParams,
+};
+use toolrack_transport::{Diagnosis, Ending, NoParams, RawJson};
+use tracing::Instrument as _;
+use tracing::level_filters::LevelFilter;
 
 use crate::builder::ClientBuilder;
+use crate::error::CallError;
 use crate::event::Events;
 use crate::pagination::Listing;
-use crate::session::Session;
+use crate::progress::OnProgress;
+use crate::request_meta::Behalf;
+use crate::session::{Feature, Session, decode, lock};
+use crate::subscriptions::Subscription;
 use crate::task_polling::FAREWELL;
-use crate::tool::McpToolDef;
+use crate::tool::{McpToolDef, McpToolResult};
 use crate::version_detection::Verdict;
+
+/// Subscriptions to resources of one modern server. Each is an open request.
+const MAX_SUBSCRIPTIONS: usize = 256;
 
 /// A connection to one MCP server, of whatever era.
 ///
@@ -24,6 +48,23 @@ use crate::version_detection::Verdict;
 #[derive(Debug)]
 pub struct McpClient {
     session: Arc<Session>,
+}
+
+/// What a caller may want of one call. The default is what the client was set to.
+#[derive(Clone, Default)]
+pub struct CallOptions {
+    /// How long to wait without a sign of work from the server.
+    pub timeout: Option<Duration>,
+    /// How long to wait in all.
+    pub at_most: Option<Duration>,
+    /// Called with each report of progress, in the caller's own task and before the call returns.
+    pub on_progress: Option<OnProgress>,
+    /// From which level on the server may send log messages while it works. In the legacy era this is set
+    /// for the whole conversation instead.
+    pub log_level: Option<LogLevel>,
+    /// Set by a program that passes a request on for its own client. A result that asks something is then
+    /// given back instead of being answered here.
+    pub on_behalf: Option<Arc<Behalf>>,
 }
 
 impl McpClient {
@@ -106,6 +147,283 @@ impl McpClient {
         self.session.mailbox.bulletin.ending()
     }
 
+    /// Calls a tool and gives its text: the text blocks and nothing else, as the founding document has it. Embedded
+    /// resources, images and structured content are in [`call_tool_full`](Self::call_tool_full).
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_tool(
+        &self,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<McpToolResult, CallError> {
+        let options = CallOptions::default();
+        let raw = self.call_tool_as(tool, Arguments::Value(arguments), &options).await?;
+        McpToolResult::read(raw)
+    }
+
+    /// Calls a tool and gives everything it answered.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_tool_full(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        options: &CallOptions,
+    ) -> Result<ToolCallResult<'static>, CallError> {
+        let raw = self.call_tool_as(tool, Arguments::Value(arguments), options).await?;
+        parse(&raw).map(ToolCallResult::into_owned)
+    }
+
+    /// Calls a tool and gives the result as the server wrote it. Nothing is decoded on the way: the
+    /// arguments are written as they are, and the result is cut out of its line.
+    ///
+    /// Departs from spec 2025-06-18, tools §Output Schema: whether structured content fits its schema
+    /// is left to whoever decodes it, because most callers hand it on.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_tool_raw(
+        &self,
+        tool: &str,
+        arguments: &RawValue,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        self.call_tool_as(tool, Arguments::Raw(arguments), options).await
+    }
+
+    /// The same, with arguments in the form in which the caller has them.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the call, and the server is told.
+    pub async fn call_tool_as(
+        &self,
+        tool: &str,
+        arguments: Arguments<'_>,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        let session = self.session();
+        session.require(Feature::Tools)?;
+        let params = CallToolParams::new(tool, Some(written(arguments)));
+        if session.needs_task(tool) {
+            return Box::pin(session.call_as_task(params, options)).await;
+        }
+        let calling = session.converse(params, options);
+        // Whoever manages many servers has a span of its own for each call; this one is for debugging. A span
+        // that nobody wants costs something too, so it is not even made.
+        if LevelFilter::current() < LevelFilter::DEBUG {
+            return calling.await;
+        }
+        let span = tracing::debug_span!("mcp.call", server = self.name(), tool);
+        Box::pin(calling.instrument(span)).await
+    }
+
+    /// The tools, fresh: fetched now, unless the server says that the last list is still good.
+    pub async fn list_tools(&self) -> Result<Arc<Listing<Tool>>, CallError> {
+        let session = self.session();
+        session.require(Feature::Tools)?;
+        session.list().await
+    }
+
+    /// The resources, fresh.
+    pub async fn list_resources(&self) -> Result<Arc<Listing<Resource>>, CallError> {
+        self.session().require(Feature::Resources)?;
+        self.session().list().await
+    }
+
+    /// The families of resources, fresh.
+    pub async fn list_resource_templates(
+        &self,
+    ) -> Result<Arc<Listing<ResourceTemplate>>, CallError> {
+        self.session().require(Feature::Resources)?;
+        self.session().list().await
+    }
+
+    /// The prompts, fresh.
+    pub async fn list_prompts(&self) -> Result<Arc<Listing<Prompt>>, CallError> {
+        self.session().require(Feature::Prompts)?;
+        self.session().list().await
+    }
+
+    /// What a resource holds. The URI goes out as it is.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the request, and the server is told.
+    #[tracing::instrument(name = "mcp.read", skip_all, fields(server = self.name()))]
+    pub async fn read_resource(
+        &self,
+        uri: &str,
+        options: &CallOptions,
+    ) -> Result<ReadResourceResult<'static>, CallError> {
+        let outcome = self.read_resource_raw(uri, options).await;
+        // Spec 2026-07-28, resources §Error Handling: either code means that there is none.
+        let raw = outcome.map_err(|error| match error {
+            CallError::Refused(source) if ErrorCode(source.code).may_mean_no_resource() => {
+                CallError::NoSuchResource { uri: uri.to_owned(), source }
+            }
+            other => other,
+        })?;
+        decode::<ReadResourceParams<'_>>(&raw)
+    }
+
+    /// The same as the server wrote it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the request, and the server is told.
+    pub async fn read_resource_raw(
+        &self,
+        uri: &str,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        self.session().require(Feature::Resources)?;
+        self.session().converse(ReadResourceParams::new(uri), options).await
+    }
+
+    /// A prompt, filled in.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the request, and the server is told.
+    #[tracing::instrument(name = "mcp.prompt", skip_all, fields(server = self.name(), prompt = name))]
+    pub async fn get_prompt(
+        &self,
+        name: &str,
+        arguments: &BTreeMap<String, String>,
+        options: &CallOptions,
+    ) -> Result<GetPromptResult, CallError> {
+        let raw = self.get_prompt_raw(name, arguments, options).await?;
+        decode::<GetPromptParams<'_>>(&raw)
+    }
+
+    /// The same as the server wrote it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the request, and the server is told.
+    pub async fn get_prompt_raw(
+        &self,
+        name: &str,
+        arguments: &BTreeMap<String, String>,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        self.session().require(Feature::Prompts)?;
+        let arguments = (!arguments.is_empty()).then_some(arguments);
+        self.session().converse(GetPromptParams::new(name, arguments), options).await
+    }
+
+    /// What an argument could be, given what has been typed and what was chosen before.
+    pub async fn complete(
+        &self,
+        reference: CompletionRef<'_>,
+        argument: CompletionArgument<'_>,
+        chosen: &BTreeMap<String, String>,
+    ) -> Result<Completion, CallError> {
+        let raw = self.complete_raw(reference, argument, chosen, &CallOptions::default()).await?;
+        Ok(decode::<CompleteParams<'_>>(&raw)?.completion)
+    }
+
+    /// The same as the server wrote it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the request, and the server is told.
+    pub async fn complete_raw(
+        &self,
+        reference: CompletionRef<'_>,
+        argument: CompletionArgument<'_>,
+        chosen: &BTreeMap<String, String>,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        let session = self.session();
+        session.require(Feature::Completion)?;
+        let known = session.revision().has_completion_context() && !chosen.is_empty();
+        let context = known.then_some(CompletionContext { arguments: chosen });
+        let params = CompleteParams { reference, argument, context };
+        let raw = session.request(&params, options).await?;
+        session.complete(Method::Complete, raw)
+    }
+
+    /// Asks to be told when a resource changes; the news come as
+    /// [`Event::ResourceUpdated`](crate::Event::ResourceUpdated).
+    pub async fn subscribe_resource(&self, uri: &str) -> Result<(), CallError> {
+        let session = self.session();
+        session.require(Feature::Subscriptions)?;
+        if session.era() == Era::Legacy {
+            session.ask(&SubscribeParams { uri }, session.usual_patience()).await?;
+            lock(&session.subscribed).insert(uri.to_owned());
+            return Ok(());
+        }
+        if lock(&session.resources).len() >= MAX_SUBSCRIPTIONS {
+            return Err(CallError::Unsupported { feature: "so many subscriptions" });
+        }
+        let filter = SubscriptionFilter {
+            resource_subscriptions: vec![uri.to_owned()],
+            ..SubscriptionFilter::default()
+        };
+        let mut subscription = Subscription::open(session, filter);
+        let missing = subscription.granted(session.timeouts.call).await?;
+        if !missing.resource_subscriptions.is_empty() {
+            return Err(CallError::NotGranted { uri: uri.to_owned() });
+        }
+        lock(&session.resources).insert(uri.to_owned(), subscription);
+        Ok(())
+    }
+
+    /// Asks to be told no more.
+    pub async fn unsubscribe_resource(&self, uri: &str) -> Result<(), CallError> {
+        let session = self.session();
+        if session.era() == Era::Legacy {
+            lock(&session.subscribed).remove(uri);
+            session.ask(&UnsubscribeParams { uri }, session.usual_patience()).await?;
+            return Ok(());
+        }
+        lock(&session.resources).remove(uri);
+        Ok(())
+    }
+
+    /// From which level on log messages are wanted. A legacy server is told now, a modern one with every
+    /// call from now on.
+    pub async fn set_log_level(&self, level: LogLevel) -> Result<(), CallError> {
+        let session = self.session();
+        session.require(Feature::Logging)?;
+        if session.era() == Era::Legacy {
+            session.ask(&SetLevelParams { level }, session.usual_patience()).await?;
+        }
+        *lock(&session.log_level) = Some(level);
+        Ok(())
+    }
+
+    /// Asks a modern server to send log messages from `level` on also while no call is under way, as far as it tells
+    /// of changes at all. A legacy one does so by itself.
+    pub fn listen_to_log(&self, level: LogLevel) {
+        let session = self.session();
+        let mut lists = lock(&session.lists);
+        let anew = lists.as_ref().map(|it| it.anew(session, level));
+        if anew.is_some() {
+            *lists = anew;
+        }
+    }
+
+    /// Asks whether the server still listens. The modern era has no `ping`, so it is asked what it
+    /// offers.
+    pub async fn ping(&self) -> Result<(), CallError> {
+        let session = self.session();
+        match session.era() {
+            Era::Legacy => session.ask(&PingParams {}, session.usual_patience()).await.map(drop),
+            Era::Modern => {
+                session.ask(&DiscoverParams {}, session.usual_patience()).await.map(drop)
+            }
+        }
+    }
+
+    /// Tells the server that the roots are others now, if it was promised to be told.
+    pub async fn roots_changed(&self) -> Result<(), CallError> {
+        let session = self.session();
+        let promised = session.respondent.capabilities.roots.is_some_and(|it| it.list_changed);
+        if !promised || session.era() == Era::Modern {
+            return Ok(());
+        }
+        Ok(session.line.notify(RootsListChanged::METHOD.as_str(), &NoParams).await?)
+    }
+
     /// Ends the connection and the server behind it, and says how it ended. Calls that are open fail.
     ///
     /// # Cancel safety
@@ -130,5 +448,29 @@ impl McpClient {
 impl Drop for McpClient {
     fn drop(&mut self) {
         self.session.stop.cancel();
+    }
+}
+
+/// Some servers want `{}` rather than nothing.
+fn written(arguments: Arguments<'_>) -> Arguments<'_> {
+    static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
+    match arguments {
+        Arguments::Value(Value::Null) => Arguments::Value(&NOTHING),
+        arguments => arguments,
+    }
+}
+
+pub(crate) fn parse(raw: &RawJson) -> Result<ToolCallResult<'_>, CallError> {
+    ToolCallResult::parse(raw.as_bytes())
+        .map_err(|fault| CallError::undecodable(Method::CallTool, fault))
+}
+
+impl fmt::Debug for CallOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallOptions")
+            .field("timeout", &self.timeout)
+            .field("at_most", &self.at_most)
+            .field("log_level", &self.log_level)
+            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,8 @@
 //! Connecting as a whole: the handshake, the first list of tools, and cleaning up after a failure.
 //!
 //! **Invariant:** by the time a failure is given, the line has ended and nothing is left running.
+//!
+//! How far an attempt to connect has come, for whoever shows it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -14,17 +16,13 @@ use toolrack_transport::{Diagnosis, Ending, Exit, ServerExit, TransportError};
 
 use crate::builder::{Changes, Plan};
 use crate::client::McpClient;
-use crate::connect_error::{ConnectError, NotMcp};
-use crate::connect_progress::ConnectStep;
 use crate::connector::Connector;
-use crate::error::CallError;
+use crate::error::{CallError, ConnectError, NotMcp};
 use crate::handshake::{Agreed, Handshake, Link, Stopped, noise};
-use crate::lock::lock;
 use crate::pagination::Shelf;
-use crate::param_headers::Mirrors;
-use crate::server_request_handler::Respondent;
-use crate::session::Session;
-use crate::session_task::attend;
+use crate::request_meta::Mirrors;
+use crate::server_requests::Respondent;
+use crate::session::{Session, attend, lock};
 use crate::subscriptions::Subscription;
 use crate::timeouts::deadline;
 
@@ -193,3 +191,18 @@ fn exited(exit: ServerExit, seen: Diagnosis) -> ConnectError {
         sample => ConnectError::Exited { exit, sample },
     }
 }
+
+/// What an attempt to connect does at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectStep {
+    /// The line is opened: a process is started, or an address is reached.
+    Opening,
+    /// A revision is agreed on.
+    Greeting,
+    /// The tools are fetched.
+    Listing,
+}
+
+/// Whoever wants to know. Called in the middle of connecting, so it must be quick.
+pub type StepWatcher = Arc<dyn Fn(ConnectStep) + Send + Sync>;

@@ -1,8 +1,19 @@
 //! How a client gets its line, without knowing what kind of line it is.
+//!
+//! Servers that are child processes: the one place that knows what kind of line there is.
+//!
+//! Servers that are reached over HTTP.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use toolrack_http::{HttpLine, HttpOptions, HttpServerDef};
+use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
 use toolrack_transport::{BoxFuture, Inbox, Line, TransportError};
+
+use crate::builder::ClientBuilder;
+use crate::client::McpClient;
+use crate::error::ConnectError;
 
 /// Opens lines to one server.
 ///
@@ -22,5 +33,161 @@ pub trait Connector: Send + Sync {
     /// for a long time and still be well.
     fn launcher(&self) -> Option<&str> {
         None
+    }
+}
+
+/// Programs that fetch a server before they run it.
+const LAUNCHERS: &[&str] =
+    &["npx", "npm", "pnpm", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx", "docker", "podman"];
+
+/// Starts a process for each line.
+#[derive(Debug, Clone)]
+pub struct StdioConnector {
+    definition: McpServerDef,
+    options: StdioOptions,
+}
+
+impl StdioConnector {
+    /// A connector for the server that `definition` describes.
+    pub fn new(definition: McpServerDef, options: StdioOptions) -> Self {
+        Self { definition, options }
+    }
+}
+
+impl Connector for StdioConnector {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+        Box::pin(async move {
+            let line = StdioLine::open(&self.definition, self.options.clone(), inbox).await?;
+            Ok(Arc::new(line) as Arc<dyn Line>)
+        })
+    }
+
+    fn description(&self) -> String {
+        let words = std::iter::once(&self.definition.command).chain(&self.definition.args);
+        words.map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    fn launcher(&self) -> Option<&str> {
+        launcher_of(&self.definition.command)
+    }
+}
+
+/// The program behind `command`, if it is one that fetches a server before it runs it, such as `npx`.
+pub fn launcher_of(command: &str) -> Option<&str> {
+    let program = Path::new(command).file_stem()?.to_str()?;
+    LAUNCHERS.contains(&program).then_some(program)
+}
+
+/// Opens a line over HTTP.
+#[derive(Debug, Clone)]
+pub struct HttpConnector {
+    definition: HttpServerDef,
+    options: HttpOptions,
+}
+
+impl HttpConnector {
+    /// A connector for the server that `definition` describes.
+    pub fn new(definition: HttpServerDef, options: HttpOptions) -> Self {
+        Self { definition, options }
+    }
+}
+
+impl Connector for HttpConnector {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+        Box::pin(async move {
+            let line = HttpLine::open(&self.definition, self.options.clone(), inbox).await?;
+            Ok(Arc::new(line) as Arc<dyn Line>)
+        })
+    }
+
+    /// Queries may hold keys.
+    fn description(&self) -> String {
+        self.definition.url.split(['?', '#']).next().unwrap_or_default().to_owned()
+    }
+}
+
+impl McpClient {
+    /// Starts a server, agrees on a revision with it, and fetches its tools. Everything else is as
+    /// [`builder`](Self::builder) has it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends whatever was started.
+    pub async fn connect(name: &str, command: &str, args: &[String]) -> Result<Self, ConnectError> {
+        let command = command.to_owned();
+        let definition = McpServerDef { command, args: args.to_vec(), ..McpServerDef::default() };
+        Self::builder(name).connect_stdio(definition, StdioOptions::default()).await
+    }
+}
+
+impl ClientBuilder {
+    /// Connects to a server that is a child process.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends whatever was started.
+    pub async fn connect_stdio(
+        self,
+        definition: McpServerDef,
+        options: StdioOptions,
+    ) -> Result<McpClient, ConnectError> {
+        self.connect_with(Arc::new(StdioConnector::new(definition, options))).await
+    }
+
+    /// Connects to a server over HTTP, of whichever era and shape it is.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the line and closes its connections.
+    pub async fn connect_http(
+        self,
+        definition: HttpServerDef,
+        options: HttpOptions,
+    ) -> Result<McpClient, ConnectError> {
+        self.connect_with(Arc::new(HttpConnector::new(definition, options))).await
+    }
+}
+
+#[cfg(test)]
+mod stdio_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(command: &str, expected: Option<&str>) {
+        assert_eq!(launcher_of(command), expected);
+        let command = command.to_owned();
+        let definition = McpServerDef { command, ..McpServerDef::default() };
+        let connector = StdioConnector::new(definition, StdioOptions::default());
+        assert_eq!(connector.launcher(), expected);
+    }
+
+    #[test]
+    fn launchers_are_known_by_name() {
+        check("npx", Some("npx"));
+        check("/usr/local/bin/uvx", Some("uvx"));
+        check("npx.cmd", Some("npx"));
+        check("my-npx-server", None);
+        check("/opt/npx/server", None);
+        check("", None);
+    }
+
+    #[test]
+    fn a_command_is_described_as_it_is_typed() {
+        let definition = McpServerDef {
+            command: "npx".to_owned(),
+            args: vec!["-y".to_owned(), "server".to_owned()],
+            ..McpServerDef::default()
+        };
+        let connector = StdioConnector::new(definition, StdioOptions::default());
+        assert_eq!(connector.description(), "npx -y server");
+    }
+}
+
+#[cfg(test)]
+mod http_tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_described_without_its_query() {
+        let definition = HttpServerDef::new("https://host/mcp?key=s3cret");
+        let connector = HttpConnector::new(definition, HttpOptions::default());
+        assert_eq!(connector.description(), "https://host/mcp");
     }
 }

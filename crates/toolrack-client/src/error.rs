@@ -1,10 +1,15 @@
 //! Why a call has no result, and how far it had come.
+//!
+//! Why a server could not be connected to, and what a person can do about it.
 
+use std::io;
 use std::time::Duration;
 
-use toolrack_mcp::{DecodeError, Method};
-use toolrack_transport::JsonRpcError;
-use toolrack_transport::{Delivery, LineError, TransportError};
+use toolrack_mcp::{DecodeError, ErrorCode, Method, Revision};
+use toolrack_transport::{
+    AuthError, Delivery, Diagnosis, JsonRpcError, LineError, ServerExit, SpawnFault,
+    TransportError, said,
+};
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
@@ -115,8 +120,194 @@ impl From<LineError> for CallError {
     }
 }
 
+/// Why there is no connection. Whatever was started for it has ended by the time this is given.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// There is no line: it could not be opened, or broke. For a process, it could not be started.
+    #[error("there is no line to the server")]
+    Transport(#[source] TransportError),
+    /// The server wants to know who asks, and there is no good answer to that yet.
+    #[error("the server does not let us in")]
+    NeedsAuth(#[source] AuthError),
+    /// Something runs at the other end, and it does not speak MCP.
+    #[error("{0}")]
+    NotMcp(NotMcp),
+    /// The server ended before the connection was made.
+    #[error("the server {} before it answered", .exit.exit)]
+    Exited {
+        /// How, and the last lines of its error output.
+        exit: ServerExit,
+        /// The first line of its output, if that was not a message.
+        sample: Option<String>,
+    },
+    /// The server did not answer.
+    #[error("no answer to `{method}` within {waited:?}")]
+    TimedOut {
+        /// What was asked last.
+        method: Method,
+        /// How long the whole attempt took.
+        waited: Duration,
+        /// The program that may still be fetching the server.
+        still_installing: Option<String>,
+        /// What was seen on the line.
+        diagnosis: Box<Diagnosis>,
+    },
+    /// There is no revision that both sides speak.
+    #[error("no common protocol revision: we speak {}, the server speaks {}", ours(), list(.theirs))]
+    UnsupportedVersion {
+        /// What the server speaks.
+        theirs: Vec<String>,
+    },
+    /// The server said no.
+    #[error("the server refused `{method}`")]
+    Refused {
+        /// What was asked.
+        method: Method,
+        /// What the server said.
+        source: JsonRpcError,
+    },
+    /// The server answered, and it was no answer.
+    #[error("the answer to `{method}` does not fit the protocol")]
+    Undecodable {
+        /// What was asked.
+        method: Method,
+        /// What is wrong with the answer.
+        source: DecodeError,
+    },
+}
+
+/// What gave it away.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotMcp {
+    /// It sends back what it is sent, as `cat` does.
+    #[error("the program echoes its input and is no MCP server")]
+    Echo,
+    /// It writes lines that are no messages, and nothing else.
+    #[error("the program writes text and no MCP messages, first `{sample}`")]
+    Noise {
+        /// The first of them, cleaned and cut.
+        sample: String,
+    },
+}
+
+impl ConnectError {
+    /// What to try next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ConnectError::Transport(TransportError::Spawn(fault)) => spawn_hint(fault),
+            ConnectError::Transport(error) => remote_hint(error).map(str::to_owned),
+            ConnectError::NeedsAuth(AuthError::LoginNeeded { .. }) => {
+                Some("log in to the server, or give it a token".to_owned())
+            }
+            ConnectError::NeedsAuth(AuthError::Unregistered { .. }) => {
+                Some("make a token at the server, and send it as `Authorization`".to_owned())
+            }
+            ConnectError::NeedsAuth(_) => {
+                Some("check the account, the token and the address of the server".to_owned())
+            }
+            ConnectError::NotMcp(NotMcp::Echo) => {
+                Some("check the command: this program only repeats what it reads".to_owned())
+            }
+            ConnectError::NotMcp(NotMcp::Noise { .. }) => Some(
+                "check the command and its arguments: many servers need a flag such as `--stdio`"
+                    .to_owned(),
+            ),
+            ConnectError::Exited { exit, sample } => {
+                let said = said(&exit.stderr).or_else(|| said(sample.as_slice()));
+                let nothing = "it said nothing; run the command in a terminal to see why";
+                Some(said.unwrap_or_else(|| nothing.to_owned()))
+            }
+            ConnectError::TimedOut { still_installing: Some(launcher), .. } => Some(format!(
+                "`{launcher}` may still be installing the server; run it once in a terminal, or \
+                 allow more time with `--startup-timeout` or `startup_timeout`"
+            )),
+            ConnectError::TimedOut { diagnosis, .. } => Some(
+                said(&diagnosis.stderr)
+                    .unwrap_or_else(|| "check the command, or allow more time to start".to_owned()),
+            ),
+            ConnectError::UnsupportedVersion { .. } => {
+                Some("look for another release of the server".to_owned())
+            }
+            ConnectError::Refused { method: Method::Discover, source } => {
+                let is_modern = ErrorCode(source.code).proves_modern();
+                let legacy = "the server may be of the legacy era; allow both eras";
+                missing_capabilities(source).or((!is_modern).then(|| legacy.to_owned()))
+            }
+            ConnectError::Refused { .. } => None,
+            ConnectError::Undecodable { .. } => Some(
+                "check the URL or the command: what answers there, such as a web page, may be no MCP server"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+fn spawn_hint(fault: &SpawnFault) -> Option<String> {
+    let text = match fault {
+        SpawnFault::NotFound { program, .. } => match program.as_str() {
+            "npx" | "npm" | "node" => "install Node.js, which brings it".to_owned(),
+            "uvx" | "uv" => "install uv, which brings it".to_owned(),
+            "bunx" | "bun" => "install Bun, which brings it".to_owned(),
+            "docker" => "install Docker, or start it".to_owned(),
+            _ => format!("install `{program}`, or give its full path"),
+        },
+        SpawnFault::NoSuchFile(_) => "check the path of the command".to_owned(),
+        SpawnFault::NotExecutable(path) if path.is_dir() => {
+            "it is a folder; give the path of the program in it".to_owned()
+        }
+        SpawnFault::NotExecutable(path) => {
+            format!("make it executable with `chmod +x {}`", path.display())
+        }
+        SpawnFault::BadDirectory(_) => "check the working directory".to_owned(),
+        // The file itself was found before, so it is what the file asks for that is not there.
+        SpawnFault::Refused { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+            "what runs it is not there: look at its first line, which begins with `#!`".to_owned()
+        }
+        SpawnFault::Refused { program, .. } => format!(
+            "run `{}` in a terminal to see whether it is a program for this machine that you may run",
+            program.display()
+        ),
+        _ => return None,
+    };
+    Some(text)
+}
+
+fn remote_hint(error: &TransportError) -> Option<&'static str> {
+    Some(match error {
+        TransportError::Unreachable { .. } => {
+            "check the address, and that the server runs and can be reached from here"
+        }
+        TransportError::Status { code: 404 | 405, .. } => {
+            "check the path of the address: many servers listen at `/mcp` or `/sse`"
+        }
+        TransportError::Status { code: 400..500, .. } => {
+            "check the address and the headers: this may be no MCP server"
+        }
+        TransportError::Status { .. } => "the server is out of order; try again later",
+        _ => return None,
+    })
+}
+
+/// Spec 2026-07-28, basic §Error Codes: -32021 says which abilities of ours the server needs.
+fn missing_capabilities(error: &JsonRpcError) -> Option<String> {
+    let needed = error.data.as_ref()?.get("requiredCapabilities")?.as_object()?;
+    let names: Vec<&str> = needed.keys().map(String::as_str).collect();
+    Some(format!("the server needs a client that offers {}", names.join(", ")))
+}
+
+fn ours() -> String {
+    let versions: Vec<String> = Revision::ALL.iter().map(|it| it.as_str().to_owned()).collect();
+    list(&versions)
+}
+
+fn list(versions: &[String]) -> String {
+    if versions.is_empty() { "none it names".to_owned() } else { versions.join(", ") }
+}
+
 #[cfg(test)]
-mod tests {
+mod call_error_tests {
     use super::*;
 
     #[track_caller]
@@ -151,6 +342,127 @@ mod tests {
             LineError::answered(TransportError::Oversize { limit_bytes: 10 }),
             "the line to the server failed",
             Delivery::Answered,
+        );
+    }
+}
+
+#[cfg(test)]
+mod connect_error_tests {
+    use serde_json::json;
+    use toolrack_transport::Exit;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(error: ConnectError, shown: &str, hint: Option<&str>) {
+        assert_eq!((error.to_string().as_str(), error.hint().as_deref()), (shown, hint));
+    }
+
+    fn exited(stderr: &[&str], sample: Option<&str>) -> ConnectError {
+        let stderr = stderr.iter().map(|line| (*line).to_owned()).collect();
+        let exit = ServerExit { exit: Exit::Code(1), stderr };
+        ConnectError::Exited { exit, sample: sample.map(str::to_owned) }
+    }
+
+    fn timed_out(launcher: Option<&str>) -> ConnectError {
+        ConnectError::TimedOut {
+            method: Method::Initialize,
+            waited: Duration::from_secs(30),
+            still_installing: launcher.map(str::to_owned),
+            diagnosis: Box::default(),
+        }
+    }
+
+    #[test]
+    fn every_failure_says_what_to_try() {
+        let missing = SpawnFault::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
+        check(
+            ConnectError::Transport(TransportError::Spawn(missing)),
+            "there is no line to the server",
+            Some("install Node.js, which brings it"),
+        );
+        let spawn = |fault| ConnectError::Transport(TransportError::Spawn(fault));
+        let nothing = "there is no line to the server";
+        let folder = "it is a folder; give the path of the program in it";
+        check(spawn(SpawnFault::NotExecutable("/".into())), nothing, Some(folder));
+        let chmod = "make it executable with `chmod +x /no/x`";
+        check(spawn(SpawnFault::NotExecutable("/no/x".into())), nothing, Some(chmod));
+        let refused = |kind: io::ErrorKind| {
+            spawn(SpawnFault::Refused { program: "/x".into(), error: kind.into() })
+        };
+        let script = "what runs it is not there: look at its first line, which begins with `#!`";
+        check(refused(io::ErrorKind::NotFound), nothing, Some(script));
+        let strange = "run `/x` in a terminal to see whether it is a program for this machine that you may run";
+        check(refused(io::ErrorKind::PermissionDenied), nothing, Some(strange));
+        check(
+            ConnectError::NotMcp(NotMcp::Echo),
+            "the program echoes its input and is no MCP server",
+            Some("check the command: this program only repeats what it reads"),
+        );
+        check(
+            timed_out(Some("npx")),
+            "no answer to `initialize` within 30s",
+            Some(
+                "`npx` may still be installing the server; run it once in a terminal, or allow \
+                 more time with `--startup-timeout` or `startup_timeout`",
+            ),
+        );
+        check(
+            timed_out(None),
+            "no answer to `initialize` within 30s",
+            Some("check the command, or allow more time to start"),
+        );
+        check(
+            ConnectError::UnsupportedVersion { theirs: vec!["1999-01-01".to_owned()] },
+            "no common protocol revision: we speak 2024-11-05, 2025-03-26, 2025-06-18, \
+             2025-11-25, 2026-07-28, the server speaks 1999-01-01",
+            Some("look for another release of the server"),
+        );
+        check(
+            ConnectError::NeedsAuth(AuthError::LoginNeeded { reason: String::new() }),
+            "the server does not let us in",
+            Some("log in to the server, or give it a token"),
+        );
+        let status = |code| TransportError::Status { code, text: String::new() };
+        check(
+            ConnectError::Transport(status(404)),
+            "there is no line to the server",
+            Some("check the path of the address: many servers listen at `/mcp` or `/sse`"),
+        );
+        check(
+            ConnectError::Transport(status(503)),
+            "there is no line to the server",
+            Some("the server is out of order; try again later"),
+        );
+        let data = Some(json!({"requiredCapabilities": {"sampling": {}}}));
+        check(
+            ConnectError::Refused {
+                method: Method::Discover,
+                source: JsonRpcError { data, ..JsonRpcError::new(-32021, "no") },
+            },
+            "the server refused `server/discover`",
+            Some("the server needs a client that offers sampling"),
+        );
+    }
+
+    #[test]
+    fn a_server_that_ends_has_the_last_word() {
+        let exited_text = "the server exited with code 1 before it answered";
+        check(
+            exited(&["a", "npm error", " "], Some("s")),
+            exited_text,
+            Some("it said last: npm error"),
+        );
+        check(
+            exited(&["npm error 404 no 'a@*' here", "npm error A complete log"], None),
+            exited_text,
+            Some("it said: npm error 404 no 'a@*' here"),
+        );
+        check(exited(&[], Some("usage: x")), exited_text, Some("it said last: usage: x"));
+        check(
+            exited(&[], None),
+            exited_text,
+            Some("it said nothing; run the command in a terminal to see why"),
         );
     }
 }

@@ -16,14 +16,14 @@ use toolrack_mcp::{
     InitializeResult, Initialized, Method, Notification, Request, Revision, TASKS_EXTENSION,
 };
 use toolrack_transport::{
-    Abandon, Diagnosis, Dialect, Line, Medium, Outgoing, Patience, TransportError,
+    Abandon, Diagnosis, Dialect, JsonRpcError, Line, Medium, NoParams, Outgoing, Patience, RawJson,
+    TransportError,
 };
-use toolrack_transport::{JsonRpcError, NoParams, RawJson};
 
 use crate::builder::Plan;
-use crate::connect_error::{ConnectError, NotMcp};
-use crate::connect_progress::ConnectStep;
+use crate::connect::ConnectStep;
 use crate::connector::Connector;
+use crate::error::{ConnectError, NotMcp};
 use crate::incoming::{Mailbox, Stage};
 use crate::request_meta::{Envelope, Extra, Packed};
 use crate::session::{ServerCard, respond};

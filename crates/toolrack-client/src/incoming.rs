@@ -15,13 +15,12 @@ use toolrack_mcp::{
     Cancelled, ListKind, LogMessage, Method, Progress, ServerNotification, SubscriptionFilter,
     Token, subscription_id,
 };
-use toolrack_transport::{Ending, Inbox, Line};
-use toolrack_transport::{RawJson, RequestId};
+use toolrack_transport::{Ending, Inbox, Line, RawJson, RequestId};
 
 use crate::event::{Bulletin, Event};
-use crate::handler::ClientHandler;
-use crate::lock::lock;
 use crate::progress::Watchers;
+use crate::server_requests::ClientHandler;
+use crate::session::lock;
 use crate::subscriptions::Listens;
 
 /// Requests of the server that wait for the client's task, which takes them without waiting itself. When

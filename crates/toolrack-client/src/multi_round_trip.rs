@@ -15,12 +15,11 @@ use toolrack_mcp::{
     InputRequest, InputRequired, InputResponse, InputResponses, ReadResourceParams, Request,
     ResultType, Revision, Tool, UrlElicitation,
 };
-use toolrack_transport::BoxFuture;
-use toolrack_transport::{JsonRpcError, RawJson};
+use toolrack_transport::{BoxFuture, JsonRpcError, RawJson};
 
-use crate::call::CallOptions;
+use crate::client::CallOptions;
 use crate::error::CallError;
-use crate::forwarded::Behalf;
+use crate::request_meta::Behalf;
 use crate::session::Session;
 
 /// How long to wait before asking again when the server asked nothing.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use toolrack_mcp::Progress;
 
-use crate::lock::lock;
+use crate::session::lock;
 
 /// Reports that wait for their caller. When it is full, the oldest goes: a newer one says more.
 const CAPACITY: usize = 64;

@@ -2,15 +2,30 @@
 //!
 //! **Invariant:** a modern request always has the members that the protocol demands, and a legacy one
 //! never has them.
+//!
+//! A request that is passed on: what the one who made it said of itself, and its answers to what was asked.
+//!
+//! **Invariant:** a modern server learns the abilities of whoever asked in the first place, never ours, because
+//! its questions go back to that one. What else the caller's request said of itself reaches a server of either era.
+//!
+//! The tools of a server whose arguments are said beside the message too.
+//!
+//! **Invariant:** a server without such tools costs a call one look at an empty place.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use serde_json::value::RawValue;
 use toolrack_mcp::{
-    ClientCapabilities, Implementation, LogLevel, MetaKey, Mirror, Request, RequestMeta, Revision,
+    ClientCapabilities, Implementation, InputResponses, LogLevel, MetaKey, Mirror, Request,
+    RequestMeta, Revision, Skipped, Tool,
 };
 use toolrack_transport::{Params, write_text};
 
-use crate::forwarded::Behalf;
+use crate::pagination::Listing;
+use crate::session::lock;
 
 /// The part of `_meta` that is the same in every request of a session, written once.
 #[derive(Debug, Default)]
@@ -173,6 +188,129 @@ fn splice(out: &mut Vec<u8>, start: usize, body: usize) {
     }
 }
 
+/// For whom a request is passed on.
+#[derive(Debug, Clone, Default)]
+pub struct Behalf {
+    /// Members of `_meta` that introduce the caller to a modern server, separated by commas.
+    members: Box<[u8]>,
+    /// The other members of its `_meta`, in the same manner.
+    others: Box<[u8]>,
+    pub(crate) answers: Option<InputResponses>,
+    pub(crate) state: Option<String>,
+    noting: Option<Noting>,
+}
+
+#[derive(Clone)]
+struct Noting(Arc<dyn Fn(u64) + Send + Sync>);
+
+impl fmt::Debug for Noting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Noting")
+    }
+}
+
+impl Behalf {
+    /// A caller with these abilities and this name, both as written, whose request had these other members in
+    /// its `_meta`.
+    pub fn new(
+        capabilities: &RawValue,
+        client: Option<&RawValue>,
+        others: &[(&str, &RawValue)],
+    ) -> Result<Self, serde_json::Error> {
+        let mut introduction = vec![(MetaKey::CLIENT_CAPABILITIES, capabilities)];
+        introduction.extend(client.map(|it| (MetaKey::CLIENT_INFO, it)));
+        let (members, others) = (joined(&introduction)?, joined(others)?);
+        Ok(Self { members, others, ..Self::default() })
+    }
+
+    /// The same with answers to what the server asked, and what it wants back with them.
+    #[must_use]
+    pub fn answering(self, answers: Option<InputResponses>, state: Option<String>) -> Self {
+        Self { answers, state, ..self }
+    }
+
+    /// The same, with somebody who is told the id of the request before the server can know it. It must not wait.
+    #[must_use]
+    pub fn noting(self, tell: Arc<dyn Fn(u64) + Send + Sync>) -> Self {
+        Self { noting: Some(Noting(tell)), ..self }
+    }
+
+    pub(crate) fn note(&self, id: u64) {
+        if let Some(Noting(tell)) = &self.noting {
+            tell(id);
+        }
+    }
+
+    pub(crate) fn members(&self) -> &[u8] {
+        &self.members
+    }
+
+    pub(crate) fn others(&self) -> &[u8] {
+        &self.others
+    }
+
+    pub(crate) fn has_answers(&self) -> bool {
+        self.answers.is_some() || self.state.is_some()
+    }
+}
+
+fn joined(members: &[(&str, &RawValue)]) -> Result<Box<[u8]>, serde_json::Error> {
+    let mut joined = Vec::new();
+    for (key, value) in members {
+        if !joined.is_empty() {
+            joined.push(b',');
+        }
+        write_text(&mut joined, key)?;
+        joined.push(b':');
+        joined.extend_from_slice(value.get().as_bytes());
+    }
+    Ok(joined.into_boxed_slice())
+}
+
+/// What is mirrored, by the name of the tool.
+#[derive(Debug, Default)]
+pub(crate) struct Mirrors {
+    any: AtomicBool,
+    by_tool: Mutex<HashMap<String, Arc<Mirror>>>,
+}
+
+impl Mirrors {
+    pub(crate) fn of(&self, tool: Option<&str>) -> Option<Arc<Mirror>> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        lock(&self.by_tool).get(tool?).map(Arc::clone)
+    }
+
+    /// Takes the place of what was known before.
+    ///
+    /// Spec 2026-07-28, transports §Custom Headers: tools whose annotations break the rules are left
+    /// out of the list, and somebody is told.
+    pub(crate) fn sift(&self, listing: &mut Listing<Tool>) {
+        let mut by_tool = HashMap::new();
+        let mut index = 0;
+        let skipped = &mut listing.skipped;
+        listing.items.retain(|tool| {
+            index += 1;
+            match Mirror::of(&tool.input_schema) {
+                Ok(None) => true,
+                Ok(Some(mirror)) => {
+                    by_tool.insert(tool.name.clone(), Arc::new(mirror));
+                    true
+                }
+                Err(fault) => {
+                    tracing::warn!(tool = tool.name, %fault, "a tool was left out");
+                    let (name, reason) = (Some(tool.name.clone()), fault.to_string());
+                    skipped.push(Skipped { index: index - 1, name, reason });
+                    false
+                }
+            }
+        });
+        self.any.store(!by_tool.is_empty(), Ordering::Release);
+        *lock(&self.by_tool) = by_tool;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -271,5 +409,34 @@ mod tests {
             Behalf::default().noting(Arc::new(move |id| noted.store(id, Ordering::Relaxed)));
         check(&Envelope::default(), json!({}), Extra { behalf: Some(&behalf), ..EMPTY }, "");
         assert_eq!(told.load(Ordering::Relaxed), 7);
+    }
+}
+
+#[cfg(test)]
+mod param_headers_tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tool(name: &str, header: &str) -> Tool {
+        let properties = json!({"a": {"type": "string", "x-mcp-header": header}});
+        let schema = json!({"type": "object", "properties": properties});
+        serde_json::from_value(json!({"name": name, "inputSchema": schema})).unwrap()
+    }
+
+    #[test]
+    fn bad_tools_are_left_out_and_good_ones_remembered() {
+        let items = vec![tool("good", "A"), tool("bad", "A b")];
+        let mut listing = Listing { items, ..Listing::default() };
+        let mirrors = Mirrors::default();
+        mirrors.sift(&mut listing);
+        let names: Vec<&str> = listing.items.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["good"]);
+        let [skipped] = listing.skipped.as_slice() else { panic!("{:?}", listing.skipped) };
+        assert_eq!((skipped.index, skipped.name.as_deref()), (1, Some("bad")));
+        assert!(mirrors.of(Some("good")).is_some());
+        assert!(mirrors.of(Some("bad")).is_none());
+        mirrors.sift(&mut Listing::default());
+        assert!(mirrors.of(Some("good")).is_none());
     }
 }

@@ -1,33 +1,48 @@
 //! One conversation: a line on which a revision has been agreed, and everything that belongs to it.
 //!
 //! **Invariant:** the revision never changes. A modern conversation is never made a legacy one.
+//!
+//! The one task behind a conversation: it answers the server and keeps the list of tools up to date.
+//!
+//! **Invariant:** no arm of the loop waits. It ends when the line has ended or the client is gone, and
+//! takes everything along that it started.
+//!
+//! What kind of result came, found without decoding it.
+//!
+//! Spec 2026-07-28, basic §Result Types: every result has a `resultType`; absent means complete, and one
+//! that we do not know makes the answer invalid.
+//!
+//! Locks that cannot be poisoned.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use memchr::memmem::Finder;
 use serde::Serialize;
 use serde_json::value::to_raw_value;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_mcp::{
-    Answer, Era, Implementation, LogLevel, Method, Request, ResultType, Revision,
-    ServerCapabilities,
+    Answer, Era, Implementation, ListKind, LogLevel, Method, Request, ResultType, Revision,
+    ServerCapabilities, Tool,
 };
-use toolrack_transport::{Abandon, Line, Medium, Outgoing, Patience};
-use toolrack_transport::{JsonRpcError, RawJson, RequestId};
+use toolrack_transport::{
+    Abandon, JsonRpcError, Line, Medium, Outgoing, Patience, RawJson, RequestId,
+};
 
-use crate::call::CallOptions;
+use crate::client::CallOptions;
 use crate::error::CallError;
+use crate::event::Event;
 use crate::incoming::Mailbox;
-use crate::lock::lock;
-use crate::pagination::Shelf;
-use crate::param_headers::Mirrors;
+use crate::pagination::{Refresh, Shelf};
 use crate::progress::Watch;
-use crate::request_meta::{Envelope, Extra, Packed, Reports};
-use crate::result_type::kind_of;
-use crate::server_request_handler::Respondent;
+use crate::request_meta::{Envelope, Extra, Mirrors, Packed, Reports};
+use crate::server_requests::{Desk, Respondent};
 use crate::subscriptions::Subscription;
 use crate::timeouts::{Limits, Timeouts};
 
@@ -258,10 +273,154 @@ impl fmt::Debug for Session {
     }
 }
 
+/// How often calls are renewed while the user or a model is being waited for.
+const RENEW: Duration = Duration::from_secs(1);
+
+/// How many of the newest requests are renewed. Older ones have been open for long anyway.
+const N_RENEWED: u64 = 1024;
+
+/// Runs until the conversation is over.
+pub(crate) async fn attend(session: Arc<Session>) {
+    let mut attendant = Attendant {
+        desk: Desk::default(),
+        refresh: Refresh::default(),
+        fetching: JoinSet::new(),
+        restoring: JoinSet::new(),
+        changes_seen: session.mailbox.changes(ListKind::Tools),
+        renewals_seen: session.mailbox.renewals(),
+        renew_at: None,
+        session,
+    };
+    attendant.run().await;
+    attendant.desk.clear().await;
+    attendant.fetching.shutdown().await;
+    attendant.restoring.shutdown().await;
+}
+
+struct Attendant {
+    session: Arc<Session>,
+    desk: Desk,
+    refresh: Refresh,
+    fetching: JoinSet<Result<(), CallError>>,
+    restoring: JoinSet<()>,
+    changes_seen: u64,
+    renewals_seen: u64,
+    renew_at: Option<Instant>,
+}
+
+impl Attendant {
+    async fn run(&mut self) {
+        loop {
+            if self.session.mailbox.bulletin.ending().is_some() {
+                return;
+            }
+            self.take_questions();
+            self.take_renewals();
+            self.take_changes();
+            tokio::select! {
+                biased;
+                () = self.session.stop.cancelled() => return,
+                () = self.session.mailbox.bell.notified() => {}
+                Some(finished) = self.desk.next(), if self.desk.is_busy() => {
+                    self.desk.finish(&self.session, finished);
+                }
+                Some(fetched) = self.fetching.join_next(), if !self.fetching.is_empty() => {
+                    self.fetched(fetched);
+                }
+                Some(_done) = self.restoring.join_next(), if !self.restoring.is_empty() => {}
+                () = alarm(self.refresh.due()), if self.refresh.due().is_some() => self.fetch(),
+                () = alarm(self.renew_at), if self.renew_at.is_some() => self.renew(),
+            }
+        }
+    }
+
+    fn take_questions(&mut self) {
+        while let Some(question) = self.session.mailbox.next_question() {
+            self.desk.take(&self.session, question);
+        }
+        // The server waits for our user, so a call that waits for the server must wait too.
+        self.renew_at = match (self.desk.waits_for_human(), self.renew_at) {
+            (true, None) => Some(Instant::now()),
+            (true, set) => set,
+            (false, _) => None,
+        };
+    }
+
+    fn take_changes(&mut self) {
+        let changes = self.session.mailbox.changes(ListKind::Tools);
+        if changes != self.changes_seen {
+            self.changes_seen = changes;
+            if self.session.require(Feature::Tools).is_ok() {
+                self.refresh.noticed(Instant::now());
+            }
+        }
+    }
+
+    /// One restoration at a time: what a newer session needs, an older attempt cannot give.
+    fn take_renewals(&mut self) {
+        let renewals = self.session.mailbox.renewals();
+        if renewals != self.renewals_seen {
+            self.renewals_seen = renewals;
+            self.restoring.abort_all();
+            let session = Arc::clone(&self.session);
+            self.restoring.spawn(async move { session.restore().await });
+        }
+    }
+
+    fn fetch(&mut self) {
+        self.refresh.began(Instant::now());
+        let session = Arc::clone(&self.session);
+        self.fetching.spawn(async move { session.fetch::<Tool>().await.map(drop) });
+    }
+
+    /// After a failure the old list stays: it is better than none.
+    fn fetched(&mut self, outcome: Result<Result<(), CallError>, JoinError>) {
+        self.refresh.ended(Instant::now());
+        match outcome {
+            Ok(Ok(())) => self.session.mailbox.bulletin.tell(Event::ToolsChanged),
+            Ok(Err(error)) => tracing::warn!(%error, "the changed tools could not be fetched"),
+            Err(crash) => tracing::error!(%crash, "fetching the changed tools crashed"),
+        }
+    }
+
+    fn renew(&mut self) {
+        let last = self.session.envelope.last_id();
+        for id in last.saturating_sub(N_RENEWED)..=last {
+            self.session.line.touch(id);
+        }
+        self.renew_at = Some(Instant::now() + RENEW);
+    }
+}
+
+async fn alarm(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""resultType""#));
+/// The two places where servers put it. No quote in them can be part of a longer string, because a
+/// quote inside a string has a backslash before it.
+const IN_FRONT: &[u8] = br#"{"resultType":"complete""#;
+const AT_END: &[u8] = br#","resultType":"complete"}"#;
+
+/// Finds out what kind of result `raw` is, most often from its ends alone.
+pub(crate) fn kind_of(raw: &[u8]) -> ResultType {
+    let decided = raw.starts_with(IN_FRONT) || raw.ends_with(AT_END) || KEY.find(raw).is_none();
+    if decided { ResultType::Complete } else { ResultType::read(raw) }
+}
+
+/// Takes a lock for a moment. What we lock is whole between statements, so a panic in another task cannot
+/// have torn it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session_task::attend;
+    use crate::session::attend;
 
     fn size_of_future<F: Future>(_: impl Fn(Arc<Session>) -> F) -> usize {
         size_of::<F>()
@@ -272,5 +431,39 @@ mod tests {
     fn an_idle_conversation_is_small() {
         let sizes = [size_of::<Session>(), size_of::<Mailbox>(), size_of_future(attend)];
         assert!(sizes.iter().sum::<usize>() < 3 << 10, "{sizes:?} bytes");
+    }
+}
+
+#[cfg(test)]
+mod result_type_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(raw: &str, expected: ResultType) {
+        assert_eq!(kind_of(raw.as_bytes()), expected, "{raw}");
+    }
+
+    #[test]
+    fn the_kind_is_found_wherever_it_stands() {
+        check("{}", ResultType::Complete);
+        check(r#"{"content":[]}"#, ResultType::Complete);
+        check(r#"{"resultType":"complete"}"#, ResultType::Complete);
+        check(r#"{"resultType":"complete","content":[]}"#, ResultType::Complete);
+        check(r#"{"content":[],"resultType":"complete"}"#, ResultType::Complete);
+        check(r#"{ "resultType" : "complete" }"#, ResultType::Complete);
+        check(r#"{"a":1,"resultType":"input_required","b":2}"#, ResultType::InputRequired);
+        check(r#"{"resultType":"task","taskId":"1"}"#, ResultType::Task);
+        check(r#"{"resultType":"completely"}"#, ResultType::Other);
+        check(r#"{"resultType":7}"#, ResultType::Other);
+    }
+
+    #[test]
+    fn only_the_top_level_counts() {
+        check(r#"{"a":{"resultType":"task"}}"#, ResultType::Complete);
+        check(r#"{"a":"\"resultType\":\"task\""}"#, ResultType::Complete);
+        check(
+            r#"{"a":"x,\"resultType\":\"complete\"}","resultType":"input_required"}"#,
+            ResultType::InputRequired,
+        );
     }
 }

@@ -5,8 +5,7 @@
 use toolrack_mcp::{SetLevelParams, SubscribeParams, SubscriptionFilter};
 
 use crate::event::Event;
-use crate::lock::lock;
-use crate::session::Session;
+use crate::session::{Session, lock};
 
 impl Session {
     /// Spec 2025-11-25, transports §Session Management: a new session knows nothing of the old one.

@@ -14,17 +14,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolrack_mcp::{ListenParams, LogLevel, Method, SubscriptionFilter, Token};
-use toolrack_transport::RawJson;
 use toolrack_transport::{
     Abandon, Backoff, CANCELLED, Cancelled, Delivery, LineError, Medium, Outgoing, Patience,
-    TransportError,
+    RawJson, TransportError,
 };
 
 use crate::error::CallError;
 use crate::event::Event;
-use crate::lock::lock;
 use crate::request_meta::{Extra, Packed};
-use crate::session::Session;
+use crate::session::{Session, lock};
 
 /// How long a connection waits for the first acknowledgment.
 const HEAD_START: Duration = Duration::from_secs(1);

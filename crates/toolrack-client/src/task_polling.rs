@@ -20,10 +20,9 @@ use toolrack_mcp::{
     ReportTaskParams, Request, ResultType, TASKS_EXTENSION, Task, TaskResultParams, TaskStatus,
     TaskWish, Token, Tool, UpdateTaskParams,
 };
-use toolrack_transport::{Delivery, plain_text};
-use toolrack_transport::{JsonRpcError, RawJson};
+use toolrack_transport::{Delivery, JsonRpcError, RawJson, plain_text};
 
-use crate::call::CallOptions;
+use crate::client::CallOptions;
 use crate::error::CallError;
 use crate::pagination::Listing;
 use crate::progress::Watch;

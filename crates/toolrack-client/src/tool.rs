@@ -9,7 +9,7 @@ use serde_json::Value;
 use toolrack_mcp::{Method, OnlyText, Tool, ToolCallResult};
 use toolrack_transport::RawJson;
 
-use crate::call::parse;
+use crate::client::parse;
 use crate::error::CallError;
 
 /// A tool as an agent needs it.

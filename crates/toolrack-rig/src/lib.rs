@@ -29,6 +29,5 @@
 #![warn(missing_docs)]
 
 mod adapter;
-mod error;
 
 pub use adapter::{McpToolAdapter, tools_of};

@@ -1,6 +1,9 @@
 //! How a rack is set up: from a file, from code, or from both.
+//!
+//! Why a rack cannot be opened.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +12,12 @@ use tokio::runtime::Handle;
 use toolrack_client::ClientHandler;
 use toolrack_config::{ConfigFile, Fault, Lookup, McpServerConfig, Names};
 use toolrack_http::HttpOptions;
-use toolrack_manager::{FileWatch, McpManager, RackBuilder};
+use toolrack_manager::{FileWatch, McpManager, RackBuilder, RackError};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_transport::Credentials;
 
-use crate::config_source::{Selection, load};
-use crate::environment::Environment;
-use crate::error::OpenError;
+use crate::config_source::{Environment, Selection, load};
 use crate::toolrack::Toolrack;
 
 /// Everything that can be set about a rack. Made by [`Toolrack::builder`].
@@ -153,7 +154,7 @@ async fn read(path: PathBuf) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
     let shown = path.clone();
     let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
     loaded.unwrap_or_else(|panicked| {
-        Err(OpenError::Unreadable { path: shown, source: std::io::Error::other(panicked) })
+        Err(OpenError::Unreadable { path: shown, source: io::Error::other(panicked) })
     })
 }
 
@@ -186,5 +187,46 @@ impl fmt::Debug for ToolrackBuilder {
             .field("selection", &self.selection)
             .field("manager", &self.manager)
             .finish_non_exhaustive()
+    }
+}
+
+/// Why a rack cannot be opened. [`with_causes`](crate::with_causes) gives the whole reason in one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The config file is not there or cannot be read.
+    #[error("the config file {} cannot be read", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no tokio runtime that the servers could run in.
+    #[error("a rack has to be opened within a tokio runtime")]
+    NoRuntime,
+    /// The config file, or a server from code, cannot be used. Its text names every fault with its place, one to a line.
+    #[error("{}", Lines(.faults))]
+    Faulty {
+        /// Everything that is wrong, in the order of the file and then of the code. Warnings are among them.
+        faults: Vec<Fault>,
+    },
+    /// The manager does not take orders.
+    #[error("the servers cannot be started")]
+    Start(#[source] RackError),
+}
+
+/// Faults as people read them: one to a line.
+pub(crate) struct Lines<'a>(pub(crate) &'a [Fault]);
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, fault) in self.0.iter().enumerate() {
+            if place > 0 {
+                f.write_char('\n')?;
+            }
+            write!(f, "{fault}")?;
+        }
+        Ok(())
     }
 }

@@ -1,16 +1,24 @@
 //! A config file as the servers of one agent.
 //!
 //! **Invariant:** a file is taken whole or not at all, and whatever is wrong with it is said at once.
+//!
+//! What the process was started with, and files: where the values of `${…}` come from unless a program says
+//! otherwise.
+//!
+//! **Invariant:** the environment is read once, when an [`Environment`] is made.
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
-use toolrack_config::{ConfigFile, Fault, McpServerConfig, read};
+use toolrack_config::{ConfigFile, Fault, Lookup, McpServerConfig, Source, read};
 use toolrack_manager::read_at_most;
 
-use crate::error::{Lines, OpenError};
+use crate::builder::{Lines, OpenError};
 
 /// The longest config file that is read.
-const FILE_LIMIT_BYTES: u64 = 16 << 20;
+const CONFIG_LIMIT_BYTES: u64 = 16 << 20;
 
 /// Whose servers are wanted, and what is added to every reading of the file.
 #[derive(Debug, Clone, Default)]
@@ -61,7 +69,7 @@ impl Selection {
 /// Reads a file. Gives what is odd about it besides.
 pub(crate) fn load(path: &Path) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
     let unreadable = |source| OpenError::Unreadable { path: PathBuf::from(path), source };
-    let text = read_at_most(path, FILE_LIMIT_BYTES).map_err(unreadable)?;
+    let text = read_at_most(path, CONFIG_LIMIT_BYTES).map_err(unreadable)?;
     let (file, warnings) = parse(path, &text).map_err(|faults| OpenError::Faulty { faults })?;
     warn(&warnings);
     Ok((file, warnings))
@@ -74,6 +82,63 @@ fn parse(path: &Path, text: &str) -> Result<(ConfigFile, Vec<Fault>), Vec<Fault>
 fn warn(warnings: &[Fault]) {
     for warning in warnings {
         tracing::warn!("{warning}");
+    }
+}
+
+/// The longest file that a value may come from. Tokens and keys are short.
+const VALUE_LIMIT_BYTES: u64 = 1 << 20;
+
+/// The variables of the process and the files of the machine. It knows no secrets.
+#[derive(Clone, Default)]
+pub struct Environment {
+    variables: HashMap<OsString, OsString>,
+    /// Where relative paths begin.
+    dir: PathBuf,
+}
+
+impl Environment {
+    /// The environment of this process as it is now.
+    pub fn of_process() -> Self {
+        Self { variables: std::env::vars_os().collect(), dir: PathBuf::new() }
+    }
+
+    /// The same, with relative paths in `${file:…}` beginning at `dir`.
+    #[must_use]
+    pub fn beginning_at(self, dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), ..self }
+    }
+
+    fn variable(&self, name: &str) -> Result<Option<String>, String> {
+        let Some(value) = self.variables.get(&OsString::from(name)) else { return Ok(None) };
+        value.to_str().map(|it| Some(it.to_owned())).ok_or_else(|| "it is no text".to_owned())
+    }
+}
+
+impl Lookup for Environment {
+    fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String> {
+        match source {
+            Source::Env => self.variable(name),
+            Source::File => read_value(&self.dir.join(name)),
+            Source::Secret => Ok(None),
+        }
+    }
+}
+
+fn read_value(path: &Path) -> Result<Option<String>, String> {
+    match read_at_most(path, VALUE_LIMIT_BYTES) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl fmt::Debug for Environment {
+    /// Values are left out, because many of them are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment")
+            .field("variables", &self.variables.len())
+            .field("dir", &self.dir)
+            .finish()
     }
 }
 
@@ -132,5 +197,35 @@ mod tests {
         assert!(lines.iter().all(|it| it.starts_with("rack.toml:")), "{message}");
         assert!(lines.iter().any(|it| it.starts_with("rack.toml:1:")), "{message}");
         assert!(lines.iter().any(|it| it.starts_with("rack.toml:5:")), "{message}");
+    }
+}
+
+#[cfg(test)]
+mod environment_tests {
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(known: &Environment, source: Source, name: &str, expected: Result<Option<&str>, ()>) {
+        let found = known.look_up(source, name);
+        assert_eq!(found.as_ref().map(Option::as_deref).map_err(|_reason| ()), expected, "{name}");
+    }
+
+    #[test]
+    fn values_come_from_variables_and_files() {
+        let dir = tempfile::tempdir().unwrap();
+        File::create(dir.path().join("token")).unwrap().write_all(b"t0ken\n").unwrap();
+        File::create(dir.path().join("noise")).unwrap().write_all(&[0xff, 0xfe]).unwrap();
+        let variables = HashMap::from([("TOKEN".into(), "s3cret".into())]);
+        let known = Environment { variables, dir: PathBuf::new() }.beginning_at(dir.path());
+        check(&known, Source::Env, "TOKEN", Ok(Some("s3cret")));
+        check(&known, Source::Env, "OTHER", Ok(None));
+        check(&known, Source::File, "token", Ok(Some("t0ken\n")));
+        check(&known, Source::File, "other", Ok(None));
+        check(&known, Source::File, "noise", Err(()));
+        check(&known, Source::Secret, "TOKEN", Ok(None));
+        assert!(!format!("{known:?}").contains("s3cret"));
     }
 }

@@ -129,14 +129,11 @@
 
 mod builder;
 mod config_source;
-mod environment;
-mod error;
 mod llm_tools;
 mod toolrack;
 
-pub use builder::ToolrackBuilder;
-pub use environment::Environment;
-pub use error::OpenError;
+pub use builder::{OpenError, ToolrackBuilder};
+pub use config_source::Environment;
 pub use llm_tools::{to_anthropic, to_openai};
 pub use toolrack::Toolrack;
 

@@ -14,8 +14,7 @@ use toolrack_manager::{
 use toolrack_mcp::ToolCallResult;
 use toolrack_transport::RawJson;
 
-use crate::builder::ToolrackBuilder;
-use crate::error::OpenError;
+use crate::builder::{OpenError, ToolrackBuilder};
 
 /// Many servers, one list of tools, one way to call them. Cheap to clone; all clones are the same rack.
 ///

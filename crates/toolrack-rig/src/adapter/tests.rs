@@ -83,3 +83,17 @@ fn a_tool_that_failed_is_quoted() {
     let failure = not_an_object(&json!([1]));
     assert_eq!(failure.model_feedback(), Some("the arguments have to be an object, not a list"));
 }
+
+#[track_caller]
+fn check_schema(schema: Value, expected: &Value) {
+    assert_eq!(parameters(schema), *expected);
+}
+
+#[test]
+fn a_schema_is_passed_on_as_it_is() {
+    let schema = json!({"type": "object", "properties": {"b": {}, "a": {}}, "x-more": 1});
+    check_schema(schema.clone(), &schema);
+    check_schema(json!({}), &json!({}));
+    check_schema(Value::Null, &json!({"type": "object", "properties": {}}));
+    check_schema(json!("?"), &json!({"type": "object", "properties": {}}));
+}
