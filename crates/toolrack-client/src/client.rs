@@ -1,6 +1,6 @@
 //! One server, typed: the handle that programs hold.
 //!
-//! **Invariant:** when `close` returns, the line and every task of the connection have ended. Dropping
+//! **Invariant:** when `close` returns, the transport and every task of the connection have ended. Dropping
 //! the client ends them too, without waiting.
 //!
 //! Calls of tools, from raw and fast to plain and easy.
@@ -29,14 +29,14 @@ use tracing::level_filters::LevelFilter;
 use crate::builder::ClientBuilder;
 use crate::error::CallError;
 use crate::event::Events;
-use crate::pagination::Listing;
+use crate::pagination::List;
 use crate::progress::OnProgress;
-use crate::request_meta::Behalf;
+use crate::request_meta::ForwardedFor;
 use crate::session::{Feature, Session, decode, lock};
 use crate::subscriptions::Subscription;
-use crate::task_polling::FAREWELL;
+use crate::task_polling::CANCEL_TIMEOUT;
 use crate::tool::{McpToolDef, McpToolResult};
-use crate::version_detection::Verdict;
+use crate::version_detection::DetectedVersion;
 
 /// Subscriptions to resources of one modern server. Each is an open request.
 const MAX_SUBSCRIPTIONS: usize = 256;
@@ -56,7 +56,7 @@ pub struct CallOptions {
     /// How long to wait without a sign of work from the server.
     pub timeout: Option<Duration>,
     /// How long to wait in all.
-    pub at_most: Option<Duration>,
+    pub total_timeout: Option<Duration>,
     /// Called with each report of progress, in the caller's own task and before the call returns.
     pub on_progress: Option<OnProgress>,
     /// From which level on the server may send log messages while it works. In the legacy era this is set
@@ -64,7 +64,7 @@ pub struct CallOptions {
     pub log_level: Option<LogLevel>,
     /// Set by a program that passes a request on for its own client. A result that asks something is then
     /// given back instead of being answered here.
-    pub on_behalf: Option<Arc<Behalf>>,
+    pub forwarded_for: Option<Arc<ForwardedFor>>,
 }
 
 impl McpClient {
@@ -83,22 +83,22 @@ impl McpClient {
 
     /// What we call the server.
     pub fn name(&self) -> &str {
-        &self.session.respondent.server
+        &self.session.request_handler.server_name
     }
 
     /// What the server calls itself. For display only.
     pub fn server_info(&self) -> Option<&Implementation> {
-        self.session.card.server.as_ref()
+        self.session.server.implementation.as_ref()
     }
 
     /// What the server offers.
     pub fn capabilities(&self) -> &ServerCapabilities {
-        &self.session.card.capabilities
+        &self.session.server.capabilities
     }
 
     /// How to use the server, for a model to read.
     pub fn instructions(&self) -> Option<&str> {
-        self.session.card.instructions.as_deref()
+        self.session.server.instructions.as_deref()
     }
 
     /// What was agreed.
@@ -112,24 +112,24 @@ impl McpClient {
     }
 
     /// What to remember about the server, for [`ClientBuilder::remembered`].
-    pub fn verdict(&self) -> Verdict {
-        Verdict::new(self.revision())
+    pub fn detected_version(&self) -> DetectedVersion {
+        DetectedVersion::new(self.revision())
     }
 
-    /// What has been odd on the line so far.
-    pub fn diagnosis(&self) -> Diagnosis {
-        self.session.line.diagnosis()
+    /// What has been odd on the transport so far.
+    pub fn transport_stats(&self) -> Diagnosis {
+        self.session.transport.diagnosis()
     }
 
     /// How many requests of the server were left without an answer, because its era does not have them or
     /// because there were too many.
     pub fn n_ignored_requests(&self) -> u64 {
-        self.session.mailbox.ignored()
+        self.session.incoming.ignored()
     }
 
-    /// The tools as they were fetched last. Changes that the server tells are fetched by themselves.
-    pub fn tools(&self) -> Arc<Listing<Tool>> {
-        self.session.kept()
+    /// The tools as they were fetched last. ListChanges that the server tells are fetched by themselves.
+    pub fn tools(&self) -> Arc<List<Tool>> {
+        self.session.cached_list()
     }
 
     /// The tools in their plainest form.
@@ -139,12 +139,12 @@ impl McpClient {
 
     /// Everything that happens from now on.
     pub fn subscribe(&self) -> Events {
-        self.session.mailbox.bulletin.listen()
+        self.session.incoming.events.subscribe()
     }
 
-    /// How the line ended, if it has.
-    pub fn ending(&self) -> Option<&Ending> {
-        self.session.mailbox.bulletin.ending()
+    /// How the transport ended, if it has.
+    pub fn close_reason(&self) -> Option<&Ending> {
+        self.session.incoming.events.close_reason()
     }
 
     /// Calls a tool and gives its text: the text blocks and nothing else, as the founding document has it. Embedded
@@ -158,7 +158,7 @@ impl McpClient {
         arguments: &Value,
     ) -> Result<McpToolResult, CallError> {
         let options = CallOptions::default();
-        let raw = self.call_tool_as(tool, Arguments::Value(arguments), &options).await?;
+        let raw = self.call_tool_with(tool, Arguments::Value(arguments), &options).await?;
         McpToolResult::read(raw)
     }
 
@@ -172,12 +172,12 @@ impl McpClient {
         arguments: &Value,
         options: &CallOptions,
     ) -> Result<ToolCallResult<'static>, CallError> {
-        let raw = self.call_tool_as(tool, Arguments::Value(arguments), options).await?;
+        let raw = self.call_tool_with(tool, Arguments::Value(arguments), options).await?;
         parse(&raw).map(ToolCallResult::into_owned)
     }
 
     /// Calls a tool and gives the result as the server wrote it. Nothing is decoded on the way: the
-    /// arguments are written as they are, and the result is cut out of its line.
+    /// arguments are written as they are, and the result is cut out of its transport.
     ///
     /// Departs from spec 2025-06-18, tools §Output Schema: whether structured content fits its schema
     /// is left to whoever decodes it, because most callers hand it on.
@@ -190,14 +190,14 @@ impl McpClient {
         arguments: &RawValue,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
-        self.call_tool_as(tool, Arguments::Raw(arguments), options).await
+        self.call_tool_with(tool, Arguments::Raw(arguments), options).await
     }
 
     /// The same, with arguments in the form in which the caller has them.
     ///
     /// # Cancel safety
     /// Dropping the future abandons the call, and the server is told.
-    pub async fn call_tool_as(
+    pub async fn call_tool_with(
         &self,
         tool: &str,
         arguments: Arguments<'_>,
@@ -205,11 +205,11 @@ impl McpClient {
     ) -> Result<RawJson, CallError> {
         let session = self.session();
         session.require(Feature::Tools)?;
-        let params = CallToolParams::new(tool, Some(written(arguments)));
+        let params = CallToolParams::new(tool, Some(or_empty_object(arguments)));
         if session.needs_task(tool) {
             return Box::pin(session.call_as_task(params, options)).await;
         }
-        let calling = session.converse(params, options);
+        let calling = session.send_multi_round_trip(params, options);
         // Whoever manages many servers has a span of its own for each call; this one is for debugging. A span
         // that nobody wants costs something too, so it is not even made.
         if LevelFilter::current() < LevelFilter::DEBUG {
@@ -220,28 +220,26 @@ impl McpClient {
     }
 
     /// The tools, fresh: fetched now, unless the server says that the last list is still good.
-    pub async fn list_tools(&self) -> Result<Arc<Listing<Tool>>, CallError> {
+    pub async fn list_tools(&self) -> Result<Arc<List<Tool>>, CallError> {
         let session = self.session();
         session.require(Feature::Tools)?;
         session.list().await
     }
 
     /// The resources, fresh.
-    pub async fn list_resources(&self) -> Result<Arc<Listing<Resource>>, CallError> {
+    pub async fn list_resources(&self) -> Result<Arc<List<Resource>>, CallError> {
         self.session().require(Feature::Resources)?;
         self.session().list().await
     }
 
     /// The families of resources, fresh.
-    pub async fn list_resource_templates(
-        &self,
-    ) -> Result<Arc<Listing<ResourceTemplate>>, CallError> {
+    pub async fn list_resource_templates(&self) -> Result<Arc<List<ResourceTemplate>>, CallError> {
         self.session().require(Feature::Resources)?;
         self.session().list().await
     }
 
     /// The prompts, fresh.
-    pub async fn list_prompts(&self) -> Result<Arc<Listing<Prompt>>, CallError> {
+    pub async fn list_prompts(&self) -> Result<Arc<List<Prompt>>, CallError> {
         self.session().require(Feature::Prompts)?;
         self.session().list().await
     }
@@ -277,7 +275,7 @@ impl McpClient {
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         self.session().require(Feature::Resources)?;
-        self.session().converse(ReadResourceParams::new(uri), options).await
+        self.session().send_multi_round_trip(ReadResourceParams::new(uri), options).await
     }
 
     /// A prompt, filled in.
@@ -307,17 +305,17 @@ impl McpClient {
     ) -> Result<RawJson, CallError> {
         self.session().require(Feature::Prompts)?;
         let arguments = (!arguments.is_empty()).then_some(arguments);
-        self.session().converse(GetPromptParams::new(name, arguments), options).await
+        self.session().send_multi_round_trip(GetPromptParams::new(name, arguments), options).await
     }
 
-    /// What an argument could be, given what has been typed and what was chosen before.
+    /// What an argument could be, given what has been typed and what was resolved before.
     pub async fn complete(
         &self,
         reference: CompletionRef<'_>,
         argument: CompletionArgument<'_>,
-        chosen: &BTreeMap<String, String>,
+        resolved: &BTreeMap<String, String>,
     ) -> Result<Completion, CallError> {
-        let raw = self.complete_raw(reference, argument, chosen, &CallOptions::default()).await?;
+        let raw = self.complete_raw(reference, argument, resolved, &CallOptions::default()).await?;
         Ok(decode::<CompleteParams<'_>>(&raw)?.completion)
     }
 
@@ -329,29 +327,29 @@ impl McpClient {
         &self,
         reference: CompletionRef<'_>,
         argument: CompletionArgument<'_>,
-        chosen: &BTreeMap<String, String>,
+        resolved: &BTreeMap<String, String>,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let session = self.session();
         session.require(Feature::Completion)?;
-        let known = session.revision().has_completion_context() && !chosen.is_empty();
-        let context = known.then_some(CompletionContext { arguments: chosen });
+        let has_context = session.revision().has_completion_context() && !resolved.is_empty();
+        let context = has_context.then_some(CompletionContext { arguments: resolved });
         let params = CompleteParams { reference, argument, context };
-        let raw = session.request(&params, options).await?;
-        session.complete(Method::Complete, raw)
+        let raw = session.send_without_progress(&params, options).await?;
+        session.require_complete(Method::Complete, raw)
     }
 
     /// Asks to be told when a resource changes; the news come as
     /// [`Event::ResourceUpdated`](crate::Event::ResourceUpdated).
     pub async fn subscribe_resource(&self, uri: &str) -> Result<(), CallError> {
         let session = self.session();
-        session.require(Feature::Subscriptions)?;
+        session.require(Feature::ResourceSubscriptions)?;
         if session.era() == Era::Legacy {
-            session.ask(&SubscribeParams { uri }, session.usual_patience()).await?;
-            lock(&session.subscribed).insert(uri.to_owned());
+            session.call(&SubscribeParams { uri }, session.default_timeout()).await?;
+            lock(&session.legacy_subscriptions).insert(uri.to_owned());
             return Ok(());
         }
-        if lock(&session.resources).len() >= MAX_SUBSCRIPTIONS {
+        if lock(&session.resource_subscriptions).len() >= MAX_SUBSCRIPTIONS {
             return Err(CallError::Unsupported { feature: "so many subscriptions" });
         }
         let filter = SubscriptionFilter {
@@ -359,11 +357,11 @@ impl McpClient {
             ..SubscriptionFilter::default()
         };
         let mut subscription = Subscription::open(session, filter);
-        let missing = subscription.granted(session.timeouts.call).await?;
+        let missing = subscription.acknowledged(session.timeouts.call).await?;
         if !missing.resource_subscriptions.is_empty() {
             return Err(CallError::NotGranted { uri: uri.to_owned() });
         }
-        lock(&session.resources).insert(uri.to_owned(), subscription);
+        lock(&session.resource_subscriptions).insert(uri.to_owned(), subscription);
         Ok(())
     }
 
@@ -371,11 +369,11 @@ impl McpClient {
     pub async fn unsubscribe_resource(&self, uri: &str) -> Result<(), CallError> {
         let session = self.session();
         if session.era() == Era::Legacy {
-            lock(&session.subscribed).remove(uri);
-            session.ask(&UnsubscribeParams { uri }, session.usual_patience()).await?;
+            lock(&session.legacy_subscriptions).remove(uri);
+            session.call(&UnsubscribeParams { uri }, session.default_timeout()).await?;
             return Ok(());
         }
-        lock(&session.resources).remove(uri);
+        lock(&session.resource_subscriptions).remove(uri);
         Ok(())
     }
 
@@ -385,7 +383,7 @@ impl McpClient {
         let session = self.session();
         session.require(Feature::Logging)?;
         if session.era() == Era::Legacy {
-            session.ask(&SetLevelParams { level }, session.usual_patience()).await?;
+            session.call(&SetLevelParams { level }, session.default_timeout()).await?;
         }
         *lock(&session.log_level) = Some(level);
         Ok(())
@@ -393,35 +391,36 @@ impl McpClient {
 
     /// Asks a modern server to send log messages from `level` on also while no call is under way, as far as it tells
     /// of changes at all. A legacy one does so by itself.
-    pub fn listen_to_log(&self, level: LogLevel) {
+    pub fn subscribe_log(&self, level: LogLevel) {
         let session = self.session();
-        let mut lists = lock(&session.lists);
-        let anew = lists.as_ref().map(|it| it.anew(session, level));
-        if anew.is_some() {
-            *lists = anew;
+        let mut lists = lock(&session.list_subscription);
+        let replacement = lists.as_ref().map(|current| current.with_log_level(session, level));
+        if replacement.is_some() {
+            *lists = replacement;
         }
     }
 
-    /// Asks whether the server still listens. The modern era has no `ping`, so it is asked what it
+    /// Asks whether the server still subscriptions. The modern era has no `ping`, so it is asked what it
     /// offers.
     pub async fn ping(&self) -> Result<(), CallError> {
         let session = self.session();
         match session.era() {
-            Era::Legacy => session.ask(&PingParams {}, session.usual_patience()).await.map(drop),
+            Era::Legacy => session.call(&PingParams {}, session.default_timeout()).await.map(drop),
             Era::Modern => {
-                session.ask(&DiscoverParams {}, session.usual_patience()).await.map(drop)
+                session.call(&DiscoverParams {}, session.default_timeout()).await.map(drop)
             }
         }
     }
 
-    /// Tells the server that the roots are others now, if it was promised to be told.
-    pub async fn roots_changed(&self) -> Result<(), CallError> {
+    /// Tells the server that the roots are others now, if it was declared to be told.
+    pub async fn notify_roots_changed(&self) -> Result<(), CallError> {
         let session = self.session();
-        let promised = session.respondent.capabilities.roots.is_some_and(|it| it.list_changed);
-        if !promised || session.era() == Era::Modern {
+        let declared =
+            session.request_handler.capabilities.roots.is_some_and(|roots| roots.list_changed);
+        if !declared || session.era() == Era::Modern {
             return Ok(());
         }
-        Ok(session.line.notify(RootsListChanged::METHOD.as_str(), &NoParams).await?)
+        Ok(session.transport.notify(RootsListChanged::METHOD.as_str(), &NoParams).await?)
     }
 
     /// Ends the connection and the server behind it, and says how it ended. Calls that are open fail.
@@ -429,12 +428,12 @@ impl McpClient {
     /// # Cancel safety
     /// Once called, the connection ends even if the future is dropped.
     pub async fn close(&self) -> Ending {
-        self.session.farewells.close();
-        drop(timeout(FAREWELL, self.session.farewells.wait()).await);
+        self.session.task_cancellations.close();
+        drop(timeout(CANCEL_TIMEOUT, self.session.task_cancellations.wait()).await);
         self.session.stop.cancel();
-        self.session.tracker.close();
-        let ending = self.session.line.close().await;
-        self.session.tracker.wait().await;
+        self.session.tasks.close();
+        let ending = self.session.transport.close().await;
+        self.session.tasks.wait().await;
         ending
     }
 
@@ -452,10 +451,10 @@ impl Drop for McpClient {
 }
 
 /// Some servers want `{}` rather than nothing.
-fn written(arguments: Arguments<'_>) -> Arguments<'_> {
-    static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
+fn or_empty_object(arguments: Arguments<'_>) -> Arguments<'_> {
+    static EMPTY_OBJECT: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
     match arguments {
-        Arguments::Value(Value::Null) => Arguments::Value(&NOTHING),
+        Arguments::Value(Value::Null) => Arguments::Value(&EMPTY_OBJECT),
         arguments => arguments,
     }
 }
@@ -469,7 +468,7 @@ impl fmt::Debug for CallOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallOptions")
             .field("timeout", &self.timeout)
-            .field("at_most", &self.at_most)
+            .field("total_timeout", &self.total_timeout)
             .field("log_level", &self.log_level)
             .finish_non_exhaustive()
     }

@@ -1,6 +1,6 @@
-//! How a client gets its line, without knowing what kind of line it is.
+//! How a client gets its transport, without knowing what kind of transport it is.
 //!
-//! Servers that are child processes: the one place that knows what kind of line there is.
+//! Servers that are child processes: the one place that knows what kind of transport there is.
 //!
 //! Servers that are reached over HTTP.
 
@@ -20,11 +20,14 @@ use crate::error::ConnectError;
 /// A connection may need two: a legacy server that died of the first question, or never answered it, is
 /// started again before it is greeted.
 pub trait Connector: Send + Sync {
-    /// Opens a line whose unasked messages go to `inbox`.
+    /// Opens a transport whose unasked messages go to `inbox`.
     ///
     /// # Cancel safety
     /// Dropping the future must leave nothing running.
-    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>>;
+    fn open(
+        &self,
+        incoming: Arc<dyn Inbox>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>>;
 
     /// What is at the other end, for people.
     fn description(&self) -> String;
@@ -40,7 +43,7 @@ pub trait Connector: Send + Sync {
 const LAUNCHERS: &[&str] =
     &["npx", "npm", "pnpm", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx", "docker", "podman"];
 
-/// Starts a process for each line.
+/// Starts a process for each transport.
 #[derive(Debug, Clone)]
 pub struct StdioConnector {
     definition: McpServerDef,
@@ -55,10 +58,14 @@ impl StdioConnector {
 }
 
 impl Connector for StdioConnector {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+    fn open(
+        &self,
+        incoming: Arc<dyn Inbox>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
         Box::pin(async move {
-            let line = StdioLine::open(&self.definition, self.options.clone(), inbox).await?;
-            Ok(Arc::new(line) as Arc<dyn Line>)
+            let transport =
+                StdioLine::open(&self.definition, self.options.clone(), incoming).await?;
+            Ok(Arc::new(transport) as Arc<dyn Line>)
         })
     }
 
@@ -68,17 +75,17 @@ impl Connector for StdioConnector {
     }
 
     fn launcher(&self) -> Option<&str> {
-        launcher_of(&self.definition.command)
+        launcher_name(&self.definition.command)
     }
 }
 
 /// The program behind `command`, if it is one that fetches a server before it runs it, such as `npx`.
-pub fn launcher_of(command: &str) -> Option<&str> {
+pub fn launcher_name(command: &str) -> Option<&str> {
     let program = Path::new(command).file_stem()?.to_str()?;
     LAUNCHERS.contains(&program).then_some(program)
 }
 
-/// Opens a line over HTTP.
+/// Opens a transport over HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpConnector {
     definition: HttpServerDef,
@@ -93,10 +100,14 @@ impl HttpConnector {
 }
 
 impl Connector for HttpConnector {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+    fn open(
+        &self,
+        incoming: Arc<dyn Inbox>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
         Box::pin(async move {
-            let line = HttpLine::open(&self.definition, self.options.clone(), inbox).await?;
-            Ok(Arc::new(line) as Arc<dyn Line>)
+            let transport =
+                HttpLine::open(&self.definition, self.options.clone(), incoming).await?;
+            Ok(Arc::new(transport) as Arc<dyn Line>)
         })
     }
 
@@ -135,7 +146,7 @@ impl ClientBuilder {
     /// Connects to a server over HTTP, of whichever era and shape it is.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the line and closes its connections.
+    /// Dropping the future drops the transport and closes its connections.
     pub async fn connect_http(
         self,
         definition: HttpServerDef,
@@ -151,7 +162,7 @@ mod stdio_tests {
 
     #[track_caller]
     fn check(command: &str, expected: Option<&str>) {
-        assert_eq!(launcher_of(command), expected);
+        assert_eq!(launcher_name(command), expected);
         let command = command.to_owned();
         let definition = McpServerDef { command, ..McpServerDef::default() };
         let connector = StdioConnector::new(definition, StdioOptions::default());

@@ -28,7 +28,7 @@ pub enum CallError {
     },
     /// The line could not carry it, or ended.
     #[error("the line to the server failed")]
-    Line(#[source] LineError),
+    Transport(#[source] LineError),
     /// An answer came, and it is none.
     #[error("the answer to `{method}` does not fit the protocol")]
     Undecodable {
@@ -84,7 +84,7 @@ impl CallError {
     pub fn delivery(&self) -> Delivery {
         match self {
             CallError::TimedOut { delivery, .. } => *delivery,
-            CallError::Line(failure) => failure.delivery,
+            CallError::Transport(failure) => failure.delivery,
             CallError::Unsupported { .. } => Delivery::NotSent,
             CallError::Refused(_)
             | CallError::Undecodable { .. }
@@ -115,7 +115,7 @@ impl From<LineError> for CallError {
                 waited: Duration::from_millis(milliseconds),
                 delivery: failure.delivery,
             },
-            error => CallError::Line(LineError { error, delivery: failure.delivery }),
+            error => CallError::Transport(LineError { error, delivery: failure.delivery }),
         }
     }
 }
@@ -151,7 +151,7 @@ pub enum ConnectError {
         /// The program that may still be fetching the server.
         still_installing: Option<String>,
         /// What was seen on the line.
-        diagnosis: Box<Diagnosis>,
+        stats: Box<Diagnosis>,
     },
     /// There is no revision that both sides speak.
     #[error("no common protocol revision: we speak {}, the server speaks {}", ours(), list(.theirs))]
@@ -223,8 +223,8 @@ impl ConnectError {
                 "`{launcher}` may still be installing the server; run it once in a terminal, or \
                  allow more time with `--startup-timeout` or `startup_timeout`"
             )),
-            ConnectError::TimedOut { diagnosis, .. } => Some(
-                said(&diagnosis.stderr)
+            ConnectError::TimedOut { stats, .. } => Some(
+                said(&stats.stderr)
                     .unwrap_or_else(|| "check the command, or allow more time to start".to_owned()),
             ),
             ConnectError::UnsupportedVersion { .. } => {
@@ -298,7 +298,8 @@ fn missing_capabilities(error: &JsonRpcError) -> Option<String> {
 }
 
 fn ours() -> String {
-    let versions: Vec<String> = Revision::ALL.iter().map(|it| it.as_str().to_owned()).collect();
+    let versions: Vec<String> =
+        Revision::ALL.iter().map(|revision| revision.as_str().to_owned()).collect();
     list(&versions)
 }
 
@@ -369,7 +370,7 @@ mod connect_error_tests {
             method: Method::Initialize,
             waited: Duration::from_secs(30),
             still_installing: launcher.map(str::to_owned),
-            diagnosis: Box::default(),
+            stats: Box::default(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a client tells whoever listens: changes, log messages, the end.
+//! What a client tells whoever subscriptions: changes, log messages, the end.
 //!
 //! **Invariant:** telling never waits. A slow listener loses the oldest events and is told how many.
 
@@ -34,79 +34,79 @@ pub enum Event {
         /// As the server named it.
         id: String,
     },
-    /// The server ended a subscription although the line goes on: changes of these are no longer told.
+    /// The server ended a subscription although the transport goes on: changes of these are no longer told.
     SubscriptionEnded {
         /// The resources that were subscribed to; empty if it was the subscription to lists.
         uris: Vec<String>,
     },
     /// This listener was too slow.
-    Missed(u64),
-    /// The line has ended, and nothing comes after this.
-    Ended(Ending),
+    Lagged(u64),
+    /// The transport has ended, and nothing comes after this.
+    Closed(Ending),
 }
 
-/// The telling end. Costs nothing until somebody listens.
+/// The telling end. Costs nothing until somebody subscriptions.
 #[derive(Debug, Default)]
-pub(crate) struct Bulletin {
+pub(crate) struct EventSender {
     /// The channel has its places from the beginning, so they are as small as can be.
     sender: OnceLock<broadcast::Sender<Arc<Event>>>,
-    ending: OnceLock<Ending>,
+    close_reason: OnceLock<Ending>,
 }
 
 /// The listening end.
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<Arc<Event>>,
-    /// The line had already ended when the listener came.
-    ending: Option<Ending>,
-    over: bool,
+    /// The transport had already ended when the listener came.
+    close_reason: Option<Ending>,
+    is_closed: bool,
 }
 
-impl Bulletin {
-    pub(crate) fn tell(&self, event: Event) {
+impl EventSender {
+    pub(crate) fn emit(&self, event: Event) {
         if let Some(sender) = self.sender.get() {
             // Nobody may be listening any more, and that is fine.
             sender.send(Arc::new(event)).unwrap_or(0);
         }
     }
 
-    pub(crate) fn end(&self, ending: &Ending) {
-        self.ending.get_or_init(|| ending.clone());
-        self.tell(Event::Ended(ending.clone()));
+    pub(crate) fn close(&self, reason: &Ending) {
+        self.close_reason.get_or_init(|| reason.clone());
+        self.emit(Event::Closed(reason.clone()));
     }
 
-    pub(crate) fn ending(&self) -> Option<&Ending> {
-        self.ending.get()
+    pub(crate) fn close_reason(&self) -> Option<&Ending> {
+        self.close_reason.get()
     }
 
-    pub(crate) fn listen(&self) -> Events {
+    pub(crate) fn subscribe(&self) -> Events {
         let sender = self.sender.get_or_init(|| broadcast::channel(CAPACITY).0);
         // The receiver comes first: an ending between the two lines is then seen twice, not never,
         // and the second time it is not given.
         let receiver = sender.subscribe();
-        Events { receiver, ending: self.ending.get().cloned(), over: false }
+        Events { receiver, close_reason: self.close_reason.get().cloned(), is_closed: false }
     }
 }
 
 impl Events {
-    /// The next event, in order. `None` once [`Event::Ended`] has been given or the client is gone.
+    /// The next event, in order. `None` once [`Event::Closed`] has been given or the client is gone.
     ///
     /// # Cancel safety
     /// Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Event> {
-        if self.over {
+        if self.is_closed {
             return None;
         }
-        if let Some(ending) = self.ending.take() {
-            self.over = true;
-            return Some(Event::Ended(ending));
+        if let Some(reason) = self.close_reason.take() {
+            self.is_closed = true;
+            return Some(Event::Closed(reason));
         }
         match self.receiver.recv().await {
             Ok(event) => {
-                self.over = matches!(*event, Event::Ended(_));
+                self.is_closed = matches!(*event, Event::Closed(_));
                 Some(Arc::unwrap_or_clone(event))
             }
-            Err(RecvError::Lagged(missed)) => Some(Event::Missed(missed)),
+            Err(RecvError::Lagged(missed)) => Some(Event::Lagged(missed)),
             Err(RecvError::Closed) => None,
         }
     }
@@ -121,8 +121,8 @@ mod tests {
         while let Some(event) = events.next().await {
             seen.push(match event {
                 Event::ResourceUpdated { uri } => uri,
-                Event::Missed(count) => format!("missed {count}"),
-                Event::Ended(ending) => format!("ended: {ending}"),
+                Event::Lagged(count) => format!("missed {count}"),
+                Event::Closed(reason) => format!("ended: {reason}"),
                 other => format!("{other:?}"),
             });
         }
@@ -131,25 +131,25 @@ mod tests {
 
     #[tokio::test]
     async fn events_come_in_order_and_the_end_is_last() {
-        let bulletin = Bulletin::default();
-        bulletin.tell(Event::PromptsChanged);
-        let events = bulletin.listen();
-        bulletin.tell(Event::ToolsChanged);
-        bulletin.end(&Ending::Closed);
-        bulletin.tell(Event::ToolsChanged);
+        let sender = EventSender::default();
+        sender.emit(Event::PromptsChanged);
+        let events = sender.subscribe();
+        sender.emit(Event::ToolsChanged);
+        sender.close(&Ending::Closed);
+        sender.emit(Event::ToolsChanged);
         assert_eq!(rest(events).await, ["ToolsChanged", "ended: closed by us"]);
-        assert_eq!(rest(bulletin.listen()).await, ["ended: closed by us"]);
+        assert_eq!(rest(sender.subscribe()).await, ["ended: closed by us"]);
     }
 
     #[tokio::test]
     async fn a_slow_listener_is_told_what_it_missed() {
-        let bulletin = Bulletin::default();
-        let mut events = bulletin.listen();
+        let sender = EventSender::default();
+        let mut events = sender.subscribe();
         for number in 0..CAPACITY + 3 {
-            bulletin.tell(Event::ResourceUpdated { uri: number.to_string() });
+            sender.emit(Event::ResourceUpdated { uri: number.to_string() });
         }
-        assert!(matches!(events.next().await, Some(Event::Missed(3))));
-        drop(bulletin);
+        assert!(matches!(events.next().await, Some(Event::Lagged(3))));
+        drop(sender);
         let seen = rest(events).await;
         assert_eq!((seen.len(), seen[0].as_str()), (CAPACITY, "3"));
     }

@@ -1,6 +1,6 @@
-//! Where a line puts what its server says unasked, sorted by who needs it.
+//! Where a transport puts what its server says unasked, sorted by who needs it.
 //!
-//! Progress goes to the call it is about, changes raise a counter, events go to listeners, and what has
+//! Progress goes to the call it is related_request, changes raise a counter, events go to listeners, and what has
 //! to be answered waits in a short queue for the client's own task.
 //!
 //! **Invariant:** nothing here waits, answers or decides; it runs in whichever task received the message.
@@ -17,59 +17,59 @@ use toolrack_mcp::{
 };
 use toolrack_transport::{Ending, Inbox, Line, RawJson, RequestId};
 
-use crate::event::{Bulletin, Event};
-use crate::progress::Watchers;
+use crate::event::{Event, EventSender};
+use crate::progress::ProgressRoutes;
 use crate::server_requests::ClientHandler;
 use crate::session::lock;
-use crate::subscriptions::Listens;
+use crate::subscriptions::Subscriptions;
 
 /// Requests of the server that wait for the client's task, which takes them without waiting itself. When
 /// it is full, a server is flooding us: what comes is dropped and counted.
 const CAPACITY: usize = 256;
 
 /// Pages that the user was sent to and whose end may still be told. The oldest goes when it is full.
-const MAX_PAGES: usize = 64;
+const MAX_OPEN_URLS: usize = 64;
 
-/// The inbox of one line.
+/// The inbox of one transport.
 #[derive(Default)]
-pub(crate) struct Mailbox {
-    line: OnceLock<Weak<dyn Line>>,
-    stage: AtomicU8,
-    questions: Mutex<VecDeque<Question>>,
+pub(crate) struct IncomingRouter {
+    transport: OnceLock<Weak<dyn Line>>,
+    phase: AtomicU8,
+    requests: Mutex<VecDeque<IncomingRequest>>,
     /// Rung when there is something for the client's task.
-    pub(crate) bell: Notify,
-    /// A line came that is no message.
-    noise: AtomicBool,
+    pub(crate) wakeup: Notify,
+    /// A transport came that is no message.
+    saw_noise: AtomicBool,
     /// One of our own requests came back.
-    echo: AtomicBool,
+    saw_echo: AtomicBool,
     /// How often each list has changed.
     changes: [AtomicU64; 3],
     /// How often the server has forgotten us.
-    renewals: AtomicU64,
+    session_renewals: AtomicU64,
     /// Requests of the server that were not answered, because they must not be or there were too many.
     ignored: AtomicU64,
-    /// The pages that the user was sent to, as the server named them.
-    pages: Mutex<Vec<String>>,
-    pub(crate) watchers: Watchers,
-    pub(crate) listens: Listens,
-    pub(crate) bulletin: Bulletin,
+    /// The open_urls that the user was sent to, as the server named them.
+    open_urls: Mutex<Vec<String>>,
+    pub(crate) progress: ProgressRoutes,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) events: EventSender,
     server: Box<str>,
     handler: Option<Arc<dyn ClientHandler>>,
 }
 
 /// Something for the client's task.
 #[derive(Debug)]
-pub(crate) enum Question {
-    /// The server asks; about which of our requests, if that is known.
-    Asked { id: RequestId, method: String, params: Option<RawJson>, about: Option<u64> },
+pub(crate) enum IncomingRequest {
+    /// The server asks; related_request which of our requests, if that is known.
+    Request { id: RequestId, method: String, params: Option<RawJson>, related_request: Option<u64> },
     /// The server no longer wants the answer.
-    Withdrawn(RequestId),
+    Cancelled(RequestId),
 }
 
 /// How far the conversation has come, which says what may be taken from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Stage {
+pub(crate) enum ProtocolPhase {
     /// The era is not known: everything unasked is ignored.
     Probing = 0,
     /// From `initialize` on.
@@ -78,26 +78,26 @@ pub(crate) enum Stage {
     Modern = 2,
 }
 
-impl Mailbox {
+impl IncomingRouter {
     pub(crate) fn new(server: &str, handler: Option<Arc<dyn ClientHandler>>) -> Self {
         Self { server: server.into(), handler, ..Self::default() }
     }
 
-    /// Tells the inbox which line it belongs to, for renewing patience.
-    pub(crate) fn attach(&self, line: &Arc<dyn Line>) {
-        self.line.get_or_init(|| Arc::downgrade(line));
+    /// Tells the inbox which transport it belongs to, for renewing patience.
+    pub(crate) fn set_transport(&self, transport: &Arc<dyn Line>) {
+        self.transport.get_or_init(|| Arc::downgrade(transport));
     }
 
-    pub(crate) fn enter(&self, stage: Stage) {
-        self.stage.store(stage as u8, Ordering::Release);
+    pub(crate) fn set_phase(&self, phase: ProtocolPhase) {
+        self.phase.store(phase as u8, Ordering::Release);
     }
 
-    pub(crate) fn next_question(&self) -> Option<Question> {
-        let mut questions = lock(&self.questions);
-        let next = questions.pop_front();
-        if questions.is_empty() {
+    pub(crate) fn next_request(&self) -> Option<IncomingRequest> {
+        let mut requests = lock(&self.requests);
+        let next = requests.pop_front();
+        if requests.is_empty() {
             // An idle connection holds no buffer.
-            *questions = VecDeque::new();
+            *requests = VecDeque::new();
         }
         next
     }
@@ -105,8 +105,8 @@ impl Mailbox {
     /// Takes the pings out of the queue, which may be answered before anything else.
     pub(crate) fn take_pings(&self) -> Vec<RequestId> {
         let mut pings = Vec::new();
-        lock(&self.questions).retain(|question| match question {
-            Question::Asked { id, method, .. } if method == Method::Ping.as_str() => {
+        lock(&self.requests).retain(|request| match request {
+            IncomingRequest::Request { id, method, .. } if method == Method::Ping.as_str() => {
                 pings.push(id.clone());
                 false
             }
@@ -115,12 +115,12 @@ impl Mailbox {
         pings
     }
 
-    pub(crate) fn is_echo(&self) -> bool {
-        self.echo.load(Ordering::Acquire)
+    pub(crate) fn saw_echo(&self) -> bool {
+        self.saw_echo.load(Ordering::Acquire)
     }
 
-    pub(crate) fn is_noisy(&self) -> bool {
-        self.noise.load(Ordering::Acquire)
+    pub(crate) fn saw_noise(&self) -> bool {
+        self.saw_noise.load(Ordering::Acquire)
     }
 
     /// How often the server has said that a list changed.
@@ -128,23 +128,23 @@ impl Mailbox {
         self.counter(kind).load(Ordering::Acquire)
     }
 
-    /// How often the line has begun a new session.
-    pub(crate) fn renewals(&self) -> u64 {
-        self.renewals.load(Ordering::Acquire)
+    /// How often the transport has begun a new session.
+    pub(crate) fn session_renewals(&self) -> u64 {
+        self.session_renewals.load(Ordering::Acquire)
     }
 
     /// Nobody has told of changes for a while, so everything `missed` speaks of may be another now.
-    pub(crate) fn unseen(&self, missed: &SubscriptionFilter) {
+    pub(crate) fn mark_missed(&self, missed: &SubscriptionFilter) {
         let lists = [
             (missed.tools_list_changed, ListKind::Tools),
             (missed.prompts_list_changed, ListKind::Prompts),
             (missed.resources_list_changed, ListKind::Resources),
         ];
         for (_, kind) in lists.into_iter().filter(|(is_missed, _)| *is_missed) {
-            self.changed(kind);
+            self.on_list_changed(kind);
         }
         for uri in &missed.resource_subscriptions {
-            self.bulletin.tell(Event::ResourceUpdated { uri: uri.clone() });
+            self.events.emit(Event::ResourceUpdated { uri: uri.clone() });
         }
     }
 
@@ -153,24 +153,24 @@ impl Mailbox {
     }
 
     /// The user has agreed to open a page.
-    pub(crate) fn page_opened(&self, id: String) {
-        let mut pages = lock(&self.pages);
-        if pages.len() >= MAX_PAGES {
-            pages.remove(0);
+    pub(crate) fn url_opened(&self, id: String) {
+        let mut open_urls = lock(&self.open_urls);
+        if open_urls.len() >= MAX_OPEN_URLS {
+            open_urls.remove(0);
         }
-        pages.push(id);
+        open_urls.push(id);
     }
 
-    fn ask(&self, question: Question) {
-        let mut questions = lock(&self.questions);
-        if questions.len() >= CAPACITY {
-            drop(questions);
+    fn enqueue(&self, request: IncomingRequest) {
+        let mut requests = lock(&self.requests);
+        if requests.len() >= CAPACITY {
+            drop(requests);
             self.ignore("too many requests are waiting");
             return;
         }
-        questions.push_back(question);
-        drop(questions);
-        self.bell.notify_one();
+        requests.push_back(request);
+        drop(requests);
+        self.wakeup.notify_one();
     }
 
     fn ignore(&self, reason: &str) {
@@ -187,30 +187,30 @@ impl Mailbox {
         }
     }
 
-    fn changed(&self, kind: ListKind) {
+    fn on_list_changed(&self, kind: ListKind) {
         self.counter(kind).fetch_add(1, Ordering::Release);
         match kind {
             // The client's task fetches them first and then tells.
-            ListKind::Tools => self.bell.notify_one(),
-            ListKind::Prompts => self.bulletin.tell(Event::PromptsChanged),
-            ListKind::Resources => self.bulletin.tell(Event::ResourcesChanged),
+            ListKind::Tools => self.wakeup.notify_one(),
+            ListKind::Prompts => self.events.emit(Event::PromptsChanged),
+            ListKind::Resources => self.events.emit(Event::ResourcesChanged),
         }
     }
 
     /// Spec 2026-07-28, progress: tokens that nobody waits for are ignored.
-    fn progressed(&self, progress: Progress) {
+    fn on_progress(&self, progress: Progress) {
         let Token::Integer(token) = progress.token else { return };
         let Ok(id) = u64::try_from(token) else { return };
-        if let Some(line) = self.line.get().and_then(Weak::upgrade) {
-            line.touch(id);
+        if let Some(transport) = self.transport.get().and_then(Weak::upgrade) {
+            transport.touch(id);
         }
-        if !self.watchers.is_empty() {
-            self.watchers.report(id, progress);
+        if !self.progress.is_empty() {
+            self.progress.report(id, progress);
         }
     }
 
     /// The program's own code runs here in a task that serves others too, and must survive it.
-    fn show(&self, message: &LogMessage) {
+    fn forward_log(&self, message: &LogMessage) {
         let Some(handler) = &self.handler else { return };
         if catch_unwind(AssertUnwindSafe(|| handler.log_from(&self.server, message))).is_err() {
             tracing::error!("the program crashed over a log message");
@@ -218,39 +218,45 @@ impl Mailbox {
     }
 
     /// Legacy: the server takes back a request. Modern: it ends a subscription, and nothing else.
-    fn withdrawn(&self, cancelled: Cancelled) {
+    fn on_cancelled(&self, cancelled: Cancelled) {
         let Some(id) = cancelled.request_id else { return };
         if self.is_modern() {
-            self.listens.cancelled(&id);
+            self.subscriptions.on_cancelled(&id);
         } else {
-            self.ask(Question::Withdrawn(request_id(id)));
+            self.enqueue(IncomingRequest::Cancelled(request_id(id)));
         }
     }
 
     fn is_modern(&self) -> bool {
-        self.stage.load(Ordering::Acquire) == Stage::Modern as u8
+        self.phase.load(Ordering::Acquire) == ProtocolPhase::Modern as u8
     }
 
     fn is_probing(&self) -> bool {
-        self.stage.load(Ordering::Acquire) == Stage::Probing as u8
+        self.phase.load(Ordering::Acquire) == ProtocolPhase::Probing as u8
     }
 
-    /// Spec 2025-11-25, elicitation §URL mode: pages that are unknown or done are ignored.
-    fn page_done(&self, id: String) {
-        let mut pages = lock(&self.pages);
-        let Some(place) = pages.iter().position(|it| *it == id) else { return };
-        pages.swap_remove(place);
-        drop(pages);
-        self.bulletin.tell(Event::ElicitationComplete { id });
+    /// Spec 2025-11-25, elicitation §URL mode: open_urls that are unknown or done are ignored.
+    fn url_completed(&self, id: String) {
+        let mut open_urls = lock(&self.open_urls);
+        let Some(index) = open_urls.iter().position(|open| *open == id) else { return };
+        open_urls.swap_remove(index);
+        drop(open_urls);
+        self.events.emit(Event::ElicitationComplete { id });
     }
 }
 
-impl Mailbox {
-    fn asked(&self, about: Option<u64>, id: RequestId, method: &str, params: Option<RawJson>) {
+impl IncomingRouter {
+    fn on_request(
+        &self,
+        related_request: Option<u64>,
+        id: RequestId,
+        method: &str,
+        params: Option<RawJson>,
+    ) {
         // No server asks these: our own words have come back.
         if matches!(Method::parse(method), Some(Method::Initialize | Method::Discover)) {
-            self.echo.store(true, Ordering::Release);
-            self.bell.notify_one();
+            self.saw_echo.store(true, Ordering::Release);
+            self.wakeup.notify_one();
         }
         if self.is_probing() {
             self.ignore("the era is not known yet");
@@ -258,18 +264,29 @@ impl Mailbox {
             // Spec 2026-07-28, basic §Responses: clients never answer, and servers never ask.
             self.ignore("servers do not ask in this era");
         } else {
-            self.ask(Question::Asked { id, method: method.to_owned(), params, about });
+            self.enqueue(IncomingRequest::Request {
+                id,
+                method: method.to_owned(),
+                params,
+                related_request,
+            });
         }
     }
 }
 
-impl Inbox for Mailbox {
+impl Inbox for IncomingRouter {
     fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
-        self.asked(None, id, method, params);
+        self.on_request(None, id, method, params);
     }
 
-    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
-        self.asked(Some(about), id, method, params);
+    fn request_about(
+        &self,
+        related_request: u64,
+        id: RequestId,
+        method: &str,
+        params: Option<RawJson>,
+    ) {
+        self.on_request(Some(related_request), id, method, params);
     }
 
     fn notification(&self, method: &str, params: Option<RawJson>) {
@@ -285,33 +302,34 @@ impl Inbox for Mailbox {
             }
         };
         match notification {
-            ServerNotification::Progress(progress) => return self.progressed(progress),
+            ServerNotification::Progress(progress) => return self.on_progress(progress),
             ServerNotification::LogMessage(message) => {
-                self.show(&message);
-                return self.bulletin.tell(Event::Log(message));
+                self.forward_log(&message);
+                return self.events.emit(Event::Log(message));
             }
-            ServerNotification::Cancelled(cancelled) => return self.withdrawn(cancelled),
+            ServerNotification::Cancelled(cancelled) => return self.on_cancelled(cancelled),
             _ => {}
         }
         // Spec 2026-07-28, subscriptions §Demultiplexing: what names a subscription that is not open
         // is for nobody.
         let subscription = subscription_id(params);
-        if subscription.as_ref().is_some_and(|id| !self.listens.has(id)) {
+        if subscription.as_ref().is_some_and(|id| !self.subscriptions.contains(id)) {
             return;
         }
         match notification {
-            ServerNotification::ListChanged(kind) => self.changed(kind),
+            ServerNotification::ListChanged(kind) => self.on_list_changed(kind),
             ServerNotification::ResourceUpdated(updated) => {
-                self.bulletin.tell(Event::ResourceUpdated { uri: updated.uri });
+                self.events.emit(Event::ResourceUpdated { uri: updated.uri });
             }
             ServerNotification::ElicitationComplete(complete) => {
-                self.page_done(complete.elicitation_id);
+                self.url_completed(complete.elicitation_id);
             }
             ServerNotification::SubscriptionAcknowledged(acknowledged) => {
                 let granted = acknowledged.notifications;
-                let missed = subscription.and_then(|id| self.listens.acknowledged(&id, granted));
+                let missed =
+                    subscription.and_then(|id| self.subscriptions.on_acknowledged(&id, granted));
                 if let Some(missed) = missed {
-                    self.unseen(&missed);
+                    self.mark_missed(&missed);
                 }
             }
             _ => tracing::trace!(method, "a notification of no use"),
@@ -320,18 +338,18 @@ impl Inbox for Mailbox {
 
     fn unreadable(&self, sample: &str) {
         tracing::debug!(sample, "line is not a message");
-        self.noise.store(true, Ordering::Release);
-        self.bell.notify_one();
+        self.saw_noise.store(true, Ordering::Release);
+        self.wakeup.notify_one();
     }
 
     fn renewed(&self) {
-        self.renewals.fetch_add(1, Ordering::Release);
-        self.bell.notify_one();
+        self.session_renewals.fetch_add(1, Ordering::Release);
+        self.wakeup.notify_one();
     }
 
     fn ended(&self, ending: &Ending) {
-        self.bulletin.end(ending);
-        self.bell.notify_one();
+        self.events.close(ending);
+        self.wakeup.notify_one();
     }
 }
 

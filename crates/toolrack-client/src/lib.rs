@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! **Invariant:** only `launch.rs` and `remote.rs` know what kind of line there is; everything else knows
+//! **Invariant:** only `launch.rs` and `remote.rs` know what kind of transport there is; everything else knows
 //! [`Line`](toolrack_transport::Line).
 
 #![warn(missing_docs)]
@@ -39,16 +39,16 @@ mod timeouts;
 mod tool;
 mod version_detection;
 
-pub use builder::{Changes, ClientBuilder};
+pub use builder::{ClientBuilder, ListChanges};
 pub use client::{CallOptions, McpClient};
-pub use connect::{ConnectStep, StepWatcher};
-pub use connector::{Connector, HttpConnector, StdioConnector, launcher_of};
+pub use connect::{ConnectStep, OnConnectStep};
+pub use connector::{Connector, HttpConnector, StdioConnector, launcher_name};
 pub use error::{CallError, ConnectError, NotMcp};
 pub use event::{Event, Events};
-pub use pagination::{Cut, Listing};
+pub use pagination::{List, Truncated};
 pub use progress::OnProgress;
-pub use request_meta::Behalf;
-pub use server_requests::{ClientHandler, RawQuestion, Refusal};
+pub use request_meta::ForwardedFor;
+pub use server_requests::{ClientHandler, RawServerRequest, SamplingError};
 pub use timeouts::{Limits, MCP_REQUEST_TIMEOUT_SECS, Timeouts};
 pub use tool::{McpToolDef, McpToolResult, parse_tool_result, parse_tools_list};
-pub use version_detection::{EraChoice, Verdict};
+pub use version_detection::{DetectedVersion, EraChoice};

@@ -1,11 +1,11 @@
-//! Lists that come page by page, gathered under guards, and kept as long as the server allows.
+//! Lists that come page by page, builder under guards, and cached as long as the server allows.
 //!
-//! **Invariant:** gathering ends, whatever cursors a server gives, and a list that is kept is never
+//! **Invariant:** builder ends, whatever cursors a server gives, and a list that is cached is never
 //! replaced by an older one.
 //!
 //! When to fetch a list again after the server has said that it changed.
 //!
-//! Changes are gathered for a moment, fetches keep a distance, and only one runs at a time. Nothing
+//! ListChanges are builder for a moment, fetches keep a distance, and only one runs at a time. Nothing
 //! here knows a clock: moments come from outside.
 //!
 //! **Invariant:** every change is followed by a fetch that began after it.
@@ -23,111 +23,111 @@ use toolrack_transport::{BoxFuture, Patience};
 
 use crate::error::CallError;
 use crate::session::{Session, lock};
-use crate::timeouts::{Limits, deadline};
+use crate::timeouts::{Limits, deadline_after};
 
 /// The longest that a list is used without asking again, whatever its server allows.
-const LONGEST: Duration = Duration::from_hours(24);
+const MAX_TTL: Duration = Duration::from_hours(24);
 
 /// A whole list, as far as it could be read.
 #[derive(Debug, Clone)]
-pub struct Listing<T> {
+pub struct List<T> {
     /// The entries, in the server's order.
     pub items: Vec<T>,
     /// The entries that could not be read.
     pub skipped: Vec<Skipped>,
     /// Why the list ends before the server said so.
-    pub cut: Option<Cut>,
+    pub truncated: Option<Truncated>,
 }
 
 /// Why a list ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cut {
+pub enum Truncated {
     /// The server gave a cursor twice, which would go on forever.
     RepeatedCursor,
     /// There were more pages than are fetched.
     TooManyPages,
-    /// There were more entries than are kept.
+    /// There were more entries than are cached.
     TooManyEntries,
 }
 
-impl<T> Default for Listing<T> {
+impl<T> Default for List<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), skipped: Vec::new(), cut: None }
+        Self { items: Vec::new(), skipped: Vec::new(), truncated: None }
     }
 }
 
 /// The lists of one conversation as they were fetched last.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
-    tools: Mutex<Kept<Tool>>,
-    prompts: Mutex<Kept<Prompt>>,
-    resources: Mutex<Kept<Resource>>,
-    templates: Mutex<Kept<ResourceTemplate>>,
+pub(crate) struct ListCache {
+    tools: Mutex<CachedList<Tool>>,
+    prompts: Mutex<CachedList<Prompt>>,
+    resources: Mutex<CachedList<Resource>>,
+    templates: Mutex<CachedList<ResourceTemplate>>,
 }
 
 /// A list that was fetched, and how long it may be used.
 #[derive(Debug)]
-pub(crate) struct Kept<T> {
-    listing: Arc<Listing<T>>,
-    /// Changes that had been told when the fetch began.
+pub(crate) struct CachedList<T> {
+    list: Arc<List<T>>,
+    /// ListChanges that had been told when the fetch began.
     changes: u64,
     fresh_until: Option<Instant>,
 }
 
-impl<T> Default for Kept<T> {
+impl<T> Default for CachedList<T> {
     fn default() -> Self {
-        Self { listing: Arc::default(), changes: 0, fresh_until: None }
+        Self { list: Arc::default(), changes: 0, fresh_until: None }
     }
 }
 
 /// Something that is listed page by page.
-pub(crate) trait Paged: Listed + Send + Sync + 'static {
+pub(crate) trait Paginated: Listed + Send + Sync + 'static {
     /// Which changes make a list of these stale.
     const KIND: ListKind;
 
     /// Asks for one page.
-    fn page<'a>(
+    fn fetch_page<'a>(
         session: &'a Session,
         cursor: Option<&'a str>,
-        patience: Patience,
+        timeout: Patience,
     ) -> BoxFuture<'a, Result<Page<Self>, CallError>>;
 
-    fn shelf(shelf: &Shelf) -> &Mutex<Kept<Self>>;
+    fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>>;
 
-    /// Leaves out what must not be shown on this kind of line.
-    fn sift(_session: &Session, _listing: &mut Listing<Self>) {}
+    /// Leaves out what must not be shown on this kind of transport.
+    fn filter(_session: &Session, _listing: &mut List<Self>) {}
 }
 
-macro_rules! paged {
-    ($($item:ident $params:ident $kind:ident $shelf:ident $(, $sift:item)?;)*) => {
-        $(impl Paged for $item {
+macro_rules! paginated {
+    ($($item:ident $params:ident $kind:ident $slot:ident $(, $filter:item)?;)*) => {
+        $(impl Paginated for $item {
             const KIND: ListKind = ListKind::$kind;
 
-            fn page<'a>(
+            fn fetch_page<'a>(
                 session: &'a Session,
                 cursor: Option<&'a str>,
-                patience: Patience,
+                timeout: Patience,
             ) -> BoxFuture<'a, Result<Page<Self>, CallError>> {
                 let params = $params { cursor };
-                Box::pin(async move { session.ask(&params, patience).await })
+                Box::pin(async move { session.call(&params, timeout).await })
             }
 
-            fn shelf(shelf: &Shelf) -> &Mutex<Kept<Self>> {
-                &shelf.$shelf
+            fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>> {
+                &cache.$slot
             }
 
-            $($sift)?
+            $($filter)?
         })*
     };
 }
 
-paged! {
-    Tool ListToolsParams Tools tools, fn sift(session: &Session, listing: &mut Listing<Self>) {
+paginated! {
+    Tool ListToolsParams Tools tools, fn filter(session: &Session, list: &mut List<Self>) {
         if session.is_stateless() {
-            session.mirrors.sift(listing);
+            session.param_headers.update(list);
         }
-        session.note_tasks(listing);
+        session.update_task_tools(list);
     };
     Prompt ListPromptsParams Prompts prompts;
     Resource ListResourcesParams Resources resources;
@@ -136,66 +136,66 @@ paged! {
 
 impl Session {
     /// The list as it was fetched last, empty if it never was.
-    pub(crate) fn kept<T: Paged>(&self) -> Arc<Listing<T>> {
-        Arc::clone(&lock(T::shelf(&self.shelf)).listing)
+    pub(crate) fn cached_list<T: Paginated>(&self) -> Arc<List<T>> {
+        Arc::clone(&lock(T::cache_slot(&self.list_cache)).list)
     }
 
-    /// The kept list if the server says that it is still good, or else a new one.
+    /// The cached list if the server says that it is still good, or else a new one.
     ///
     /// Spec 2026-07-28, caching: fresh for as long as the hint says, unless a change is told. Legacy
     /// servers give no hint, so their lists are always fetched.
-    pub(crate) async fn list<T: Paged>(&self) -> Result<Arc<Listing<T>>, CallError> {
+    pub(crate) async fn list<T: Paginated>(&self) -> Result<Arc<List<T>>, CallError> {
         {
-            let kept = lock(T::shelf(&self.shelf));
-            let in_time = kept.fresh_until.is_some_and(|until| Instant::now() < until);
-            if in_time && kept.changes == self.mailbox.changes(T::KIND) {
-                return Ok(Arc::clone(&kept.listing));
+            let cached = lock(T::cache_slot(&self.list_cache));
+            let in_time = cached.fresh_until.is_some_and(|until| Instant::now() < until);
+            if in_time && cached.changes == self.incoming.changes(T::KIND) {
+                return Ok(Arc::clone(&cached.list));
             }
         }
-        self.fetch().await
+        self.fetch_list().await
     }
 
     /// Fetches the whole list and keeps it. All pages together get the time of one call.
-    pub(crate) async fn fetch<T: Paged>(&self) -> Result<Arc<Listing<T>>, CallError> {
-        let changes = self.mailbox.changes(T::KIND);
-        let deadline = deadline(self.timeouts.call);
-        let mut restarts = Restarts::Left;
-        let gathered = loop {
-            match self.gather::<T>(deadline, restarts).await? {
-                Some(gathered) => break gathered,
-                None => restarts = Restarts::Used,
+    pub(crate) async fn fetch_list<T: Paginated>(&self) -> Result<Arc<List<T>>, CallError> {
+        let changes = self.incoming.changes(T::KIND);
+        let deadline = deadline_after(self.timeouts.call);
+        let mut restart = Restart::Allowed;
+        let builder = loop {
+            match self.fetch_pages::<T>(deadline, restart).await? {
+                Some(builder) => break builder,
+                None => restart = Restart::Used,
             }
         };
-        let ttl = gathered.ttl.unwrap_or_default().min(LONGEST);
+        let ttl = builder.ttl.unwrap_or_default().min(MAX_TTL);
         let fresh_until = (!ttl.is_zero()).then(|| Instant::now() + ttl);
-        let mut listing = gathered.listing;
-        T::sift(self, &mut listing);
-        let listing = Arc::new(listing);
-        let mut kept = lock(T::shelf(&self.shelf));
+        let mut list = builder.list;
+        T::filter(self, &mut list);
+        let list = Arc::new(list);
+        let mut cached = lock(T::cache_slot(&self.list_cache));
         // Only tools are shown when they are not fresh, so the others need not be held either.
         let is_wanted = T::KIND == ListKind::Tools || fresh_until.is_some();
-        if is_wanted && kept.changes <= changes {
-            *kept = Kept { listing: Arc::clone(&listing), changes, fresh_until };
+        if is_wanted && cached.changes <= changes {
+            *cached = CachedList { list: Arc::clone(&list), changes, fresh_until };
         }
-        Ok(listing)
+        Ok(list)
     }
 
     /// Fetches page after page. `None` if the server did not know its own cursor any more.
-    async fn gather<T: Paged>(
+    async fn fetch_pages<T: Paginated>(
         &self,
         deadline: Instant,
-        restarts: Restarts,
-    ) -> Result<Option<Gathering<T>>, CallError> {
-        let mut gathering = Gathering::new(&self.limits);
+        restart: Restart,
+    ) -> Result<Option<ListBuilder<T>>, CallError> {
+        let mut builder = ListBuilder::new(&self.limits);
         let mut cursor: Option<String> = None;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let page = match T::page(self, cursor.as_deref(), Patience::exactly(left)).await {
+            let page = match T::fetch_page(self, cursor.as_deref(), Patience::exactly(left)).await {
                 // Spec 2025-11-25, pagination §Error Handling: a bad cursor is refused like this.
                 Err(CallError::Refused(error))
                     if ErrorCode(error.code) == ErrorCode::INVALID_PARAMS
                         && cursor.is_some()
-                        && restarts == Restarts::Left =>
+                        && restart == Restart::Allowed =>
                 {
                     return Ok(None);
                 }
@@ -204,9 +204,9 @@ impl Session {
                 }
                 outcome => outcome?,
             };
-            cursor = gathering.add(page);
+            cursor = builder.add(page);
             if cursor.is_none() {
-                return Ok(Some(gathering));
+                return Ok(Some(builder));
             }
         }
     }
@@ -214,27 +214,27 @@ impl Session {
 
 /// Whether a list may still be begun again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Restarts {
-    Left,
+enum Restart {
+    Allowed,
     Used,
 }
 
 /// A list that is being put together.
 #[derive(Debug)]
-struct Gathering<T> {
-    listing: Listing<T>,
+struct ListBuilder<T> {
+    list: List<T>,
     seen: HashSet<String>,
     n_pages: usize,
-    /// The shortest time that any page may be kept.
+    /// The shortest time that any page may be cached.
     ttl: Option<Duration>,
     max_pages: usize,
     max_entries: usize,
 }
 
-impl<T> Gathering<T> {
+impl<T> ListBuilder<T> {
     fn new(limits: &Limits) -> Self {
         Self {
-            listing: Listing::default(),
+            list: List::default(),
             seen: HashSet::new(),
             n_pages: 0,
             ttl: None,
@@ -245,82 +245,82 @@ impl<T> Gathering<T> {
 
     /// Adds a page and says where the next one begins. `None` is the end.
     fn add(&mut self, page: Page<T>) -> Option<String> {
-        let before = self.listing.items.len() + self.listing.skipped.len();
-        self.listing.items.extend(page.items);
+        let before = self.list.items.len() + self.list.skipped.len();
+        self.list.items.extend(page.items);
         let skipped = page.skipped.into_iter();
-        let moved = skipped.map(|it| Skipped { index: before + it.index, ..it });
-        self.listing.skipped.extend(moved);
+        let moved = skipped.map(|entry| Skipped { index: before + entry.index, ..entry });
+        self.list.skipped.extend(moved);
         self.n_pages += 1;
         self.ttl = Some(self.ttl.map_or(page.cache.ttl, |ttl| ttl.min(page.cache.ttl)));
-        let room = self.max_entries.saturating_sub(self.listing.items.len());
-        if self.listing.items.len() > self.max_entries {
-            self.listing.items.truncate(self.max_entries);
-            return self.cut(Cut::TooManyEntries);
+        let room = self.max_entries.saturating_sub(self.list.items.len());
+        if self.list.items.len() > self.max_entries {
+            self.list.items.truncate(self.max_entries);
+            return self.truncate(Truncated::TooManyEntries);
         }
         // An empty cursor is a cursor.
         let cursor = page.next_cursor?;
         if !self.seen.insert(cursor.clone()) {
-            return self.cut(Cut::RepeatedCursor);
+            return self.truncate(Truncated::RepeatedCursor);
         }
         if room == 0 {
-            return self.cut(Cut::TooManyEntries);
+            return self.truncate(Truncated::TooManyEntries);
         }
         if self.n_pages >= self.max_pages {
-            return self.cut(Cut::TooManyPages);
+            return self.truncate(Truncated::TooManyPages);
         }
         Some(cursor)
     }
 
-    fn cut(&mut self, reason: Cut) -> Option<String> {
+    fn truncate(&mut self, reason: Truncated) -> Option<String> {
         tracing::warn!(?reason, n_pages = self.n_pages, "a list was cut short");
-        self.listing.cut = Some(reason);
+        self.list.truncated = Some(reason);
         None
     }
 }
 
-/// How long changes are gathered before a fetch.
-const GATHER: Duration = Duration::from_millis(200);
+/// How long changes are builder before a fetch.
+const DEBOUNCE: Duration = Duration::from_millis(200);
 /// The least time between the beginnings of two fetches.
-const DISTANCE: Duration = Duration::from_secs(2);
+const MIN_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What is known about one list.
 #[derive(Debug, Default)]
-pub(crate) struct Refresh {
+pub(crate) struct ListDebounce {
     due: Option<Instant>,
     last: Option<Instant>,
     running: bool,
     /// The list changed while a fetch was running, so that fetch may have missed it.
-    again: bool,
+    changed_meanwhile: bool,
 }
 
-impl Refresh {
+impl ListDebounce {
     /// The server said that the list changed.
-    pub(crate) fn noticed(&mut self, now: Instant) {
+    pub(crate) fn on_changed(&mut self, now: Instant) {
         if self.running {
-            self.again = true;
+            self.changed_meanwhile = true;
             return;
         }
-        let earliest = self.last.map_or(now, |last| last + DISTANCE);
-        self.due.get_or_insert((now + GATHER).max(earliest));
+        let earliest = self.last.map_or(now, |last| last + MIN_INTERVAL);
+        self.due.get_or_insert((now + DEBOUNCE).max(earliest));
     }
 
     /// When the next fetch should begin.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(crate) fn next_fetch(&self) -> Option<Instant> {
         self.due
     }
 
     /// A fetch begins.
-    pub(crate) fn began(&mut self, now: Instant) {
+    pub(crate) fn fetch_started(&mut self, now: Instant) {
         self.due = None;
         self.last = Some(now);
         self.running = true;
     }
 
     /// The fetch has ended, however it went.
-    pub(crate) fn ended(&mut self, now: Instant) {
+    pub(crate) fn fetch_finished(&mut self, now: Instant) {
         self.running = false;
-        if std::mem::take(&mut self.again) {
-            self.noticed(now);
+        if std::mem::take(&mut self.changed_meanwhile) {
+            self.on_changed(now);
         }
     }
 }
@@ -334,9 +334,9 @@ mod tests {
     /// Plays pages, given as entries and next cursor, and says how many were taken, how many entries
     /// there are, and why the list was cut.
     #[track_caller]
-    fn check(pages: &[(usize, Option<&str>)], expected: (usize, usize, Option<Cut>)) {
+    fn check(pages: &[(usize, Option<&str>)], expected: (usize, usize, Option<Truncated>)) {
         let limits = Limits { pages: 4, entries: 10, ..Limits::default() };
-        let mut gathering = Gathering::new(&limits);
+        let mut builder = ListBuilder::new(&limits);
         for (n_items, cursor) in pages {
             let page = Page {
                 items: vec![(); *n_items],
@@ -344,12 +344,12 @@ mod tests {
                 skipped: Vec::new(),
                 cache: CacheHint::default(),
             };
-            if gathering.add(page).is_none() {
+            if builder.add(page).is_none() {
                 break;
             }
         }
-        let listing = &gathering.listing;
-        assert_eq!((gathering.n_pages, listing.items.len(), listing.cut), expected, "{pages:?}");
+        let list = &builder.list;
+        assert_eq!((builder.n_pages, list.items.len(), list.truncated), expected, "{pages:?}");
     }
 
     /// Protocol facts §14.5.
@@ -357,28 +357,31 @@ mod tests {
     fn gathering_ends_whatever_the_cursors() {
         check(&[(2, None)], (1, 2, None));
         check(&[(2, Some("")), (2, Some("a")), (1, None)], (3, 5, None));
-        check(&[(2, Some("a")), (2, Some("a")), (1, None)], (2, 4, Some(Cut::RepeatedCursor)));
-        check(&[(1, Some("")), (1, Some("")), (1, None)], (2, 2, Some(Cut::RepeatedCursor)));
-        let endless: Vec<_> = ["a", "b", "c", "d", "e"].map(|it| (0, Some(it))).to_vec();
-        check(&endless, (4, 0, Some(Cut::TooManyPages)));
-        check(&[(6, Some("a")), (6, None)], (2, 10, Some(Cut::TooManyEntries)));
-        check(&[(10, Some("a")), (1, None)], (1, 10, Some(Cut::TooManyEntries)));
+        check(
+            &[(2, Some("a")), (2, Some("a")), (1, None)],
+            (2, 4, Some(Truncated::RepeatedCursor)),
+        );
+        check(&[(1, Some("")), (1, Some("")), (1, None)], (2, 2, Some(Truncated::RepeatedCursor)));
+        let endless: Vec<_> = ["a", "b", "c", "d", "e"].map(|cursor| (0, Some(cursor))).to_vec();
+        check(&endless, (4, 0, Some(Truncated::TooManyPages)));
+        check(&[(6, Some("a")), (6, None)], (2, 10, Some(Truncated::TooManyEntries)));
+        check(&[(10, Some("a")), (1, None)], (1, 10, Some(Truncated::TooManyEntries)));
         check(&[(10, None)], (1, 10, None));
     }
 
     #[test]
     fn skipped_entries_keep_their_place_in_the_whole() {
         let limits = Limits::default();
-        let mut gathering = Gathering::new(&limits);
+        let mut builder = ListBuilder::new(&limits);
         for (items, cursor) in [(vec![1, 2], Some("a")), (vec![3], None)] {
             let skipped = vec![Skipped { index: 1, name: None, reason: "odd".to_owned() }];
             let next_cursor = cursor.map(str::to_owned);
             let ttl = Duration::from_secs(u64::try_from(items.len()).unwrap());
             let cache = CacheHint { ttl, ..CacheHint::default() };
-            gathering.add(Page { items, next_cursor, skipped, cache });
+            builder.add(Page { items, next_cursor, skipped, cache });
         }
-        let places: Vec<usize> = gathering.listing.skipped.iter().map(|it| it.index).collect();
-        assert_eq!((places.as_slice(), gathering.ttl), (&[1, 4][..], Some(Duration::from_secs(1))));
+        let places: Vec<usize> = builder.list.skipped.iter().map(|entry| entry.index).collect();
+        assert_eq!((places.as_slice(), builder.ttl), (&[1, 4][..], Some(Duration::from_secs(1))));
     }
 }
 
@@ -393,18 +396,18 @@ mod list_debounce_tests {
         const END: u64 = 20_000;
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
-        let mut refresh = Refresh::default();
+        let mut debounce = ListDebounce::default();
         let mut began = Vec::new();
         let mut done = None;
         for now in 0..END {
             if done == Some(now) {
-                refresh.ended(at(now));
+                debounce.fetch_finished(at(now));
             }
             if changes.contains(&now) {
-                refresh.noticed(at(now));
+                debounce.on_changed(at(now));
             }
-            if refresh.due().is_some_and(|due| due <= at(now)) {
-                refresh.began(at(now));
+            if debounce.next_fetch().is_some_and(|due| due <= at(now)) {
+                debounce.fetch_started(at(now));
                 began.push(now);
                 done = Some(now + fetch);
             }

@@ -12,7 +12,7 @@ use toolrack_mcp::Progress;
 
 use crate::session::lock;
 
-/// Reports that wait for their caller. When it is full, the oldest goes: a newer one says more.
+/// ProgressQueue that wait for their caller. When it is full, the oldest goes: a newer one says more.
 const CAPACITY: usize = 64;
 
 /// What a caller wants to be called with each report.
@@ -20,92 +20,92 @@ pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
 
 /// The calls that want to see their progress, by the id of the request.
 #[derive(Debug, Default)]
-pub(crate) struct Watchers {
-    open: Mutex<HashMap<u64, Arc<Reports>>>,
+pub(crate) struct ProgressRoutes {
+    routes: Mutex<HashMap<u64, Arc<ProgressQueue>>>,
 }
 
 #[derive(Debug, Default)]
-struct Reports {
-    waiting: Mutex<VecDeque<Progress>>,
-    bell: Notify,
+struct ProgressQueue {
+    reports: Mutex<VecDeque<Progress>>,
+    wakeup: Notify,
 }
 
 /// One caller's place in the table, empty until the request has its id. Dropping it clears the place.
-pub(crate) struct Watch<'a> {
-    watchers: &'a Watchers,
-    reports: Arc<Reports>,
+pub(crate) struct ProgressReceiver<'a> {
+    routes: &'a ProgressRoutes,
+    queue: Arc<ProgressQueue>,
     id: AtomicU64,
     on_progress: &'a OnProgress,
 }
 
-impl Watchers {
+impl ProgressRoutes {
     /// Hands a report to whoever watches request `id`. Nobody does most of the time.
     pub(crate) fn report(&self, id: u64, progress: Progress) {
-        let Some(reports) = lock(&self.open).get(&id).map(Arc::clone) else { return };
-        let mut waiting = lock(&reports.waiting);
-        if waiting.len() == CAPACITY {
-            waiting.pop_front();
+        let Some(queue) = lock(&self.routes).get(&id).map(Arc::clone) else { return };
+        let mut reports = lock(&queue.reports);
+        if reports.len() == CAPACITY {
+            reports.pop_front();
         }
-        waiting.push_back(progress);
-        drop(waiting);
-        reports.bell.notify_one();
+        reports.push_back(progress);
+        drop(reports);
+        queue.wakeup.notify_one();
     }
 
     /// Whether parsing a report is worth while.
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.open).is_empty()
+        lock(&self.routes).is_empty()
     }
 
-    pub(crate) fn watch<'a>(&'a self, on_progress: &'a OnProgress) -> Watch<'a> {
-        Watch { watchers: self, reports: Arc::default(), id: AtomicU64::new(0), on_progress }
+    pub(crate) fn receiver<'a>(&'a self, on_progress: &'a OnProgress) -> ProgressReceiver<'a> {
+        ProgressReceiver { routes: self, queue: Arc::default(), id: AtomicU64::new(0), on_progress }
     }
 }
 
-impl Watch<'_> {
+impl ProgressReceiver<'_> {
     /// The request has got its id.
-    pub(crate) fn begin(&self, id: u64) {
+    pub(crate) fn register(&self, id: u64) {
         self.id.store(id, Ordering::Relaxed);
-        lock(&self.watchers.open).insert(id, Arc::clone(&self.reports));
+        lock(&self.routes.routes).insert(id, Arc::clone(&self.queue));
     }
 
-    /// Shows reports as they come, without end.
-    async fn show(&self) -> std::convert::Infallible {
+    /// Shows queue as they come, without end.
+    async fn deliver(&self) -> std::convert::Infallible {
         loop {
-            self.reports.bell.notified().await;
-            self.show_waiting();
+            self.queue.wakeup.notified().await;
+            self.deliver_queued();
         }
     }
 
-    /// Works, and shows reports meanwhile.
-    pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Works, and shows queue meanwhile.
+    pub(crate) async fn run_with<T>(&self, work: impl Future<Output = T>) -> T {
         let outcome = tokio::select! {
             biased;
-            never = self.show() => match never {},
+            never = self.deliver() => match never {},
             outcome = work => outcome,
         };
-        self.show_waiting();
+        self.deliver_queued();
         outcome
     }
 
     /// Shows what has come so far.
-    pub(crate) fn show_waiting(&self) {
+    pub(crate) fn deliver_queued(&self) {
         loop {
-            let next = lock(&self.reports.waiting).pop_front();
+            let next = lock(&self.queue.reports).pop_front();
             let Some(progress) = next else { return };
             (self.on_progress)(&progress);
         }
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for ProgressReceiver<'_> {
     fn drop(&mut self) {
-        lock(&self.watchers.open).remove(&self.id.load(Ordering::Relaxed));
+        lock(&self.routes.routes).remove(&self.id.load(Ordering::Relaxed));
     }
 }
 
-impl fmt::Debug for Watch<'_> {
+impl fmt::Debug for ProgressReceiver<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("ProgressReceiver").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
@@ -123,31 +123,33 @@ mod tests {
     fn reports_reach_their_call_and_no_other() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&seen);
-        let on_progress: OnProgress = Arc::new(move |it| sink.lock().unwrap().push(it.progress));
-        let watchers = Watchers::default();
-        let watch = watchers.watch(&on_progress);
-        watchers.report(7, progress(1));
-        watch.begin(7);
-        watchers.report(7, progress(2));
-        watchers.report(8, progress(3));
-        watch.show_waiting();
+        let on_progress: OnProgress =
+            Arc::new(move |report| sink.lock().unwrap().push(report.progress));
+        let routes = ProgressRoutes::default();
+        let receiver = routes.receiver(&on_progress);
+        routes.report(7, progress(1));
+        receiver.register(7);
+        routes.report(7, progress(2));
+        routes.report(8, progress(3));
+        receiver.deliver_queued();
         assert_eq!(*seen.lock().unwrap(), [2.0]);
-        drop(watch);
-        assert!(watchers.is_empty());
+        drop(receiver);
+        assert!(routes.is_empty());
     }
 
     #[test]
     fn a_flood_keeps_the_newest() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&seen);
-        let on_progress: OnProgress = Arc::new(move |it| sink.lock().unwrap().push(it.progress));
-        let watchers = Watchers::default();
-        let watch = watchers.watch(&on_progress);
-        watch.begin(7);
+        let on_progress: OnProgress =
+            Arc::new(move |report| sink.lock().unwrap().push(report.progress));
+        let routes = ProgressRoutes::default();
+        let receiver = routes.receiver(&on_progress);
+        receiver.register(7);
         for done in 0..100 {
-            watchers.report(7, progress(done));
+            routes.report(7, progress(done));
         }
-        watch.show_waiting();
+        receiver.deliver_queued();
         let seen = seen.lock().unwrap();
         assert_eq!((seen.len(), seen[0], seen[63]), (CAPACITY, 36.0, 99.0));
     }

@@ -1,4 +1,4 @@
-//! What accompanies the parameters of every request: `_meta`, written straight into the line's buffer.
+//! What accompanies the parameters of every request: `_meta`, written straight into the transport's buffer.
 //!
 //! **Invariant:** a modern request always has the members that the protocol demands, and a legacy one
 //! never has them.
@@ -24,12 +24,12 @@ use toolrack_mcp::{
 };
 use toolrack_transport::{Params, write_text};
 
-use crate::pagination::Listing;
+use crate::pagination::List;
 use crate::session::lock;
 
 /// The part of `_meta` that is the same in every request of a session, written once.
 #[derive(Debug, Default)]
-pub(crate) struct Envelope {
+pub(crate) struct MetaTemplate {
     /// Members separated by commas; empty in the legacy era.
     members: Box<[u8]>,
     /// The first of them, which is ours whoever asks.
@@ -39,39 +39,39 @@ pub(crate) struct Envelope {
 }
 
 /// The parameters of one request with everything that accompanies them.
-pub(crate) struct Packed<'a, P> {
-    pub(crate) envelope: &'a Envelope,
+pub(crate) struct RequestWithMeta<'a, P> {
+    pub(crate) template: &'a MetaTemplate,
     pub(crate) params: &'a P,
-    pub(crate) extra: Extra<'a>,
+    pub(crate) meta: PerRequestMeta<'a>,
 }
 
 /// What accompanies one request only.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Extra<'a> {
+pub(crate) struct PerRequestMeta<'a> {
     /// Whether the server may report progress. The token is the id of the request.
-    pub(crate) progress: Reports,
+    pub(crate) progress: WantProgress,
     /// From which level on the server may send log messages. Only the modern era knows this.
     pub(crate) log_level: Option<LogLevel>,
     /// Told the id before the server can know it.
     pub(crate) on_id: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Which arguments are said beside the message too.
-    pub(crate) mirror: Option<&'a Mirror>,
+    pub(crate) param_headers: Option<&'a Mirror>,
     /// Who asks, if it is not us.
-    pub(crate) behalf: Option<&'a Behalf>,
+    pub(crate) forwarded_for: Option<&'a ForwardedFor>,
 }
 
 /// Whether the server is asked to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Reports {
-    Wanted,
+pub(crate) enum WantProgress {
+    Yes,
     #[default]
-    Unwanted,
+    No,
 }
 
-impl Envelope {
+impl MetaTemplate {
     /// Spec 2026-07-28, basic §Request Metadata: version and capabilities are demanded of every
     /// request, the name of the client is recommended.
-    pub(crate) fn modern(
+    pub(crate) fn for_modern(
         revision: Revision,
         client: &Implementation,
         capabilities: &ClientCapabilities,
@@ -99,14 +99,14 @@ impl Envelope {
     }
 }
 
-impl<P: Request + Sync> Params for Packed<'_, P> {
+impl<P: Request + Sync> Params for RequestWithMeta<'_, P> {
     fn write(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        self.envelope.last_id.fetch_max(id, Ordering::Relaxed);
-        if let Some(tell) = self.extra.on_id {
+        self.template.last_id.fetch_max(id, Ordering::Relaxed);
+        if let Some(tell) = self.meta.on_id {
             tell(id);
         }
-        if let Some(behalf) = self.extra.behalf {
-            behalf.note(id);
+        if let Some(forwarded_for) = self.meta.forwarded_for {
+            forwarded_for.notify_id(id);
         }
         let start = out.len();
         self.write_meta(id, out)?;
@@ -121,42 +121,48 @@ impl<P: Request + Sync> Params for Packed<'_, P> {
     }
 
     fn mirror(&self, tell: &mut dyn FnMut(&str, &str)) {
-        if let (Some(mirror), Some(arguments)) = (self.extra.mirror, self.params.arguments()) {
+        if let (Some(mirror), Some(arguments)) = (self.meta.param_headers, self.params.arguments())
+        {
             mirror.tell(arguments, tell);
         }
     }
 }
 
-impl<P> Packed<'_, P> {
+impl<P> RequestWithMeta<'_, P> {
     /// Writes `{"_meta":{…}`, or nothing if there is nothing to say.
     fn write_meta(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         const OPEN: &[u8] = br#"{"_meta":{"#;
         let start = out.len();
         out.extend_from_slice(OPEN);
-        if self.extra.progress == Reports::Wanted {
+        if self.meta.progress == WantProgress::Yes {
             write_text(out, MetaKey::PROGRESS_TOKEN)?;
             out.push(b':');
             serde_json::to_writer(&mut *out, &id)?;
             out.push(b',');
         }
-        if !self.envelope.members.is_empty() {
-            match self.extra.behalf {
-                None => out.extend_from_slice(&self.envelope.members),
-                Some(behalf) => {
-                    out.extend_from_slice(&self.envelope.version);
+        if !self.template.members.is_empty() {
+            match self.meta.forwarded_for {
+                None => out.extend_from_slice(&self.template.members),
+                Some(forwarded_for) => {
+                    out.extend_from_slice(&self.template.version);
                     out.push(b',');
-                    out.extend_from_slice(behalf.members());
+                    out.extend_from_slice(forwarded_for.identity());
                 }
             }
             out.push(b',');
-            if let Some(level) = self.extra.log_level {
+            if let Some(level) = self.meta.log_level {
                 serde_json::to_writer(&mut *out, MetaKey::LOG_LEVEL)?;
                 out.push(b':');
                 serde_json::to_writer(&mut *out, &level)?;
                 out.push(b',');
             }
         }
-        if let Some(others) = self.extra.behalf.map(Behalf::others).filter(|it| !it.is_empty()) {
+        if let Some(others) = self
+            .meta
+            .forwarded_for
+            .map(ForwardedFor::other_meta)
+            .filter(|members| !members.is_empty())
+        {
             out.extend_from_slice(others);
             out.push(b',');
         }
@@ -190,26 +196,26 @@ fn splice(out: &mut Vec<u8>, start: usize, body: usize) {
 
 /// For whom a request is passed on.
 #[derive(Debug, Clone, Default)]
-pub struct Behalf {
+pub struct ForwardedFor {
     /// Members of `_meta` that introduce the caller to a modern server, separated by commas.
-    members: Box<[u8]>,
+    identity: Box<[u8]>,
     /// The other members of its `_meta`, in the same manner.
-    others: Box<[u8]>,
-    pub(crate) answers: Option<InputResponses>,
-    pub(crate) state: Option<String>,
-    noting: Option<Noting>,
+    other_meta: Box<[u8]>,
+    pub(crate) input_responses: Option<InputResponses>,
+    pub(crate) request_state: Option<String>,
+    on_id: Option<IdObserver>,
 }
 
 #[derive(Clone)]
-struct Noting(Arc<dyn Fn(u64) + Send + Sync>);
+struct IdObserver(Arc<dyn Fn(u64) + Send + Sync>);
 
-impl fmt::Debug for Noting {
+impl fmt::Debug for IdObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Noting")
+        f.write_str("IdObserver")
     }
 }
 
-impl Behalf {
+impl ForwardedFor {
     /// A caller with these abilities and this name, both as written, whose request had these other members in
     /// its `_meta`.
     pub fn new(
@@ -217,65 +223,69 @@ impl Behalf {
         client: Option<&RawValue>,
         others: &[(&str, &RawValue)],
     ) -> Result<Self, serde_json::Error> {
-        let mut introduction = vec![(MetaKey::CLIENT_CAPABILITIES, capabilities)];
-        introduction.extend(client.map(|it| (MetaKey::CLIENT_INFO, it)));
-        let (members, others) = (joined(&introduction)?, joined(others)?);
-        Ok(Self { members, others, ..Self::default() })
+        let mut identity_members = vec![(MetaKey::CLIENT_CAPABILITIES, capabilities)];
+        identity_members.extend(client.map(|info| (MetaKey::CLIENT_INFO, info)));
+        let (identity, other_meta) = (join_members(&identity_members)?, join_members(others)?);
+        Ok(Self { identity, other_meta, ..Self::default() })
     }
 
     /// The same with answers to what the server asked, and what it wants back with them.
     #[must_use]
-    pub fn answering(self, answers: Option<InputResponses>, state: Option<String>) -> Self {
-        Self { answers, state, ..self }
+    pub fn with_input_responses(
+        self,
+        input_responses: Option<InputResponses>,
+        request_state: Option<String>,
+    ) -> Self {
+        Self { input_responses, request_state, ..self }
     }
 
     /// The same, with somebody who is told the id of the request before the server can know it. It must not wait.
     #[must_use]
-    pub fn noting(self, tell: Arc<dyn Fn(u64) + Send + Sync>) -> Self {
-        Self { noting: Some(Noting(tell)), ..self }
+    pub fn with_id_observer(self, on_id: Arc<dyn Fn(u64) + Send + Sync>) -> Self {
+        Self { on_id: Some(IdObserver(on_id)), ..self }
     }
 
-    pub(crate) fn note(&self, id: u64) {
-        if let Some(Noting(tell)) = &self.noting {
-            tell(id);
+    pub(crate) fn notify_id(&self, id: u64) {
+        if let Some(IdObserver(on_id)) = &self.on_id {
+            on_id(id);
         }
     }
 
-    pub(crate) fn members(&self) -> &[u8] {
-        &self.members
+    pub(crate) fn identity(&self) -> &[u8] {
+        &self.identity
     }
 
-    pub(crate) fn others(&self) -> &[u8] {
-        &self.others
+    pub(crate) fn other_meta(&self) -> &[u8] {
+        &self.other_meta
     }
 
-    pub(crate) fn has_answers(&self) -> bool {
-        self.answers.is_some() || self.state.is_some()
+    pub(crate) fn has_input(&self) -> bool {
+        self.input_responses.is_some() || self.request_state.is_some()
     }
 }
 
-fn joined(members: &[(&str, &RawValue)]) -> Result<Box<[u8]>, serde_json::Error> {
-    let mut joined = Vec::new();
+fn join_members(members: &[(&str, &RawValue)]) -> Result<Box<[u8]>, serde_json::Error> {
+    let mut join_members = Vec::new();
     for (key, value) in members {
-        if !joined.is_empty() {
-            joined.push(b',');
+        if !join_members.is_empty() {
+            join_members.push(b',');
         }
-        write_text(&mut joined, key)?;
-        joined.push(b':');
-        joined.extend_from_slice(value.get().as_bytes());
+        write_text(&mut join_members, key)?;
+        join_members.push(b':');
+        join_members.extend_from_slice(value.get().as_bytes());
     }
-    Ok(joined.into_boxed_slice())
+    Ok(join_members.into_boxed_slice())
 }
 
 /// What is mirrored, by the name of the tool.
 #[derive(Debug, Default)]
-pub(crate) struct Mirrors {
+pub(crate) struct ParamHeaders {
     any: AtomicBool,
     by_tool: Mutex<HashMap<String, Arc<Mirror>>>,
 }
 
-impl Mirrors {
-    pub(crate) fn of(&self, tool: Option<&str>) -> Option<Arc<Mirror>> {
+impl ParamHeaders {
+    pub(crate) fn for_tool(&self, tool: Option<&str>) -> Option<Arc<Mirror>> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
@@ -286,11 +296,11 @@ impl Mirrors {
     ///
     /// Spec 2026-07-28, transports §Custom Headers: tools whose annotations break the rules are left
     /// out of the list, and somebody is told.
-    pub(crate) fn sift(&self, listing: &mut Listing<Tool>) {
+    pub(crate) fn update(&self, list: &mut List<Tool>) {
         let mut by_tool = HashMap::new();
         let mut index = 0;
-        let skipped = &mut listing.skipped;
-        listing.items.retain(|tool| {
+        let skipped = &mut list.skipped;
+        list.items.retain(|tool| {
             index += 1;
             match Mirror::of(&tool.input_schema) {
                 Ok(None) => true,
@@ -331,17 +341,22 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(envelope: &Envelope, params: serde_json::Value, extra: Extra<'_>, expected: &str) {
+    fn check(
+        template: &MetaTemplate,
+        params: serde_json::Value,
+        meta: PerRequestMeta<'_>,
+        expected: &str,
+    ) {
         let mut out = b"before".to_vec();
         let params = &Anything(params);
-        Packed { envelope, params, extra }.write(7, &mut out).unwrap();
+        RequestWithMeta { template, params, meta }.write(7, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), format!("before{expected}"));
-        assert_eq!(envelope.last_id(), 7);
+        assert_eq!(template.last_id(), 7);
     }
 
-    fn modern() -> Envelope {
+    fn modern() -> MetaTemplate {
         let client = Implementation { name: "t".to_owned(), ..Implementation::default() };
-        Envelope::modern(Revision::LATEST, &client, &ClientCapabilities::default()).unwrap()
+        MetaTemplate::for_modern(Revision::LATEST, &client, &ClientCapabilities::default()).unwrap()
     }
 
     const MEMBERS: &str = concat!(
@@ -350,21 +365,21 @@ mod tests {
         r#""io.modelcontextprotocol/clientInfo":{"name":"t","version":""}"#,
     );
 
-    const REPORTING: Extra<'_> =
-        Extra { progress: Reports::Wanted, log_level: Some(LogLevel::Info), ..EMPTY };
-    const EMPTY: Extra<'_> = Extra {
-        progress: Reports::Unwanted,
+    const REPORTING: PerRequestMeta<'_> =
+        PerRequestMeta { progress: WantProgress::Yes, log_level: Some(LogLevel::Info), ..EMPTY };
+    const EMPTY: PerRequestMeta<'_> = PerRequestMeta {
+        progress: WantProgress::No,
         log_level: None,
         on_id: None,
-        mirror: None,
-        behalf: None,
+        param_headers: None,
+        forwarded_for: None,
     };
 
     #[test]
     fn legacy_requests_carry_a_token_at_most() {
-        let legacy = Envelope::default();
-        check(&legacy, json!({}), Extra::default(), "");
-        check(&legacy, json!({"a": 1}), Extra::default(), r#"{"a":1}"#);
+        let legacy = MetaTemplate::default();
+        check(&legacy, json!({}), PerRequestMeta::default(), "");
+        check(&legacy, json!({"a": 1}), PerRequestMeta::default(), r#"{"a":1}"#);
         check(&legacy, json!({"a": 1}), REPORTING, r#"{"_meta":{"progressToken":7},"a":1}"#);
         check(&legacy, json!({}), REPORTING, r#"{"_meta":{"progressToken":7}}"#);
     }
@@ -372,7 +387,7 @@ mod tests {
     #[test]
     fn modern_requests_say_who_asks() {
         let plain = format!(r#"{{"_meta":{{{MEMBERS}}}}}"#);
-        check(&modern(), json!({}), Extra::default(), &plain);
+        check(&modern(), json!({}), PerRequestMeta::default(), &plain);
         let full = format!(
             r#"{{"_meta":{{"progressToken":7,{MEMBERS},"io.modelcontextprotocol/logLevel":"info"}},"a":1}}"#
         );
@@ -383,31 +398,37 @@ mod tests {
     fn a_request_that_is_passed_on_says_who_asked_first() {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
         let (capabilities, trace) = (raw(r#"{"roots":{ }}"#), raw(r#""00-1""#));
-        let behalf = Behalf::new(&capabilities, None, &[("traceparent", &trace)]).unwrap();
-        let extra = Extra { behalf: Some(&behalf), ..EMPTY };
+        let forwarded_for =
+            ForwardedFor::new(&capabilities, None, &[("traceparent", &trace)]).unwrap();
+        let meta = PerRequestMeta { forwarded_for: Some(&forwarded_for), ..EMPTY };
         let expected = concat!(
             r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
             r#""io.modelcontextprotocol/clientCapabilities":{"roots":{ }},"traceparent":"00-1"},"a":1}"#
         );
-        check(&modern(), json!({"a": 1}), extra, expected);
+        check(&modern(), json!({"a": 1}), meta, expected);
         // A legacy server has no use for who asked, but what else was said may be for it.
         let legacy = r#"{"_meta":{"traceparent":"00-1"},"a":1}"#;
-        check(&Envelope::default(), json!({"a": 1}), extra, legacy);
+        check(&MetaTemplate::default(), json!({"a": 1}), meta, legacy);
     }
 
     #[test]
     fn the_id_is_told_while_writing() {
         let told = AtomicU64::new(0);
         let tell = |id| told.store(id, Ordering::Relaxed);
-        let extra = Extra { on_id: Some(&tell), ..Extra::default() };
-        check(&Envelope::default(), json!({}), extra, "");
+        let meta = PerRequestMeta { on_id: Some(&tell), ..PerRequestMeta::default() };
+        check(&MetaTemplate::default(), json!({}), meta, "");
         assert_eq!(told.load(Ordering::Relaxed), 7);
 
         let told = Arc::new(AtomicU64::new(0));
         let noted = Arc::clone(&told);
-        let behalf =
-            Behalf::default().noting(Arc::new(move |id| noted.store(id, Ordering::Relaxed)));
-        check(&Envelope::default(), json!({}), Extra { behalf: Some(&behalf), ..EMPTY }, "");
+        let forwarded_for = ForwardedFor::default()
+            .with_id_observer(Arc::new(move |id| noted.store(id, Ordering::Relaxed)));
+        check(
+            &MetaTemplate::default(),
+            json!({}),
+            PerRequestMeta { forwarded_for: Some(&forwarded_for), ..EMPTY },
+            "",
+        );
         assert_eq!(told.load(Ordering::Relaxed), 7);
     }
 }
@@ -427,16 +448,16 @@ mod param_headers_tests {
     #[test]
     fn bad_tools_are_left_out_and_good_ones_remembered() {
         let items = vec![tool("good", "A"), tool("bad", "A b")];
-        let mut listing = Listing { items, ..Listing::default() };
-        let mirrors = Mirrors::default();
-        mirrors.sift(&mut listing);
-        let names: Vec<&str> = listing.items.iter().map(|it| it.name.as_str()).collect();
+        let mut list = List { items, ..List::default() };
+        let param_headers = ParamHeaders::default();
+        param_headers.update(&mut list);
+        let names: Vec<&str> = list.items.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, ["good"]);
-        let [skipped] = listing.skipped.as_slice() else { panic!("{:?}", listing.skipped) };
+        let [skipped] = list.skipped.as_slice() else { panic!("{:?}", list.skipped) };
         assert_eq!((skipped.index, skipped.name.as_deref()), (1, Some("bad")));
-        assert!(mirrors.of(Some("good")).is_some());
-        assert!(mirrors.of(Some("bad")).is_none());
-        mirrors.sift(&mut Listing::default());
-        assert!(mirrors.of(Some("good")).is_none());
+        assert!(param_headers.for_tool(Some("good")).is_some());
+        assert!(param_headers.for_tool(Some("bad")).is_none());
+        param_headers.update(&mut List::default());
+        assert!(param_headers.for_tool(Some("good")).is_none());
     }
 }

@@ -1,10 +1,10 @@
-//! One conversation: a line on which a revision has been agreed, and everything that belongs to it.
+//! One conversation: a transport on which a revision has been agreed, and everything that belongs to it.
 //!
 //! **Invariant:** the revision never changes. A modern conversation is never made a legacy one.
 //!
 //! The one task behind a conversation: it answers the server and keeps the list of tools up to date.
 //!
-//! **Invariant:** no arm of the loop waits. It ends when the line has ended or the client is gone, and
+//! **Invariant:** no arm of the loop waits. It ends when the transport has ended or the client is gone, and
 //! takes everything along that it started.
 //!
 //! What kind of result came, found without decoding it.
@@ -38,48 +38,50 @@ use toolrack_transport::{
 use crate::client::CallOptions;
 use crate::error::CallError;
 use crate::event::Event;
-use crate::incoming::Mailbox;
-use crate::pagination::{Refresh, Shelf};
-use crate::progress::Watch;
-use crate::request_meta::{Envelope, Extra, Mirrors, Packed, Reports};
-use crate::server_requests::{Desk, Respondent};
+use crate::incoming::IncomingRouter;
+use crate::pagination::{ListCache, ListDebounce};
+use crate::progress::ProgressReceiver;
+use crate::request_meta::{
+    MetaTemplate, ParamHeaders, PerRequestMeta, RequestWithMeta, WantProgress,
+};
+use crate::server_requests::{ServerRequestHandler, ServerRequests};
 use crate::subscriptions::Subscription;
 use crate::timeouts::{Limits, Timeouts};
 
 /// One conversation.
 pub(crate) struct Session {
-    pub(crate) line: Arc<dyn Line>,
-    pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) envelope: Envelope,
-    pub(crate) respondent: Respondent,
+    pub(crate) transport: Arc<dyn Line>,
+    pub(crate) incoming: Arc<IncomingRouter>,
+    pub(crate) meta: MetaTemplate,
+    pub(crate) request_handler: ServerRequestHandler,
     pub(crate) timeouts: Timeouts,
     pub(crate) limits: Limits,
-    pub(crate) card: ServerCard,
-    pub(crate) shelf: Shelf,
+    pub(crate) server: ServerInfo,
+    pub(crate) list_cache: ListCache,
     /// The arguments that are said beside the message, if any tool has such.
-    pub(crate) mirrors: Mirrors,
+    pub(crate) param_headers: ParamHeaders,
     /// Whether any tool can be called as a task only.
     pub(crate) has_task_tools: AtomicBool,
     /// The level of log messages that was asked for. Modern requests repeat it.
     pub(crate) log_level: Mutex<Option<LogLevel>>,
     /// The subscription to changes of lists.
-    pub(crate) lists: Mutex<Option<Subscription>>,
+    pub(crate) list_subscription: Mutex<Option<Subscription>>,
     /// The subscriptions to resources, by URI.
-    pub(crate) resources: Mutex<HashMap<String, Subscription>>,
+    pub(crate) resource_subscriptions: Mutex<HashMap<String, Subscription>>,
     /// The resources that a legacy server was asked to tell about.
-    pub(crate) subscribed: Mutex<BTreeSet<String>>,
+    pub(crate) legacy_subscriptions: Mutex<BTreeSet<String>>,
     /// Every task of the conversation.
-    pub(crate) tracker: TaskTracker,
+    pub(crate) tasks: TaskTracker,
     /// What the server has to hear before the conversation ends.
-    pub(crate) farewells: TaskTracker,
+    pub(crate) task_cancellations: TaskTracker,
     /// Ends every task of the conversation.
     pub(crate) stop: CancellationToken,
 }
 
 /// What a server says about itself when the conversation begins.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ServerCard {
-    pub(crate) server: Option<Implementation>,
+pub(crate) struct ServerInfo {
+    pub(crate) implementation: Option<Implementation>,
     pub(crate) capabilities: ServerCapabilities,
     pub(crate) instructions: Option<String>,
 }
@@ -89,7 +91,7 @@ pub(crate) struct ServerCard {
 pub(crate) enum Feature {
     Tools,
     Resources,
-    Subscriptions,
+    ResourceSubscriptions,
     Prompts,
     Completion,
     Logging,
@@ -100,7 +102,9 @@ impl Feature {
         match self {
             Feature::Tools => capabilities.tools.is_some(),
             Feature::Resources => capabilities.resources.is_some(),
-            Feature::Subscriptions => capabilities.resources.is_some_and(|it| it.subscribe),
+            Feature::ResourceSubscriptions => {
+                capabilities.resources.is_some_and(|resources| resources.subscribe)
+            }
             Feature::Prompts => capabilities.prompts.is_some(),
             Feature::Completion => capabilities.completions,
             Feature::Logging => capabilities.logging,
@@ -111,7 +115,7 @@ impl Feature {
         match self {
             Feature::Tools => "tools",
             Feature::Resources => "resources",
-            Feature::Subscriptions => "subscriptions to resources",
+            Feature::ResourceSubscriptions => "subscriptions to resources",
             Feature::Prompts => "prompts",
             Feature::Completion => "completion",
             Feature::Logging => "log messages",
@@ -121,7 +125,7 @@ impl Feature {
 
 impl Session {
     pub(crate) fn revision(&self) -> Revision {
-        self.respondent.revision
+        self.request_handler.revision
     }
 
     pub(crate) fn era(&self) -> Era {
@@ -131,117 +135,129 @@ impl Session {
     /// Spec 2025-06-18, lifecycle §Operation: only what was declared may be used. Before that it was
     /// only recommended, and many old servers declare less than they have.
     pub(crate) fn require(&self, feature: Feature) -> Result<(), CallError> {
-        if feature.is_in(&self.card.capabilities) || self.revision() < Revision::R2025_06_18 {
+        if feature.is_in(&self.server.capabilities) || self.revision() < Revision::R2025_06_18 {
             return Ok(());
         }
         Err(CallError::Unsupported { feature: feature.name() })
     }
 
     /// Sends one request and gives its raw result, whatever kind of result it is.
-    pub(crate) async fn exchange<P: Request + Sync>(
+    pub(crate) async fn send_request<P: Request + Sync>(
         &self,
         params: &P,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let Some(on_progress) = &options.on_progress else {
-            return self.send(params, self.patience(options), self.usual_extra(options)).await;
+            return self.send(params, self.timeout_for(options), self.call_meta(options)).await;
         };
-        let watch = self.mailbox.watchers.watch(on_progress);
+        let receiver = self.incoming.progress.receiver(on_progress);
         // Boxed, so that a call without a watcher stays small.
-        Box::pin(watch.beside(self.exchange_seen(params, options, &watch))).await
+        Box::pin(receiver.run_with(self.send_with_progress(params, options, &receiver))).await
     }
 
-    /// The same, with somebody who may watch for longer than this one request takes.
-    pub(crate) async fn exchange_seen<P: Request + Sync>(
+    /// The same, with somebody who may receiver for longer than this one request takes.
+    pub(crate) async fn send_with_progress<P: Request + Sync>(
         &self,
         params: &P,
         options: &CallOptions,
-        watch: &Watch<'_>,
+        receiver: &ProgressReceiver<'_>,
     ) -> Result<RawJson, CallError> {
-        let on_id = |id| watch.begin(id);
-        let extra = Extra { on_id: Some(&on_id), ..self.usual_extra(options) };
-        self.send(params, self.patience(options), extra).await
+        let on_id = |id| receiver.register(id);
+        let meta = PerRequestMeta { on_id: Some(&on_id), ..self.call_meta(options) };
+        self.send(params, self.timeout_for(options), meta).await
     }
 
-    fn usual_extra<'a>(&self, options: &'a CallOptions) -> Extra<'a> {
+    fn call_meta<'a>(&self, options: &'a CallOptions) -> PerRequestMeta<'a> {
         let log_level = options.log_level.or(*lock(&self.log_level));
-        let behalf = options.on_behalf.as_deref();
-        Extra { progress: Reports::Wanted, log_level, behalf, ..Extra::default() }
+        let forwarded_for = options.forwarded_for.as_deref();
+        PerRequestMeta {
+            progress: WantProgress::Yes,
+            log_level,
+            forwarded_for,
+            ..PerRequestMeta::default()
+        }
     }
 
     /// Sends a request that nothing is reported about, and gives its raw result.
-    pub(crate) async fn request<P: Request + Sync>(
+    pub(crate) async fn send_without_progress<P: Request + Sync>(
         &self,
         params: &P,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
-        let extra = Extra { behalf: options.on_behalf.as_deref(), ..Extra::default() };
-        self.send(params, self.patience(options), extra).await
+        let meta = PerRequestMeta {
+            forwarded_for: options.forwarded_for.as_deref(),
+            ..PerRequestMeta::default()
+        };
+        self.send(params, self.timeout_for(options), meta).await
     }
 
     /// Sends a request that is answered in one go, and reads the answer.
-    pub(crate) async fn ask<P: Request + Sync>(
+    pub(crate) async fn call<P: Request + Sync>(
         &self,
         params: &P,
-        patience: Patience,
+        timeout: Patience,
     ) -> Result<P::Answer, CallError> {
-        let raw = self.send(params, patience, Extra::default()).await?;
-        let raw = self.complete(P::METHOD, raw)?;
+        let raw = self.send(params, timeout, PerRequestMeta::default()).await?;
+        let raw = self.require_complete(P::METHOD, raw)?;
         decode::<P>(&raw)
     }
 
     /// Spec 2026-07-28, basic §Result Types: what is neither complete nor asked for is invalid.
-    pub(crate) fn complete(&self, method: Method, raw: RawJson) -> Result<RawJson, CallError> {
-        match self.kind(&raw) {
+    pub(crate) fn require_complete(
+        &self,
+        method: Method,
+        raw: RawJson,
+    ) -> Result<RawJson, CallError> {
+        match self.result_type(&raw) {
             ResultType::Complete => Ok(raw),
             kind => Err(CallError::unexpected(method, format!("unexpected result type {kind:?}"))),
         }
     }
 
     /// The legacy era knows one kind of result, whatever a server writes.
-    pub(crate) fn kind(&self, raw: &RawJson) -> ResultType {
+    pub(crate) fn result_type(&self, raw: &RawJson) -> ResultType {
         match self.era() {
             Era::Legacy => ResultType::Complete,
-            Era::Modern => kind_of(raw.as_bytes()),
+            Era::Modern => detect_result_type(raw.as_bytes()),
         }
     }
 
     /// How long a request waits that has no options of its own.
-    pub(crate) fn usual_patience(&self) -> Patience {
-        self.patience(&CallOptions::default())
+    pub(crate) fn default_timeout(&self) -> Patience {
+        self.timeout_for(&CallOptions::default())
     }
 
     /// Answers something the server asked. A server that does not read its answers loses them.
     pub(crate) fn respond<T: Serialize>(&self, id: &RequestId, outcome: Result<T, JsonRpcError>) {
-        respond(&*self.line, id, outcome);
+        respond(&*self.transport, id, outcome);
     }
 
-    pub(crate) fn patience(&self, options: &CallOptions) -> Patience {
+    pub(crate) fn timeout_for(&self, options: &CallOptions) -> Patience {
         let answer = options.timeout.unwrap_or(self.timeouts.call);
-        let at_most = options.at_most.unwrap_or(self.timeouts.at_most.max(answer));
+        let at_most = options.total_timeout.unwrap_or(self.timeouts.call_total.max(answer));
         Patience { answer, at_most }
     }
 
     async fn send<P: Request + Sync>(
         &self,
         params: &P,
-        patience: Patience,
-        extra: Extra<'_>,
+        timeout: Patience,
+        meta: PerRequestMeta<'_>,
     ) -> Result<RawJson, CallError> {
-        let mirror = self.mirrors.of(params.subject());
-        let extra = Extra { mirror: mirror.as_deref(), ..extra };
+        let mirror = self.param_headers.for_tool(params.subject());
+        let meta = PerRequestMeta { param_headers: mirror.as_deref(), ..meta };
         let request = Outgoing {
             method: P::METHOD.as_str(),
-            params: &Packed { envelope: &self.envelope, params, extra },
-            patience,
+            params: &RequestWithMeta { template: &self.meta, params, meta },
+            patience: timeout,
             abandon: Abandon::Tell,
         };
-        Ok(self.line.request(request).await?)
+        Ok(self.transport.request(request).await?)
     }
 
     /// Whether every request is an exchange that stands for itself.
     pub(crate) fn is_stateless(&self) -> bool {
-        self.era() == Era::Modern && self.line.medium() == Medium::Exchange
+        self.era() == Era::Modern && self.transport.medium() == Medium::Exchange
     }
 }
 
@@ -250,25 +266,25 @@ pub(crate) fn decode<P: Request>(raw: &RawJson) -> Result<P::Answer, CallError> 
     P::Answer::decode(raw.as_bytes()).map_err(|fault| CallError::undecodable(P::METHOD, fault))
 }
 
-/// Answers something that was asked on `line`.
+/// Answers something that was asked on `transport`.
 pub(crate) fn respond<T: Serialize>(
-    line: &dyn Line,
+    transport: &dyn Line,
     id: &RequestId,
     outcome: Result<T, JsonRpcError>,
 ) {
     let written = outcome.and_then(|result| {
         to_raw_value(&result).map_err(|fault| JsonRpcError::new(-32603, fault.to_string()))
     });
-    let answered = line.answer(id, written.as_deref());
+    let answered = transport.answer(id, written.as_deref());
     answered.unwrap_or_else(|error| tracing::debug!(%id, %error, "an answer was not sent"));
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
-            .field("server", &self.respondent.server)
+            .field("server", &self.request_handler.server_name)
             .field("revision", &self.revision())
-            .field("line", &self.line)
+            .field("transport", &self.transport)
             .finish_non_exhaustive()
     }
 }
@@ -280,27 +296,27 @@ const RENEW: Duration = Duration::from_secs(1);
 const N_RENEWED: u64 = 1024;
 
 /// Runs until the conversation is over.
-pub(crate) async fn attend(session: Arc<Session>) {
-    let mut attendant = Attendant {
-        desk: Desk::default(),
-        refresh: Refresh::default(),
+pub(crate) async fn run_session_task(session: Arc<Session>) {
+    let mut attendant = SessionTask {
+        server_requests: ServerRequests::default(),
+        debounce: ListDebounce::default(),
         fetching: JoinSet::new(),
         restoring: JoinSet::new(),
-        changes_seen: session.mailbox.changes(ListKind::Tools),
-        renewals_seen: session.mailbox.renewals(),
+        changes_seen: session.incoming.changes(ListKind::Tools),
+        renewals_seen: session.incoming.session_renewals(),
         renew_at: None,
         session,
     };
     attendant.run().await;
-    attendant.desk.clear().await;
+    attendant.server_requests.shutdown().await;
     attendant.fetching.shutdown().await;
     attendant.restoring.shutdown().await;
 }
 
-struct Attendant {
+struct SessionTask {
     session: Arc<Session>,
-    desk: Desk,
-    refresh: Refresh,
+    server_requests: ServerRequests,
+    debounce: ListDebounce,
     fetching: JoinSet<Result<(), CallError>>,
     restoring: JoinSet<()>,
     changes_seen: u64,
@@ -308,10 +324,10 @@ struct Attendant {
     renew_at: Option<Instant>,
 }
 
-impl Attendant {
+impl SessionTask {
     async fn run(&mut self) {
         loop {
-            if self.session.mailbox.bulletin.ending().is_some() {
+            if self.session.incoming.events.close_reason().is_some() {
                 return;
             }
             self.take_questions();
@@ -320,26 +336,26 @@ impl Attendant {
             tokio::select! {
                 biased;
                 () = self.session.stop.cancelled() => return,
-                () = self.session.mailbox.bell.notified() => {}
-                Some(finished) = self.desk.next(), if self.desk.is_busy() => {
-                    self.desk.finish(&self.session, finished);
+                () = self.session.incoming.wakeup.notified() => {}
+                Some(finished) = self.server_requests.next_finished(), if self.server_requests.has_running() => {
+                    self.server_requests.finish(&self.session, finished);
                 }
                 Some(fetched) = self.fetching.join_next(), if !self.fetching.is_empty() => {
                     self.fetched(fetched);
                 }
                 Some(_done) = self.restoring.join_next(), if !self.restoring.is_empty() => {}
-                () = alarm(self.refresh.due()), if self.refresh.due().is_some() => self.fetch(),
+                () = alarm(self.debounce.next_fetch()), if self.debounce.next_fetch().is_some() => self.fetch(),
                 () = alarm(self.renew_at), if self.renew_at.is_some() => self.renew(),
             }
         }
     }
 
     fn take_questions(&mut self) {
-        while let Some(question) = self.session.mailbox.next_question() {
-            self.desk.take(&self.session, question);
+        while let Some(question) = self.session.incoming.next_request() {
+            self.server_requests.handle(&self.session, question);
         }
         // The server waits for our user, so a call that waits for the server must wait too.
-        self.renew_at = match (self.desk.waits_for_human(), self.renew_at) {
+        self.renew_at = match (self.server_requests.waits_for_user(), self.renew_at) {
             (true, None) => Some(Instant::now()),
             (true, set) => set,
             (false, _) => None,
@@ -347,18 +363,18 @@ impl Attendant {
     }
 
     fn take_changes(&mut self) {
-        let changes = self.session.mailbox.changes(ListKind::Tools);
+        let changes = self.session.incoming.changes(ListKind::Tools);
         if changes != self.changes_seen {
             self.changes_seen = changes;
             if self.session.require(Feature::Tools).is_ok() {
-                self.refresh.noticed(Instant::now());
+                self.debounce.on_changed(Instant::now());
             }
         }
     }
 
     /// One restoration at a time: what a newer session needs, an older attempt cannot give.
     fn take_renewals(&mut self) {
-        let renewals = self.session.mailbox.renewals();
+        let renewals = self.session.incoming.session_renewals();
         if renewals != self.renewals_seen {
             self.renewals_seen = renewals;
             self.restoring.abort_all();
@@ -368,25 +384,25 @@ impl Attendant {
     }
 
     fn fetch(&mut self) {
-        self.refresh.began(Instant::now());
+        self.debounce.fetch_started(Instant::now());
         let session = Arc::clone(&self.session);
-        self.fetching.spawn(async move { session.fetch::<Tool>().await.map(drop) });
+        self.fetching.spawn(async move { session.fetch_list::<Tool>().await.map(drop) });
     }
 
     /// After a failure the old list stays: it is better than none.
     fn fetched(&mut self, outcome: Result<Result<(), CallError>, JoinError>) {
-        self.refresh.ended(Instant::now());
+        self.debounce.fetch_finished(Instant::now());
         match outcome {
-            Ok(Ok(())) => self.session.mailbox.bulletin.tell(Event::ToolsChanged),
+            Ok(Ok(())) => self.session.incoming.events.emit(Event::ToolsChanged),
             Ok(Err(error)) => tracing::warn!(%error, "the changed tools could not be fetched"),
             Err(crash) => tracing::error!(%crash, "fetching the changed tools crashed"),
         }
     }
 
     fn renew(&mut self) {
-        let last = self.session.envelope.last_id();
+        let last = self.session.meta.last_id();
         for id in last.saturating_sub(N_RENEWED)..=last {
-            self.session.line.touch(id);
+            self.session.transport.touch(id);
         }
         self.renew_at = Some(Instant::now() + RENEW);
     }
@@ -406,7 +422,7 @@ const IN_FRONT: &[u8] = br#"{"resultType":"complete""#;
 const AT_END: &[u8] = br#","resultType":"complete"}"#;
 
 /// Finds out what kind of result `raw` is, most often from its ends alone.
-pub(crate) fn kind_of(raw: &[u8]) -> ResultType {
+pub(crate) fn detect_result_type(raw: &[u8]) -> ResultType {
     let decided = raw.starts_with(IN_FRONT) || raw.ends_with(AT_END) || KEY.find(raw).is_none();
     if decided { ResultType::Complete } else { ResultType::read(raw) }
 }
@@ -420,7 +436,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::attend;
+    use crate::session::run_session_task;
 
     fn size_of_future<F: Future>(_: impl Fn(Arc<Session>) -> F) -> usize {
         size_of::<F>()
@@ -429,7 +445,8 @@ mod tests {
     /// Hundreds of servers may be connected and idle. What a server says about itself comes on top.
     #[test]
     fn an_idle_conversation_is_small() {
-        let sizes = [size_of::<Session>(), size_of::<Mailbox>(), size_of_future(attend)];
+        let sizes =
+            [size_of::<Session>(), size_of::<IncomingRouter>(), size_of_future(run_session_task)];
         assert!(sizes.iter().sum::<usize>() < 3 << 10, "{sizes:?} bytes");
     }
 }
@@ -440,7 +457,7 @@ mod result_type_tests {
 
     #[track_caller]
     fn check(raw: &str, expected: ResultType) {
-        assert_eq!(kind_of(raw.as_bytes()), expected, "{raw}");
+        assert_eq!(detect_result_type(raw.as_bytes()), expected, "{raw}");
     }
 
     #[test]

@@ -12,28 +12,28 @@ impl Session {
     pub(crate) async fn restore(&self) {
         let level = *lock(&self.log_level);
         if let Some(level) = level
-            && let Err(error) = self.ask(&SetLevelParams { level }, self.usual_patience()).await
+            && let Err(error) = self.call(&SetLevelParams { level }, self.default_timeout()).await
         {
             tracing::warn!(%error, "the level of log messages could not be set again");
         }
-        let uris: Vec<String> = lock(&self.subscribed).iter().cloned().collect();
+        let uris: Vec<String> = lock(&self.legacy_subscriptions).iter().cloned().collect();
         let mut lost = Vec::new();
         let mut kept = Vec::new();
         for uri in uris {
-            match self.ask(&SubscribeParams { uri: &uri }, self.usual_patience()).await {
+            match self.call(&SubscribeParams { uri: &uri }, self.default_timeout()).await {
                 Ok(_) => kept.push(uri),
                 Err(error) => {
                     tracing::warn!(uri, %error, "a subscription could not be renewed");
-                    lock(&self.subscribed).remove(&uri);
+                    lock(&self.legacy_subscriptions).remove(&uri);
                     lost.push(uri);
                 }
             }
         }
         if !lost.is_empty() {
-            self.mailbox.bulletin.tell(Event::SubscriptionEnded { uris: lost });
+            self.incoming.events.emit(Event::SubscriptionEnded { uris: lost });
         }
-        let offered = &self.card.capabilities;
-        self.mailbox.unseen(&SubscriptionFilter {
+        let offered = &self.server.capabilities;
+        self.incoming.mark_missed(&SubscriptionFilter {
             tools_list_changed: offered.tools.is_some(),
             prompts_list_changed: offered.prompts.is_some(),
             resources_list_changed: offered.resources.is_some(),

@@ -1,6 +1,6 @@
 //! Subscriptions of the modern era: requests that stay open while the server tells of changes.
 //!
-//! Spec 2026-07-28, subscriptions: the first message acknowledges what will be told, every message names
+//! Spec 2026-07-28, subscriptions: the first message acknowledges what will be sent, every message names
 //! its subscription by the id of the request, and the end is a result, a cancellation, or both.
 //!
 //! **Invariant:** a subscription is in the table exactly as long as its task runs.
@@ -21,41 +21,41 @@ use toolrack_transport::{
 
 use crate::error::CallError;
 use crate::event::Event;
-use crate::request_meta::{Extra, Packed};
+use crate::request_meta::{PerRequestMeta, RequestWithMeta};
 use crate::session::{Session, lock};
 
 /// How long a connection waits for the first acknowledgment.
-const HEAD_START: Duration = Duration::from_secs(1);
+const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The subscriptions that are open, by the id of their request.
 #[derive(Debug, Default)]
-pub(crate) struct Listens {
-    open: Mutex<HashMap<u64, Arc<Listening>>>,
+pub(crate) struct Subscriptions {
+    open: Mutex<HashMap<u64, Arc<SubscriptionEntry>>>,
 }
 
 /// What is known of one subscription.
 #[derive(Debug)]
-struct Listening {
-    asked: SubscriptionFilter,
+struct SubscriptionEntry {
+    requested: SubscriptionFilter,
     /// From which level on the server may send log messages beside, as long as it is open.
     log_level: Option<LogLevel>,
-    news: watch::Sender<News>,
+    state: watch::Sender<SubscriptionState>,
     /// The server has said that it is over.
-    over: CancellationToken,
+    ended: CancellationToken,
     /// Nobody waited for the acknowledgment any longer, so changes may have come before it.
     is_late: AtomicBool,
 }
 
 /// How far a subscription has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum News {
+enum SubscriptionState {
     /// Not written yet.
-    Nothing,
+    NotSent,
     /// On its way to the server.
-    Written,
+    Sent,
     /// The server will tell this much.
-    Granted(SubscriptionFilter),
-    /// It was granted or may have been, the exchange broke, and it is asked for again.
+    Active(SubscriptionFilter),
+    /// It was granted or may have been, the exchange broke, and it is requested for again.
     Broken,
     /// There is none, and it never was.
     Failed,
@@ -64,45 +64,45 @@ enum News {
 /// An open subscription. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    news: watch::Receiver<News>,
+    state: watch::Receiver<SubscriptionState>,
     failure: Arc<Mutex<Option<CallError>>>,
-    asked: SubscriptionFilter,
-    listening: Arc<Listening>,
+    requested: SubscriptionFilter,
+    entry: Arc<SubscriptionEntry>,
     _stop: DropGuard,
 }
 
-impl Listens {
-    pub(crate) fn has(&self, id: &Token) -> bool {
+impl Subscriptions {
+    pub(crate) fn contains(&self, id: &Token) -> bool {
         self.find(id).is_some()
     }
 
-    /// Gives what may have changed unseen, if the subscription was broken for a while.
-    pub(crate) fn acknowledged(
+    /// Gives what may have changed mark_missed, if the subscription was broken for a while.
+    pub(crate) fn on_acknowledged(
         &self,
         id: &Token,
         granted: SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        let listening = self.find(id)?;
-        let missing = listening.asked.without(&granted);
+        let entry = self.find(id)?;
+        let missing = entry.requested.without(&granted);
         if missing != SubscriptionFilter::default() {
-            tracing::debug!(?missing, "the server does not tell everything that was asked for");
+            tracing::debug!(?missing, "the server does not tell everything that was requested for");
         }
-        let before = listening.news.send_replace(News::Granted(granted.clone()));
-        if before == News::Broken && !missing.resource_subscriptions.is_empty() {
+        let before = entry.state.send_replace(SubscriptionState::Active(granted.clone()));
+        if before == SubscriptionState::Broken && !missing.resource_subscriptions.is_empty() {
             // It was granted once, so somebody relies on it and has to learn that it is no more.
-            listening.over.cancel();
+            entry.ended.cancel();
         }
-        let is_late = listening.is_late.swap(false, Ordering::AcqRel);
-        (before == News::Broken || is_late).then_some(granted)
+        let is_late = entry.is_late.swap(false, Ordering::AcqRel);
+        (before == SubscriptionState::Broken || is_late).then_some(granted)
     }
 
-    pub(crate) fn cancelled(&self, id: &Token) {
-        if let Some(listening) = self.find(id) {
-            listening.over.cancel();
+    pub(crate) fn on_cancelled(&self, id: &Token) {
+        if let Some(entry) = self.find(id) {
+            entry.ended.cancel();
         }
     }
 
-    fn find(&self, id: &Token) -> Option<Arc<Listening>> {
+    fn find(&self, id: &Token) -> Option<Arc<SubscriptionEntry>> {
         // Spec 2026-07-28, subscriptions: the id comes back in the type in which it was sent.
         let Token::Integer(number) = id else { return None };
         let id = u64::try_from(*number).ok()?;
@@ -112,70 +112,74 @@ impl Listens {
 
 impl Subscription {
     /// Begins a subscription.
-    pub(crate) fn open(session: &Arc<Session>, asked: SubscriptionFilter) -> Self {
-        Self::open_with(session, asked, None)
+    pub(crate) fn open(session: &Arc<Session>, requested: SubscriptionFilter) -> Self {
+        Self::open_with(session, requested, None)
     }
 
     /// The same once more in the place of this one, with log messages from this level on. What changes until the
-    /// server has heard of it counts as changed unseen.
-    pub(crate) fn anew(&self, session: &Arc<Session>, log_level: LogLevel) -> Self {
-        let anew = Self::open_with(session, self.asked.clone(), Some(log_level));
-        anew.listening.is_late.store(true, Ordering::Release);
-        anew
+    /// server has heard of it counts as changed mark_missed.
+    pub(crate) fn with_log_level(&self, session: &Arc<Session>, log_level: LogLevel) -> Self {
+        let replacement = Self::open_with(session, self.requested.clone(), Some(log_level));
+        replacement.entry.is_late.store(true, Ordering::Release);
+        replacement
     }
 
     fn open_with(
         session: &Arc<Session>,
-        asked: SubscriptionFilter,
+        requested: SubscriptionFilter,
         log_level: Option<LogLevel>,
     ) -> Self {
-        let (news, receiver) = watch::channel(News::Nothing);
+        let (state, receiver) = watch::channel(SubscriptionState::NotSent);
         let failure = Arc::default();
         let stop = CancellationToken::new();
-        let listening = Arc::new(Listening {
-            asked: asked.clone(),
+        let entry = Arc::new(SubscriptionEntry {
+            requested: requested.clone(),
             log_level,
-            news,
-            over: CancellationToken::new(),
+            state,
+            ended: CancellationToken::new(),
             is_late: AtomicBool::new(false),
         });
-        let task = Task {
+        let task = SubscriptionTask {
             session: Arc::clone(session),
-            listening: Arc::clone(&listening),
+            entry: Arc::clone(&entry),
             failure: Arc::clone(&failure),
             stop: stop.clone(),
             id: AtomicU64::new(0),
         };
-        session.tracker.spawn(task.run());
-        Self { news: receiver, failure, asked, listening, _stop: stop.drop_guard() }
+        session.tasks.spawn(task.run());
+        Self { state: receiver, failure, requested, entry, _stop: stop.drop_guard() }
     }
 
     /// Waits until the request is on the way, or will never be.
-    pub(crate) async fn written(&mut self) {
-        wait_for(&mut self.news, |news| *news != News::Nothing).await;
+    pub(crate) async fn sent(&mut self) {
+        wait_for(&mut self.state, |state| *state != SubscriptionState::NotSent).await;
     }
 
     /// Waits until changes cannot be missed: on a stream, what is written first is read first; in exchanges
     /// of their own, the acknowledgment has to come. If that takes long, everything counts as changed when it
     /// does.
-    pub(crate) async fn begun(&mut self, medium: Medium) {
+    pub(crate) async fn established(&mut self, medium: Medium) {
         if medium == Medium::Stream {
-            return self.written().await;
+            return self.sent().await;
         }
-        let settled = |news: &News| matches!(news, News::Granted(_) | News::Failed);
-        if timeout(HEAD_START, wait_for(&mut self.news, settled)).await.is_err() {
-            self.listening.is_late.store(true, Ordering::Release);
+        let is_settled = |state: &SubscriptionState| {
+            matches!(state, SubscriptionState::Active(_) | SubscriptionState::Failed)
+        };
+        if timeout(ACK_TIMEOUT, wait_for(&mut self.state, is_settled)).await.is_err() {
+            self.entry.is_late.store(true, Ordering::Release);
         }
     }
 
     /// Waits until the server has said what it will tell, and gives what it will not tell.
-    pub(crate) async fn granted(
+    pub(crate) async fn acknowledged(
         &mut self,
         patience: Duration,
     ) -> Result<SubscriptionFilter, CallError> {
-        let settled = |news: &News| matches!(news, News::Granted(_) | News::Failed);
-        match timeout(patience, wait_for(&mut self.news, settled)).await {
-            Ok(News::Granted(granted)) => Ok(self.asked.without(&granted)),
+        let is_settled = |state: &SubscriptionState| {
+            matches!(state, SubscriptionState::Active(_) | SubscriptionState::Failed)
+        };
+        match timeout(patience, wait_for(&mut self.state, is_settled)).await {
+            Ok(SubscriptionState::Active(granted)) => Ok(self.requested.without(&granted)),
             Ok(_) => {
                 let failure = lock(&self.failure).take();
                 Err(failure.unwrap_or_else(|| {
@@ -190,49 +194,49 @@ impl Subscription {
 }
 
 /// The task behind one subscription.
-struct Task {
+struct SubscriptionTask {
     session: Arc<Session>,
-    listening: Arc<Listening>,
+    entry: Arc<SubscriptionEntry>,
     failure: Arc<Mutex<Option<CallError>>>,
     stop: CancellationToken,
     id: AtomicU64,
 }
 
 /// How a subscription ended.
-enum End {
+enum ListenEnd {
     /// We did not want it any more.
     Stopped,
-    /// The client is gone, and the line with it.
-    Gone,
+    /// The client is gone, and the transport with it.
+    SessionClosed,
     /// The server ended it by a notification.
     Cancelled,
     /// The request was answered.
-    Answered(Result<RawJson, CallError>),
+    Response(Result<RawJson, CallError>),
 }
 
-impl Task {
+impl SubscriptionTask {
     async fn run(self) {
         let mut backoff = Backoff::default();
         loop {
             let began = Instant::now();
             let end = self.listen().await;
             let id = self.id.load(Ordering::Relaxed);
-            lock(&self.session.mailbox.listens.open).remove(&id);
+            lock(&self.session.incoming.subscriptions.open).remove(&id);
             match end {
-                End::Gone => return,
+                ListenEnd::SessionClosed => return,
                 // A request that never left has no id, and an exchange ends by being dropped.
-                End::Stopped if id == 0 || self.session.is_stateless() => return,
-                End::Stopped => return self.tell_server(id).await,
-                End::Cancelled | End::Answered(Ok(_)) => return self.ended(None),
-                End::Answered(Err(error)) if !self.may_reopen(&error) => {
-                    return self.ended(Some(error));
+                ListenEnd::Stopped if id == 0 || self.session.is_stateless() => return,
+                ListenEnd::Stopped => return self.send_cancelled(id).await,
+                ListenEnd::Cancelled | ListenEnd::Response(Ok(_)) => return self.finish(None),
+                ListenEnd::Response(Err(error)) if !self.may_reopen(&error) => {
+                    return self.finish(Some(error));
                 }
-                End::Answered(Err(error)) => tracing::debug!(%error, "a subscription broke"),
+                ListenEnd::Response(Err(error)) => tracing::debug!(%error, "a subscription broke"),
             }
-            if matches!(*self.listening.news.borrow(), News::Granted(_)) {
+            if matches!(*self.entry.state.borrow(), SubscriptionState::Active(_)) {
                 backoff.worked(began);
             }
-            self.listening.news.send_replace(News::Broken);
+            self.entry.state.send_replace(SubscriptionState::Broken);
             let wait = backoff.failed(Instant::now(), fastrand::f64());
             tokio::select! {
                 () = self.session.stop.cancelled() => return,
@@ -245,8 +249,8 @@ impl Task {
     /// Spec 2026-07-28, subscriptions §Ending: a stream that breaks may be opened again. One that was never
     /// granted and that somebody waits for fails at once instead.
     fn may_reopen(&self, error: &CallError) -> bool {
-        let CallError::Line(LineError { error, .. }) = error else { return false };
-        let passes = match error {
+        let CallError::Transport(LineError { error, .. }) = error else { return false };
+        let is_transient = match error {
             TransportError::Status { code, .. } => matches!(code, 408 | 425 | 429 | 500..),
             TransportError::Io(_)
             | TransportError::Unreachable { .. }
@@ -254,29 +258,35 @@ impl Task {
             | TransportError::Oversize { .. } => true,
             _ => false,
         };
-        let is_awaited = !self.listening.asked.resource_subscriptions.is_empty();
-        let never_was = matches!(*self.listening.news.borrow(), News::Nothing | News::Written);
-        passes && self.session.is_stateless() && !(is_awaited && never_was)
+        let has_waiter = !self.entry.requested.resource_subscriptions.is_empty();
+        let never_active = matches!(
+            *self.entry.state.borrow(),
+            SubscriptionState::NotSent | SubscriptionState::Sent
+        );
+        is_transient && self.session.is_stateless() && !(has_waiter && never_active)
     }
 
-    async fn listen(&self) -> End {
+    async fn listen(&self) -> ListenEnd {
         let session = &self.session;
         let on_id = |id| {
             self.id.store(id, Ordering::Relaxed);
-            lock(&session.mailbox.listens.open).insert(id, Arc::clone(&self.listening));
-            self.listening.news.send_if_modified(|news| {
-                let is_first = *news == News::Nothing;
+            lock(&session.incoming.subscriptions.open).insert(id, Arc::clone(&self.entry));
+            self.entry.state.send_if_modified(|state| {
+                let is_first = *state == SubscriptionState::NotSent;
                 if is_first {
-                    *news = News::Written;
+                    *state = SubscriptionState::Sent;
                 }
                 is_first
             });
         };
-        let params = ListenParams { notifications: &self.listening.asked };
-        let extra =
-            Extra { on_id: Some(&on_id), log_level: self.listening.log_level, ..Extra::default() };
-        let params = Packed { envelope: &session.envelope, params: &params, extra };
-        let request = session.line.request(Outgoing {
+        let params = ListenParams { notifications: &self.entry.requested };
+        let meta = PerRequestMeta {
+            on_id: Some(&on_id),
+            log_level: self.entry.log_level,
+            ..PerRequestMeta::default()
+        };
+        let params = RequestWithMeta { template: &session.meta, params: &params, meta };
+        let request = session.transport.request(Outgoing {
             method: Method::Listen.as_str(),
             params: &params,
             patience: Patience::endless(),
@@ -286,41 +296,47 @@ impl Task {
         });
         tokio::select! {
             biased;
-            () = session.stop.cancelled() => End::Gone,
-            () = self.stop.cancelled() => End::Stopped,
-            outcome = request => End::Answered(outcome.map_err(CallError::from)),
-            () = self.listening.over.cancelled() => End::Cancelled,
+            () = session.stop.cancelled() => ListenEnd::SessionClosed,
+            () = self.stop.cancelled() => ListenEnd::Stopped,
+            outcome = request => ListenEnd::Response(outcome.map_err(CallError::from)),
+            () = self.entry.ended.cancelled() => ListenEnd::Cancelled,
         }
     }
 
-    async fn tell_server(&self, id: u64) {
-        let told = self.session.line.notify(CANCELLED, &Cancelled(id)).await;
-        told.unwrap_or_else(|error| tracing::trace!(%error, "the server was not told"));
+    async fn send_cancelled(&self, id: u64) {
+        let sent = self.session.transport.notify(CANCELLED, &Cancelled(id)).await;
+        sent.unwrap_or_else(|error| tracing::trace!(%error, "the server was not sent"));
     }
 
     /// Whoever waits for the acknowledgment learns of the failure; whoever relied on the
     /// subscription learns that it is over.
-    fn ended(&self, error: Option<CallError>) {
-        let granted = matches!(*self.listening.news.borrow(), News::Granted(_) | News::Broken);
+    fn finish(&self, error: Option<CallError>) {
+        let granted = matches!(
+            *self.entry.state.borrow(),
+            SubscriptionState::Active(_) | SubscriptionState::Broken
+        );
         if let Some(error) = &error {
             tracing::debug!(%error, "a subscription failed");
         }
         *lock(&self.failure) = error;
-        self.listening.news.send_replace(News::Failed);
-        let uris = self.listening.asked.resource_subscriptions.clone();
+        self.entry.state.send_replace(SubscriptionState::Failed);
+        let uris = self.entry.requested.resource_subscriptions.clone();
         for uri in &uris {
-            lock(&self.session.resources).remove(uri);
+            lock(&self.session.resource_subscriptions).remove(uri);
         }
-        if granted && self.session.mailbox.bulletin.ending().is_none() {
-            self.session.mailbox.bulletin.tell(Event::SubscriptionEnded { uris });
+        if granted && self.session.incoming.events.close_reason().is_none() {
+            self.session.incoming.events.emit(Event::SubscriptionEnded { uris });
         }
     }
 }
 
-/// The first news that `wanted` accepts. A task that is gone has failed.
-async fn wait_for(news: &mut watch::Receiver<News>, wanted: impl FnMut(&News) -> bool) -> News {
-    match news.wait_for(wanted).await {
-        Ok(news) => news.clone(),
-        Err(_gone) => News::Failed,
+/// The first state that `wanted` accepts. A task that is gone has failed.
+async fn wait_for(
+    state: &mut watch::Receiver<SubscriptionState>,
+    wanted: impl FnMut(&SubscriptionState) -> bool,
+) -> SubscriptionState {
+    match state.wait_for(wanted).await {
+        Ok(state) => state.clone(),
+        Err(_gone) => SubscriptionState::Failed,
     }
 }

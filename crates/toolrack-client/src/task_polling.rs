@@ -24,24 +24,27 @@ use toolrack_transport::{Delivery, JsonRpcError, RawJson, plain_text};
 
 use crate::client::CallOptions;
 use crate::error::CallError;
-use crate::pagination::Listing;
-use crate::progress::Watch;
+use crate::pagination::List;
+use crate::progress::ProgressReceiver;
 use crate::session::{Session, decode};
-use crate::timeouts::deadline;
+use crate::timeouts::deadline_after;
 
 /// How long a server is left alone that does not say how long it wants to be.
-const PACE: Duration = Duration::from_secs(1);
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// What a server may say about that.
-const PACES: RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(30);
+const POLL_INTERVAL_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(20)..=Duration::from_secs(30);
 /// How often in a row asking may fail. The task goes on meanwhile.
-const MOST_FAILURES: u32 = 3;
+const MAX_POLL_FAILURES: u32 = 3;
 /// How long a server may take to hear that a task is not wanted any more.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
+pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How much of its reason is kept when a server gives a task up.
 const REASON_CHARS: usize = 200;
 
-fn pace(task: &Task) -> Duration {
-    task.pace.unwrap_or(PACE).clamp(*PACES.start(), *PACES.end())
+fn poll_interval(task: &Task) -> Duration {
+    task.pace
+        .unwrap_or(DEFAULT_POLL_INTERVAL)
+        .clamp(*POLL_INTERVAL_RANGE.start(), *POLL_INTERVAL_RANGE.end())
 }
 
 impl Session {
@@ -49,21 +52,26 @@ impl Session {
     ///
     /// Spec 2025-11-25, tasks §Tool-Level Negotiation: without the capability of the server, what a tool says of
     /// tasks does not count.
-    pub(crate) fn note_tasks(&self, listing: &Listing<Tool>) {
-        let takes_tasks = self.revision().has_core_tasks() && self.card.capabilities.tasks().calls;
-        let any = takes_tasks && listing.items.iter().any(Tool::needs_task);
+    pub(crate) fn update_task_tools(&self, list: &List<Tool>) {
+        let accepts_tasks =
+            self.revision().has_core_tasks() && self.server.capabilities.tasks().calls;
+        let any = accepts_tasks && list.items.iter().any(Tool::needs_task);
         self.has_task_tools.store(any, Ordering::Release);
     }
 
     /// Whether a tool can be called as a task only. Costs one look at a flag, unless there are such tools.
     pub(crate) fn needs_task(&self, tool: &str) -> bool {
         self.has_task_tools.load(Ordering::Acquire)
-            && self.kept::<Tool>().items.iter().any(|it| it.name == tool && it.needs_task())
+            && self
+                .cached_list::<Tool>()
+                .items
+                .iter()
+                .any(|listed| listed.name == tool && listed.needs_task())
     }
 
     /// Whether a modern server may make a task of a call.
     fn may_make_tasks(&self) -> bool {
-        let offered = &self.card.capabilities.extensions;
+        let offered = &self.server.capabilities.extensions;
         self.era() == Era::Modern && offered.contains_key(TASKS_EXTENSION)
     }
 
@@ -74,161 +82,169 @@ impl Session {
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let Some(on_progress) = &options.on_progress else {
-            return self.run(&params, options, None).await;
+            return self.run_task(&params, options, None).await;
         };
         // Spec 2025-11-25, tasks §Progress: the token of the call is good for as long as the task.
-        let watch = self.mailbox.watchers.watch(on_progress);
-        watch.beside(self.run(&params, options, Some(&watch))).await
+        let receiver = self.incoming.progress.receiver(on_progress);
+        receiver.run_with(self.run_task(&params, options, Some(&receiver))).await
     }
 
-    async fn run(
+    async fn run_task(
         self: &Arc<Self>,
         params: &CallToolParams<'_>,
         options: &CallOptions,
-        watch: Option<&Watch<'_>>,
+        receiver: Option<&ProgressReceiver<'_>>,
     ) -> Result<RawJson, CallError> {
-        let at_most = self.patience(options).at_most;
+        let at_most = self.timeout_for(options).at_most;
         let ttl = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
-        let until = deadline(at_most);
+        let deadline = deadline_after(at_most);
         let params = CallToolParams { task: Some(TaskWish { ttl }), ..*params };
-        let raw = match watch {
-            Some(watch) => self.exchange_seen(&params, options, watch).await?,
-            None => self.exchange(&params, options).await?,
+        let raw = match receiver {
+            Some(receiver) => self.send_with_progress(&params, options, receiver).await?,
+            None => self.send_request(&params, options).await?,
         };
         let created = Task::created(raw.as_bytes());
-        match created.map_err(|fault| CallError::undecodable(Method::CallTool, fault))? {
-            Some(task) => Pursuit::new(self, options, task, until).into_result().await,
+        match created.map_err(|error| CallError::undecodable(Method::CallTool, error))? {
+            Some(task) => TaskPoller::new(self, options, task, deadline).poll_legacy().await,
             // It was answered at once.
             None => Ok(raw),
         }
     }
 
     /// Follows the task that a modern server has made of a request.
-    pub(crate) async fn follow<P: Request>(
+    pub(crate) async fn poll_task<P: Request>(
         self: &Arc<Self>,
         raw: RawJson,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         if P::METHOD != Method::CallTool || !self.may_make_tasks() {
-            return self.complete(P::METHOD, raw);
+            return self.require_complete(P::METHOD, raw);
         }
         let task = Task::decode(raw.as_bytes());
-        let task = task.map_err(|fault| CallError::undecodable(P::METHOD, fault))?;
-        let until = deadline(self.patience(options).at_most);
-        Pursuit::new(self, options, task, until).into_report().await
+        let task = task.map_err(|error| CallError::undecodable(P::METHOD, error))?;
+        let deadline = deadline_after(self.timeout_for(options).at_most);
+        TaskPoller::new(self, options, task, deadline).poll_modern().await
     }
 }
 
 /// A task that is followed.
-struct Pursuit<'a> {
+struct TaskPoller<'a> {
     session: &'a Arc<Session>,
     options: &'a CallOptions,
     task: Task,
-    until: Instant,
+    deadline: Instant,
     /// Nothing more will happen, or the server knows nothing of it.
-    is_over: bool,
-    /// What the user was told last, and how often.
-    shown: Option<String>,
-    n_shown: u32,
+    is_finished: bool,
+    /// What the user was reported last, and how often.
+    last_message: Option<String>,
+    n_messages: u32,
 }
 
-impl<'a> Pursuit<'a> {
+impl<'a> TaskPoller<'a> {
     fn new(
         session: &'a Arc<Session>,
         options: &'a CallOptions,
         task: Task,
-        until: Instant,
+        deadline: Instant,
     ) -> Self {
-        Self { session, options, task, until, is_over: false, shown: None, n_shown: 0 }
+        Self {
+            session,
+            options,
+            task,
+            deadline,
+            is_finished: false,
+            last_message: None,
+            n_messages: 0,
+        }
     }
 
     /// Follows a task of 2025-11-25, whose result is asked for when it is there.
-    async fn into_result(mut self) -> Result<RawJson, CallError> {
-        let outcome = timeout_at(self.until, self.result()).await;
-        self.ended(outcome)
+    async fn poll_legacy(mut self) -> Result<RawJson, CallError> {
+        let outcome = timeout_at(self.deadline, self.legacy_result()).await;
+        self.finish(outcome)
     }
 
-    async fn result(&mut self) -> Result<RawJson, CallError> {
+    async fn legacy_result(&mut self) -> Result<RawJson, CallError> {
         while self.task.status == TaskStatus::Working {
-            self.show();
-            sleep(pace(&self.task)).await;
-            let told = self.ask(&GetTaskParams { task_id: &self.task.id }).await?;
-            self.learn(told);
+            self.report_progress();
+            sleep(poll_interval(&self.task)).await;
+            let reported = self.get_task(&GetTaskParams { task_id: &self.task.id }).await?;
+            self.update(reported);
         }
         if self.task.status == TaskStatus::Cancelled {
-            return Err(self.given_up());
+            return Err(self.cancelled_by_server());
         }
         // Spec 2025-11-25, tasks §Input Required Status: what the server asks, it asks while its result is waited
         // for.
         let params = TaskResultParams { task_id: &self.task.id };
-        self.session.request(&params, &self.in_time()).await
+        self.session.send_without_progress(&params, &self.remaining_options()).await
     }
 
     /// Follows a task of the modern era, whose report has the result.
-    async fn into_report(mut self) -> Result<RawJson, CallError> {
-        let outcome = timeout_at(self.until, self.report()).await;
-        self.ended(outcome)
+    async fn poll_modern(mut self) -> Result<RawJson, CallError> {
+        let outcome = timeout_at(self.deadline, self.modern_result()).await;
+        self.finish(outcome)
     }
 
-    async fn report(&mut self) -> Result<RawJson, CallError> {
+    async fn modern_result(&mut self) -> Result<RawJson, CallError> {
         let mut answered = HashSet::new();
         let mut n_rounds = 0;
         // What waits or has ended already is asked about at once.
-        let mut is_under_way = self.task.status == TaskStatus::Working;
+        let mut is_working = self.task.status == TaskStatus::Working;
         loop {
-            self.show();
-            if is_under_way {
-                sleep(pace(&self.task)).await;
+            self.report_progress();
+            if is_working {
+                sleep(poll_interval(&self.task)).await;
             }
-            is_under_way = true;
-            let report = self.ask(&ReportTaskParams { task_id: &self.task.id }).await?;
-            self.learn(report.task);
+            is_working = true;
+            let report = self.get_task(&ReportTaskParams { task_id: &self.task.id }).await?;
+            self.update(report.task);
             match self.task.status {
                 TaskStatus::Working => {}
                 TaskStatus::Completed => {
                     return Ok(report.result.map_or(RawJson::NULL, RawJson::from));
                 }
-                TaskStatus::Failed => return Err(refusal(report.error.as_deref())),
-                TaskStatus::Cancelled => return Err(self.given_up()),
+                TaskStatus::Failed => return Err(task_error(report.error.as_deref())),
+                TaskStatus::Cancelled => return Err(self.cancelled_by_server()),
                 TaskStatus::InputRequired => {
                     // Spec 2026-07-28, tasks: a key stands for one question as long as the task lives, and what
                     // was answered may be listed for a while.
-                    let mut questions = report.questions;
-                    questions.retain(|(key, _)| !answered.contains(key));
-                    if questions.is_empty() {
+                    let mut requests = report.questions;
+                    requests.retain(|(key, _)| !answered.contains(key));
+                    if requests.is_empty() {
                         continue;
                     }
-                    if n_rounds >= self.session.limits.rounds {
+                    if n_rounds >= self.session.limits.input_rounds {
                         return Err(CallError::TooManyRounds { rounds: n_rounds });
                     }
                     n_rounds += 1;
-                    answered.extend(questions.iter().map(|(key, _)| key.clone()));
-                    let input_responses = &self.session.answers(questions).await?;
+                    answered.extend(requests.iter().map(|(key, _)| key.clone()));
+                    let input_responses = &self.session.answer_input_requests(requests).await?;
                     let params = UpdateTaskParams { task_id: &self.task.id, input_responses };
-                    self.session.request(&params, &self.in_time()).await?;
+                    self.session.send_without_progress(&params, &self.remaining_options()).await?;
                 }
             }
         }
     }
 
     /// Asks how far the task is. One answer that is lost loses no work.
-    async fn ask<P: Request + Sync>(&self, params: &P) -> Result<P::Answer, CallError> {
+    async fn get_task<P: Request + Sync>(&self, params: &P) -> Result<P::Answer, CallError> {
         let mut n_failures = 0;
         loop {
-            match self.session.request(params, &self.in_time()).await {
+            match self.session.send_without_progress(params, &self.remaining_options()).await {
                 Ok(raw) => {
                     // The examples of the extension and its text differ in what kind of result this is.
-                    let kind = self.session.kind(&raw);
+                    let kind = self.session.result_type(&raw);
                     if !matches!(kind, ResultType::Complete | ResultType::Task) {
                         let what = format!("unexpected result type {kind:?}");
                         return Err(CallError::unexpected(P::METHOD, what));
                     }
                     return decode::<P>(&raw);
                 }
-                Err(error) if self.may_pass(&error) && n_failures < MOST_FAILURES => {
+                Err(error) if self.is_transient(&error) && n_failures < MAX_POLL_FAILURES => {
                     tracing::debug!(%error, "a task could not be asked about");
                     n_failures += 1;
-                    sleep(pace(&self.task)).await;
+                    sleep(poll_interval(&self.task)).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -236,96 +252,97 @@ impl<'a> Pursuit<'a> {
     }
 
     /// A task keeps the name under which it began.
-    fn learn(&mut self, told: Task) {
-        let Task { status, message, pace, .. } = told;
+    fn update(&mut self, reported: Task) {
+        let Task { status, message, pace, .. } = reported;
         self.task = Task { id: std::mem::take(&mut self.task.id), status, message, pace };
     }
 
-    /// A task whose result or refusal is there needs not be cancelled.
-    fn ended(
+    /// A task whose result or task_error is there needs not be cancelled.
+    fn finish(
         &mut self,
         outcome: Result<Result<RawJson, CallError>, Elapsed>,
     ) -> Result<RawJson, CallError> {
-        let outcome = outcome.unwrap_or_else(|_elapsed| Err(self.late()));
-        self.is_over |= matches!(outcome, Ok(_) | Err(CallError::Refused(_)));
+        let outcome = outcome.unwrap_or_else(|_elapsed| Err(self.timed_out()));
+        self.is_finished |= matches!(outcome, Ok(_) | Err(CallError::Refused(_)));
         outcome
     }
 
     /// Whether asking again may help.
-    fn may_pass(&self, error: &CallError) -> bool {
-        let is_passing = matches!(error, CallError::Line(_) | CallError::TimedOut { .. });
-        is_passing && self.session.mailbox.bulletin.ending().is_none()
+    fn is_transient(&self, error: &CallError) -> bool {
+        let is_passing = matches!(error, CallError::Transport(_) | CallError::TimedOut { .. });
+        is_passing && self.session.incoming.events.close_reason().is_none()
     }
 
     /// What one request about the task may take of the time that is left.
-    fn in_time(&self) -> CallOptions {
-        let left = self.until.saturating_duration_since(Instant::now());
-        CallOptions { timeout: Some(left), at_most: Some(left), ..CallOptions::default() }
+    fn remaining_options(&self) -> CallOptions {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        CallOptions { timeout: Some(left), total_timeout: Some(left), ..CallOptions::default() }
     }
 
     /// What the server says it does counts as progress.
-    fn show(&mut self) {
+    fn report_progress(&mut self) {
         let (Some(on_progress), Some(message)) = (&self.options.on_progress, &self.task.message)
         else {
             return;
         };
-        if self.shown.as_ref() == Some(message) {
+        if self.last_message.as_ref() == Some(message) {
             return;
         }
-        self.n_shown += 1;
-        self.shown = Some(message.clone());
+        self.n_messages += 1;
+        self.last_message = Some(message.clone());
         on_progress(&Progress {
             token: Token::from(self.task.id.as_str()),
-            progress: f64::from(self.n_shown),
+            progress: f64::from(self.n_messages),
             total: None,
             message: Some(message.clone()),
         });
     }
 
-    fn given_up(&mut self) -> CallError {
-        self.is_over = true;
+    fn cancelled_by_server(&mut self) -> CallError {
+        self.is_finished = true;
         let reason = self.task.message.as_deref().unwrap_or("it does not say why");
         CallError::TaskCancelled { reason: plain_text(reason, REASON_CHARS) }
     }
 
-    fn late(&self) -> CallError {
-        let waited = self.session.patience(self.options).at_most;
+    fn timed_out(&self) -> CallError {
+        let waited = self.session.timeout_for(self.options).at_most;
         CallError::TimedOut { waited, delivery: Delivery::Unknown }
     }
 }
 
 /// What a task failed with.
-fn refusal(error: Option<&RawValue>) -> CallError {
+fn task_error(error: Option<&RawValue>) -> CallError {
     match serde_json::from_str::<JsonRpcError>(error.map_or("null", RawValue::get)) {
         Ok(error) => CallError::Refused(error),
-        Err(fault) => CallError::undecodable(Method::GetTask, fault),
+        Err(error) => CallError::undecodable(Method::GetTask, error),
     }
 }
 
-impl Drop for Pursuit<'_> {
+impl Drop for TaskPoller<'_> {
     /// Spec 2026-07-28, tasks §Cancellation, and 2025-11-25 likewise: a task is not ended by the cancellation of
     /// its request.
     fn drop(&mut self) {
         let session = self.session;
-        let can = session.era() == Era::Modern || session.card.capabilities.tasks().cancel;
-        if self.is_over || !can || session.stop.is_cancelled() {
+        let can_cancel = session.era() == Era::Modern || session.server.capabilities.tasks().cancel;
+        if self.is_finished || !can_cancel || session.stop.is_cancelled() {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };
         let (session, id) = (Arc::clone(session), std::mem::take(&mut self.task.id));
-        let farewells = session.farewells.clone();
-        let telling = async move {
+        let cancellations = session.task_cancellations.clone();
+        let cancelling = async move {
             let options = CallOptions {
-                timeout: Some(FAREWELL),
-                at_most: Some(FAREWELL),
+                timeout: Some(CANCEL_TIMEOUT),
+                total_timeout: Some(CANCEL_TIMEOUT),
                 ..CallOptions::default()
             };
-            let told = session.request(&CancelTaskParams { task_id: &id }, &options).await;
-            if let Err(error) = told {
+            let reported =
+                session.send_without_progress(&CancelTaskParams { task_id: &id }, &options).await;
+            if let Err(error) = reported {
                 tracing::debug!(%error, "a task may go on although nobody waits for it");
             }
         };
-        drop(farewells.spawn_on(telling, &runtime));
+        drop(cancellations.spawn_on(cancelling, &runtime));
     }
 }
 
@@ -335,14 +352,14 @@ mod tests {
 
     #[test]
     fn servers_are_asked_neither_all_the_time_nor_hardly_ever() {
-        let check = |said: Option<u64>, expected: u64| {
+        let check = |value: Option<u64>, expected: u64| {
             let task = Task {
                 id: String::new(),
                 status: TaskStatus::Working,
                 message: None,
-                pace: said.map(Duration::from_millis),
+                pace: value.map(Duration::from_millis),
             };
-            assert_eq!(pace(&task), Duration::from_millis(expected), "{said:?}");
+            assert_eq!(poll_interval(&task), Duration::from_millis(expected), "{value:?}");
         };
         check(None, 1000);
         check(Some(0), 20);
@@ -352,9 +369,9 @@ mod tests {
 
     #[test]
     fn a_task_fails_with_the_error_of_the_server() {
-        let said = RawValue::from_string(r#"{"code":-1,"message":"no"}"#.to_owned()).unwrap();
-        let refused = refusal(Some(&said));
-        assert!(matches!(&refused, CallError::Refused(it) if it.code == -1), "{refused}");
-        assert!(matches!(refusal(None), CallError::Undecodable { .. }));
+        let value = RawValue::from_string(r#"{"code":-1,"message":"no"}"#.to_owned()).unwrap();
+        let refused = task_error(Some(&value));
+        assert!(matches!(&refused, CallError::Refused(error) if error.code == -1), "{refused}");
+        assert!(matches!(task_error(None), CallError::Undecodable { .. }));
     }
 }

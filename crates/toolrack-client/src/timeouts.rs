@@ -14,27 +14,27 @@ pub struct Timeouts {
     /// One request without a sign of work from the server. Progress starts it again.
     pub call: Duration,
     /// One request in all, whatever progress the server shows.
-    pub at_most: Duration,
+    pub call_total: Duration,
     /// The whole of a connection: start, handshake and first list of tools.
     pub startup: Duration,
     /// The same for a program that may have to fetch the server first, such as `npx`, if `startup` is not
     /// shorter than usual.
-    pub fetch: Duration,
+    pub install: Duration,
     /// The answer to the question which era the server belongs to.
     pub probe: Duration,
     /// One answer of the user or the model to a question of the server.
-    pub question: Duration,
+    pub server_request: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
             call: Duration::from_secs(MCP_REQUEST_TIMEOUT_SECS),
-            at_most: Duration::from_mins(10),
+            call_total: Duration::from_mins(10),
             startup: Self::STARTUP,
-            fetch: Duration::from_mins(2),
+            install: Duration::from_mins(2),
             probe: Duration::from_secs(2),
-            question: Duration::from_mins(5),
+            server_request: Duration::from_mins(5),
         }
     }
 }
@@ -44,16 +44,16 @@ impl Timeouts {
 
     /// How long a start may take, behind `launcher` if there is one. Whoever asks for less time than usual gets
     /// just that.
-    pub fn start(&self, launcher: Option<&str>) -> Duration {
+    pub fn startup_for(&self, launcher: Option<&str>) -> Duration {
         match launcher {
-            Some(_) if self.startup >= Self::STARTUP => self.startup.max(self.fetch),
+            Some(_) if self.startup >= Self::STARTUP => self.startup.max(self.install),
             _ => self.startup,
         }
     }
 }
 
 /// The moment that lies `wait` ahead.
-pub(crate) fn deadline(wait: Duration) -> Instant {
+pub(crate) fn deadline_after(wait: Duration) -> Instant {
     after(Instant::now(), wait)
 }
 
@@ -65,16 +65,22 @@ pub struct Limits {
     /// Entries of one list. What comes after them is left out.
     pub entries: usize,
     /// How often one call may be answered with a question.
-    pub rounds: u32,
+    pub input_rounds: u32,
     /// Requests of the server that are open at once; one more is told that we are busy.
-    pub questions: usize,
+    pub server_requests: usize,
     /// Those among them that wait for the user or the model.
-    pub human_questions: usize,
+    pub user_requests: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { pages: 1_000, entries: 10_000, rounds: 10, questions: 32, human_questions: 8 }
+        Self {
+            pages: 1_000,
+            entries: 10_000,
+            input_rounds: 10,
+            server_requests: 32,
+            user_requests: 8,
+        }
     }
 }
 
@@ -84,14 +90,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_forever_is_allowed() {
-        assert!(deadline(Duration::MAX) > deadline(Duration::from_hours(24)));
-        assert_eq!(deadline(Duration::ZERO), Instant::now());
+        assert!(deadline_after(Duration::MAX) > deadline_after(Duration::from_hours(24)));
+        assert_eq!(deadline_after(Duration::ZERO), Instant::now());
     }
 
     #[track_caller]
     fn check(startup: u64, launcher: Option<&str>, expected: u64) {
         let timeouts = Timeouts { startup: Duration::from_secs(startup), ..Timeouts::default() };
-        assert_eq!(timeouts.start(launcher).as_secs(), expected);
+        assert_eq!(timeouts.startup_for(launcher).as_secs(), expected);
     }
 
     #[test]

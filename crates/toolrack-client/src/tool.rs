@@ -57,7 +57,7 @@ impl McpToolResult {
         let text = raw.as_bytes().get(only.text.clone());
         let small = text.filter(|text| text.len() <= COPY_BYTES).map(<[u8]>::to_vec);
         let text = small.unwrap_or_else(|| {
-            // Cut in place: a second handle on the buffer would force a copy of it.
+            // Truncated in place: a second handle on the buffer would force a copy of it.
             let mut text = raw.into_bytes();
             text.truncate(only.text.end);
             text.advance(only.text.start);

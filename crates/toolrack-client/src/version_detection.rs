@@ -1,10 +1,10 @@
 //! Which era a server belongs to, decided from what it answers.
 //!
-//! [`Detection`] decides and the handshake obeys. No clock, line or task appears in this file, so every
-//! row of the protocol's table is one line of a test.
+//! [`VersionDetection`] decides and the handshake obeys. No clock, transport or task appears in this file, so every
+//! row of the protocol's table is one transport of a test.
 //!
 //! **Invariant:** a server that has shown itself modern is never greeted with `initialize`, and every
-//! way through ends: there is one correction, one second offer and one second look.
+//! way through ends: there is one version_retry, one second offer and one second look.
 
 use std::fmt;
 
@@ -26,11 +26,11 @@ pub enum EraChoice {
 /// What was found out about a server. Worth remembering for as long as its configuration stays the same;
 /// one that says legacy should be forgotten after some days, because the server may have learned more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct DetectedVersion {
     revision: Revision,
 }
 
-impl Verdict {
+impl DetectedVersion {
     /// The verdict that `revision` was agreed.
     pub fn new(revision: Revision) -> Self {
         Self { revision }
@@ -52,7 +52,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for DetectedVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.revision.fmt(f)
     }
@@ -62,44 +62,44 @@ impl fmt::Display for Verdict {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Reply<'a, T> {
     /// An answer as it should be.
-    Good(T),
+    Ok(T),
     /// An answer that is none.
-    Odd,
+    Malformed,
     /// A refusal.
-    Refused(&'a JsonRpcError),
+    Error(&'a JsonRpcError),
     /// Nothing came in time.
-    Silent,
+    TimedOut,
     /// The server or its output went away.
-    Gone,
+    Closed,
     /// Nothing was learned: nobody is there, or lets us in, or the server is out of order.
-    Barred,
+    Unavailable,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Ask `server/discover`.
-    Probe { revision: Revision, line: LineChoice, wait: Wait },
+    Probe { revision: Revision, transport: TransportChoice, wait: ProbeTimeout },
     /// Greet with `initialize`.
-    Initialize { revision: Revision, line: LineChoice },
-    /// Agreed.
-    Settle(Revision),
+    Initialize { revision: Revision, transport: TransportChoice },
+    /// Negotiated.
+    Done(Revision),
     /// Give up.
-    Fail(Fault),
+    Fail(Failure),
 }
 
-/// On which line the next question goes out.
+/// On which transport the next question goes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LineChoice {
+pub(crate) enum TransportChoice {
     /// The one that is open.
-    Same,
+    Current,
     /// A new one: the server of the old one is dead, or confused by what it did not know.
-    Fresh,
+    New,
 }
 
 /// How long the server gets to answer the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum ProbeTimeout {
     /// A moment: old servers may never answer.
     Short,
     /// Whatever is left of the start: nothing else can be tried.
@@ -108,138 +108,142 @@ pub(crate) enum Wait {
 
 /// Why there is nothing left to try. The details are in the reply that was judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum Failure {
     /// It speaks only these.
     Unsupported(Vec<String>),
     /// It refused for another reason.
-    Refused,
+    Error,
     /// Its answer cannot be read.
-    Odd,
+    Malformed,
     /// It did not answer.
-    Silent,
+    TimedOut,
     /// It went away.
-    Gone,
+    Closed,
     /// It could not be asked at all.
-    Barred,
+    Unavailable,
 }
 
 /// What is known so far.
 #[derive(Debug)]
-pub(crate) struct Detection {
+pub(crate) struct VersionDetection {
     choice: EraChoice,
-    remembered: Option<Verdict>,
+    known_version: Option<DetectedVersion>,
     /// To correct the version in the probe.
-    correction: Chance,
+    version_retry: OneTime,
     /// To offer another version in `initialize`.
-    second_offer: Chance,
+    second_offer: OneTime,
     /// To probe after a refused `initialize`.
-    second_look: Chance,
+    second_probe: OneTime,
     /// Whether an answer to the probe has said "legacy". Silence and death say less.
-    told_legacy: bool,
+    answered_as_legacy: bool,
     /// Where to greet a server that did not answer the probe.
-    after_silence: LineChoice,
-    /// To greet on a fresh line one that got both questions on the same, and was confused by the first.
-    fresh_greeting: Chance,
+    after_silence: TransportChoice,
+    /// To greet on a fresh transport one that got both questions on the same, and was confused by the first.
+    second_initialize: OneTime,
 }
 
 /// Something that may be done once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Chance {
+enum OneTime {
     Left,
     Used,
 }
 
-impl Detection {
-    pub(crate) fn new(choice: EraChoice, remembered: Option<Verdict>) -> Self {
+impl VersionDetection {
+    pub(crate) fn new(choice: EraChoice, known_version: Option<DetectedVersion>) -> Self {
         Self {
             choice,
-            remembered,
-            correction: Chance::Left,
-            second_offer: Chance::Left,
-            second_look: Chance::Left,
-            told_legacy: false,
-            after_silence: LineChoice::Fresh,
-            fresh_greeting: Chance::Used,
+            known_version,
+            version_retry: OneTime::Left,
+            second_offer: OneTime::Left,
+            second_probe: OneTime::Left,
+            answered_as_legacy: false,
+            after_silence: TransportChoice::New,
+            second_initialize: OneTime::Used,
         }
     }
 
     /// The same for a program that may have to fetch the server first. Its silence says nothing about the
     /// server, and to end it meanwhile would leave half of what it fetches.
-    pub(crate) fn fetching(self) -> Self {
-        Self { after_silence: LineChoice::Same, ..self }
+    pub(crate) fn behind_launcher(self) -> Self {
+        Self { after_silence: TransportChoice::Current, ..self }
     }
 
-    /// How to begin on a fresh line.
-    pub(crate) fn begin(&self) -> Step {
-        let line = LineChoice::Same;
-        let wait = match (self.choice, self.remembered.map(Verdict::era)) {
+    /// How to begin on a fresh transport.
+    pub(crate) fn first_step(&self) -> Step {
+        let transport = TransportChoice::Current;
+        let wait = match (self.choice, self.known_version.map(DetectedVersion::era)) {
             (EraChoice::Legacy, _) | (EraChoice::Auto, Some(Era::Legacy)) => {
-                return Step::Initialize { revision: Revision::LATEST_LEGACY, line };
+                return Step::Initialize { revision: Revision::LATEST_LEGACY, transport };
             }
-            (EraChoice::Modern, _) | (EraChoice::Auto, Some(Era::Modern)) => Wait::Long,
-            (EraChoice::Auto, None) => Wait::Short,
+            (EraChoice::Modern, _) | (EraChoice::Auto, Some(Era::Modern)) => ProbeTimeout::Long,
+            (EraChoice::Auto, None) => ProbeTimeout::Short,
         };
-        Step::Probe { revision: Revision::LATEST, line, wait }
+        Step::Probe { revision: Revision::LATEST, transport, wait }
     }
 
     /// Judges what `server/discover` brought: the versions the server speaks, or something else.
-    pub(crate) fn probed(&mut self, reply: Reply<'_, &[String]>) -> Step {
+    pub(crate) fn on_discover(&mut self, reply: Reply<'_, &[String]>) -> Step {
         match reply {
-            Reply::Good(versions) => match Revision::best_of(versions, Era::Modern) {
-                Some(revision) => Step::Settle(revision),
+            Reply::Ok(versions) => match Revision::best_of(versions, Era::Modern) {
+                Some(revision) => Step::Done(revision),
                 None => self.offer_listed(versions),
             },
-            Reply::Refused(error) if ErrorCode(error.code) == ErrorCode::UNSUPPORTED_VERSION => {
-                self.correct(error)
+            Reply::Error(error) if ErrorCode(error.code) == ErrorCode::UNSUPPORTED_VERSION => {
+                self.retry_version(error)
             }
             // Spec 2026-07-28, stdio §Backward Compatibility: such a code proves a modern server, and
             // what it misses is nothing that asking again could add.
-            Reply::Refused(error) if ErrorCode(error.code).proves_modern() => {
-                Step::Fail(Fault::Refused)
+            Reply::Error(error) if ErrorCode(error.code).proves_modern() => {
+                Step::Fail(Failure::Error)
             }
             // Any other code: servers disagree on which one means "no such method".
-            Reply::Refused(_) => self.greet_legacy(Fault::Refused),
-            Reply::Odd => self.greet_legacy(Fault::Odd),
-            Reply::Silent => self.greet_unheard(self.after_silence, Fault::Silent),
-            Reply::Gone => self.greet_unheard(LineChoice::Fresh, Fault::Gone),
+            Reply::Error(_) => self.initialize_legacy(Failure::Error),
+            Reply::Malformed => self.initialize_legacy(Failure::Malformed),
+            Reply::TimedOut => self.initialize_after_silence(self.after_silence, Failure::TimedOut),
+            Reply::Closed => self.initialize_after_silence(TransportChoice::New, Failure::Closed),
             // Spec 2026-07-28, transports §Backward Compatibility: an outage is no sign of an old server.
-            Reply::Barred => Step::Fail(Fault::Barred),
+            Reply::Unavailable => Step::Fail(Failure::Unavailable),
         }
     }
 
     /// Judges what `initialize` brought: the version the server chose, or something else.
-    pub(crate) fn greeted(&mut self, offered: Revision, reply: Reply<'_, &str>) -> Step {
+    pub(crate) fn on_initialize(&mut self, offered: Revision, reply: Reply<'_, &str>) -> Step {
         match reply {
-            Reply::Good(chosen) => match Revision::parse(chosen) {
+            Reply::Ok(chosen) => match Revision::parse(chosen) {
                 // Some servers answer with a modern version; then they are modern.
                 Some(revision) if revision.era() == Era::Legacy || self.may_probe() => {
-                    Step::Settle(revision)
+                    Step::Done(revision)
                 }
-                _ => Step::Fail(Fault::Unsupported(vec![chosen.to_owned()])),
+                _ => Step::Fail(Failure::Unsupported(vec![chosen.to_owned()])),
             },
-            Reply::Refused(error) => self.reoffer(offered, error),
-            Reply::Odd => Step::Fail(Fault::Odd),
-            Reply::Silent | Reply::Gone if self.may_greet_again() => {
-                self.fresh_greeting = Chance::Used;
-                Step::Initialize { revision: offered, line: LineChoice::Fresh }
+            Reply::Error(error) => self.offer_other_version(offered, error),
+            Reply::Malformed => Step::Fail(Failure::Malformed),
+            Reply::TimedOut | Reply::Closed if self.may_initialize_again() => {
+                self.second_initialize = OneTime::Used;
+                Step::Initialize { revision: offered, transport: TransportChoice::New }
             }
-            Reply::Silent => Step::Fail(Fault::Silent),
-            Reply::Gone => Step::Fail(Fault::Gone),
-            Reply::Barred => Step::Fail(Fault::Barred),
+            Reply::TimedOut => Step::Fail(Failure::TimedOut),
+            Reply::Closed => Step::Fail(Failure::Closed),
+            Reply::Unavailable => Step::Fail(Failure::Unavailable),
         }
     }
 
     /// Spec 2026-07-28, basic §Protocol Version Negotiation: never fall back on this error, except
     /// to a legacy version that the server itself lists.
-    fn correct(&mut self, error: &JsonRpcError) -> Step {
+    fn retry_version(&mut self, error: &JsonRpcError) -> Step {
         let versions = supported(error);
         match Revision::best_of(&versions, Era::Modern) {
-            Some(revision) if self.correction == Chance::Left => {
-                self.correction = Chance::Used;
-                Step::Probe { revision, line: LineChoice::Same, wait: Wait::Long }
+            Some(revision) if self.version_retry == OneTime::Left => {
+                self.version_retry = OneTime::Used;
+                Step::Probe {
+                    revision,
+                    transport: TransportChoice::Current,
+                    wait: ProbeTimeout::Long,
+                }
             }
-            Some(_) => Step::Fail(Fault::Refused),
-            None if versions.is_empty() => Step::Fail(Fault::Refused),
+            Some(_) => Step::Fail(Failure::Error),
+            None if versions.is_empty() => Step::Fail(Failure::Error),
             None => self.offer_listed(&versions),
         }
     }
@@ -248,61 +252,62 @@ impl Detection {
     fn offer_listed(&mut self, versions: &[String]) -> Step {
         match Revision::best_of(versions, Era::Legacy) {
             Some(revision) if self.choice != EraChoice::Modern => {
-                self.told_legacy = true;
-                Step::Initialize { revision, line: LineChoice::Same }
+                self.answered_as_legacy = true;
+                Step::Initialize { revision, transport: TransportChoice::Current }
             }
-            _ => Step::Fail(Fault::Unsupported(versions.to_vec())),
+            _ => Step::Fail(Failure::Unsupported(versions.to_vec())),
         }
     }
 
     /// Greets a server whose answer to the probe was that of an old one.
-    fn greet_legacy(&mut self, otherwise: Fault) -> Step {
-        self.told_legacy = true;
-        self.greet(LineChoice::Same, otherwise)
+    fn initialize_legacy(&mut self, failure: Failure) -> Step {
+        self.answered_as_legacy = true;
+        self.initialize(TransportChoice::Current, failure)
     }
 
-    /// Greets one of which nothing was heard, on the line that it deserves.
-    fn greet_unheard(&mut self, line: LineChoice, otherwise: Fault) -> Step {
-        self.told_legacy = false;
-        if line == LineChoice::Same {
-            self.fresh_greeting = Chance::Left;
+    /// Greets one of which nothing was heard, on the transport that it deserves.
+    fn initialize_after_silence(&mut self, transport: TransportChoice, failure: Failure) -> Step {
+        self.answered_as_legacy = false;
+        if transport == TransportChoice::Current {
+            self.second_initialize = OneTime::Left;
         }
-        self.greet(line, otherwise)
+        self.initialize(transport, failure)
     }
 
-    fn greet(&self, line: LineChoice, otherwise: Fault) -> Step {
-        if self.choice == EraChoice::Modern || self.second_look == Chance::Used {
-            return Step::Fail(otherwise);
+    fn initialize(&self, transport: TransportChoice, failure: Failure) -> Step {
+        if self.choice == EraChoice::Modern || self.second_probe == OneTime::Used {
+            return Step::Fail(failure);
         }
-        Step::Initialize { revision: Revision::LATEST_LEGACY, line }
+        Step::Initialize { revision: Revision::LATEST_LEGACY, transport }
     }
 
-    fn reoffer(&mut self, offered: Revision, error: &JsonRpcError) -> Step {
+    fn offer_other_version(&mut self, offered: Revision, error: &JsonRpcError) -> Step {
         let versions = supported(error);
         let mutual = Revision::best_of(&versions, Era::Legacy);
-        let other = mutual.filter(|it| *it != offered && self.second_offer == Chance::Left);
+        let other =
+            mutual.filter(|revision| *revision != offered && self.second_offer == OneTime::Left);
         if let Some(revision) = other {
-            self.second_offer = Chance::Used;
-            return Step::Initialize { revision, line: LineChoice::Same };
+            self.second_offer = OneTime::Used;
+            return Step::Initialize { revision, transport: TransportChoice::Current };
         }
         // The probe met silence or death, or was skipped, so the server may be a modern one that
         // was slow to start or has been upgraded since.
-        let unproven = !self.told_legacy && self.second_look == Chance::Left;
+        let unproven = !self.answered_as_legacy && self.second_probe == OneTime::Left;
         let maybe = versions.is_empty() || Revision::best_of(&versions, Era::Modern).is_some();
         if unproven && maybe && self.may_probe() {
-            self.second_look = Chance::Used;
-            let line = LineChoice::Same;
-            return Step::Probe { revision: Revision::LATEST, line, wait: Wait::Long };
+            self.second_probe = OneTime::Used;
+            let transport = TransportChoice::Current;
+            return Step::Probe { revision: Revision::LATEST, transport, wait: ProbeTimeout::Long };
         }
         match mutual {
-            None if !versions.is_empty() => Step::Fail(Fault::Unsupported(versions)),
-            _ => Step::Fail(Fault::Refused),
+            None if !versions.is_empty() => Step::Fail(Failure::Unsupported(versions)),
+            _ => Step::Fail(Failure::Error),
         }
     }
 
     /// Whether a greeting that is not answered is followed by another, for which time has to be left.
-    pub(crate) fn may_greet_again(&self) -> bool {
-        self.fresh_greeting == Chance::Left
+    pub(crate) fn may_initialize_again(&self) -> bool {
+        self.second_initialize == OneTime::Left
     }
 
     fn may_probe(&self) -> bool {
@@ -313,7 +318,7 @@ impl Detection {
 /// The versions that a refusal lists, none if it lists none.
 fn supported(error: &JsonRpcError) -> Vec<String> {
     let listed = error.data.as_ref().and_then(|data| data.get("supported")?.as_array());
-    let texts = listed.into_iter().flatten().filter_map(|it| it.as_str());
+    let texts = listed.into_iter().flatten().filter_map(|version| version.as_str());
     texts.map(str::to_owned).collect()
 }
 

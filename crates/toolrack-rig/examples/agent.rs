@@ -22,7 +22,7 @@ use rig_core::test_utils::{MockFrame, MockScript};
 use serde_json::{Value, json};
 use toolrack_config::McpServerConfig;
 use toolrack_manager::McpManager;
-use toolrack_rig::tools_of;
+use toolrack_rig::dynamic_tools;
 
 /// A model that knows one trick: it calls `tool` first, and repeats what the tool said.
 #[derive(Clone)]
@@ -93,7 +93,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let model = Model::new(MockScript::new("stub"), stub);
     let agent = AgentBuilder::new(model)
         .preamble("Use tools to answer.")
-        .dynamic_tools(tools_of(&manager))
+        .dynamic_tools(dynamic_tools(&manager))
         .build();
     println!("{}", agent.prompt("What is there?").max_turns(3).await?);
 

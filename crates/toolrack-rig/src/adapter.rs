@@ -32,9 +32,9 @@ pub struct McpToolAdapter {
 /// `ToolServer::dynamic_tools` or `ToolSet::from_dynamic_tools`.
 ///
 /// Tools of servers that are started by their first call are among them.
-pub fn tools_of(manager: &Arc<McpManager>) -> Vec<DynamicTool> {
+pub fn dynamic_tools(manager: &Arc<McpManager>) -> Vec<DynamicTool> {
     let tools = manager.all_tools();
-    let adapters = tools.iter().map(|it| McpToolAdapter::new(manager, it.clone()));
+    let adapters = tools.iter().map(|tool| McpToolAdapter::new(manager, tool.clone()));
     adapters.flat_map(DynamicTool::try_from).collect()
 }
 
@@ -42,7 +42,7 @@ impl McpToolAdapter {
     /// An adapter for a tool of this manager.
     pub fn new(manager: &Arc<McpManager>, tool: ToolWithServer) -> Self {
         let definition = tool.definition();
-        let input_schema = parameters(definition.input_schema);
+        let input_schema = input_schema(definition.input_schema);
         let definition = Arc::new(McpToolDef { input_schema, ..definition });
         Self { manager: Arc::clone(manager), tool, definition }
     }
@@ -78,19 +78,19 @@ impl McpToolAdapter {
     /// Dropping the future abandons the call, and the server is told.
     pub async fn call(&self, arguments: Value) -> Result<String, ToolExecutionError> {
         if !matches!(arguments, Value::Object(_) | Value::Null) {
-            return Err(not_an_object(&arguments));
+            return Err(arguments_error(&arguments));
         }
         let call = self.manager.call_tool(self.server_name(), self.tool_name(), &arguments);
         match call.await {
-            Ok(answer) if answer.is_error => Err(said_by_tool(answer.content)),
+            Ok(answer) if answer.is_error => Err(tool_error(answer.content)),
             Ok(answer) => Ok(answer.content),
-            Err(error) => Err(unreachable_tool(error)),
+            Err(error) => Err(call_error(error)),
         }
     }
 }
 
 /// The schema as it is, if it is one. Some servers leave it out for tools without arguments, and models need one.
-fn parameters(schema: Value) -> Value {
+fn input_schema(schema: Value) -> Value {
     if schema.is_object() { schema } else { json!({"type": "object", "properties": {}}) }
 }
 
@@ -150,14 +150,14 @@ impl fmt::Debug for McpToolAdapter {
 }
 
 /// The tool ran, and says that it failed.
-pub(crate) fn said_by_tool(content: String) -> ToolExecutionError {
+pub(crate) fn tool_error(content: String) -> ToolExecutionError {
     let text =
         if content.trim().is_empty() { "the tool failed and did not say why" } else { &content };
     ToolExecutionError::new(ToolErrorKind::Other, text).with_retryable(false)
 }
 
 /// MCP has no arguments but objects.
-pub(crate) fn not_an_object(arguments: &Value) -> ToolExecutionError {
+pub(crate) fn arguments_error(arguments: &Value) -> ToolExecutionError {
     let given = match arguments {
         Value::Array(_) => "a list",
         Value::String(_) => "a text",
@@ -168,20 +168,20 @@ pub(crate) fn not_an_object(arguments: &Value) -> ToolExecutionError {
 }
 
 /// The call has no result.
-pub(crate) fn unreachable_tool(error: RackError) -> ToolExecutionError {
+pub(crate) fn call_error(error: RackError) -> ToolExecutionError {
     let message = match error.hint() {
         Some(hint) => format!("{} ({hint})", with_causes(&error)),
         None => with_causes(&error),
     };
-    let (kind, is_safe) = (kind(&error), is_worth_repeating(&error));
-    let failure = ToolExecutionError::new(kind, clean_text(&message)).with_retryable(is_safe);
-    match code(&error) {
+    let (kind, retryable) = (error_kind(&error), is_retryable(&error));
+    let failure = ToolExecutionError::new(kind, clean_text(&message)).with_retryable(retryable);
+    match error_code(&error) {
         Some(code) => failure.with_code(code.to_string()).with_source(error),
         None => failure.with_source(error),
     }
 }
 
-fn kind(error: &RackError) -> ToolErrorKind {
+fn error_kind(error: &RackError) -> ToolErrorKind {
     match error {
         RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => ToolErrorKind::NotFound,
         RackError::Denied { .. } => ToolErrorKind::PermissionDenied,
@@ -197,17 +197,17 @@ fn kind(error: &RackError) -> ToolErrorKind {
         RackError::NotReady { .. } => ToolErrorKind::Timeout,
         RackError::Undecodable { .. } => ToolErrorKind::Provider,
         RackError::Closed => ToolErrorKind::Cancelled,
-        RackError::Call { source, .. } => kind_of_call(source),
+        RackError::Call { source, .. } => call_error_kind(source),
         _ => ToolErrorKind::Other,
     }
 }
 
-fn kind_of_call(error: &CallError) -> ToolErrorKind {
+fn call_error_kind(error: &CallError) -> ToolErrorKind {
     match error {
         // JSON-RPC 2.0: -32602 is for invalid parameters.
         CallError::Refused(refusal) if refusal.code == -32602 => ToolErrorKind::InvalidArgs,
         CallError::TimedOut { .. } => ToolErrorKind::Timeout,
-        CallError::Line(failure) => match &failure.error {
+        CallError::Transport(failure) => match &failure.error {
             TransportError::Unauthorized(_) => ToolErrorKind::PermissionDenied,
             TransportError::Status { code: 429, .. } => ToolErrorKind::RateLimited,
             TransportError::Timeout(_) => ToolErrorKind::Timeout,
@@ -218,16 +218,16 @@ fn kind_of_call(error: &CallError) -> ToolErrorKind {
 }
 
 /// Whether the same call may succeed later and cannot have been carried out already.
-fn is_worth_repeating(error: &RackError) -> bool {
-    let may_pass = matches!(
-        kind(error),
+fn is_retryable(error: &RackError) -> bool {
+    let is_transient = matches!(
+        error_kind(error),
         ToolErrorKind::Network | ToolErrorKind::Timeout | ToolErrorKind::RateLimited
     );
-    may_pass && error.delivery() == Delivery::NotSent
+    is_transient && error.delivery() == Delivery::NotSent
 }
 
 /// The code that the server gave, if it refused.
-fn code(error: &RackError) -> Option<i64> {
+fn error_code(error: &RackError) -> Option<i64> {
     match error {
         RackError::Call { source, .. } => match &**source {
             CallError::Refused(refusal) => Some(refusal.code),

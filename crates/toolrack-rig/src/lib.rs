@@ -8,19 +8,19 @@
 //! use rig_agent::AgentBuilder;
 //! use toolrack_config::McpServerConfig;
 //! use toolrack_manager::McpManager;
-//! use toolrack_rig::tools_of;
+//! use toolrack_rig::dynamic_tools;
 //!
 //! let files = McpServerConfig::stdio("files", "npx", &["-y", "some-server"]);
 //! let manager = Arc::new(McpManager::new(vec![files]));
 //! manager.connect_all().await?;
-//! let agent = AgentBuilder::new(model).dynamic_tools(tools_of(&manager)).build();
+//! let agent = AgentBuilder::new(model).dynamic_tools(dynamic_tools(&manager)).build();
 //! println!("{}", agent.prompt("Which files are there?").max_turns(5).await?);
 //! manager.close().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! With the facade `toolrack`, the manager is `rack.mcp()`. The example `agent` of this crate runs a whole
+//! With the facade `toolrack`, the manager is `rack.manager()`. The example `agent` of this crate runs a whole
 //! agent without a model of its own.
 //!
 //! **Invariant:** a failure is never a panic and never the end of an agent: the model reads what went wrong, and
@@ -30,4 +30,4 @@
 
 mod adapter;
 
-pub use adapter::{McpToolAdapter, tools_of};
+pub use adapter::{McpToolAdapter, dynamic_tools};

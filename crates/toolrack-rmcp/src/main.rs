@@ -53,7 +53,7 @@ async fn run(words: &[String]) -> Result<()> {
     let client = connect(words, Listener(sender)).await?;
     let tools = client.list_all_tools().await?;
     for name in ["everything_echo", "time_convert_time"] {
-        ensure!(tools.iter().any(|it| it.name == name), "{name} is not listed");
+        ensure!(tools.iter().any(|tool| tool.name == name), "{name} is not listed");
     }
     expect(&client, "everything_echo", json!({ "message": "hello" }), "Echo: hello").await?;
     let zone =
@@ -120,7 +120,7 @@ fn params(tool: &str, arguments: Value) -> CallToolRequestParams {
 /// Calls a tool, whose text must have `expected` in it.
 async fn expect(client: &Client, tool: &str, arguments: Value, expected: &str) -> Result<()> {
     let result = client.call_tool(params(tool, arguments)).await?;
-    let text = result.content.first().and_then(|it| it.as_text()).context("no text")?;
+    let text = result.content.first().and_then(|content| content.as_text()).context("no text")?;
     ensure!(text.text.contains(expected), "{tool}: {}", text.text);
     Ok(())
 }

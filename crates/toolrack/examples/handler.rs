@@ -15,7 +15,7 @@ use toolrack::mcp::{
 };
 use toolrack::{
     BoxFuture, ClientCapabilities, ClientHandler, Content, Elicitation, ElicitationAnswer,
-    McpServerConfig, Refusal, Root, SamplingParams, SamplingResult, Toolrack,
+    McpServerConfig, Root, SamplingError, SamplingParams, SamplingResult, Toolrack,
 };
 
 /// Who answers. A server is told of exactly what `capabilities` names.
@@ -52,7 +52,7 @@ impl ClientHandler for Desk {
         &'a self,
         server: &'a str,
         params: SamplingParams,
-    ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
+    ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
         Box::pin(async move {
             println!("{server} wants at most {} tokens", params.max_tokens);
             let text = Content::Text { text: "Paris".into(), extra: Extra::default() };

@@ -79,7 +79,7 @@ impl ToolrackBuilder {
 
     /// Where tools are remembered between runs, so that those of a server with `start = "lazy"` are listed before
     /// it runs. Nothing is remembered unless this is set.
-    pub fn catalog(mut self, dir: impl Into<PathBuf>) -> Self {
+    pub fn tool_cache(mut self, dir: impl Into<PathBuf>) -> Self {
         self.manager = self.manager.catalog(dir);
         self
     }
@@ -140,38 +140,39 @@ impl ToolrackBuilder {
             None => (ConfigFile::default(), Vec::new()),
         };
         let servers = self.selection.servers(&file);
-        let lookup = self.lookup.unwrap_or_else(|| environment(self.path.as_deref()));
+        let lookup = self.lookup.unwrap_or_else(|| process_environment(self.path.as_deref()));
         let names = self.names.unwrap_or_else(|| file.names());
         let manager = self.manager.names(names).lookup(lookup).stdio(self.stdio);
         let manager = Arc::new(manager.build(servers.clone()));
         manager.connect_all().await.map_err(OpenError::Start)?;
-        let watch = self.path.and_then(|path| follow(&manager, path, servers, self.selection));
+        let watch =
+            self.path.and_then(|path| watch_config(&manager, path, servers, self.selection));
         Ok(Toolrack::new(manager, watch, warnings))
     }
 }
 
 async fn read(path: PathBuf) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
-    let shown = path.clone();
+    let shown_path = path.clone();
     let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
     loaded.unwrap_or_else(|panicked| {
-        Err(OpenError::Unreadable { path: shown, source: io::Error::other(panicked) })
+        Err(OpenError::Unreadable { path: shown_path, source: io::Error::other(panicked) })
     })
 }
 
-fn environment(path: Option<&Path>) -> Arc<dyn Lookup + Send + Sync> {
+fn process_environment(path: Option<&Path>) -> Arc<dyn Lookup + Send + Sync> {
     let dir = path.and_then(Path::parent).unwrap_or(Path::new(""));
-    Arc::new(Environment::of_process().beginning_at(dir))
+    Arc::new(Environment::from_process().with_base_dir(dir))
 }
 
 /// Follows the file. A machine that cannot watch files does not keep an agent from working.
-fn follow(
+fn watch_config(
     manager: &McpManager,
     path: PathBuf,
     servers: Vec<McpServerConfig>,
     selection: Selection,
 ) -> Option<FileWatch> {
-    let reread = move |path: &Path, text: &str| selection.reread(path, text);
-    match manager.watch_file(&path, servers, Arc::new(reread)) {
+    let reload = move |path: &Path, text: &str| selection.reload(path, text);
+    match manager.watch_file(&path, servers, Arc::new(reload)) {
         Ok(watch) => Some(watch),
         Err(error) => {
             tracing::warn!(%error, path = %path.display(), "changes of the config go unnoticed");
@@ -206,10 +207,10 @@ pub enum OpenError {
     #[error("a rack has to be opened within a tokio runtime")]
     NoRuntime,
     /// The config file, or a server from code, cannot be used. Its text names every fault with its place, one to a line.
-    #[error("{}", Lines(.faults))]
-    Faulty {
+    #[error("{}", DiagnosticLines(.diagnostics))]
+    Invalid {
         /// Everything that is wrong, in the order of the file and then of the code. Warnings are among them.
-        faults: Vec<Fault>,
+        diagnostics: Vec<Fault>,
     },
     /// The manager does not take orders.
     #[error("the servers cannot be started")]
@@ -217,15 +218,15 @@ pub enum OpenError {
 }
 
 /// Faults as people read them: one to a line.
-pub(crate) struct Lines<'a>(pub(crate) &'a [Fault]);
+pub(crate) struct DiagnosticLines<'a>(pub(crate) &'a [Fault]);
 
-impl fmt::Display for Lines<'_> {
+impl fmt::Display for DiagnosticLines<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, fault) in self.0.iter().enumerate() {
-            if place > 0 {
+        for (index, diagnostic) in self.0.iter().enumerate() {
+            if index > 0 {
                 f.write_char('\n')?;
             }
-            write!(f, "{fault}")?;
+            write!(f, "{diagnostic}")?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::{fmt, io};
 use toolrack_config::{ConfigFile, Fault, Lookup, McpServerConfig, Source, read};
 use toolrack_manager::read_at_most;
 
-use crate::builder::{Lines, OpenError};
+use crate::builder::{DiagnosticLines, OpenError};
 
 /// The longest config file that is read.
 const CONFIG_LIMIT_BYTES: u64 = 16 << 20;
@@ -34,9 +34,9 @@ pub(crate) struct Selection {
 impl Selection {
     /// Refuses servers from code whose names no file may have.
     pub(crate) fn check(&self) -> Result<(), OpenError> {
-        let faults: Vec<Fault> =
+        let diagnostics: Vec<Fault> =
             self.servers.iter().filter_map(McpServerConfig::name_fault).collect();
-        if faults.is_empty() { Ok(()) } else { Err(OpenError::Faulty { faults }) }
+        if diagnostics.is_empty() { Ok(()) } else { Err(OpenError::Invalid { diagnostics }) }
     }
 
     /// The servers that `file` means for the agent, with what was added in code.
@@ -46,8 +46,8 @@ impl Selection {
             None => file.resolve_defaults(),
         };
         for server in &self.servers {
-            match servers.iter_mut().find(|it| it.name == server.name) {
-                Some(place) => *place = server.clone(),
+            match servers.iter_mut().find(|configured| configured.name == server.name) {
+                Some(known) => *known = server.clone(),
                 None => servers.push(server.clone()),
             }
         }
@@ -58,10 +58,11 @@ impl Selection {
     }
 
     /// The same for the text of a file that has changed. The error says everything that is wrong.
-    pub(crate) fn reread(&self, path: &Path, text: &str) -> Result<Vec<McpServerConfig>, String> {
-        let accepted = parse(path, text).map_err(|faults| Lines(&faults).to_string())?;
-        let (file, warnings) = accepted;
-        warn(&warnings);
+    pub(crate) fn reload(&self, path: &Path, text: &str) -> Result<Vec<McpServerConfig>, String> {
+        let parsed =
+            parse(path, text).map_err(|diagnostics| DiagnosticLines(&diagnostics).to_string())?;
+        let (file, warnings) = parsed;
+        log_warnings(&warnings);
         Ok(self.servers(&file))
     }
 }
@@ -70,8 +71,9 @@ impl Selection {
 pub(crate) fn load(path: &Path) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
     let unreadable = |source| OpenError::Unreadable { path: PathBuf::from(path), source };
     let text = read_at_most(path, CONFIG_LIMIT_BYTES).map_err(unreadable)?;
-    let (file, warnings) = parse(path, &text).map_err(|faults| OpenError::Faulty { faults })?;
-    warn(&warnings);
+    let (file, warnings) =
+        parse(path, &text).map_err(|diagnostics| OpenError::Invalid { diagnostics })?;
+    log_warnings(&warnings);
     Ok((file, warnings))
 }
 
@@ -79,7 +81,7 @@ fn parse(path: &Path, text: &str) -> Result<(ConfigFile, Vec<Fault>), Vec<Fault>
     read(&path.display().to_string(), text).accept()
 }
 
-fn warn(warnings: &[Fault]) {
+fn log_warnings(warnings: &[Fault]) {
     for warning in warnings {
         tracing::warn!("{warning}");
     }
@@ -98,19 +100,19 @@ pub struct Environment {
 
 impl Environment {
     /// The environment of this process as it is now.
-    pub fn of_process() -> Self {
+    pub fn from_process() -> Self {
         Self { variables: std::env::vars_os().collect(), dir: PathBuf::new() }
     }
 
     /// The same, with relative paths in `${file:…}` beginning at `dir`.
     #[must_use]
-    pub fn beginning_at(self, dir: impl Into<PathBuf>) -> Self {
+    pub fn with_base_dir(self, dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), ..self }
     }
 
     fn variable(&self, name: &str) -> Result<Option<String>, String> {
         let Some(value) = self.variables.get(&OsString::from(name)) else { return Ok(None) };
-        value.to_str().map(|it| Some(it.to_owned())).ok_or_else(|| "it is no text".to_owned())
+        value.to_str().map(|text| Some(text.to_owned())).ok_or_else(|| "it is no text".to_owned())
     }
 }
 
@@ -163,11 +165,12 @@ mod tests {
 
     #[track_caller]
     fn check(selection: Selection, expected: &[(&str, &[&str])]) {
-        let servers = selection.reread(Path::new("rack.toml"), FILE).unwrap();
-        let shown: Vec<_> = servers.iter().map(|it| (it.name.as_str(), it.deny.clone())).collect();
+        let servers = selection.reload(Path::new("rack.toml"), FILE).unwrap();
+        let shown: Vec<_> =
+            servers.iter().map(|server| (server.name.as_str(), server.deny.clone())).collect();
         let expected: Vec<_> = expected
             .iter()
-            .map(|(name, deny)| (*name, deny.iter().map(|it| (*it).to_owned()).collect()))
+            .map(|(name, deny)| (*name, deny.iter().map(|pattern| (*pattern).to_owned()).collect()))
             .collect();
         assert_eq!(shown, expected);
     }
@@ -191,12 +194,12 @@ mod tests {
     #[test]
     fn every_fault_is_told_with_its_place() {
         let text = "[[defaults.mcp]]\nname = \"a\"\n\n[[defaults.mcp]]\nname = 3\n";
-        let message = Selection::default().reread(Path::new("rack.toml"), text).unwrap_err();
+        let message = Selection::default().reload(Path::new("rack.toml"), text).unwrap_err();
         let lines: Vec<&str> = message.lines().collect();
         assert!(lines.len() >= 2, "{message}");
-        assert!(lines.iter().all(|it| it.starts_with("rack.toml:")), "{message}");
-        assert!(lines.iter().any(|it| it.starts_with("rack.toml:1:")), "{message}");
-        assert!(lines.iter().any(|it| it.starts_with("rack.toml:5:")), "{message}");
+        assert!(lines.iter().all(|line| line.starts_with("rack.toml:")), "{message}");
+        assert!(lines.iter().any(|line| line.starts_with("rack.toml:1:")), "{message}");
+        assert!(lines.iter().any(|line| line.starts_with("rack.toml:5:")), "{message}");
     }
 }
 
@@ -208,8 +211,13 @@ mod environment_tests {
     use super::*;
 
     #[track_caller]
-    fn check(known: &Environment, source: Source, name: &str, expected: Result<Option<&str>, ()>) {
-        let found = known.look_up(source, name);
+    fn check(
+        environment: &Environment,
+        source: Source,
+        name: &str,
+        expected: Result<Option<&str>, ()>,
+    ) {
+        let found = environment.look_up(source, name);
         assert_eq!(found.as_ref().map(Option::as_deref).map_err(|_reason| ()), expected, "{name}");
     }
 
@@ -219,13 +227,13 @@ mod environment_tests {
         File::create(dir.path().join("token")).unwrap().write_all(b"t0ken\n").unwrap();
         File::create(dir.path().join("noise")).unwrap().write_all(&[0xff, 0xfe]).unwrap();
         let variables = HashMap::from([("TOKEN".into(), "s3cret".into())]);
-        let known = Environment { variables, dir: PathBuf::new() }.beginning_at(dir.path());
-        check(&known, Source::Env, "TOKEN", Ok(Some("s3cret")));
-        check(&known, Source::Env, "OTHER", Ok(None));
-        check(&known, Source::File, "token", Ok(Some("t0ken\n")));
-        check(&known, Source::File, "other", Ok(None));
-        check(&known, Source::File, "noise", Err(()));
-        check(&known, Source::Secret, "TOKEN", Ok(None));
-        assert!(!format!("{known:?}").contains("s3cret"));
+        let environment = Environment { variables, dir: PathBuf::new() }.with_base_dir(dir.path());
+        check(&environment, Source::Env, "TOKEN", Ok(Some("s3cret")));
+        check(&environment, Source::Env, "OTHER", Ok(None));
+        check(&environment, Source::File, "token", Ok(Some("t0ken\n")));
+        check(&environment, Source::File, "other", Ok(None));
+        check(&environment, Source::File, "noise", Err(()));
+        check(&environment, Source::Secret, "TOKEN", Ok(None));
+        assert!(!format!("{environment:?}").contains("s3cret"));
     }
 }

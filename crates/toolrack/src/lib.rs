@@ -59,7 +59,7 @@
 //!     RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 //! };
 //! use toolrack::serde_json::value::RawValue;
-//! use toolrack::{BoxFuture, ClientHandler, JsonRpcError, RawQuestion, Refusal};
+//! use toolrack::{BoxFuture, ClientHandler, JsonRpcError, RawServerRequest, SamplingError};
 //!
 //! struct Desk;
 //!
@@ -93,18 +93,18 @@
 //!         &'a self,
 //!         _server: &'a str,
 //!         params: SamplingParams,
-//!     ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
-//!         Box::pin(async move { Err(Refusal::Failed(format!("no model for {} tokens", params.max_tokens))) })
+//!     ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
+//!         Box::pin(async move { Err(SamplingError::Failed(format!("no model for {} tokens", params.max_tokens))) })
 //!     }
 //!
 //!     fn roots<'a>(&'a self, _server: &'a str) -> BoxFuture<'a, Vec<Root>> {
 //!         Box::pin(async { Root::new("file:///work".into(), None).into_iter().collect() })
 //!     }
 //!
-//!     fn pass_on<'a>(
+//!     fn forward_request<'a>(
 //!         &'a self,
 //!         _server: &'a str,
-//!         _question: RawQuestion<'a>,
+//!         _question: RawServerRequest<'a>,
 //!     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
 //!         None
 //!     }
@@ -157,24 +157,19 @@ pub mod http {
     pub use toolrack_http::*;
 }
 
-/// What a connection of any kind is, and how it can fail.
-pub mod link {
+/// Transports and JSON-RPC: messages, errors, close reasons.
+pub mod transport {
     pub use toolrack_transport::*;
 }
 
-/// Many servers: the manager behind a [`Toolrack`].
-pub mod servers {
+/// The manager of all servers behind a [`Toolrack`].
+pub mod manager {
     pub use toolrack_manager::*;
 }
 
 /// What clients and servers say to each other, as data: tools, results, resources, prompts, questions, capabilities.
 pub mod mcp {
     pub use toolrack_mcp::*;
-}
-
-/// JSON-RPC, on which the protocol stands.
-pub mod rpc {
-    pub use toolrack_transport::*;
 }
 
 /// Servers as child processes, and who watches over them.
@@ -196,10 +191,10 @@ pub use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Creden
 
 // For one server.
 pub use toolrack_client::{
-    CallError, CallOptions, Changes, ClientBuilder, ClientHandler, ConnectError, ConnectStep,
-    Connector, EraChoice, Event, Events, HttpConnector, Limits, Listing, McpClient, McpToolDef,
-    McpToolResult, OnProgress, RawQuestion, Refusal, StdioConnector, StepWatcher, Timeouts,
-    Verdict,
+    CallError, CallOptions, ClientBuilder, ClientHandler, ConnectError, ConnectStep, Connector,
+    DetectedVersion, EraChoice, Event, Events, HttpConnector, Limits, List, ListChanges, McpClient,
+    McpToolDef, McpToolResult, OnConnectStep, OnProgress, RawServerRequest, SamplingError,
+    StdioConnector, Timeouts,
 };
 pub use toolrack_http::{HttpOptions, HttpServerDef, ProxySettings};
 pub use toolrack_stdio::{

@@ -186,7 +186,7 @@ impl Toolrack {
     }
 
     /// The manager behind it, for everything else and for `toolrack-rig`.
-    pub fn mcp(&self) -> &Arc<McpManager> {
+    pub fn manager(&self) -> &Arc<McpManager> {
         &self.manager
     }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::task::{AbortHandle, JoinSet};
-use toolrack_client::{CallOptions, Changes, EraChoice, Limits, McpClient, Timeouts, Verdict};
+use toolrack_client::{
+    CallOptions, DetectedVersion, EraChoice, Limits, ListChanges, McpClient, Timeouts,
+};
 use toolrack_mcp::{CompletionArgument, CompletionRef, Implementation, LogLevel};
 use toolrack_transport::{Ending, Exit, ServerExit};
 
@@ -104,7 +106,7 @@ impl Stage {
             }
             "tools" => {
                 let tools = self.client().tools();
-                self.log.write(format!("= tools {}", format::listing(&tools, |it| &it.name)));
+                self.log.write(format!("= tools {}", format::list(&tools, |tool| &tool.name)));
             }
             "state" => self.state(),
             "events" => self.events(),
@@ -124,19 +126,19 @@ impl Stage {
         let defaults = Timeouts::default();
         let timeouts = Timeouts {
             startup: words.duration("startup").unwrap_or(defaults.startup),
-            question: words.duration("question").unwrap_or(defaults.question),
+            server_request: words.duration("question").unwrap_or(defaults.server_request),
             ..defaults
         };
-        let number = |key: &str| words.value(key).map(|it| it.parse().expect("a number"));
+        let number = |key: &str| words.value(key).map(|value| value.parse().expect("a number"));
         let standard = Limits::default();
         let limits = Limits {
             pages: number("pages").unwrap_or(standard.pages),
             entries: number("entries").unwrap_or(standard.entries),
-            questions: number("questions").unwrap_or(standard.questions),
-            human_questions: number("human").unwrap_or(standard.human_questions),
-            rounds: words
+            server_requests: number("questions").unwrap_or(standard.server_requests),
+            user_requests: number("human").unwrap_or(standard.user_requests),
+            input_rounds: words
                 .value("rounds")
-                .map_or(standard.rounds, |it| it.parse().expect("a number")),
+                .map_or(standard.input_rounds, |value| value.parse().expect("a number")),
         };
         let client = Implementation {
             name: "toolrack".to_owned(),
@@ -147,8 +149,12 @@ impl Stage {
             .client(client)
             .timeouts(timeouts)
             .limits(limits)
-            .remembered(words.value("remembered").and_then(Verdict::parse))
-            .changes(if words.has("ignore") { Changes::Ignore } else { Changes::Follow })
+            .known_version(words.value("remembered").and_then(DetectedVersion::parse))
+            .list_changes(if words.has("ignore") {
+                ListChanges::Ignore
+            } else {
+                ListChanges::Subscribe
+            })
             .era(match words.value("era") {
                 None => EraChoice::Auto,
                 Some("legacy") => EraChoice::Legacy,
@@ -173,12 +179,12 @@ impl Stage {
 
     fn state(&self) {
         let client = self.client();
-        let seen = client.diagnosis();
+        let seen = client.transport_stats();
         self.log.write(format!(
             "= state: server {:?}, instructions {:?}, verdict {}, ignored {}, late {}, unreadable {}",
-            client.server_info().map(|it| it.name.as_str()),
+            client.server_info().map(|info| info.name.as_str()),
             client.instructions(),
-            client.verdict(),
+            client.detected_version(),
             client.n_ignored_requests(),
             seen.late,
             seen.unreadable,
@@ -197,7 +203,7 @@ impl Stage {
     /// Begins a call of the client; its outcome is seen when it comes.
     fn call(&mut self, text: &str, words: Words) {
         let (client, log) = (self.client(), self.log.clone());
-        let label = words.plain.iter().take_while(|it| !it.contains('=')).cloned();
+        let label = words.plain.iter().take_while(|word| !word.contains('=')).cloned();
         let label = label.take(2).collect::<Vec<_>>().join(" ");
         let unknown = format!("no such action: {text}");
         self.last = Some(self.tasks.spawn(async move {
@@ -221,32 +227,32 @@ async fn perform(client: &McpClient, words: &Words, log: &Log) -> Option<String>
         "call_tool" => {
             let arguments = words.json.clone().unwrap_or_default();
             let result = client.call_tool_full(subject, &arguments, &options).await;
-            format::outcome(result, |it| format::tool_result((&it).into()))
+            format::outcome(result, |result| format::tool_result((&result).into()))
         }
         "call_plain" => {
             let arguments = words.json.clone().unwrap_or_default();
             format::outcome(client.call_tool(subject, &arguments).await, format::tool_result)
         }
-        "list_tools" => {
-            format::outcome(client.list_tools().await, |it| format::listing(&it, |it| &it.name))
-        }
-        "list_resources" => {
-            format::outcome(client.list_resources().await, |it| format::listing(&it, |it| &it.uri))
-        }
-        "list_templates" => format::outcome(client.list_resource_templates().await, |it| {
-            format::listing(&it, |it| &it.uri_template)
+        "list_tools" => format::outcome(client.list_tools().await, |list| {
+            format::list(&list, |tool| &tool.name)
         }),
-        "list_prompts" => {
-            format::outcome(client.list_prompts().await, |it| format::listing(&it, |it| &it.name))
-        }
-        "read" => format::outcome(client.read_resource(subject, &options).await, |it| {
-            format::resource(&it)
+        "list_resources" => format::outcome(client.list_resources().await, |list| {
+            format::list(&list, |resource| &resource.uri)
+        }),
+        "list_templates" => format::outcome(client.list_resource_templates().await, |list| {
+            format::list(&list, |template| &template.uri_template)
+        }),
+        "list_prompts" => format::outcome(client.list_prompts().await, |list| {
+            format::list(&list, |prompt| &prompt.name)
+        }),
+        "read" => format::outcome(client.read_resource(subject, &options).await, |result| {
+            format::resource(&result)
         }),
         "get_prompt" => {
             let result = client.get_prompt(subject, &texts(), &options).await;
-            format::outcome(result, |it| {
-                let said = it.messages.iter().filter_map(|it| it.content.as_text());
-                format!("{:?}", said.collect::<Vec<_>>())
+            format::outcome(result, |prompt| {
+                let texts = prompt.messages.iter().filter_map(|message| message.content.as_text());
+                format!("{:?}", texts.collect::<Vec<_>>())
             })
         }
         "complete" => {
@@ -257,7 +263,7 @@ async fn perform(client: &McpClient, words: &Words, log: &Log) -> Option<String>
                 CompletionRef::Prompt { name: subject }
             };
             let result = client.complete(reference, argument, &texts()).await;
-            format::outcome(result, |it| format!("{:?}", it.values))
+            format::outcome(result, |completion| format!("{:?}", completion.values))
         }
         "set_log_level" => {
             let level = LogLevel::parse(subject).expect("a level");
@@ -266,7 +272,7 @@ async fn perform(client: &McpClient, words: &Words, log: &Log) -> Option<String>
         "ping" => format::outcome(client.ping().await, done),
         "subscribe" => format::outcome(client.subscribe_resource(subject).await, done),
         "unsubscribe" => format::outcome(client.unsubscribe_resource(subject).await, done),
-        "roots_changed" => format::outcome(client.roots_changed().await, done),
+        "roots_changed" => format::outcome(client.notify_roots_changed().await, done),
         "close" => client.close().await.to_string(),
         _ => return None,
     })
@@ -281,9 +287,9 @@ fn options(words: &Words, log: &Log) -> CallOptions {
     };
     CallOptions {
         timeout: words.duration("timeout"),
-        at_most: words.duration("at_most"),
+        total_timeout: words.duration("at_most"),
         on_progress: words.has("progress").then(|| Arc::new(show) as toolrack_client::OnProgress),
         log_level: words.value("log").and_then(LogLevel::parse),
-        on_behalf: None,
+        forwarded_for: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use toolrack_client::{CallError, ConnectError, Event, Listing, McpClient, McpToolResult};
+use toolrack_client::{CallError, ConnectError, Event, List, McpClient, McpToolResult};
 use toolrack_mcp::{Era, ReadResourceResult, ResourceBody};
 
 pub(crate) fn connection(outcome: &Result<McpClient, ConnectError>) -> String {
@@ -13,7 +13,7 @@ pub(crate) fn connection(outcome: &Result<McpClient, ConnectError>) -> String {
                 Era::Modern => "modern",
             };
             let tools = client.tools();
-            let names: Vec<&str> = tools.items.iter().map(|it| it.name.as_str()).collect();
+            let names: Vec<&str> = tools.items.iter().map(|tool| tool.name.as_str()).collect();
             format!("= connected: {era} {} tools {names:?}", client.revision())
         }
         Err(error) => match error.hint() {
@@ -35,19 +35,19 @@ pub(crate) fn tool_result(result: McpToolResult) -> String {
     format!("{kind} {:?}", result.content)
 }
 
-pub(crate) fn listing<T>(listing: &Listing<T>, name: impl Fn(&T) -> &str) -> String {
-    let names: Vec<&str> = listing.items.iter().map(name).collect();
+pub(crate) fn list<T>(list: &List<T>, name: impl Fn(&T) -> &str) -> String {
+    let names: Vec<&str> = list.items.iter().map(name).collect();
     let mut shown = vec![format!("{names:?}")];
-    let skipped = listing.skipped.iter();
-    shown.extend(skipped.map(|it| format!("skipped {} {:?}", it.index, it.name)));
-    shown.extend(listing.cut.map(|it| format!("cut {it:?}")));
+    let skipped = list.skipped.iter();
+    shown.extend(skipped.map(|entry| format!("skipped {} {:?}", entry.index, entry.name)));
+    shown.extend(list.truncated.map(|reason| format!("cut {reason:?}")));
     shown.join(", ")
 }
 
 pub(crate) fn resource(result: &ReadResourceResult<'_>) -> String {
-    let shown = result.contents.iter().map(|it| match &it.body {
-        ResourceBody::Text(text) => format!("{} {text:?}", it.uri),
-        ResourceBody::Blob(blob) => format!("{} {} base64", it.uri, blob.len()),
+    let shown = result.contents.iter().map(|content| match &content.body {
+        ResourceBody::Text(text) => format!("{} {text:?}", content.uri),
+        ResourceBody::Blob(blob) => format!("{} {} base64", content.uri, blob.len()),
     });
     let shown = shown.collect::<Vec<_>>();
     if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") }
@@ -59,8 +59,8 @@ pub(crate) fn event(event: &Event) -> String {
         Event::Log(message) => format!("log {}: {}", message.level.as_str(), message.data.get()),
         Event::ElicitationComplete { id } => format!("elicitation complete {id}"),
         Event::SubscriptionEnded { uris } => format!("subscription ended {uris:?}"),
-        Event::Missed(count) => format!("missed {count}"),
-        Event::Ended(ending) => format!("ended: {ending}"),
+        Event::Lagged(count) => format!("missed {count}"),
+        Event::Closed(reason) => format!("ended: {reason}"),
         other => format!("{other:?}"),
     }
 }

@@ -13,8 +13,8 @@ async fn three_words_connect_and_the_tools_come_in_their_plainest_form() {
     assert_eq!(client.name(), "demo");
     let plain = client.tool_defs();
     let names: Vec<&str> = plain.iter().map(|tool| tool.name.as_str()).collect();
-    let listing = client.tools();
-    let listed: Vec<&str> = listing.items.iter().map(|tool| tool.name.as_str()).collect();
+    let list = client.tools();
+    let listed: Vec<&str> = list.items.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, listed);
     let written = serde_json::to_value(&plain[0]).unwrap();
     assert_eq!(written["name"], json!(names[0]));
@@ -42,5 +42,8 @@ async fn a_server_is_told_who_we_are() {
     // Once as a modern client, and once as a legacy one.
     let questions: Vec<&str> = said.lines().collect();
     assert_eq!(questions.len(), 2, "{said}");
-    assert!(questions.iter().all(|it| it.contains(&format!(r#"lientInfo":{us}"#))), "{said}");
+    assert!(
+        questions.iter().all(|message| message.contains(&format!(r#"lientInfo":{us}"#))),
+        "{said}"
+    );
 }

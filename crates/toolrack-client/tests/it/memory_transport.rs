@@ -71,7 +71,10 @@ impl Switchboard {
 }
 
 impl Connector for Switchboard {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+    fn open(
+        &self,
+        incoming: Arc<dyn Inbox>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
         Box::pin(async move {
             match self.opening {
                 Opening::Works => {}
@@ -81,7 +84,7 @@ impl Connector for Switchboard {
                 }
                 Opening::Hangs => std::future::pending().await,
             }
-            let (line, peer) = pair(inbox);
+            let (line, peer) = pair(incoming);
             // Full never happens: the driver lets the server's end run after each order.
             let (orders, receiver) = mpsc::channel(64);
             *self.server.lock().unwrap() = Some(orders);

@@ -46,7 +46,7 @@ async fn check(shape: &str, reply: &str) {
         let before = proxy.n_connections();
         let options = CallOptions {
             timeout: Some(DEADLINE),
-            at_most: Some(DEADLINE),
+            total_timeout: Some(DEADLINE),
             ..CallOptions::default()
         };
         let calls = (0..N_CALLS).map(async |number| {

@@ -133,10 +133,10 @@ impl ClientHandler for First {
     fn elicit<'a>(
         &'a self,
         _server: &'a str,
-        question: Elicitation,
+        request: Elicitation,
     ) -> BoxFuture<'a, ElicitationAnswer> {
         Box::pin(async move {
-            let Elicitation::Form(form) = question else { return ElicitationAnswer::Decline };
+            let Elicitation::Form(form) = request else { return ElicitationAnswer::Decline };
             let [field] = form.schema.fields() else { panic!("{:?}", form.schema) };
             let FieldKind::Choice { options, .. } = &field.kind else { panic!("{field:?}") };
             let value = FieldValue::Text(options[0].value.clone());
@@ -155,7 +155,9 @@ async fn a_tool_of_server_everything_that_is_a_task() {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&seen);
     let options = CallOptions {
-        on_progress: Some(Arc::new(move |it| sink.lock().unwrap().extend(it.message.clone()))),
+        on_progress: Some(Arc::new(move |progress| {
+            sink.lock().unwrap().extend(progress.message.clone())
+        })),
         ..CallOptions::default()
     };
     let tool = "simulate-research-query";
@@ -165,7 +167,7 @@ async fn a_tool_of_server_everything_that_is_a_task() {
     assert!(report.contains("Research Report: python"), "{report}");
     assert!(report.contains("Clarification") && !report.contains("User cancelled"), "{report}");
     let seen = seen.lock().unwrap().clone();
-    assert!(seen.iter().any(|it| it.contains("Gathering sources")), "{seen:?}");
+    assert!(seen.iter().any(|message| message.contains("Gathering sources")), "{seen:?}");
 
     // One that nobody waits for does not hold up the next call, nor the end.
     let endless = client.call_tool(tool, &arguments);

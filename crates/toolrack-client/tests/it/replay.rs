@@ -12,14 +12,14 @@ use crate::transcript::Script;
 fn every_transcript_is_played_as_written() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
     let entries = std::fs::read_dir(&dir).expect("the transcripts are there");
-    let mut paths: Vec<PathBuf> = entries.map(|it| it.expect("an entry").path()).collect();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
     assert!(paths.len() > 50, "only {} transcripts were found", paths.len());
     let wanted = std::env::var_os("ONLY");
     let mut differences = String::new();
     for path in paths {
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        if wanted.as_ref().is_some_and(|it| !name.contains(&*it.to_string_lossy())) {
+        if wanted.as_ref().is_some_and(|only| !name.contains(&*only.to_string_lossy())) {
             continue;
         }
         let played = std::panic::catch_unwind(|| check(&path));

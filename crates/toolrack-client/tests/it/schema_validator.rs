@@ -21,7 +21,7 @@ impl Judge {
     /// Takes note of what the server says.
     pub(crate) fn hear(&mut self, text: &str) {
         match serde_json::from_str(text) {
-            Ok(Value::Array(batch)) => batch.iter().for_each(|it| self.hear_one(it)),
+            Ok(Value::Array(batch)) => batch.iter().for_each(|message| self.hear_one(message)),
             Ok(message) => self.hear_one(&message),
             Err(_noise) => {}
         }
@@ -29,7 +29,7 @@ impl Judge {
 
     fn hear_one(&mut self, message: &Value) {
         if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
-            self.legacy = Some(known(version)).filter(|it| it != "2026-07-28");
+            self.legacy = Some(known(version)).filter(|version| version != "2026-07-28");
         }
         if let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) {
             self.asked.insert(id.to_string(), method.to_owned());
@@ -102,7 +102,7 @@ fn faults(revision: &str, definition: &'static str, value: &Value) -> Vec<String
     let validator = validators.entry(key).or_insert_with(|| validator(revision, definition));
     let Some(validator) = validator else { return Vec::new() };
     let faults = validator.iter_errors(value);
-    faults.map(|it| format!("not a {definition} of {revision}: {it}")).collect()
+    faults.map(|error| format!("not a {definition} of {revision}: {error}")).collect()
 }
 
 fn validator(revision: &str, definition: &str) -> Option<Validator> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use tokio::sync::oneshot;
-use toolrack_client::{ClientHandler, Refusal};
+use toolrack_client::{ClientHandler, SamplingError};
 use toolrack_mcp::{
     ClientCapabilities, Content, Elicitation, ElicitationAnswer, ElicitationCapability, LogMessage,
     Role, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
@@ -22,7 +22,7 @@ pub(crate) struct Person {
 
 enum Answer {
     Elicitation(ElicitationAnswer),
-    Sampling(Result<SamplingResult, Refusal>),
+    Sampling(Result<SamplingResult, SamplingError>),
     /// The program around the client panics.
     Crash,
 }
@@ -30,7 +30,7 @@ enum Answer {
 impl Person {
     /// Somebody with the abilities in `offers`, such as `form,url,sampling,tools,roots`.
     pub(crate) fn new(log: Log, offers: &str) -> Person {
-        let can = |ability: &str| offers.split(',').any(|it| it == ability);
+        let can = |ability: &str| offers.split(',').any(|offer| offer == ability);
         let elicitation = ElicitationCapability { form: can("form"), url: can("url") };
         let sampling = SamplingCapability { tools: can("tools"), context: false };
         let capabilities = ClientCapabilities {
@@ -53,25 +53,26 @@ impl Person {
         let answer = match words.word(1) {
             "accept" => {
                 let content = words.json.clone();
-                let content = content.map(|it| serde_json::from_value(it).expect("a filled form"));
+                let content =
+                    content.map(|json| serde_json::from_value(json).expect("a filled form"));
                 Answer::Elicitation(ElicitationAnswer::Accept { content })
             }
             "decline" => Answer::Elicitation(ElicitationAnswer::Decline),
             "cancel" => Answer::Elicitation(ElicitationAnswer::Cancel),
             "text" => Answer::Sampling(Ok(sampled())),
-            "reject" => Answer::Sampling(Err(Refusal::ByUser)),
+            "reject" => Answer::Sampling(Err(SamplingError::RejectedByUser)),
             "crash" => Answer::Crash,
-            "fail" => Answer::Sampling(Err(Refusal::Failed("the model is away".to_owned()))),
+            "fail" => Answer::Sampling(Err(SamplingError::Failed("the model is away".to_owned()))),
             other => panic!("no such answer: {other}"),
         };
         let waiting = self.waiting.lock().unwrap().pop_front().expect("somebody has asked");
         assert!(waiting.send(answer).is_ok(), "whoever asked has gone");
     }
 
-    async fn ask(&self, question: String) -> Answer {
+    async fn ask(&self, request: String) -> Answer {
         let (sender, receiver) = oneshot::channel();
         self.waiting.lock().unwrap().push_back(sender);
-        self.log.write(format!("= asked {question}"));
+        self.log.write(format!("= asked {request}"));
         let mut regret = Regret { log: &self.log, answered: false };
         let answer = receiver.await.expect("the driver lives longer");
         regret.answered = true;
@@ -79,7 +80,7 @@ impl Person {
     }
 }
 
-/// Notes that a question was dropped before it was answered.
+/// Notes that a request was dropped before it was answered.
 struct Regret<'a> {
     log: &'a Log,
     answered: bool,
@@ -88,7 +89,7 @@ struct Regret<'a> {
 impl Drop for Regret<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.log.write("= question dropped".to_owned());
+            self.log.write("= request dropped".to_owned());
         }
     }
 }
@@ -101,17 +102,17 @@ impl ClientHandler for Person {
     fn elicit<'a>(
         &'a self,
         server: &'a str,
-        question: Elicitation,
+        request: Elicitation,
     ) -> BoxFuture<'a, ElicitationAnswer> {
         Box::pin(async move {
-            let shown = match &question {
+            let shown = match &request {
                 Elicitation::Form(form) => {
-                    let fields = form.schema.fields().iter().map(|it| it.name.as_str());
+                    let fields = form.schema.fields().iter().map(|field| field.name.as_str());
                     format!("form {:?}", fields.collect::<Vec<_>>())
                 }
                 Elicitation::Url(page) => format!("page {}", page.url),
             };
-            match self.ask(format!("by {server}: {} {shown}", question.message())).await {
+            match self.ask(format!("by {server}: {} {shown}", request.message())).await {
                 Answer::Elicitation(answer) => answer,
                 Answer::Sampling(_) => panic!("the user was asked, not the model"),
                 Answer::Crash => panic!("this crash is part of a transcript"),
@@ -123,10 +124,10 @@ impl ClientHandler for Person {
         &'a self,
         server: &'a str,
         params: SamplingParams,
-    ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
+    ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
         Box::pin(async move {
-            let question = format!("by {server}: model, {} messages", params.messages.len());
-            match self.ask(question).await {
+            let request = format!("by {server}: model, {} messages", params.messages.len());
+            match self.ask(request).await {
                 Answer::Sampling(answer) => answer,
                 Answer::Elicitation(_) => panic!("the model was asked, not the user"),
                 Answer::Crash => panic!("this crash is part of a transcript"),

@@ -10,7 +10,7 @@ use super::*;
 
 #[track_caller]
 fn check(error: RackError, kind: ToolErrorKind, retryable: Option<bool>, text: &str) {
-    let failure = unreachable_tool(error);
+    let failure = call_error(error);
     assert_eq!((failure.kind(), failure.retryable()), (kind, retryable), "{text}");
     assert_eq!(failure.model_feedback(), Some(text));
 }
@@ -20,7 +20,7 @@ fn call(source: CallError) -> RackError {
 }
 
 fn line(error: TransportError, delivery: Delivery) -> RackError {
-    call(CallError::Line(LineError { error, delivery }))
+    call(CallError::Transport(LineError { error, delivery }))
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn every_failure_is_told_in_words_that_help() {
         "the call of `t` on `s` has no result: the server refused the call: \
          JSON-RPC error -32602: no path",
     );
-    assert_eq!(unreachable_tool(refusal(-32000, "no")).code(), Some("-32000"));
+    assert_eq!(call_error(refusal(-32000, "no")).code(), Some("-32000"));
     check(
         RackError::Closed,
         ToolErrorKind::Cancelled,
@@ -61,32 +61,32 @@ fn every_failure_is_told_in_words_that_help() {
 fn only_what_never_left_is_worth_repeating() {
     let late = |delivery| {
         let error = call(CallError::TimedOut { waited: Duration::from_secs(1), delivery });
-        unreachable_tool(error).retryable()
+        call_error(error).retryable()
     };
     assert_eq!(late(Delivery::NotSent), Some(true));
     assert_eq!(late(Delivery::Unknown), Some(false));
-    let lost = |delivery| unreachable_tool(line(TransportError::Shutdown, delivery)).retryable();
+    let lost = |delivery| call_error(line(TransportError::Shutdown, delivery)).retryable();
     assert_eq!(lost(Delivery::NotSent), Some(true));
     assert_eq!(lost(Delivery::Unknown), Some(false));
     let busy = TransportError::Status { code: 429, text: String::new() };
-    let failure = unreachable_tool(line(busy, Delivery::Unknown));
+    let failure = call_error(line(busy, Delivery::Unknown));
     assert_eq!((failure.kind(), failure.retryable()), (ToolErrorKind::RateLimited, Some(false)));
 }
 
 #[test]
 fn a_tool_that_failed_is_quoted() {
-    let failure = said_by_tool("no such file".to_owned());
+    let failure = tool_error("no such file".to_owned());
     assert_eq!(failure.model_feedback(), Some("no such file"));
     assert_eq!(failure.retryable(), Some(false));
-    let failure = said_by_tool(" ".to_owned());
+    let failure = tool_error(" ".to_owned());
     assert_eq!(failure.model_feedback(), Some("the tool failed and did not say why"));
-    let failure = not_an_object(&json!([1]));
+    let failure = arguments_error(&json!([1]));
     assert_eq!(failure.model_feedback(), Some("the arguments have to be an object, not a list"));
 }
 
 #[track_caller]
 fn check_schema(schema: Value, expected: &Value) {
-    assert_eq!(parameters(schema), *expected);
+    assert_eq!(input_schema(schema), *expected);
 }
 
 #[test]

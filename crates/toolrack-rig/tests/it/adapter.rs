@@ -7,7 +7,7 @@ use rig_core::tool::{DynamicTool, ErasedTool, ToolContext, ToolErrorKind, ToolRe
 use serde_json::{Value, json};
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
 use toolrack_manager::McpManager;
-use toolrack_rig::{McpToolAdapter, tools_of};
+use toolrack_rig::{McpToolAdapter, dynamic_tools};
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Marker, program};
 
@@ -30,7 +30,7 @@ async fn manager(config: McpServerConfig) -> Arc<McpManager> {
 }
 
 fn named(manager: &Arc<McpManager>, name: &str) -> DynamicTool {
-    tools_of(manager).into_iter().find(|it| it.name().as_str() == name).unwrap()
+    dynamic_tools(manager).into_iter().find(|tool| tool.name().as_str() == name).unwrap()
 }
 
 fn adapter(manager: &Arc<McpManager>, name: &str) -> McpToolAdapter {
@@ -41,7 +41,8 @@ fn adapter(manager: &Arc<McpManager>, name: &str) -> McpToolAdapter {
 async fn tools_are_described_as_their_server_does() {
     let marker = Marker::new();
     let manager = manager(demo(&marker)).await;
-    let names: Vec<String> = tools_of(&manager).iter().map(|it| it.name().to_string()).collect();
+    let names: Vec<String> =
+        dynamic_tools(&manager).iter().map(|tool| tool.name().to_string()).collect();
     let expected = ["demo_greet", "demo_add", "demo_dice", "demo_countdown", "demo_word_count"];
     assert_eq!(names, expected);
 
@@ -111,7 +112,7 @@ async fn failures_are_words_for_the_model_and_never_panics() {
     let (kind, text) = failure(&add, json!({"a": 1, "b": 2})).await;
     assert_eq!(kind, ToolErrorKind::PermissionDenied);
     assert!(text.contains("it was denied as `add`"), "{text}");
-    assert!(!tools_of(&manager).iter().any(|it| it.name().as_str() == "demo_add"));
+    assert!(!dynamic_tools(&manager).iter().any(|tool| tool.name().as_str() == "demo_add"));
 
     let greet = named(&manager, "demo_greet");
     manager.close().await;

@@ -39,7 +39,10 @@ async fn an_edit_changes_what_it_says_and_nothing_else() {
     });
     assert_eq!(plan.await.connect, ["b"]);
     eventually("the new one", || tools(&rack).contains(&"b_pid".to_owned())).await;
-    assert!(!tools(&rack).iter().any(|it| it.ends_with("_echo")), "what code denies stays denied");
+    assert!(
+        !tools(&rack).iter().any(|tool| tool.ends_with("_echo")),
+        "what code denies stays denied"
+    );
 
     put(&path, "[[defaults.mcp]]\nname = \"a\"\n");
     let message = next(&mut events, |event| match event {

@@ -113,7 +113,10 @@ fn http_with_token() {
     let requests = HttpLog::read(&log).unwrap().requests;
     assert!(!requests.is_empty());
     let token = |headers: &std::collections::BTreeMap<String, String>| {
-        headers.iter().find(|it| it.0.eq_ignore_ascii_case("authorization")).map(|it| it.1.clone())
+        headers
+            .iter()
+            .find(|header| header.0.eq_ignore_ascii_case("authorization"))
+            .map(|header| header.1.clone())
     };
     for request in &requests {
         assert_eq!(token(&request.headers).as_deref(), Some("Bearer t0ken"), "{request:?}");

@@ -45,13 +45,13 @@ pub(crate) fn put(path: &Path, text: &str) {
 }
 
 pub(crate) fn tools(rack: &Toolrack) -> Vec<String> {
-    rack.tools().iter().map(|it| it.name().as_ref().to_owned()).collect()
+    rack.tools().iter().map(|tool| tool.name().as_ref().to_owned()).collect()
 }
 
 /// The servers that take calls.
 pub(crate) fn connected(rack: &Toolrack) -> Vec<String> {
-    let servers = rack.servers().into_iter().filter(|it| it.is_connected());
-    servers.map(|it| it.name().to_owned()).collect()
+    let servers = rack.servers().into_iter().filter(|server| server.is_connected());
+    servers.map(|server| server.name().to_owned()).collect()
 }
 
 pub(crate) async fn eventually(what: &str, mut fact: impl FnMut() -> bool) {

@@ -34,13 +34,13 @@ async fn a_faulty_file_is_refused_with_every_fault_in_its_place() {
                 transport = \"stdio\"\ncommand = \"x\"\ntimeuot = \"3s\"\n";
     put(&path, text);
     let error = Toolrack::open(&path).await.unwrap_err();
-    let OpenError::Faulty { faults } = &error else { panic!("{error:?}") };
+    let OpenError::Invalid { diagnostics } = &error else { panic!("{error:?}") };
     let shown = error.to_string();
     let lines: Vec<&str> = shown.lines().collect();
-    assert_eq!(lines.len(), faults.len(), "{shown}");
+    assert_eq!(lines.len(), diagnostics.len(), "{shown}");
     for (line, place) in [("command", ":1:"), ("url", ":8:"), ("timeuot", ":14:")] {
         let begins = format!("{}{place}", path.display());
-        let is_there = lines.iter().any(|it| it.starts_with(&begins) && it.contains(line));
+        let is_there = lines.iter().any(|shown| shown.starts_with(&begins) && shown.contains(line));
         assert!(is_there, "{line} at {place} in\n{shown}");
     }
 }
@@ -161,7 +161,7 @@ async fn a_slow_server_is_waited_for_and_a_broken_one_is_told() {
         .unwrap();
     assert_eq!(tools(&rack), Vec::<String>::new());
     let late = rack.ready(LONG).await;
-    assert_eq!(late.iter().map(|it| it.name()).collect::<Vec<_>>(), ["broken"]);
+    assert_eq!(late.iter().map(|server| server.name()).collect::<Vec<_>>(), ["broken"]);
     assert!(tools(&rack).contains(&"slow_echo".to_owned()));
     rack.shutdown().await;
     marker.assert_nobody_left(Duration::ZERO);

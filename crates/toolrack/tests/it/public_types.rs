@@ -11,12 +11,12 @@ use toolrack::{
 mod named {
     #[expect(unused_imports, reason = "naming them is the test")]
     use toolrack::{
-        Borrowed, CallError, ConnectPhase, ConnectStep, Connector, DecodeError, Diagnosis, Ending,
-        EraChoice, Event, Events, FailureKind, Farewell, FaultKind, GetPromptResult, Inheritance,
-        JsonRpcError, Ladder, Limits, LineError, Listing, LogLevel, Mask, Origin, Package,
-        PackageKind, Pin, Position, Prompt, RackBuilder, ReadResourceResult, Resource,
-        ResourceContents, ResourceTemplate, Sandbox, ServerCapabilities, StdioConnector,
-        StepWatcher, Timeouts, ToolAnnotations, TransportError, Url, Verdict,
+        Borrowed, CallError, ConnectPhase, ConnectStep, Connector, DecodeError, DetectedVersion,
+        Diagnosis, Ending, EraChoice, Event, Events, FailureKind, Farewell, FaultKind,
+        GetPromptResult, Inheritance, JsonRpcError, Ladder, Limits, LineError, List, LogLevel,
+        Mask, OnConnectStep, Origin, Package, PackageKind, Pin, Position, Prompt, RackBuilder,
+        ReadResourceResult, Resource, ResourceContents, ResourceTemplate, Sandbox,
+        ServerCapabilities, StdioConnector, Timeouts, ToolAnnotations, TransportError, Url,
     };
 }
 

@@ -25,11 +25,11 @@ fn entry(table: &str, name: &str, marker: &Marker, args: &str, env: &str) -> Str
 }
 
 fn pids(marker: &Marker) -> BTreeSet<u32> {
-    marker.survivors().into_iter().map(|it| it.pid).collect()
+    marker.survivors().into_iter().map(|process| process.pid).collect()
 }
 
 fn state(rack: &Toolrack, server: &str) -> ConnectionState {
-    rack.mcp().server(server).unwrap().state().clone()
+    rack.manager().server(server).unwrap().state().clone()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,7 +37,7 @@ async fn three_real_servers_work_beside_a_broken_one_and_the_file_rules() {
     let test = "three_real_servers_work_beside_a_broken_one_and_the_file_rules";
     let programs = ["mcp-server-filesystem", "mcp-server-memory", "mcp-server-everything"];
     if let Some(missing) =
-        programs.iter().find(|it| !node().join("node_modules/.bin").join(it).exists())
+        programs.iter().find(|program| !node().join("node_modules/.bin").join(program).exists())
     {
         return skipped(test, &format!("{missing} is not installed; run `cargo xtask servers`"));
     }
@@ -69,16 +69,16 @@ async fn three_real_servers_work_beside_a_broken_one_and_the_file_rules() {
     eventually("the others", || connected(&rack) == ["filesystem", "memory", "everything"]).await;
     let listed = tools(&rack);
     for name in ["filesystem_read_text_file", "memory_search_nodes", "everything_echo"] {
-        assert!(listed.iter().any(|it| it == name), "{name} in {listed:?}");
+        assert!(listed.iter().any(|tool| tool == name), "{name} in {listed:?}");
     }
     let listing = rack.call("filesystem_list_directory", &json!({"path": root})).await.unwrap();
     assert!(listing.content.contains("spacebot.toml"), "{}", listing.content);
     let sum = rack.call_tool("everything", "get-sum", &json!({"a": 19, "b": 23})).await.unwrap();
     assert!(sum.content.contains("42"), "{}", sum.content);
     let before = markers.each_ref().map(pids);
-    assert!(before[..3].iter().all(|it| !it.is_empty()));
+    assert!(before[..3].iter().all(|pids| !pids.is_empty()));
 
-    // Changes one, removes one, adds one; one stays as it is.
+    // ListChanges one, removes one, adds one; one stays as it is.
     let mut events = rack.events();
     let store = format!("{store}, MORE = \"1\"");
     let memory = entry("defaults.mcp", "memory", m_memory, "\"mcp-server-memory\"", &store);
@@ -103,8 +103,8 @@ async fn three_real_servers_work_beside_a_broken_one_and_the_file_rules() {
     assert!(after[2].is_empty(), "everything still runs");
     assert!(!after[3].is_empty(), "more does not run");
     let listed = tools(&rack);
-    assert!(listed.iter().any(|it| it == "more_echo"), "{listed:?}");
-    assert!(!listed.iter().any(|it| it.starts_with("everything_")), "{listed:?}");
+    assert!(listed.iter().any(|tool| tool == "more_echo"), "{listed:?}");
+    assert!(!listed.iter().any(|tool| tool.starts_with("everything_")), "{listed:?}");
 
     tokio::time::timeout(LONG, rack.shutdown()).await.unwrap();
     for marker in &markers {
