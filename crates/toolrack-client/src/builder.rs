@@ -1,4 +1,4 @@
-//! How a connection is set up before it is made.
+//! Client builder: every option of a connection, set before it is made.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::server_requests::ClientHandler;
 use crate::timeouts::{Limits, Timeouts};
 use crate::version_detection::{DetectedVersion, EraChoice};
 
-/// Everything that can be set about a connection. Made by [`McpClient::builder`].
+/// Options of a connection. Made by [`McpClient::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing happens until it connects"]
 pub struct ClientBuilder {
     pub(crate) options: ConnectOptions,
 }
 
-/// What a connection is to be like.
+/// The options as the handshake and the session use them.
 #[derive(Clone)]
 pub(crate) struct ConnectOptions {
     pub(crate) name: Box<str>,
@@ -36,13 +36,13 @@ pub(crate) struct ConnectOptions {
     pub(crate) on_step: Option<OnConnectStep>,
 }
 
-/// Whether a modern server is asked to tell when its lists change. Legacy servers tell unasked.
+/// Whether to subscribe to list changes of a modern server. Legacy servers send them without a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ListChanges {
-    /// It is asked, if it says that it can tell.
+    /// Subscribe to every list for which the server declares `listChanged`.
     #[default]
     Subscribe,
-    /// It is not, for a connection that is over soon.
+    /// Do not subscribe. For short-lived connections.
     Ignore,
 }
 
@@ -69,61 +69,61 @@ impl ClientBuilder {
         }
     }
 
-    /// Who we say we are. Toolrack itself, unless set.
+    /// Sets the client info sent to the server. Defaults to Toolrack.
     pub fn client(mut self, client: Implementation) -> Self {
         self.options.client = client;
         self
     }
 
-    /// How long things may take.
+    /// Sets the timeouts.
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.options.timeouts = timeouts;
         self
     }
 
-    /// How much is taken from the server.
+    /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.options.limits = limits;
         self
     }
 
-    /// Which eras may be tried.
+    /// Sets which protocol eras to try.
     pub fn era(mut self, era: EraChoice) -> Self {
         self.options.era = era;
         self
     }
 
-    /// What [`McpClient::verdict`] said last time, which saves the question.
+    /// Passes the result of an earlier [`McpClient::detected_version`], which saves the probe.
     pub fn known_version(mut self, version: Option<DetectedVersion>) -> Self {
         self.options.known_version = version;
         self
     }
 
-    /// Who answers what the server asks. Without one, nothing is offered to the server.
+    /// Sets the handler for server requests. Without one, no client capabilities are declared.
     pub fn handler(mut self, handler: Arc<dyn ClientHandler>) -> Self {
         self.options.capabilities = handler.capabilities();
         self.options.handler = Some(handler);
         self
     }
 
-    /// Whether changes of lists are followed.
+    /// Sets whether to subscribe to list changes.
     pub fn list_changes(mut self, list_changes: ListChanges) -> Self {
         self.options.list_changes = list_changes;
         self
     }
 
-    /// Who is told how far connecting has come. A step may come twice: a server that died of the first
-    /// question is started again.
+    /// Sets a callback for connect progress. A step may be reported twice: a server that exits on the probe is
+    /// started again.
     pub fn on_step(mut self, on_step: OnConnectStep) -> Self {
         self.options.on_step = Some(on_step);
         self
     }
 
-    /// Opens a transport, agrees on a revision, and fetches the tools. The attempt as a whole gets the time of
-    /// [`Timeouts::startup`]; after a failure the transport is closed first, which takes the time it takes.
+    /// Opens a transport, negotiates a version, and lists the tools. [`Timeouts::startup`] limits the whole
+    /// attempt; after a failure, closing the transport comes on top.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the transport, and with it whatever was started.
+    /// Dropping the future drops the transport and ends the server process, if one was started.
     pub async fn connect_with(
         self,
         connector: Arc<dyn Connector>,

@@ -1,11 +1,9 @@
-//! One server, typed: the handle that programs hold.
+//! `McpClient`: handle of one MCP server, with all requests a client can send.
+//!
+//! Tool calls come in four forms: text only, decoded, raw JSON, and raw JSON with borrowed arguments.
 //!
 //! **Invariant:** when `close` returns, the transport and every task of the connection have ended. Dropping
 //! the client ends them too, without waiting.
-//!
-//! Calls of tools, from raw and fast to plain and easy.
-//!
-//! What servers have besides calls of tools: lists, resources, prompts, completion, log levels.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,37 +36,37 @@ use crate::task_polling::CANCEL_TIMEOUT;
 use crate::tool::{McpToolDef, McpToolResult};
 use crate::version_detection::DetectedVersion;
 
-/// Subscriptions to resources of one modern server. Each is an open request.
+/// Maximum number of resource subscriptions of one modern server. Each is an open request.
 const MAX_SUBSCRIPTIONS: usize = 256;
 
-/// A connection to one MCP server, of whatever era.
+/// A connection to one MCP server of either era.
 ///
-/// The runtime in which it is connected has to run for as long as it is used. When that is dropped the connection ends,
-/// and calls fail.
+/// The Tokio runtime that made the connection must outlive the client. When the runtime is dropped, the
+/// connection closes and calls fail.
 #[derive(Debug)]
 pub struct McpClient {
     session: Arc<Session>,
 }
 
-/// What a caller may want of one call. The default is what the client was set to.
+/// Options of one call. Unset fields use the client's settings.
 #[derive(Clone, Default)]
 pub struct CallOptions {
-    /// How long to wait without a sign of work from the server.
+    /// Idle timeout. Each progress notification restarts it.
     pub timeout: Option<Duration>,
-    /// How long to wait in all.
+    /// Total timeout, regardless of progress.
     pub total_timeout: Option<Duration>,
-    /// Called with each report of progress, in the caller's own task and before the call returns.
+    /// Progress callback. Runs in the caller's task, before the call returns.
     pub on_progress: Option<OnProgress>,
-    /// From which level on the server may send log messages while it works. In the legacy era this is set
-    /// for the whole conversation instead.
+    /// Minimum level of log messages the server sends during this call. Modern era only; a legacy server has
+    /// one level per session.
     pub log_level: Option<LogLevel>,
-    /// Set by a program that passes a request on for its own client. A result that asks something is then
-    /// given back instead of being answered here.
+    /// Set by a gateway that forwards a request of its own client. An `input_required` result is then returned
+    /// instead of being answered here.
     pub forwarded_for: Option<Arc<ForwardedFor>>,
 }
 
 impl McpClient {
-    /// Begins a connection to a server that will be called `name` in spans, questions and errors.
+    /// Starts building a connection. `name` identifies the server in spans, server requests and errors.
     pub fn builder(name: &str) -> ClientBuilder {
         ClientBuilder::new(name)
     }
@@ -81,77 +79,76 @@ impl McpClient {
         &self.session
     }
 
-    /// What we call the server.
+    /// Configured name of the server.
     pub fn name(&self) -> &str {
         &self.session.request_handler.server_name
     }
 
-    /// What the server calls itself. For display only.
+    /// The server's own name and version. For display only.
     pub fn server_info(&self) -> Option<&Implementation> {
         self.session.server.implementation.as_ref()
     }
 
-    /// What the server offers.
+    /// Declared server capabilities.
     pub fn capabilities(&self) -> &ServerCapabilities {
         &self.session.server.capabilities
     }
 
-    /// How to use the server, for a model to read.
+    /// The server's usage instructions for a model.
     pub fn instructions(&self) -> Option<&str> {
         self.session.server.instructions.as_deref()
     }
 
-    /// What was agreed.
+    /// Negotiated protocol revision.
     pub fn revision(&self) -> Revision {
         self.session.revision()
     }
 
-    /// The era of the server.
+    /// Protocol era of the negotiated revision.
     pub fn era(&self) -> Era {
         self.session.era()
     }
 
-    /// What to remember about the server, for [`ClientBuilder::remembered`].
+    /// The detected version, to store and pass to [`ClientBuilder::known_version`] next time.
     pub fn detected_version(&self) -> DetectedVersion {
         DetectedVersion::new(self.revision())
     }
 
-    /// What has been odd on the transport so far.
+    /// Counters of malformed, late and oversize messages.
     pub fn transport_stats(&self) -> Diagnosis {
         self.session.transport.diagnosis()
     }
 
-    /// How many requests of the server were left without an answer, because its era does not have them or
-    /// because there were too many.
+    /// Number of server requests left unanswered, because the modern era has none or because the queue was full.
     pub fn n_ignored_requests(&self) -> u64 {
         self.session.incoming.ignored()
     }
 
-    /// The tools as they were fetched last. ListChanges that the server tells are fetched by themselves.
+    /// The tools as last fetched. After a `list_changed` notification they are fetched again automatically.
     pub fn tools(&self) -> Arc<List<Tool>> {
         self.session.cached_list()
     }
 
-    /// The tools in their plainest form.
+    /// The tools as plain definitions.
     pub fn tool_defs(&self) -> Vec<McpToolDef> {
         self.tools().items.iter().map(McpToolDef::from).collect()
     }
 
-    /// Everything that happens from now on.
+    /// Subscribes to events from now on.
     pub fn subscribe(&self) -> Events {
         self.session.incoming.events.subscribe()
     }
 
-    /// How the transport ended, if it has.
+    /// Why the connection closed, or `None` while it is open.
     pub fn close_reason(&self) -> Option<&Ending> {
         self.session.incoming.events.close_reason()
     }
 
-    /// Calls a tool and gives its text: the text blocks and nothing else, as the founding document has it. Embedded
-    /// resources, images and structured content are in [`call_tool_full`](Self::call_tool_full).
+    /// Calls a tool and returns the text of its text blocks, as founding document 000 defines it.
+    /// [`call_tool_full`](Self::call_tool_full) also returns images, embedded resources and structured content.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the call, and the server is told.
+    /// Dropping the future cancels the call and notifies the server.
     pub async fn call_tool(
         &self,
         tool: &str,
@@ -162,10 +159,10 @@ impl McpClient {
         McpToolResult::read(raw)
     }
 
-    /// Calls a tool and gives everything it answered.
+    /// Calls a tool and returns the decoded result.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the call, and the server is told.
+    /// Dropping the future cancels the call and notifies the server.
     pub async fn call_tool_full(
         &self,
         tool: &str,
@@ -176,14 +173,13 @@ impl McpClient {
         parse(&raw).map(ToolCallResult::into_owned)
     }
 
-    /// Calls a tool and gives the result as the server wrote it. Nothing is decoded on the way: the
-    /// arguments are written as they are, and the result is cut out of its transport.
+    /// Calls a tool and returns the result as raw JSON. Neither the arguments nor the result are decoded.
     ///
-    /// Departs from spec 2025-06-18, tools §Output Schema: whether structured content fits its schema
-    /// is left to whoever decodes it, because most callers hand it on.
+    /// Departs from spec 2025-06-18, tools §Output Schema: structured content is not validated against its
+    /// schema here, because most callers forward it. The decoding caller validates.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the call, and the server is told.
+    /// Dropping the future cancels the call and notifies the server.
     pub async fn call_tool_raw(
         &self,
         tool: &str,
@@ -193,10 +189,10 @@ impl McpClient {
         self.call_tool_with(tool, Arguments::Raw(arguments), options).await
     }
 
-    /// The same, with arguments in the form in which the caller has them.
+    /// Like [`call_tool_raw`](Self::call_tool_raw), with arguments as a `Value` or as raw JSON.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the call, and the server is told.
+    /// Dropping the future cancels the call and notifies the server.
     pub async fn call_tool_with(
         &self,
         tool: &str,
@@ -210,8 +206,8 @@ impl McpClient {
             return Box::pin(session.call_as_task(params, options)).await;
         }
         let calling = session.send_multi_round_trip(params, options);
-        // Whoever manages many servers has a span of its own for each call; this one is for debugging. A span
-        // that nobody wants costs something too, so it is not even made.
+        // The manager has its own span per call, so this one is for debugging only. Creating a disabled span
+        // still costs time on every call, so the level is checked first.
         if LevelFilter::current() < LevelFilter::DEBUG {
             return calling.await;
         }
@@ -219,35 +215,35 @@ impl McpClient {
         Box::pin(calling.instrument(span)).await
     }
 
-    /// The tools, fresh: fetched now, unless the server says that the last list is still good.
+    /// Lists the tools: from the cache while the server's TTL allows, else fetched now.
     pub async fn list_tools(&self) -> Result<Arc<List<Tool>>, CallError> {
         let session = self.session();
         session.require(Feature::Tools)?;
         session.list().await
     }
 
-    /// The resources, fresh.
+    /// Lists the resources.
     pub async fn list_resources(&self) -> Result<Arc<List<Resource>>, CallError> {
         self.session().require(Feature::Resources)?;
         self.session().list().await
     }
 
-    /// The families of resources, fresh.
+    /// Lists the resource templates.
     pub async fn list_resource_templates(&self) -> Result<Arc<List<ResourceTemplate>>, CallError> {
         self.session().require(Feature::Resources)?;
         self.session().list().await
     }
 
-    /// The prompts, fresh.
+    /// Lists the prompts.
     pub async fn list_prompts(&self) -> Result<Arc<List<Prompt>>, CallError> {
         self.session().require(Feature::Prompts)?;
         self.session().list().await
     }
 
-    /// What a resource holds. The URI goes out as it is.
+    /// Reads a resource. The URI is sent unchanged.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the request, and the server is told.
+    /// Dropping the future cancels the request and notifies the server.
     #[tracing::instrument(name = "mcp.read", skip_all, fields(server = self.name()))]
     pub async fn read_resource(
         &self,
@@ -255,7 +251,7 @@ impl McpClient {
         options: &CallOptions,
     ) -> Result<ReadResourceResult<'static>, CallError> {
         let outcome = self.read_resource_raw(uri, options).await;
-        // Spec 2026-07-28, resources §Error Handling: either code means that there is none.
+        // Spec 2026-07-28, resources §Error Handling: both codes mean "resource not found".
         let raw = outcome.map_err(|error| match error {
             CallError::Refused(source) if ErrorCode(source.code).may_mean_no_resource() => {
                 CallError::NoSuchResource { uri: uri.to_owned(), source }
@@ -265,10 +261,10 @@ impl McpClient {
         decode::<ReadResourceParams<'_>>(&raw)
     }
 
-    /// The same as the server wrote it.
+    /// Reads a resource and returns the result as raw JSON.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the request, and the server is told.
+    /// Dropping the future cancels the request and notifies the server.
     pub async fn read_resource_raw(
         &self,
         uri: &str,
@@ -278,10 +274,10 @@ impl McpClient {
         self.session().send_multi_round_trip(ReadResourceParams::new(uri), options).await
     }
 
-    /// A prompt, filled in.
+    /// Gets a prompt, filled in with `arguments`.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the request, and the server is told.
+    /// Dropping the future cancels the request and notifies the server.
     #[tracing::instrument(name = "mcp.prompt", skip_all, fields(server = self.name(), prompt = name))]
     pub async fn get_prompt(
         &self,
@@ -293,10 +289,10 @@ impl McpClient {
         decode::<GetPromptParams<'_>>(&raw)
     }
 
-    /// The same as the server wrote it.
+    /// Gets a prompt and returns the result as raw JSON.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the request, and the server is told.
+    /// Dropping the future cancels the request and notifies the server.
     pub async fn get_prompt_raw(
         &self,
         name: &str,
@@ -308,7 +304,7 @@ impl McpClient {
         self.session().send_multi_round_trip(GetPromptParams::new(name, arguments), options).await
     }
 
-    /// What an argument could be, given what has been typed and what was resolved before.
+    /// Completes an argument. `resolved` holds the arguments that already have a value.
     pub async fn complete(
         &self,
         reference: CompletionRef<'_>,
@@ -319,10 +315,10 @@ impl McpClient {
         Ok(decode::<CompleteParams<'_>>(&raw)?.completion)
     }
 
-    /// The same as the server wrote it.
+    /// Completes an argument and returns the result as raw JSON.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the request, and the server is told.
+    /// Dropping the future cancels the request and notifies the server.
     pub async fn complete_raw(
         &self,
         reference: CompletionRef<'_>,
@@ -339,7 +335,7 @@ impl McpClient {
         session.require_complete(Method::Complete, raw)
     }
 
-    /// Asks to be told when a resource changes; the news come as
+    /// Subscribes to updates of a resource; they arrive as
     /// [`Event::ResourceUpdated`](crate::Event::ResourceUpdated).
     pub async fn subscribe_resource(&self, uri: &str) -> Result<(), CallError> {
         let session = self.session();
@@ -365,7 +361,7 @@ impl McpClient {
         Ok(())
     }
 
-    /// Asks to be told no more.
+    /// Ends a resource subscription.
     pub async fn unsubscribe_resource(&self, uri: &str) -> Result<(), CallError> {
         let session = self.session();
         if session.era() == Era::Legacy {
@@ -377,8 +373,8 @@ impl McpClient {
         Ok(())
     }
 
-    /// From which level on log messages are wanted. A legacy server is told now, a modern one with every
-    /// call from now on.
+    /// Sets the minimum level of log messages. A legacy server gets a request now, a modern one gets the level
+    /// with every later call.
     pub async fn set_log_level(&self, level: LogLevel) -> Result<(), CallError> {
         let session = self.session();
         session.require(Feature::Logging)?;
@@ -389,8 +385,8 @@ impl McpClient {
         Ok(())
     }
 
-    /// Asks a modern server to send log messages from `level` on also while no call is under way, as far as it tells
-    /// of changes at all. A legacy one does so by itself.
+    /// Lets a modern server send log messages also between calls, if it has a list subscription. A legacy server
+    /// does so anyway.
     pub fn subscribe_log(&self, level: LogLevel) {
         let session = self.session();
         let mut lists = lock(&session.list_subscription);
@@ -400,8 +396,7 @@ impl McpClient {
         }
     }
 
-    /// Asks whether the server still subscriptions. The modern era has no `ping`, so it is asked what it
-    /// offers.
+    /// Checks that the server responds. The modern era has no `ping`, so `server/discover` takes its place.
     pub async fn ping(&self) -> Result<(), CallError> {
         let session = self.session();
         match session.era() {
@@ -412,7 +407,7 @@ impl McpClient {
         }
     }
 
-    /// Tells the server that the roots are others now, if it was declared to be told.
+    /// Notifies a legacy server of changed roots, if that capability was declared.
     pub async fn notify_roots_changed(&self) -> Result<(), CallError> {
         let session = self.session();
         let declared =
@@ -423,10 +418,10 @@ impl McpClient {
         Ok(session.transport.notify(RootsListChanged::METHOD.as_str(), &NoParams).await?)
     }
 
-    /// Ends the connection and the server behind it, and says how it ended. Calls that are open fail.
+    /// Closes the connection, ends the server process, and returns the close reason. Open calls fail.
     ///
     /// # Cancel safety
-    /// Once called, the connection ends even if the future is dropped.
+    /// Once called, the connection closes even if the future is dropped.
     pub async fn close(&self) -> Ending {
         self.session.task_cancellations.close();
         drop(timeout(CANCEL_TIMEOUT, self.session.task_cancellations.wait()).await);
@@ -437,7 +432,7 @@ impl McpClient {
         ending
     }
 
-    /// Like [`close`](Self::close), for the last holder.
+    /// Like [`close`](Self::close), consuming the client.
     pub async fn shutdown(self) {
         let ending = self.close().await;
         tracing::debug!(server = self.name(), %ending, "connection closed");
@@ -450,7 +445,7 @@ impl Drop for McpClient {
     }
 }
 
-/// Some servers want `{}` rather than nothing.
+/// Replaces missing arguments with `{}`: some servers reject a call without arguments.
 fn or_empty_object(arguments: Arguments<'_>) -> Arguments<'_> {
     static EMPTY_OBJECT: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
     match arguments {

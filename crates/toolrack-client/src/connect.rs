@@ -1,8 +1,6 @@
-//! Connecting as a whole: the handshake, the first list of tools, and cleaning up after a failure.
+//! Connecting: handshake, list subscription, first tool list, and the error of a failed attempt.
 //!
-//! **Invariant:** by the time a failure is given, the transport has ended and nothing is left running.
-//!
-//! How far an attempt to connect has come, for whoever shows it.
+//! **Invariant:** when an error is returned, the transport has closed and nothing is left running.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -60,7 +58,7 @@ pub(crate) async fn connect(
     Err(attempt.into_error(stopped, stats, client.close().await))
 }
 
-/// Puts the session together and starts the task behind it.
+/// Creates the session and spawns its background task.
 fn start_session(options: ConnectOptions, agreed: Negotiated, open: OpenTransport) -> Arc<Session> {
     let Negotiated { revision, server, meta } = agreed;
     let session = Arc::new(Session {
@@ -92,7 +90,7 @@ fn start_session(options: ConnectOptions, agreed: Negotiated, open: OpenTranspor
     session
 }
 
-/// Follows changes first, so that none falls between the first list and the subscription.
+/// Subscribes before listing, so that no change is missed between the first list and the subscription.
 async fn subscribe_and_list(
     client: &McpClient,
     list_changes: ListChanges,
@@ -115,7 +113,7 @@ async fn subscribe_and_list(
     }
 }
 
-/// What a modern server can tell about its lists.
+/// The list changes to subscribe to: those the modern server declares.
 fn list_filter(session: &Session, list_changes: ListChanges) -> SubscriptionFilter {
     if session.era() == Era::Legacy || list_changes == ListChanges::Ignore {
         return SubscriptionFilter::default();
@@ -131,7 +129,8 @@ fn list_filter(session: &Session, list_changes: ListChanges) -> SubscriptionFilt
     }
 }
 
-/// Old servers often declare nothing and have tools all the same; last_method them may fail.
+/// Servers before 2025-06-18 often have tools without declaring them, so they are asked; an error then
+/// means "no tools".
 async fn fetch_first_tools(session: &Session) -> Result<(), CallError> {
     let declared = session.server.capabilities.tools.is_some();
     let maybe = session.revision() < Revision::R2025_06_18;
@@ -155,7 +154,7 @@ fn handshake_error(error: CallError) -> HandshakeError {
     })
 }
 
-/// A failed attempt.
+/// Context for the error of a failed attempt.
 struct FailedAttempt<'a> {
     connector: &'a dyn Connector,
     last_method: Method,
@@ -163,7 +162,7 @@ struct FailedAttempt<'a> {
 }
 
 impl FailedAttempt<'_> {
-    /// Says what went wrong, after the transport has ended.
+    /// Builds the error, after the transport has closed: only then is the exit status known.
     fn into_error(
         &self,
         stopped: HandshakeError,
@@ -186,7 +185,7 @@ impl FailedAttempt<'_> {
     }
 
     fn timed_out(&self, stats: Diagnosis) -> ConnectError {
-        // A server that has said anything at all is past its installation.
+        // A server that wrote any output is installed, so the launcher hint would be wrong.
         let nothing = stats.messages == 0 && stats.unreadable == 0;
         let launcher = self.connector.launcher().filter(|_| nothing);
         ConnectError::TimedOut {
@@ -198,7 +197,7 @@ impl FailedAttempt<'_> {
     }
 }
 
-/// A program that wrote text, no message, and then said that all is well was never a server.
+/// A program that wrote text, no message, and exited with 0 is not an MCP server.
 fn exit_error(exit: ServerExit, stats: Diagnosis) -> ConnectError {
     match stats.sample {
         Some(sample) if exit.exit == Exit::Code(0) && stats.messages == 0 => {
@@ -208,17 +207,17 @@ fn exit_error(exit: ServerExit, stats: Diagnosis) -> ConnectError {
     }
 }
 
-/// What an attempt to connect does at the moment.
+/// A step of connecting, for progress display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectStep {
-    /// The transport is opened: a process is started, or an address is reached.
+    /// Opening the transport: starting a process or connecting to a URL.
     Opening,
-    /// A revision is agreed on.
+    /// Negotiating the protocol version.
     Handshake,
-    /// The tools are fetched.
+    /// Fetching the tools.
     ListingTools,
 }
 
-/// Whoever wants to know. Called in the middle of connecting, so it must be quick.
+/// Connect progress callback. Called while connecting, so it must not block.
 pub type OnConnectStep = Arc<dyn Fn(ConnectStep) + Send + Sync>;

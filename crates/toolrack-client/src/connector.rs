@@ -1,8 +1,7 @@
-//! How a client gets its transport, without knowing what kind of transport it is.
+//! Connectors: open a stdio or HTTP transport to a server.
 //!
-//! Servers that are child processes: the one place that knows what kind of transport there is.
-//!
-//! Servers that are reached over HTTP.
+//! **Invariant:** this file alone knows which kind of transport a client uses; the rest of the crate sees
+//! [`Transport`](toolrack_transport::Line).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,12 +14,12 @@ use crate::builder::ClientBuilder;
 use crate::client::McpClient;
 use crate::error::ConnectError;
 
-/// Opens lines to one server.
+/// Opens transports to one server.
 ///
-/// A connection may need two: a legacy server that died of the first question, or never answered it, is
-/// started again before it is greeted.
+/// A connection may need two: a legacy server that exits on the probe, or never responds to it, is started
+/// again before `initialize`.
 pub trait Connector: Send + Sync {
-    /// Opens a transport whose unasked messages go to `inbox`.
+    /// Opens a transport that delivers notifications and server requests to `incoming`.
     ///
     /// # Cancel safety
     /// Dropping the future must leave nothing running.
@@ -29,21 +28,21 @@ pub trait Connector: Send + Sync {
         incoming: Arc<dyn Inbox>,
     ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>>;
 
-    /// What is at the other end, for people.
+    /// The command or URL, for display.
     fn description(&self) -> String;
 
-    /// The program that fetches the server before it runs it, such as `npx`. Such a server may be silent
-    /// for a long time and still be well.
+    /// The launcher that installs the server before running it, such as `npx`. Such a server may stay silent for
+    /// minutes during the first start.
     fn launcher(&self) -> Option<&str> {
         None
     }
 }
 
-/// Programs that fetch a server before they run it.
+/// Programs that may download a server before running it.
 const LAUNCHERS: &[&str] =
     &["npx", "npm", "pnpm", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx", "docker", "podman"];
 
-/// Starts a process for each transport.
+/// Starts a child process per transport.
 #[derive(Debug, Clone)]
 pub struct StdioConnector {
     definition: McpServerDef,
@@ -51,7 +50,7 @@ pub struct StdioConnector {
 }
 
 impl StdioConnector {
-    /// A connector for the server that `definition` describes.
+    /// Creates a connector for a server command.
     pub fn new(definition: McpServerDef, options: StdioOptions) -> Self {
         Self { definition, options }
     }
@@ -79,13 +78,13 @@ impl Connector for StdioConnector {
     }
 }
 
-/// The program behind `command`, if it is one that fetches a server before it runs it, such as `npx`.
+/// Returns the launcher behind `command`, such as `npx`, or `None` if `command` is no launcher.
 pub fn launcher_name(command: &str) -> Option<&str> {
     let program = Path::new(command).file_stem()?.to_str()?;
     LAUNCHERS.contains(&program).then_some(program)
 }
 
-/// Opens a transport over HTTP.
+/// Opens an HTTP transport.
 #[derive(Debug, Clone)]
 pub struct HttpConnector {
     definition: HttpServerDef,
@@ -93,7 +92,7 @@ pub struct HttpConnector {
 }
 
 impl HttpConnector {
-    /// A connector for the server that `definition` describes.
+    /// Creates a connector for a server URL.
     pub fn new(definition: HttpServerDef, options: HttpOptions) -> Self {
         Self { definition, options }
     }
@@ -111,18 +110,17 @@ impl Connector for HttpConnector {
         })
     }
 
-    /// Queries may hold keys.
+    /// Without the query, which may contain keys.
     fn description(&self) -> String {
         self.definition.url.split(['?', '#']).next().unwrap_or_default().to_owned()
     }
 }
 
 impl McpClient {
-    /// Starts a server, agrees on a revision with it, and fetches its tools. Everything else is as
-    /// [`builder`](Self::builder) has it.
+    /// Starts a server as a child process and connects to it, with the defaults of [`builder`](Self::builder).
     ///
     /// # Cancel safety
-    /// Dropping the future ends whatever was started.
+    /// Dropping the future ends the server process.
     pub async fn connect(name: &str, command: &str, args: &[String]) -> Result<Self, ConnectError> {
         let command = command.to_owned();
         let definition = McpServerDef { command, args: args.to_vec(), ..McpServerDef::default() };
@@ -131,10 +129,10 @@ impl McpClient {
 }
 
 impl ClientBuilder {
-    /// Connects to a server that is a child process.
+    /// Starts a server as a child process and connects to it.
     ///
     /// # Cancel safety
-    /// Dropping the future ends whatever was started.
+    /// Dropping the future ends the server process.
     pub async fn connect_stdio(
         self,
         definition: McpServerDef,
@@ -143,7 +141,7 @@ impl ClientBuilder {
         self.connect_with(Arc::new(StdioConnector::new(definition, options))).await
     }
 
-    /// Connects to a server over HTTP, of whichever era and shape it is.
+    /// Connects to a server over HTTP: Streamable HTTP or HTTP+SSE, either era.
     ///
     /// # Cancel safety
     /// Dropping the future drops the transport and closes its connections.

@@ -1,6 +1,4 @@
-//! Why a call has no result, and how far it had come.
-//!
-//! Why a server could not be connected to, and what a person can do about it.
+//! Errors: `CallError` for a call without a result, `ConnectError` for a failed connection, with hints.
 
 use std::io;
 use std::time::Duration;
@@ -15,72 +13,72 @@ use toolrack_transport::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The server said no. The code, the message and the data are its own.
+    /// The server returned a JSON-RPC error. Code, message and data are the server's.
     #[error("the server refused the call")]
     Refused(#[source] JsonRpcError),
-    /// No answer came in time.
+    /// No response arrived in time.
     #[error("no answer within {waited:?}")]
     TimedOut {
-        /// How long was waited.
+        /// Elapsed time.
         waited: Duration,
-        /// Whether the request had left by then.
+        /// Whether the request had been sent.
         delivery: Delivery,
     },
-    /// The line could not carry it, or ended.
+    /// The transport failed or closed.
     #[error("the line to the server failed")]
     Transport(#[source] LineError),
-    /// An answer came, and it is none.
+    /// The response is malformed.
     #[error("the answer to `{method}` does not fit the protocol")]
     Undecodable {
-        /// What was asked.
+        /// Requested method.
         method: Method,
-        /// What is wrong with the answer.
+        /// Decoding error.
         source: DecodeError,
     },
-    /// There is no such resource.
+    /// The resource does not exist.
     #[error("the server has no resource `{uri}`")]
     NoSuchResource {
-        /// What was asked for.
+        /// Requested URI.
         uri: String,
-        /// What the server said.
+        /// The server's error.
         source: JsonRpcError,
     },
-    /// The server will not tell when this resource changes.
+    /// The server did not grant a subscription to this resource.
     #[error("the server does not tell of changes of `{uri}`")]
     NotGranted {
-        /// What was asked for.
+        /// Requested URI.
         uri: String,
     },
-    /// The server wanted to know something first, and it was not told.
+    /// The server requested input that the client did not provide.
     #[error("the server asked for `{method}` before it would answer, and {reason}")]
     InputUnanswered {
-        /// What the server asked for.
+        /// Method of the server's request.
         method: String,
-        /// Why it was not answered.
+        /// Why there is no input.
         reason: String,
     },
-    /// The server kept asking.
+    /// The server kept requesting input.
     #[error("the server asked for more input {rounds} times in a row")]
     TooManyRounds {
-        /// How often it was answered.
+        /// Number of answered rounds.
         rounds: u32,
     },
-    /// The server made a task of the call, and gave it up.
+    /// The server ran the call as a task and cancelled it.
     #[error("the server cancelled the task that it had made of the call: {reason}")]
     TaskCancelled {
-        /// What it says about that.
+        /// The server's reason.
         reason: String,
     },
-    /// The server does not offer this.
+    /// The server does not declare this capability.
     #[error("the server does not offer {feature}")]
     Unsupported {
-        /// What it does not offer.
+        /// Missing feature.
         feature: &'static str,
     },
 }
 
 impl CallError {
-    /// How far the request may have traveled. A call may be sent again only if it was not sent.
+    /// How far the request got. A call may be retried only if it was not sent.
     pub fn delivery(&self) -> Delivery {
         match self {
             CallError::TimedOut { delivery, .. } => *delivery,
@@ -100,7 +98,7 @@ impl CallError {
         CallError::Undecodable { method, source: source.into() }
     }
 
-    /// An answer that can be read but is not allowed where it came.
+    /// A well-formed response that is not allowed in its place.
     pub(crate) fn unexpected(method: Method, what: String) -> Self {
         let source: serde_json::Error = serde::de::Error::custom(what);
         Self::undecodable(method, source)
@@ -120,80 +118,80 @@ impl From<LineError> for CallError {
     }
 }
 
-/// Why there is no connection. Whatever was started for it has ended by the time this is given.
+/// Why a connection attempt failed. Everything started for it has ended when this error is returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// There is no line: it could not be opened, or broke. For a process, it could not be started.
+    /// The transport could not be opened, or broke. For stdio: the process could not be started.
     #[error("there is no line to the server")]
     Transport(#[source] TransportError),
-    /// The server wants to know who asks, and there is no good answer to that yet.
+    /// The server requires authentication, and there are no valid credentials.
     #[error("the server does not let us in")]
     NeedsAuth(#[source] AuthError),
-    /// Something runs at the other end, and it does not speak MCP.
+    /// A program runs, but it does not speak MCP.
     #[error("{0}")]
     NotMcp(NotMcp),
-    /// The server ended before the connection was made.
+    /// The server process exited before the connection was established.
     #[error("the server {} before it answered", .exit.exit)]
     Exited {
-        /// How, and the last lines of its error output.
+        /// Exit status and last lines of stderr.
         exit: ServerExit,
-        /// The first line of its output, if that was not a message.
+        /// First line of stdout, if it was not a message.
         sample: Option<String>,
     },
-    /// The server did not answer.
+    /// The server did not respond.
     #[error("no answer to `{method}` within {waited:?}")]
     TimedOut {
-        /// What was asked last.
+        /// Method of the last request.
         method: Method,
-        /// How long the whole attempt took.
+        /// Duration of the whole attempt.
         waited: Duration,
-        /// The program that may still be fetching the server.
+        /// The launcher that may still be installing the server.
         still_installing: Option<String>,
-        /// What was seen on the line.
+        /// Counters and samples of the transport.
         stats: Box<Diagnosis>,
     },
-    /// There is no revision that both sides speak.
+    /// Client and server have no common protocol version.
     #[error("no common protocol revision: we speak {}, the server speaks {}", ours(), list(.theirs))]
     UnsupportedVersion {
-        /// What the server speaks.
+        /// Versions the server supports.
         theirs: Vec<String>,
     },
-    /// The server said no.
+    /// The server returned a JSON-RPC error.
     #[error("the server refused `{method}`")]
     Refused {
-        /// What was asked.
+        /// Requested method.
         method: Method,
-        /// What the server said.
+        /// The server's error.
         source: JsonRpcError,
     },
-    /// The server answered, and it was no answer.
+    /// The response is malformed.
     #[error("the answer to `{method}` does not fit the protocol")]
     Undecodable {
-        /// What was asked.
+        /// Requested method.
         method: Method,
-        /// What is wrong with the answer.
+        /// Decoding error.
         source: DecodeError,
     },
 }
 
-/// What gave it away.
+/// Why a program is not an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotMcp {
-    /// It sends back what it is sent, as `cat` does.
+    /// It echoes its input, as `cat` does.
     #[error("the program echoes its input and is no MCP server")]
     Echo,
-    /// It writes lines that are no messages, and nothing else.
+    /// It writes only lines that are not messages.
     #[error("the program writes text and no MCP messages, first `{sample}`")]
     Noise {
-        /// The first of them, cleaned and cut.
+        /// First such line, sanitized and truncated.
         sample: String,
     },
 }
 
 impl ConnectError {
-    /// What to try next.
+    /// Suggested next step for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             ConnectError::Transport(TransportError::Spawn(fault)) => spawn_hint(fault),
@@ -261,7 +259,7 @@ fn spawn_hint(fault: &SpawnFault) -> Option<String> {
             format!("make it executable with `chmod +x {}`", path.display())
         }
         SpawnFault::BadDirectory(_) => "check the working directory".to_owned(),
-        // The file itself was found before, so it is what the file asks for that is not there.
+        // The file itself was found earlier, so its interpreter is missing.
         SpawnFault::Refused { error, .. } if error.kind() == io::ErrorKind::NotFound => {
             "what runs it is not there: look at its first line, which begins with `#!`".to_owned()
         }
@@ -290,7 +288,7 @@ fn remote_hint(error: &TransportError) -> Option<&'static str> {
     })
 }
 
-/// Spec 2026-07-28, basic §Error Codes: -32021 says which abilities of ours the server needs.
+/// Spec 2026-07-28, basic §Error Codes: -32021 lists the client capabilities the server requires.
 fn missing_capabilities(error: &JsonRpcError) -> Option<String> {
     let needed = error.data.as_ref()?.get("requiredCapabilities")?.as_object()?;
     let names: Vec<&str> = needed.keys().map(String::as_str).collect();

@@ -1,6 +1,6 @@
-//! What a client tells whoever subscriptions: changes, log messages, the end.
+//! Client events: list changes, resource updates, log messages, close.
 //!
-//! **Invariant:** telling never waits. A slow listener loses the oldest events and is told how many.
+//! **Invariant:** emitting never blocks. A slow receiver loses the oldest events and gets their number.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,55 +9,55 @@ use tokio::sync::broadcast::error::RecvError;
 use toolrack_mcp::LogMessage;
 use toolrack_transport::Ending;
 
-/// How many events wait for a slow listener. When it is full, the oldest is overwritten.
+/// Events buffered for a slow receiver. When full, the oldest is overwritten.
 const CAPACITY: usize = 64;
 
-/// Something that happened on a connection.
+/// An event of a connection.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// The tools are others now; `tools()` already gives them.
+    /// The tools have changed; `tools()` already returns the new list.
     ToolsChanged,
-    /// The prompts may be others now.
+    /// The prompts may have changed.
     PromptsChanged,
-    /// The resources may be others now.
+    /// The resources may have changed.
     ResourcesChanged,
-    /// A resource that was subscribed to, or a part of it, has changed.
+    /// A subscribed resource, or a part of it, has changed.
     ResourceUpdated {
-        /// Which.
+        /// URI of the changed resource.
         uri: String,
     },
-    /// The server said something for the log.
+    /// Log message of the server.
     Log(LogMessage),
-    /// The page that the user was sent to has done its part.
+    /// A URL elicitation is complete.
     ElicitationComplete {
-        /// As the server named it.
+        /// The server's elicitation id.
         id: String,
     },
-    /// The server ended a subscription although the transport goes on: changes of these are no longer told.
+    /// The server ended a subscription while the connection stays open. No more updates arrive for it.
     SubscriptionEnded {
-        /// The resources that were subscribed to; empty if it was the subscription to lists.
+        /// Resources of the subscription; empty for the list subscription.
         uris: Vec<String>,
     },
-    /// This listener was too slow.
+    /// The receiver was too slow and lost this many events.
     Lagged(u64),
-    /// The transport has ended, and nothing comes after this.
+    /// The connection has closed. Always the last event.
     Closed(Ending),
 }
 
-/// The telling end. Costs nothing until somebody subscriptions.
+/// Sending half. Allocates nothing until the first `subscribe`.
 #[derive(Debug, Default)]
 pub(crate) struct EventSender {
-    /// The channel has its places from the beginning, so they are as small as can be.
+    /// A broadcast channel allocates all slots up front, so a slot holds only an `Arc`.
     sender: OnceLock<broadcast::Sender<Arc<Event>>>,
     close_reason: OnceLock<Ending>,
 }
 
-/// The listening end.
+/// Receiving half.
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<Arc<Event>>,
-    /// The transport had already ended when the listener came.
+    /// Set if the connection had closed before `subscribe`.
     close_reason: Option<Ending>,
     is_closed: bool,
 }
@@ -65,7 +65,7 @@ pub struct Events {
 impl EventSender {
     pub(crate) fn emit(&self, event: Event) {
         if let Some(sender) = self.sender.get() {
-            // Nobody may be listening any more, and that is fine.
+            // No receiver is left, which is fine.
             sender.send(Arc::new(event)).unwrap_or(0);
         }
     }
@@ -81,15 +81,15 @@ impl EventSender {
 
     pub(crate) fn subscribe(&self) -> Events {
         let sender = self.sender.get_or_init(|| broadcast::channel(CAPACITY).0);
-        // The receiver comes first: an ending between the two lines is then seen twice, not never,
-        // and the second time it is not given.
+        // Subscribe before reading the close reason: a close in between is then seen twice instead of
+        // never, and `next` returns it once.
         let receiver = sender.subscribe();
         Events { receiver, close_reason: self.close_reason.get().cloned(), is_closed: false }
     }
 }
 
 impl Events {
-    /// The next event, in order. `None` once [`Event::Closed`] has been given or the client is gone.
+    /// Returns the next event, in order. `None` after [`Event::Closed`], or when the client is dropped.
     ///
     /// # Cancel safety
     /// Dropping the future loses no event.

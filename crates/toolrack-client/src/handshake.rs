@@ -1,9 +1,9 @@
-//! The way from nothing to a conversation: lines are opened, questions asked and answers judged.
+//! Handshake: opens transports and sends `server/discover` and `initialize`.
 //!
-//! [`VersionDetection`] says what to do next; this file does it.
+//! [`VersionDetection`] decides the next step; this file performs it.
 //!
-//! **Invariant:** `initialize` and the probe are never cancelled, and whoever gives up can still close
-//! the transport, because it never leaves [`Handshake`] before everything is agreed.
+//! **Invariant:** `initialize` and the probe are never cancelled. An aborted attempt can still close the
+//! transport, because [`Handshake`] owns it until the version is negotiated.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,61 +31,61 @@ use crate::version_detection::{
     Failure, ProbeTimeout, Reply, Step, TransportChoice, VersionDetection,
 };
 
-/// So many lines without one message are proof enough.
+/// Number of stdout lines without a single message after which a program counts as not MCP.
 const MAX_NOISE_LINES: u64 = 1_000;
-/// How often they are counted, once there is one.
+/// Interval between counts, after the first such line.
 const NOISE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// What a program that has to fetch its server first gets for the probe, instead of a moment.
+/// Probe timeout behind a launcher, which may have to install the server first.
 const LAUNCHER_PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn serialize_error(fault: serde_json::Error) -> HandshakeError {
     HandshakeError::Failed(ConnectError::Transport(TransportError::Serialize(fault)))
 }
 
-/// A transport with its inbox.
+/// An open transport and the router of its incoming messages.
 pub(crate) struct OpenTransport {
     pub(crate) transport: Arc<dyn Line>,
     pub(crate) incoming: Arc<IncomingRouter>,
 }
 
-/// What was agreed.
+/// Result of a successful handshake.
 pub(crate) struct Negotiated {
     pub(crate) revision: Revision,
     pub(crate) meta: MetaTemplate,
     pub(crate) server: ServerInfo,
 }
 
-/// An attempt to agree.
+/// One handshake in progress.
 pub(crate) struct Handshake<'a> {
     options: &'a ConnectOptions,
     connector: &'a dyn Connector,
     deadline: Instant,
-    /// The transport that is open now.
+    /// Current transport.
     pub(crate) open: Option<OpenTransport>,
-    /// What was asked last.
+    /// Method of the last request.
     pub(crate) last_method: Method,
     detection: VersionDetection,
     server: ServerInfo,
-    /// What the last question brought, if that was no good answer.
+    /// Last reply, unless it was good.
     failed: Option<FailedReply>,
-    /// How `initialize` was refused. It says more than a failed second look.
+    /// Error response to `initialize`. It tells more than a failed second probe.
     initialize_error: Option<FailedReply>,
 }
 
-/// Why an attempt stopped, before the transport was closed.
+/// Why a handshake stopped; the transport is not closed yet.
 pub(crate) enum HandshakeError {
-    /// For a reason that is known.
+    /// A final error.
     Failed(ConnectError),
-    /// The server or its output went away.
+    /// The server or its output closed.
     Closed(TransportError),
-    /// Time is over.
+    /// The startup timeout elapsed.
     TimedOut,
 }
 
-/// What a question brought instead of a good answer.
+/// A reply other than a good response.
 enum FailedReply {
     Malformed(DecodeError),
-    /// An HTTP server that does not want such a request, whatever it is.
+    /// HTTP status that rejects this kind of request.
     Declined(TransportError),
     Error(JsonRpcError),
     TimedOut,
@@ -104,7 +104,8 @@ impl FailedReply {
         }
     }
 
-    /// What a failure means for the question of eras, which depends on how messages travel.
+    /// Classifies a transport error for version detection. On a stream, silence and a closed pipe may come from
+    /// a server that does not know the probe; over HTTP they only say that the server is unavailable.
     fn classify(error: TransportError, medium: Medium) -> Self {
         match (error, medium) {
             (TransportError::JsonRpc(error), _) => FailedReply::Error(error),
@@ -124,8 +125,8 @@ impl FailedReply {
     }
 }
 
-/// Protocol facts §5.2: which HTTP statuses say something about the request. The others say that the
-/// server is busy, broken or locked.
+/// Protocol facts §5.2: HTTP statuses that are about the request. The others mean overload, outage or
+/// missing credentials.
 fn is_verdict(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 401 | 403 | 407 | 408 | 425 | 429)
 }
@@ -154,7 +155,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// Takes step after step until there is nothing left to agree on, or to try.
+    /// Performs steps until the version is negotiated or there is nothing left to try.
     pub(crate) async fn run(&mut self) -> Result<Negotiated, HandshakeError> {
         self.open().await?;
         let mut step = self.detection.first_step();
@@ -190,7 +191,7 @@ impl<'a> Handshake<'a> {
         Ok(())
     }
 
-    /// The old transport stays in its place until it has ended, so that giving up meanwhile finds it.
+    /// The old transport stays in `self` until it has closed, so that a timeout in between still closes it.
     async fn select_transport(&mut self, choice: TransportChoice) -> Result<(), HandshakeError> {
         if choice == TransportChoice::Current {
             return Ok(());
@@ -207,10 +208,10 @@ impl<'a> Handshake<'a> {
         wait: ProbeTimeout,
     ) -> Result<Step, HandshakeError> {
         let meta = self.meta(revision)?;
-        // Something must be left for the greeting of a server that does not answer.
+        // Leave time for `initialize` on a server that ignores the probe.
         let most = self.options.timeouts.startup / 3;
         let wait = match (wait, self.medium(), self.connector.launcher()) {
-            // Nobody is greeted after silence in an exchange, so nothing has to be left.
+            // Over HTTP, a probe timeout is never followed by `initialize`, so no time is kept back.
             (ProbeTimeout::Long, _, _) | (_, Medium::Exchange, _) => self.remaining(),
             (ProbeTimeout::Short, _, None) => self.options.timeouts.probe.min(most),
             (ProbeTimeout::Short, _, Some(_)) => {
@@ -240,7 +241,7 @@ impl<'a> Handshake<'a> {
             client: &self.options.client,
         };
         self.set_phase(ProtocolPhase::Legacy, Dialect::Greeting);
-        // What remains is enough for a server that has been fetched by then.
+        // The last quarter is for a second `initialize`: by then the launcher has installed the server.
         let share = if self.detection.may_initialize_again() {
             self.remaining() / 4 * 3
         } else {
@@ -266,7 +267,7 @@ impl<'a> Handshake<'a> {
         Ok(step)
     }
 
-    /// Spec 2025-11-25, lifecycle §Initialization: after the answer, and before anything else.
+    /// Spec 2025-11-25, lifecycle §Initialization: `initialized` follows the response, before any other message.
     async fn finish(&mut self, revision: Revision) -> Result<Negotiated, HandshakeError> {
         let meta = match revision.era() {
             Era::Modern => {
@@ -284,7 +285,7 @@ impl<'a> Handshake<'a> {
         Ok(Negotiated { revision, meta, server: std::mem::take(&mut self.server) })
     }
 
-    /// Asks one question and watches for signs that nobody here will ever answer.
+    /// Sends one request and watches for proof that the program is not an MCP server.
     async fn request<P: Request + Sync>(
         &mut self,
         params: &P,
@@ -300,8 +301,8 @@ impl<'a> Handshake<'a> {
             method: P::METHOD.as_str(),
             params: &params,
             patience: Patience::exactly(wait),
-            // Spec 2025-11-25, cancellation: `initialize` must not be cancelled. And whoever does
-            // not know the probe does not know its cancellation.
+            // Spec 2025-11-25, cancellation: `initialize` must not be cancelled. A server that does not
+            // know the probe does not know its cancellation either.
             abandon: Abandon::Quietly,
         });
         let outcome = tokio::select! {
@@ -317,7 +318,7 @@ impl<'a> Handshake<'a> {
 
     fn meta(&self, revision: Revision) -> Result<MetaTemplate, HandshakeError> {
         let mut capabilities = Cow::Borrowed(&self.options.capabilities);
-        // Spec 2026-07-28, extensions: one that the other side does not have is of no use.
+        // Spec 2026-07-28, extensions: declare the extension only to a server that has it.
         if self.server.capabilities.extensions.contains_key(TASKS_EXTENSION) {
             let no_settings = RawValue::from_string("{}".to_owned()).map_err(serialize_error)?;
             capabilities.to_mut().extensions.insert(TASKS_EXTENSION.to_owned(), no_settings);
@@ -371,7 +372,7 @@ fn decode<P: Request>(raw: &RawJson) -> Result<P::Answer, FailedReply> {
     P::Answer::decode(raw.as_bytes()).map_err(FailedReply::Malformed)
 }
 
-/// Answers pings and waits for proof that the program is no server: an echo, or noise without end.
+/// Answers pings until the program proves not to be an MCP server: by an echo, or by endless text.
 async fn detect_non_server(transport: &dyn Line, incoming: &IncomingRouter) -> ConnectError {
     loop {
         if incoming.saw_echo() {
@@ -394,7 +395,7 @@ async fn detect_non_server(transport: &dyn Line, incoming: &IncomingRouter) -> C
     }
 }
 
-/// The verdict on a program that has written at least so many lines, and no message.
+/// The error for a program that wrote at least `least` lines and no message.
 pub(crate) fn noise_error(seen: &Diagnosis, least: u64) -> Option<ConnectError> {
     if seen.messages > 0 || seen.unreadable < least {
         return None;
@@ -411,7 +412,7 @@ mod tests {
 
     #[track_caller]
     fn check(error: TransportError, stream: &str, exchange: &str) {
-        // An error cannot be cloned, and is judged twice.
+        // `TransportError` is not `Clone`, and each one is classified twice.
         let again = match &error {
             TransportError::Status { code, text } => {
                 TransportError::Status { code: *code, text: text.clone() }
@@ -435,7 +436,7 @@ mod tests {
         assert_eq!(judged, [stream, exchange], "{shown}");
     }
 
-    /// Protocol facts §5.2: no outage and no locked door is a sign of an old server.
+    /// Protocol facts §5.2: an outage or missing credentials say nothing about the era.
     #[test]
     fn only_what_says_something_about_the_request_counts() {
         check(TransportError::Timeout(5), "silent", "barred");

@@ -1,9 +1,9 @@
-//! Where a transport puts what its server says unasked, sorted by who needs it.
+//! Router of incoming messages: notifications and requests from the server.
 //!
-//! Progress goes to the call it is related_request, changes raise a counter, events go to listeners, and what has
-//! to be answered waits in a short queue for the client's own task.
+//! Progress goes to its call, list changes increment a counter, events go to subscribers, and requests wait
+//! in a bounded queue for the session task.
 //!
-//! **Invariant:** nothing here waits, answers or decides; it runs in whichever task received the message.
+//! **Invariant:** nothing here blocks, responds or decides: it runs in the transport's reader task.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,32 +23,32 @@ use crate::server_requests::ClientHandler;
 use crate::session::lock;
 use crate::subscriptions::Subscriptions;
 
-/// Requests of the server that wait for the client's task, which takes them without waiting itself. When
-/// it is full, a server is flooding us: what comes is dropped and counted.
+/// Server requests that wait for the session task, which takes them without blocking. When full, the server
+/// is flooding: further requests are dropped and counted.
 const CAPACITY: usize = 256;
 
-/// Pages that the user was sent to and whose end may still be told. The oldest goes when it is full.
+/// URL elicitations that may still complete. When full, the oldest is dropped.
 const MAX_OPEN_URLS: usize = 64;
 
-/// The inbox of one transport.
+/// Routes the incoming messages of one transport.
 #[derive(Default)]
 pub(crate) struct IncomingRouter {
     transport: OnceLock<Weak<dyn Line>>,
     phase: AtomicU8,
     requests: Mutex<VecDeque<IncomingRequest>>,
-    /// Rung when there is something for the client's task.
+    /// Wakes the session task, or the handshake before there is one.
     pub(crate) wakeup: Notify,
-    /// A transport came that is no message.
+    /// A line arrived that is not a message.
     saw_noise: AtomicBool,
     /// One of our own requests came back.
     saw_echo: AtomicBool,
-    /// How often each list has changed.
+    /// Number of changes per list.
     changes: [AtomicU64; 3],
-    /// How often the server has forgotten us.
+    /// Number of new HTTP sessions after the server forgot the old one.
     session_renewals: AtomicU64,
-    /// Requests of the server that were not answered, because they must not be or there were too many.
+    /// Server requests left unanswered: not allowed in this era, or queue full.
     ignored: AtomicU64,
-    /// The open_urls that the user was sent to, as the server named them.
+    /// Ids of opened URL elicitations.
     open_urls: Mutex<Vec<String>>,
     pub(crate) progress: ProgressRoutes,
     pub(crate) subscriptions: Subscriptions,
@@ -57,24 +57,24 @@ pub(crate) struct IncomingRouter {
     handler: Option<Arc<dyn ClientHandler>>,
 }
 
-/// Something for the client's task.
+/// Work for the session task.
 #[derive(Debug)]
 pub(crate) enum IncomingRequest {
-    /// The server asks; related_request which of our requests, if that is known.
+    /// A server request, with the id of the client request it belongs to, if known.
     Request { id: RequestId, method: String, params: Option<RawJson>, related_request: Option<u64> },
-    /// The server no longer wants the answer.
+    /// The server cancelled one of its requests.
     Cancelled(RequestId),
 }
 
-/// How far the conversation has come, which says what may be taken from the server.
+/// Protocol phase, which determines the messages to accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ProtocolPhase {
-    /// The era is not known: everything unasked is ignored.
+    /// The era is unknown: ignore everything.
     Probing = 0,
     /// From `initialize` on.
     Legacy = 1,
-    /// The server must not ask.
+    /// The server must not send requests.
     Modern = 2,
 }
 
@@ -83,7 +83,7 @@ impl IncomingRouter {
         Self { server: server.into(), handler, ..Self::default() }
     }
 
-    /// Tells the inbox which transport it belongs to, for renewing patience.
+    /// Sets the transport, whose request deadlines progress extends. Weak, because the transport owns this router.
     pub(crate) fn set_transport(&self, transport: &Arc<dyn Line>) {
         self.transport.get_or_init(|| Arc::downgrade(transport));
     }
@@ -96,13 +96,13 @@ impl IncomingRouter {
         let mut requests = lock(&self.requests);
         let next = requests.pop_front();
         if requests.is_empty() {
-            // An idle connection holds no buffer.
+            // An idle connection keeps no buffer.
             *requests = VecDeque::new();
         }
         next
     }
 
-    /// Takes the pings out of the queue, which may be answered before anything else.
+    /// Removes the pings from the queue; they may be answered during the handshake.
     pub(crate) fn take_pings(&self) -> Vec<RequestId> {
         let mut pings = Vec::new();
         lock(&self.requests).retain(|request| match request {
@@ -123,17 +123,17 @@ impl IncomingRouter {
         self.saw_noise.load(Ordering::Acquire)
     }
 
-    /// How often the server has said that a list changed.
+    /// Number of `list_changed` notifications for a list.
     pub(crate) fn changes(&self, kind: ListKind) -> u64 {
         self.counter(kind).load(Ordering::Acquire)
     }
 
-    /// How often the transport has begun a new session.
+    /// Number of new HTTP sessions.
     pub(crate) fn session_renewals(&self) -> u64 {
         self.session_renewals.load(Ordering::Acquire)
     }
 
-    /// Nobody has told of changes for a while, so everything `missed` speaks of may be another now.
+    /// Treats everything in `missed` as changed, after a gap in the subscription.
     pub(crate) fn mark_missed(&self, missed: &SubscriptionFilter) {
         let lists = [
             (missed.tools_list_changed, ListKind::Tools),
@@ -152,7 +152,7 @@ impl IncomingRouter {
         self.ignored.load(Ordering::Relaxed)
     }
 
-    /// The user has agreed to open a page.
+    /// Records that the user agreed to open a URL.
     pub(crate) fn url_opened(&self, id: String) {
         let mut open_urls = lock(&self.open_urls);
         if open_urls.len() >= MAX_OPEN_URLS {
@@ -190,14 +190,14 @@ impl IncomingRouter {
     fn on_list_changed(&self, kind: ListKind) {
         self.counter(kind).fetch_add(1, Ordering::Release);
         match kind {
-            // The client's task fetches them first and then tells.
+            // The session task fetches the tools first and emits the event afterwards.
             ListKind::Tools => self.wakeup.notify_one(),
             ListKind::Prompts => self.events.emit(Event::PromptsChanged),
             ListKind::Resources => self.events.emit(Event::ResourcesChanged),
         }
     }
 
-    /// Spec 2026-07-28, progress: tokens that nobody waits for are ignored.
+    /// Spec 2026-07-28, progress: unknown progress tokens are ignored.
     fn on_progress(&self, progress: Progress) {
         let Token::Integer(token) = progress.token else { return };
         let Ok(id) = u64::try_from(token) else { return };
@@ -209,7 +209,7 @@ impl IncomingRouter {
         }
     }
 
-    /// The program's own code runs here in a task that serves others too, and must survive it.
+    /// The handler runs in the transport's reader task, which all calls share, so it must not panic through.
     fn forward_log(&self, message: &LogMessage) {
         let Some(handler) = &self.handler else { return };
         if catch_unwind(AssertUnwindSafe(|| handler.log_from(&self.server, message))).is_err() {
@@ -217,7 +217,7 @@ impl IncomingRouter {
         }
     }
 
-    /// Legacy: the server takes back a request. Modern: it ends a subscription, and nothing else.
+    /// Legacy: the server cancels its request. Modern: the server ends a subscription.
     fn on_cancelled(&self, cancelled: Cancelled) {
         let Some(id) = cancelled.request_id else { return };
         if self.is_modern() {
@@ -235,7 +235,7 @@ impl IncomingRouter {
         self.phase.load(Ordering::Acquire) == ProtocolPhase::Probing as u8
     }
 
-    /// Spec 2025-11-25, elicitation §URL mode: open_urls that are unknown or done are ignored.
+    /// Spec 2025-11-25, elicitation §URL mode: ignore unknown and completed ids.
     fn url_completed(&self, id: String) {
         let mut open_urls = lock(&self.open_urls);
         let Some(index) = open_urls.iter().position(|open| *open == id) else { return };
@@ -253,7 +253,7 @@ impl IncomingRouter {
         method: &str,
         params: Option<RawJson>,
     ) {
-        // No server asks these: our own words have come back.
+        // Only clients send these methods, so the program echoes our own requests.
         if matches!(Method::parse(method), Some(Method::Initialize | Method::Discover)) {
             self.saw_echo.store(true, Ordering::Release);
             self.wakeup.notify_one();
@@ -261,7 +261,7 @@ impl IncomingRouter {
         if self.is_probing() {
             self.ignore("the era is not known yet");
         } else if self.is_modern() {
-            // Spec 2026-07-28, basic §Responses: clients never answer, and servers never ask.
+            // Spec 2026-07-28, basic §Responses: servers send no requests, and clients no responses.
             self.ignore("servers do not ask in this era");
         } else {
             self.enqueue(IncomingRequest::Request {
@@ -310,8 +310,8 @@ impl Inbox for IncomingRouter {
             ServerNotification::Cancelled(cancelled) => return self.on_cancelled(cancelled),
             _ => {}
         }
-        // Spec 2026-07-28, subscriptions §Demultiplexing: what names a subscription that is not open
-        // is for nobody.
+        // Spec 2026-07-28, subscriptions §Demultiplexing: ignore notifications of subscriptions that are
+        // not open.
         let subscription = subscription_id(params);
         if subscription.as_ref().is_some_and(|id| !self.subscriptions.contains(id)) {
             return;

@@ -1,10 +1,9 @@
-//! Requests that a server may answer with requests, until it answers for good.
+//! Multi-round-trip requests: answers `input_required` results until the result is complete.
 //!
 //! Spec 2026-07-28, multi round-trip requests: the request is repeated with a new id, the answers of this
 //! round only, and the server's state unchanged.
 //!
-//! **Invariant:** every conversation ends: rounds are counted, and a server that only wants to be input
-//! again is input slowly.
+//! **Invariant:** every request ends: rounds are limited, and rounds without input requests are delayed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +21,13 @@ use crate::error::CallError;
 use crate::request_meta::ForwardedFor;
 use crate::session::Session;
 
-/// How long to wait before asking again when the server input nothing.
+/// Delay before a repeat when the server requested no input, so that it is not polled in a busy loop.
 const EMPTY_ROUND_DELAY: Duration = Duration::from_millis(250);
 
-/// A request that can be repeated with answers.
+/// A request that can be repeated with input responses.
 pub(crate) trait MultiRoundTrip: Request + Sync {
-    /// Sends the request again. The future is behind a pointer because the parameters in it live
-    /// shorter than those of the first request, which no generic caller could name.
+    /// Repeats the request. Boxed, because the parameters of a repeat have a shorter lifetime than those of
+    /// the first request, which a generic caller cannot name.
     fn resend<'b>(
         &'b self,
         session: &'b Session,
@@ -36,7 +35,7 @@ pub(crate) trait MultiRoundTrip: Request + Sync {
     ) -> BoxFuture<'b, Result<RawJson, CallError>>;
 }
 
-/// What is added to a request that is sent again.
+/// Additions to a repeated request.
 #[derive(Clone, Copy)]
 pub(crate) struct InputRound<'b> {
     answers: Option<&'b InputResponses>,
@@ -66,14 +65,14 @@ multi_round_trip! {
     ReadResourceParams;
 }
 
-/// What to do with a result that asks.
+/// Reaction to an `input_required` result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// Answer the requests and ask again.
+    /// Answer the input requests and repeat.
     Answer,
-    /// Wait a moment and ask again.
+    /// Wait and repeat.
     Wait,
-    /// It has gone on for too long.
+    /// Too many rounds.
     Stop,
 }
 
@@ -85,7 +84,7 @@ fn next_step(input: &InputRequired, n_rounds: u32, max_rounds: u32) -> Next {
 }
 
 impl Session {
-    /// Sends a request and answers the server's requests until the result is complete.
+    /// Sends a request and answers input requests until the result is complete.
     pub(crate) async fn send_multi_round_trip<P: MultiRoundTrip>(
         self: &Arc<Self>,
         params: P,
@@ -102,14 +101,14 @@ impl Session {
         };
         match self.result_type(&raw) {
             ResultType::Complete => Ok(raw),
-            // The long way is rare, and boxed so that the short one stays small.
+            // Rare paths are boxed, so that the future of a plain call stays small.
             ResultType::InputRequired => Box::pin(self.run_rounds(&params, options, raw)).await,
             ResultType::Task => Box::pin(self.poll_task::<P>(raw, options)).await,
             ResultType::Other => self.require_complete(P::METHOD, raw),
         }
     }
 
-    /// Passes a request on for somebody who answers the server's requests, so what comes back is theirs too.
+    /// Forwards a request of another client. That client answers input requests, so the result is returned as is.
     async fn forward<P: MultiRoundTrip>(
         &self,
         params: &P,
@@ -131,7 +130,7 @@ impl Session {
         }
     }
 
-    /// Whether a refusal can be helped by sending the request again, and its outcome.
+    /// Repeats the request once if its error allows that, else returns the error.
     async fn retry_after_error<P: MultiRoundTrip>(
         &self,
         params: &P,
@@ -140,8 +139,8 @@ impl Session {
     ) -> Result<RawJson, CallError> {
         let mismatch = ErrorCode(error.code) == ErrorCode::HEADER_MISMATCH;
         if mismatch && self.is_stateless() && params.arguments().is_some() {
-            // Spec 2026-07-28, transports §Custom Headers: the tool may have been changed, so the list is
-            // fetched before the one other try.
+            // Spec 2026-07-28, transports §Custom Headers: the tool's schema may have changed, so the list is
+            // fetched before the one retry.
             self.fetch_list::<Tool>().await?;
             return self.send_request(params, options).await;
         }
@@ -178,8 +177,8 @@ impl Session {
         }
     }
 
-    /// Spec 2026-07-28, multi round-trip requests: without an answer to a request there is no point in
-    /// repeating the request. A form that was declined is an answer.
+    /// Spec 2026-07-28, multi round-trip requests: without an answer there is no point in a repeat. A declined
+    /// form is an answer.
     pub(crate) async fn answer_input_requests(
         &self,
         requests: Vec<(String, InputRequest)>,
@@ -197,8 +196,8 @@ impl Session {
         Ok(answers)
     }
 
-    /// Spec 2025-11-25, elicitation §URL mode: a server may refuse until the user has opened some
-    /// urls; then the request is repeated, once.
+    /// Spec 2025-11-25, elicitation §URL mode: a server may reject a request until the user has opened some
+    /// URLs; then the request is repeated once.
     async fn retry_after_urls<P: MultiRoundTrip>(
         &self,
         params: &P,

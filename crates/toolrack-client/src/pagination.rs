@@ -1,14 +1,10 @@
-//! Lists that come page by page, builder under guards, and cached as long as the server allows.
+//! Pagination, list cache, and debounce of list refreshes.
 //!
-//! **Invariant:** builder ends, whatever cursors a server gives, and a list that is cached is never
-//! replaced by an older one.
+//! [`ListDebounce`] decides when to fetch a changed list again: changes are collected for a moment, fetches
+//! keep a minimum interval, and one fetch runs at a time. It is pure: callers pass in the time.
 //!
-//! When to fetch a list again after the server has said that it changed.
-//!
-//! ListChanges are builder for a moment, fetches keep a distance, and only one runs at a time. Nothing
-//! here knows a clock: moments come from outside.
-//!
-//! **Invariant:** every change is followed by a fetch that began after it.
+//! **Invariant:** pagination terminates for any cursors a server returns. A cached list is never replaced by
+//! an older one. Every change is followed by a fetch that started after it.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -25,29 +21,29 @@ use crate::error::CallError;
 use crate::session::{Session, lock};
 use crate::timeouts::{Limits, deadline_after};
 
-/// The longest that a list is used without asking again, whatever its server allows.
+/// Upper limit of a server's TTL.
 const MAX_TTL: Duration = Duration::from_hours(24);
 
-/// A whole list, as far as it could be read.
+/// A complete list, as far as it was readable.
 #[derive(Debug, Clone)]
 pub struct List<T> {
-    /// The entries, in the server's order.
+    /// Entries in the server's order.
     pub items: Vec<T>,
-    /// The entries that could not be read.
+    /// Unreadable entries.
     pub skipped: Vec<Skipped>,
-    /// Why the list ends before the server said so.
+    /// Why the list is incomplete.
     pub truncated: Option<Truncated>,
 }
 
-/// Why a list ends early.
+/// Why a list is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Truncated {
-    /// The server gave a cursor twice, which would go on forever.
+    /// The server returned a cursor twice, which would loop forever.
     RepeatedCursor,
-    /// There were more pages than are fetched.
+    /// More pages than [`Limits::pages`](crate::Limits::pages).
     TooManyPages,
-    /// There were more entries than are cached.
+    /// More entries than [`Limits::entries`](crate::Limits::entries).
     TooManyEntries,
 }
 
@@ -57,7 +53,7 @@ impl<T> Default for List<T> {
     }
 }
 
-/// The lists of one conversation as they were fetched last.
+/// The most recent lists of one session.
 #[derive(Debug, Default)]
 pub(crate) struct ListCache {
     tools: Mutex<CachedList<Tool>>,
@@ -66,11 +62,11 @@ pub(crate) struct ListCache {
     templates: Mutex<CachedList<ResourceTemplate>>,
 }
 
-/// A list that was fetched, and how long it may be used.
+/// A cached list and its expiry.
 #[derive(Debug)]
 pub(crate) struct CachedList<T> {
     list: Arc<List<T>>,
-    /// ListChanges that had been told when the fetch began.
+    /// Change counter when the fetch started.
     changes: u64,
     fresh_until: Option<Instant>,
 }
@@ -81,12 +77,12 @@ impl<T> Default for CachedList<T> {
     }
 }
 
-/// Something that is listed page by page.
+/// An entry type with a paginated list method.
 pub(crate) trait Paginated: Listed + Send + Sync + 'static {
-    /// Which changes make a list of these stale.
+    /// The list whose changes invalidate the cache.
     const KIND: ListKind;
 
-    /// Asks for one page.
+    /// Requests one page.
     fn fetch_page<'a>(
         session: &'a Session,
         cursor: Option<&'a str>,
@@ -95,7 +91,7 @@ pub(crate) trait Paginated: Listed + Send + Sync + 'static {
 
     fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>>;
 
-    /// Leaves out what must not be shown on this kind of transport.
+    /// Removes entries that this transport must not offer.
     fn filter(_session: &Session, _listing: &mut List<Self>) {}
 }
 
@@ -135,15 +131,15 @@ paginated! {
 }
 
 impl Session {
-    /// The list as it was fetched last, empty if it never was.
+    /// The cached list, empty if never fetched.
     pub(crate) fn cached_list<T: Paginated>(&self) -> Arc<List<T>> {
         Arc::clone(&lock(T::cache_slot(&self.list_cache)).list)
     }
 
-    /// The cached list if the server says that it is still good, or else a new one.
+    /// The cached list while it is fresh, else a new one.
     ///
-    /// Spec 2026-07-28, caching: fresh for as long as the hint says, unless a change is told. Legacy
-    /// servers give no hint, so their lists are always fetched.
+    /// Spec 2026-07-28, caching: fresh for the server's TTL, until a change notification. Legacy servers send no
+    /// TTL, so their lists are always fetched.
     pub(crate) async fn list<T: Paginated>(&self) -> Result<Arc<List<T>>, CallError> {
         {
             let cached = lock(T::cache_slot(&self.list_cache));
@@ -155,7 +151,7 @@ impl Session {
         self.fetch_list().await
     }
 
-    /// Fetches the whole list and keeps it. All pages together get the time of one call.
+    /// Fetches the whole list and caches it. All pages share the timeout of one call.
     pub(crate) async fn fetch_list<T: Paginated>(&self) -> Result<Arc<List<T>>, CallError> {
         let changes = self.incoming.changes(T::KIND);
         let deadline = deadline_after(self.timeouts.call);
@@ -172,7 +168,7 @@ impl Session {
         T::filter(self, &mut list);
         let list = Arc::new(list);
         let mut cached = lock(T::cache_slot(&self.list_cache));
-        // Only tools are shown when they are not fresh, so the others need not be held either.
+        // Only tools are read from the cache after expiry, so other expired lists need not be kept.
         let is_wanted = T::KIND == ListKind::Tools || fresh_until.is_some();
         if is_wanted && cached.changes <= changes {
             *cached = CachedList { list: Arc::clone(&list), changes, fresh_until };
@@ -180,7 +176,7 @@ impl Session {
         Ok(list)
     }
 
-    /// Fetches page after page. `None` if the server did not know its own cursor any more.
+    /// Fetches page after page. `None` if the server rejects its own cursor.
     async fn fetch_pages<T: Paginated>(
         &self,
         deadline: Instant,
@@ -191,7 +187,8 @@ impl Session {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let page = match T::fetch_page(self, cursor.as_deref(), Patience::exactly(left)).await {
-                // Spec 2025-11-25, pagination §Error Handling: a bad cursor is refused like this.
+                // Spec 2025-11-25, pagination §Error Handling: the error for an invalid cursor. The list may
+                // have changed between two pages, so one restart is worth a try.
                 Err(CallError::Refused(error))
                     if ErrorCode(error.code) == ErrorCode::INVALID_PARAMS
                         && cursor.is_some()
@@ -212,20 +209,20 @@ impl Session {
     }
 }
 
-/// Whether a list may still be begun again.
+/// Whether the list may be restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Restart {
     Allowed,
     Used,
 }
 
-/// A list that is being put together.
+/// A list under construction.
 #[derive(Debug)]
 struct ListBuilder<T> {
     list: List<T>,
     seen: HashSet<String>,
     n_pages: usize,
-    /// The shortest time that any page may be cached.
+    /// Shortest TTL of all pages.
     ttl: Option<Duration>,
     max_pages: usize,
     max_entries: usize,
@@ -243,7 +240,7 @@ impl<T> ListBuilder<T> {
         }
     }
 
-    /// Adds a page and says where the next one begins. `None` is the end.
+    /// Adds a page and returns the cursor of the next one, or `None` at the end.
     fn add(&mut self, page: Page<T>) -> Option<String> {
         let before = self.list.items.len() + self.list.skipped.len();
         self.list.items.extend(page.items);
@@ -257,7 +254,7 @@ impl<T> ListBuilder<T> {
             self.list.items.truncate(self.max_entries);
             return self.truncate(Truncated::TooManyEntries);
         }
-        // An empty cursor is a cursor.
+        // An empty cursor is a valid cursor.
         let cursor = page.next_cursor?;
         if !self.seen.insert(cursor.clone()) {
             return self.truncate(Truncated::RepeatedCursor);
@@ -278,23 +275,23 @@ impl<T> ListBuilder<T> {
     }
 }
 
-/// How long changes are builder before a fetch.
+/// Changes within this time share one fetch.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// The least time between the beginnings of two fetches.
+/// Minimum time between the starts of two fetches.
 const MIN_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What is known about one list.
+/// Debounce state of one list.
 #[derive(Debug, Default)]
 pub(crate) struct ListDebounce {
     due: Option<Instant>,
     last: Option<Instant>,
     running: bool,
-    /// The list changed while a fetch was running, so that fetch may have missed it.
+    /// The list changed during a fetch, which may have missed the change.
     changed_meanwhile: bool,
 }
 
 impl ListDebounce {
-    /// The server said that the list changed.
+    /// Handles a `list_changed` notification.
     pub(crate) fn on_changed(&mut self, now: Instant) {
         if self.running {
             self.changed_meanwhile = true;
@@ -304,19 +301,19 @@ impl ListDebounce {
         self.due.get_or_insert((now + DEBOUNCE).max(earliest));
     }
 
-    /// When the next fetch should begin.
+    /// When to start the next fetch.
     pub(crate) fn next_fetch(&self) -> Option<Instant> {
         self.due
     }
 
-    /// A fetch begins.
+    /// Records the start of a fetch.
     pub(crate) fn fetch_started(&mut self, now: Instant) {
         self.due = None;
         self.last = Some(now);
         self.running = true;
     }
 
-    /// The fetch has ended, however it went.
+    /// Records the end of a fetch, successful or not.
     pub(crate) fn fetch_finished(&mut self, now: Instant) {
         self.running = false;
         if std::mem::take(&mut self.changed_meanwhile) {
@@ -331,8 +328,8 @@ mod tests {
 
     use super::*;
 
-    /// Plays pages, given as entries and next cursor, and says how many were taken, how many entries
-    /// there are, and why the list was cut.
+    /// Adds pages, given as entry count and next cursor; compares the number of pages and entries, and the
+    /// reason for truncation.
     #[track_caller]
     fn check(pages: &[(usize, Option<&str>)], expected: (usize, usize, Option<Truncated>)) {
         let limits = Limits { pages: 4, entries: 10, ..Limits::default() };
@@ -389,8 +386,7 @@ mod tests {
 mod list_debounce_tests {
     use super::*;
 
-    /// Plays changes at the given times against fetches that take `fetch` each, and says when the
-    /// fetches began. All in milliseconds.
+    /// Replays changes against fetches of duration `fetch` and compares the start times. All in milliseconds.
     #[track_caller]
     fn check(changes: &[u64], fetch: u64, expected: &[u64]) {
         const END: u64 = 20_000;

@@ -1,6 +1,6 @@
-//! Progress, from the task that received it to the task of the caller that wants to see it.
+//! Progress notifications: routed from the reader task to the callback of their call.
 //!
-//! **Invariant:** a caller's function runs in the caller's own task, so a slow one delays nobody else.
+//! **Invariant:** a progress callback runs in its caller's task, so a slow callback delays no other call.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -12,13 +12,13 @@ use toolrack_mcp::Progress;
 
 use crate::session::lock;
 
-/// ProgressQueue that wait for their caller. When it is full, the oldest goes: a newer one says more.
+/// Reports queued per call. When full, the oldest is dropped: a newer one supersedes it.
 const CAPACITY: usize = 64;
 
-/// What a caller wants to be called with each report.
+/// Progress callback.
 pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
 
-/// The calls that want to see their progress, by the id of the request.
+/// Calls with a progress callback, by request id.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressRoutes {
     routes: Mutex<HashMap<u64, Arc<ProgressQueue>>>,
@@ -30,7 +30,7 @@ struct ProgressQueue {
     wakeup: Notify,
 }
 
-/// One caller's place in the table, empty until the request has its id. Dropping it clears the place.
+/// One call's route, registered once the request has an id. Dropping it removes the route.
 pub(crate) struct ProgressReceiver<'a> {
     routes: &'a ProgressRoutes,
     queue: Arc<ProgressQueue>,
@@ -39,7 +39,7 @@ pub(crate) struct ProgressReceiver<'a> {
 }
 
 impl ProgressRoutes {
-    /// Hands a report to whoever watches request `id`. Nobody does most of the time.
+    /// Queues a report for request `id`. Most requests have no route.
     pub(crate) fn report(&self, id: u64, progress: Progress) {
         let Some(queue) = lock(&self.routes).get(&id).map(Arc::clone) else { return };
         let mut reports = lock(&queue.reports);
@@ -51,7 +51,7 @@ impl ProgressRoutes {
         queue.wakeup.notify_one();
     }
 
-    /// Whether parsing a report is worth while.
+    /// Lets the reader task skip reports when no call wants any.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.routes).is_empty()
     }
@@ -62,13 +62,13 @@ impl ProgressRoutes {
 }
 
 impl ProgressReceiver<'_> {
-    /// The request has got its id.
+    /// Registers the route under the request's id.
     pub(crate) fn register(&self, id: u64) {
         self.id.store(id, Ordering::Relaxed);
         lock(&self.routes.routes).insert(id, Arc::clone(&self.queue));
     }
 
-    /// Shows queue as they come, without end.
+    /// Delivers reports forever.
     async fn deliver(&self) -> std::convert::Infallible {
         loop {
             self.queue.wakeup.notified().await;
@@ -76,7 +76,7 @@ impl ProgressReceiver<'_> {
         }
     }
 
-    /// Works, and shows queue meanwhile.
+    /// Runs `work` and delivers reports meanwhile.
     pub(crate) async fn run_with<T>(&self, work: impl Future<Output = T>) -> T {
         let outcome = tokio::select! {
             biased;
@@ -87,7 +87,7 @@ impl ProgressReceiver<'_> {
         outcome
     }
 
-    /// Shows what has come so far.
+    /// Delivers the queued reports.
     pub(crate) fn deliver_queued(&self) {
         loop {
             let next = lock(&self.queue.reports).pop_front();

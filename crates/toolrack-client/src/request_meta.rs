@@ -1,16 +1,15 @@
-//! What accompanies the parameters of every request: `_meta`, written straight into the transport's buffer.
+//! Request `_meta`: serialized straight into the transport's buffer, before the params.
 //!
-//! **Invariant:** a modern request always has the members that the protocol demands, and a legacy one
+//! [`ForwardedFor`] carries the identity of the client that a gateway forwards a request for.
+//! [`ParamHeaders`] knows which tool arguments HTTP repeats in headers (`x-mcp-header`).
+//!
+//! **Invariant:** a modern request always has the `_meta` members the protocol requires, and a legacy one
 //! never has them.
 //!
-//! A request that is passed on: what the one who made it said of itself, and its answers to what was asked.
+//! **Invariant:** a forwarded request declares the capabilities of its original client, never ours, because
+//! the server's input requests go back to that client. Its other `_meta` members reach servers of either era.
 //!
-//! **Invariant:** a modern server learns the abilities of whoever asked in the first place, never ours, because
-//! its questions go back to that one. What else the caller's request said of itself reaches a server of either era.
-//!
-//! The tools of a server whose arguments are said beside the message too.
-//!
-//! **Invariant:** a server without such tools costs a call one look at an empty place.
+//! **Invariant:** a server without `x-mcp-header` tools costs a call one atomic load.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,40 +26,40 @@ use toolrack_transport::{Params, write_text};
 use crate::pagination::List;
 use crate::session::lock;
 
-/// The part of `_meta` that is the same in every request of a session, written once.
+/// The members of `_meta` that all requests of a session share, serialized once.
 #[derive(Debug, Default)]
 pub(crate) struct MetaTemplate {
-    /// Members separated by commas; empty in the legacy era.
+    /// Comma-separated members; empty in the legacy era.
     members: Box<[u8]>,
-    /// The first of them, which is ours whoever asks.
+    /// The protocol version member, which is ours even in a forwarded request.
     version: Box<[u8]>,
-    /// The highest id that was written, so that open requests can be found without a table of them.
+    /// Highest request id so far. Finds open requests without a table of them.
     last_id: AtomicU64,
 }
 
-/// The parameters of one request with everything that accompanies them.
+/// Params of one request with their `_meta`.
 pub(crate) struct RequestWithMeta<'a, P> {
     pub(crate) template: &'a MetaTemplate,
     pub(crate) params: &'a P,
     pub(crate) meta: PerRequestMeta<'a>,
 }
 
-/// What accompanies one request only.
+/// `_meta` of one request.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PerRequestMeta<'a> {
-    /// Whether the server may report progress. The token is the id of the request.
+    /// Whether to send a progress token. The token is the request id.
     pub(crate) progress: WantProgress,
-    /// From which level on the server may send log messages. Only the modern era knows this.
+    /// Minimum log level. Modern era only.
     pub(crate) log_level: Option<LogLevel>,
-    /// Told the id before the server can know it.
+    /// Called with the request id before the request is sent.
     pub(crate) on_id: Option<&'a (dyn Fn(u64) + Sync)>,
-    /// Which arguments are said beside the message too.
+    /// Arguments to repeat in HTTP headers.
     pub(crate) param_headers: Option<&'a Mirror>,
-    /// Who asks, if it is not us.
+    /// Original client of a forwarded request.
     pub(crate) forwarded_for: Option<&'a ForwardedFor>,
 }
 
-/// Whether the server is asked to report.
+/// Whether to request progress notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum WantProgress {
     Yes,
@@ -69,8 +68,8 @@ pub(crate) enum WantProgress {
 }
 
 impl MetaTemplate {
-    /// Spec 2026-07-28, basic §Request Metadata: version and capabilities are demanded of every
-    /// request, the name of the client is recommended.
+    /// Spec 2026-07-28, basic §Request Metadata: version and capabilities are required in every request, the
+    /// client info is recommended.
     pub(crate) fn for_modern(
         revision: Revision,
         client: &Implementation,
@@ -93,7 +92,7 @@ impl MetaTemplate {
         })
     }
 
-    /// The highest id so far.
+    /// Highest request id so far.
     pub(crate) fn last_id(&self) -> u64 {
         self.last_id.load(Ordering::Relaxed)
     }
@@ -129,7 +128,7 @@ impl<P: Request + Sync> Params for RequestWithMeta<'_, P> {
 }
 
 impl<P> RequestWithMeta<'_, P> {
-    /// Writes `{"_meta":{…}`, or nothing if there is nothing to say.
+    /// Writes `{"_meta":{…}`, or nothing without members.
     fn write_meta(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         const OPEN: &[u8] = br#"{"_meta":{"#;
         let start = out.len();
@@ -176,7 +175,7 @@ impl<P> RequestWithMeta<'_, P> {
     }
 }
 
-/// Joins `_meta` and the members behind it into one object. Without either, nothing is left.
+/// Joins `_meta` and the params behind it into one object. If both are empty, writes nothing.
 fn splice(out: &mut Vec<u8>, start: usize, body: usize) {
     let is_empty = out.get(body..) == Some(b"{}".as_slice());
     match (body > start, is_empty) {
@@ -194,12 +193,12 @@ fn splice(out: &mut Vec<u8>, start: usize, body: usize) {
     }
 }
 
-/// For whom a request is passed on.
+/// The client that a request is forwarded for.
 #[derive(Debug, Clone, Default)]
 pub struct ForwardedFor {
-    /// Members of `_meta` that introduce the caller to a modern server, separated by commas.
+    /// Comma-separated `_meta` members with the client's capabilities and info, for a modern server.
     identity: Box<[u8]>,
-    /// The other members of its `_meta`, in the same manner.
+    /// The client's other `_meta` members, in the same form.
     other_meta: Box<[u8]>,
     pub(crate) input_responses: Option<InputResponses>,
     pub(crate) request_state: Option<String>,
@@ -216,8 +215,8 @@ impl fmt::Debug for IdObserver {
 }
 
 impl ForwardedFor {
-    /// A caller with these abilities and this name, both as written, whose request had these other members in
-    /// its `_meta`.
+    /// Creates it from the client's capabilities and info, both as raw JSON, and the other `_meta` members of
+    /// its request.
     pub fn new(
         capabilities: &RawValue,
         client: Option<&RawValue>,
@@ -229,7 +228,7 @@ impl ForwardedFor {
         Ok(Self { identity, other_meta, ..Self::default() })
     }
 
-    /// The same with answers to what the server asked, and what it wants back with them.
+    /// Adds responses to the server's input requests, and the server's request state.
     #[must_use]
     pub fn with_input_responses(
         self,
@@ -239,7 +238,7 @@ impl ForwardedFor {
         Self { input_responses, request_state, ..self }
     }
 
-    /// The same, with somebody who is told the id of the request before the server can know it. It must not wait.
+    /// Adds a callback that gets the request id before the request is sent. It must not block.
     #[must_use]
     pub fn with_id_observer(self, on_id: Arc<dyn Fn(u64) + Send + Sync>) -> Self {
         Self { on_id: Some(IdObserver(on_id)), ..self }
@@ -277,7 +276,7 @@ fn join_members(members: &[(&str, &RawValue)]) -> Result<Box<[u8]>, serde_json::
     Ok(join_members.into_boxed_slice())
 }
 
-/// What is mirrored, by the name of the tool.
+/// Arguments to repeat in headers, by tool name.
 #[derive(Debug, Default)]
 pub(crate) struct ParamHeaders {
     any: AtomicBool,
@@ -292,10 +291,10 @@ impl ParamHeaders {
         lock(&self.by_tool).get(tool?).map(Arc::clone)
     }
 
-    /// Takes the place of what was known before.
+    /// Replaces the table with that of a new tool list.
     ///
-    /// Spec 2026-07-28, transports §Custom Headers: tools whose annotations break the rules are left
-    /// out of the list, and somebody is told.
+    /// Spec 2026-07-28, transports §Custom Headers: tools with invalid annotations are removed from the list,
+    /// with a warning.
     pub(crate) fn update(&self, list: &mut List<Tool>) {
         let mut by_tool = HashMap::new();
         let mut index = 0;
@@ -406,7 +405,7 @@ mod tests {
             r#""io.modelcontextprotocol/clientCapabilities":{"roots":{ }},"traceparent":"00-1"},"a":1}"#
         );
         check(&modern(), json!({"a": 1}), meta, expected);
-        // A legacy server has no use for who asked, but what else was said may be for it.
+        // A legacy server gets no client identity, but the other members may be meant for it.
         let legacy = r#"{"_meta":{"traceparent":"00-1"},"a":1}"#;
         check(&MetaTemplate::default(), json!({"a": 1}), meta, legacy);
     }

@@ -1,13 +1,11 @@
-//! What legacy servers ask of us while they work, each answered by a task of its own.
+//! Server requests: elicitation, sampling and roots, answered through the program's [`ClientHandler`].
 //!
-//! **Invariant:** every request that was taken gets exactly one answer, unless the server withdraws it:
-//! then it gets none.
+//! Legacy servers send requests, which [`ServerRequests`] answers in a task each. Modern servers put them
+//! into results (see `multi_round_trip`). [`ServerRequestHandler`] answers both.
 //!
-//! What the program around a client can do for servers: ask its user, ask a model, name directories.
+//! **Invariant:** the handler gets only requests whose capability was declared to the server.
 //!
-//! Answers to what a server asks of the user, of a model, or of us, in either era.
-//!
-//! **Invariant:** nothing is asked of the program that was not declared to the server.
+//! **Invariant:** every accepted request gets exactly one response, unless the server cancels it: then none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,19 +26,19 @@ use crate::incoming::{IncomingRequest, IncomingRouter};
 use crate::session::Session;
 use crate::timeouts::Limits;
 
-/// Answers what servers ask.
+/// Answers server requests.
 ///
-/// A server is told of exactly those abilities that [`capabilities`](Self::capabilities) names, and
-/// nothing else is ever asked of the other methods. Whoever is asked must be shown which server asks.
+/// Servers get exactly the capabilities that [`capabilities`](Self::capabilities) returns; methods of other
+/// capabilities are never called. Show the user which server sends a request.
 pub trait ClientHandler: Send + Sync {
-    /// What can be asked. Read once for each connection.
+    /// Client capabilities. Read once per connection.
     fn capabilities(&self) -> ClientCapabilities;
 
-    /// The user is asked to fill in a form or to open a page. A page must not be fetched, and not be
-    /// opened without the user's consent to the address shown in full.
+    /// Asks the user to fill in a form or to open a URL. Do not fetch the URL, and do not open it without the
+    /// user's consent to the full address.
     ///
     /// # Cancel safety
-    /// The future is dropped when the server no longer wants the answer.
+    /// The future is dropped when the server cancels the request.
     fn elicit<'a>(
         &'a self,
         _server: &'a str,
@@ -49,10 +47,10 @@ pub trait ClientHandler: Send + Sync {
         Box::pin(async { ElicitationAnswer::Cancel })
     }
 
-    /// A model is asked to go on with a conversation.
+    /// Asks a model for a completion.
     ///
     /// # Cancel safety
-    /// The future is dropped when the server no longer wants the answer.
+    /// The future is dropped when the server cancels the request.
     fn sample<'a>(
         &'a self,
         _server: &'a str,
@@ -61,16 +59,16 @@ pub trait ClientHandler: Send + Sync {
         Box::pin(async { Err(SamplingError::Failed("no model is connected".to_owned())) })
     }
 
-    /// The directories that the server may regard as its index of work.
+    /// Returns the directories the server may work in.
     fn roots<'a>(&'a self, _server: &'a str) -> BoxFuture<'a, Vec<Root>> {
         Box::pin(async { Vec::new() })
     }
 
-    /// For a program that passes questions on to somebody else: gets the request of a legacy server as it
-    /// was written, and gives the answer as it is to be written. `None` has the other methods asked.
+    /// For gateways: gets a legacy server's request as raw JSON and returns the raw response. `None` falls back to
+    /// the typed methods.
     ///
     /// # Cancel safety
-    /// The future is dropped when the server no longer wants the answer.
+    /// The future is dropped when the server cancels the request.
     fn forward_request<'a>(
         &'a self,
         _server: &'a str,
@@ -79,40 +77,40 @@ pub trait ClientHandler: Send + Sync {
         None
     }
 
-    /// The server says something for the log. Called by the task that received it, so it must not wait.
+    /// Receives a log message. Called in the transport's reader task, so it must not block.
     fn log(&self, _message: &LogMessage) {}
 
-    /// The same, for a program that wants to know which server speaks.
+    /// Like [`log`](Self::log), with the server's name.
     fn log_from(&self, _server: &str, message: &LogMessage) {
         self.log(message);
     }
 }
 
-/// A request as a legacy server wrote it.
+/// A server request as raw JSON.
 #[derive(Debug, Clone, Copy)]
 pub struct RawServerRequest<'a> {
-    /// What is asked for.
+    /// Method.
     pub method: &'a str,
-    /// The parameters, if there are any.
+    /// Params.
     pub params: Option<&'a RawJson>,
-    /// The id of our request that it belongs to, if the transport tells. [`ForwardedFor::noting`](crate::ForwardedFor::noting) tells
-    /// which id a request has.
+    /// Id of the client request it belongs to, if the transport knows.
+    /// [`ForwardedFor::with_id_observer`](crate::ForwardedFor::with_id_observer) reports the id of a request.
     pub related_request: Option<u64>,
 }
 
-/// Why a model was not asked, or did not answer.
+/// Why there is no completion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SamplingError {
-    /// The user does not want it.
+    /// The user rejected the request.
     #[error("the user does not want it")]
     RejectedByUser,
-    /// It did not work.
+    /// The model failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Whoever answers on behalf of the program around the client.
+/// Answers server requests through the program's handler.
 pub(crate) struct ServerRequestHandler {
     pub(crate) server_name: Box<str>,
     pub(crate) handler: Option<Arc<dyn ClientHandler>>,
@@ -121,7 +119,7 @@ pub(crate) struct ServerRequestHandler {
     pub(crate) timeout: Duration,
 }
 
-/// Why there is no answer.
+/// Why a server request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ServerRequestError {
     #[error("that was not offered to it")]
@@ -139,7 +137,7 @@ pub(crate) enum ServerRequestError {
 }
 
 impl ServerRequestError {
-    /// What a legacy server is told.
+    /// The error response for a legacy server.
     pub(crate) fn to_error(&self) -> JsonRpcError {
         let code = match self {
             ServerRequestError::Undeclared => ErrorCode::METHOD_NOT_FOUND,
@@ -164,13 +162,13 @@ impl ServerRequestError {
     }
 }
 
-/// Whether a request needs the user or a model, who are slow.
+/// Whether a method waits for the user or a model, which takes long.
 pub(crate) fn needs_user(method: &str) -> bool {
     matches!(Method::parse(method), Some(Method::Elicit | Method::CreateMessage))
 }
 
 impl ServerRequestHandler {
-    /// Answers one request, within the time that questions get.
+    /// Answers one request, within the timeout.
     pub(crate) async fn handle(
         &self,
         incoming: &IncomingRouter,
@@ -196,7 +194,7 @@ impl ServerRequestHandler {
         }
     }
 
-    /// Passes a request on as it is, if the program wants that and it was declared.
+    /// Forwards a request as raw JSON, if the handler supports that and the capability was declared.
     pub(crate) fn forward_request<'a>(
         &'a self,
         request: RawServerRequest<'a>,
@@ -218,7 +216,7 @@ impl ServerRequestHandler {
         }))
     }
 
-    /// Whether the user can be sent to a page.
+    /// Whether URL elicitation was declared.
     pub(crate) fn supports_urls(&self) -> bool {
         self.revision.has_url_elicitation()
             && self.capabilities.elicitation.is_some_and(|modes| modes.url)
@@ -240,7 +238,7 @@ impl ServerRequestHandler {
             }
         };
         let asked = timeout(self.timeout, handler.elicit(&self.server_name, request)).await;
-        // Nobody was there, which is not the same as a no.
+        // No answer in time is a dismissal, not a refusal.
         let answer = asked.unwrap_or(ElicitationAnswer::Cancel);
         match (answer, form) {
             (ElicitationAnswer::Accept { content }, Some(form)) => {
@@ -275,7 +273,7 @@ impl ServerRequestHandler {
     }
 }
 
-/// Fields that were left out get their defaults, and the whole is checked before the server sees it.
+/// Fills in defaults and validates the form before the server gets it.
 fn complete_form(
     form: &FormElicitation,
     mut content: toolrack_mcp::FormContent,
@@ -302,17 +300,17 @@ impl fmt::Debug for ServerRequestHandler {
     }
 }
 
-/// What a server is told that asks too much at once. Outside the codes that the protocol gives a meaning.
+/// Error code for too many requests at once. The protocol assigns it no meaning.
 const BUSY: i64 = -32000;
 
-/// The requests of the server that are being answered.
+/// Server requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct ServerRequests {
     open: Vec<InFlight>,
     work: JoinSet<Outcome>,
 }
 
-/// What a finished task leaves behind.
+/// Result of a finished task.
 pub(crate) type Finished = Result<(Id, Outcome), JoinError>;
 
 type Outcome = Result<InputResponse, JsonRpcError>;
@@ -322,29 +320,29 @@ struct InFlight {
     id: RequestId,
     task: AbortHandle,
     responder: Responder,
-    /// What the server says of the task that it belongs to.
+    /// The task of the server that the request belongs to.
     related_task: Option<Box<RawValue>>,
 }
 
-/// Who answers.
+/// The answering side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Responder {
     /// The user or a model.
     User,
-    /// We ourselves.
+    /// This client, immediately.
     Client,
 }
 
-/// What happens to a request.
+/// Decision about a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
-    /// Answered on the spot.
+    /// Answer at once.
     Ping,
-    /// Given to a task.
+    /// Answer in a task.
     Work(Responder),
-    /// There is too much to do.
+    /// Too many requests in flight.
     Busy,
-    /// There is no such thing.
+    /// Unknown method.
     Unknown,
 }
 
@@ -364,7 +362,7 @@ fn admit(method: &str, n_open: usize, n_user: usize, limits: &Limits) -> Admissi
 }
 
 impl ServerRequests {
-    /// Takes what has come in. Never waits.
+    /// Handles a queued request or cancellation. Never blocks.
     pub(crate) fn handle(&mut self, session: &Arc<Session>, request: IncomingRequest) {
         match request {
             IncomingRequest::Request { id, method, params, related_request } => {
@@ -423,13 +421,13 @@ impl ServerRequests {
         self.open.push(InFlight { id, task, responder, related_task });
     }
 
-    /// Spec 2025-11-25, cancellation §Behavior Requirements: stop, and do not answer.
+    /// Spec 2025-11-25, cancellation §Behavior Requirements: stop, and send no response.
     fn cancel(&mut self, id: &RequestId) {
         let Some(index) = self.open.iter().position(|open| open.id == *id) else { return };
         self.open.swap_remove(index).task.abort();
     }
 
-    /// The next task that has come to its end; none if none is running.
+    /// Waits for the next finished task; `None` if none is running.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -442,17 +440,17 @@ impl ServerRequests {
         !self.work.is_empty()
     }
 
-    /// Whether the user or a model is being waited for.
+    /// Whether a request waits for the user or a model.
     pub(crate) fn waits_for_user(&self) -> bool {
         self.n_user() > 0
     }
 
-    /// Sends the answer that a task has found. A task that was withdrawn has none.
+    /// Sends the response of a finished task. A cancelled request is no longer in the table and gets none.
     pub(crate) fn finish(&mut self, session: &Session, finished: Finished) {
         let (task, outcome) = match finished {
             Ok(finished) => finished,
             Err(crash) => {
-                let error = ServerRequestError::Failed("the request could not be asked".to_owned());
+                let error = ServerRequestError::Failed("the question could not be asked".to_owned());
                 (crash.id(), Err(error.to_error()))
             }
         };
@@ -469,7 +467,7 @@ impl ServerRequests {
         }
     }
 
-    /// Ends every task and waits until they have ended.
+    /// Aborts all tasks and waits for their end.
     pub(crate) async fn shutdown(&mut self) {
         self.open.clear();
         self.work.shutdown().await;
@@ -480,7 +478,7 @@ impl ServerRequests {
     }
 }
 
-/// Spec 2025-11-25, tasks §Associating Task-Related Messages: an answer names the task that its request belongs to.
+/// Spec 2025-11-25, tasks §Associating Task-Related Messages: a response names the task of its request.
 fn with_related_task(
     answer: &InputResponse,
     related_task: &RawValue,

@@ -1,18 +1,15 @@
-//! One conversation: a transport on which a revision has been agreed, and everything that belongs to it.
+//! Session: an open connection with a negotiated version, its requests, and its background task.
 //!
-//! **Invariant:** the revision never changes. A modern conversation is never made a legacy one.
+//! The background task ([`SessionTask`]) answers server requests, fetches changed tools, extends the deadlines
+//! of calls that wait for the user, and restores state in a new HTTP session.
 //!
-//! The one task behind a conversation: it answers the server and keeps the list of tools up to date.
+//! [`detect_result_type`] finds the result type without decoding. Spec 2026-07-28, basic §Result Types: every
+//! result has a `resultType`; absent means complete, and an unknown one makes the response invalid.
 //!
-//! **Invariant:** no arm of the loop waits. It ends when the transport has ended or the client is gone, and
-//! takes everything along that it started.
+//! **Invariant:** the revision never changes; a modern session never becomes a legacy one.
 //!
-//! What kind of result came, found without decoding it.
-//!
-//! Spec 2026-07-28, basic §Result Types: every result has a `resultType`; absent means complete, and one
-//! that we do not know makes the answer invalid.
-//!
-//! Locks that cannot be poisoned.
+//! **Invariant:** no arm of the background task's loop blocks. The task ends when the transport has closed or
+//! the client is dropped, and ends everything it started.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -48,7 +45,7 @@ use crate::server_requests::{ServerRequestHandler, ServerRequests};
 use crate::subscriptions::Subscription;
 use crate::timeouts::{Limits, Timeouts};
 
-/// One conversation.
+/// An open connection.
 pub(crate) struct Session {
     pub(crate) transport: Arc<dyn Line>,
     pub(crate) incoming: Arc<IncomingRouter>,
@@ -58,27 +55,27 @@ pub(crate) struct Session {
     pub(crate) limits: Limits,
     pub(crate) server: ServerInfo,
     pub(crate) list_cache: ListCache,
-    /// The arguments that are said beside the message, if any tool has such.
+    /// Tool arguments to repeat in HTTP headers.
     pub(crate) param_headers: ParamHeaders,
-    /// Whether any tool can be called as a task only.
+    /// Whether any tool must be called as a task.
     pub(crate) has_task_tools: AtomicBool,
-    /// The level of log messages that was asked for. Modern requests repeat it.
+    /// Requested log level. Modern requests repeat it.
     pub(crate) log_level: Mutex<Option<LogLevel>>,
-    /// The subscription to changes of lists.
+    /// Subscription to list changes.
     pub(crate) list_subscription: Mutex<Option<Subscription>>,
-    /// The subscriptions to resources, by URI.
+    /// Resource subscriptions of a modern server, by URI.
     pub(crate) resource_subscriptions: Mutex<HashMap<String, Subscription>>,
-    /// The resources that a legacy server was asked to tell about.
+    /// Resource subscriptions of a legacy server, to renew in a new HTTP session.
     pub(crate) legacy_subscriptions: Mutex<BTreeSet<String>>,
-    /// Every task of the conversation.
+    /// All tasks of the session.
     pub(crate) tasks: TaskTracker,
-    /// What the server has to hear before the conversation ends.
+    /// Pending `tasks/cancel` requests, which `close` waits for.
     pub(crate) task_cancellations: TaskTracker,
-    /// Ends every task of the conversation.
+    /// Ends all tasks of the session.
     pub(crate) stop: CancellationToken,
 }
 
-/// What a server says about itself when the conversation begins.
+/// The server's self-description from the handshake.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerInfo {
     pub(crate) implementation: Option<Implementation>,
@@ -86,7 +83,7 @@ pub(crate) struct ServerInfo {
     pub(crate) instructions: Option<String>,
 }
 
-/// Something that a server has to declare.
+/// A feature that a server must declare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feature {
     Tools,
@@ -132,8 +129,8 @@ impl Session {
         self.revision().era()
     }
 
-    /// Spec 2025-06-18, lifecycle §Operation: only what was declared may be used. Before that it was
-    /// only recommended, and many old servers declare less than they have.
+    /// Spec 2025-06-18, lifecycle §Operation: use only declared features. Earlier revisions only recommended
+    /// that, and many old servers declare less than they have.
     pub(crate) fn require(&self, feature: Feature) -> Result<(), CallError> {
         if feature.is_in(&self.server.capabilities) || self.revision() < Revision::R2025_06_18 {
             return Ok(());
@@ -141,7 +138,7 @@ impl Session {
         Err(CallError::Unsupported { feature: feature.name() })
     }
 
-    /// Sends one request and gives its raw result, whatever kind of result it is.
+    /// Sends a request and returns its raw result of any type.
     pub(crate) async fn send_request<P: Request + Sync>(
         &self,
         params: &P,
@@ -151,11 +148,11 @@ impl Session {
             return self.send(params, self.timeout_for(options), self.call_meta(options)).await;
         };
         let receiver = self.incoming.progress.receiver(on_progress);
-        // Boxed, so that a call without a watcher stays small.
+        // Boxed, so that the future of a call without progress stays small.
         Box::pin(receiver.run_with(self.send_with_progress(params, options, &receiver))).await
     }
 
-    /// The same, with somebody who may receiver for longer than this one request takes.
+    /// Sends a request with progress. `receiver` may outlive the request, as for a task.
     pub(crate) async fn send_with_progress<P: Request + Sync>(
         &self,
         params: &P,
@@ -178,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Sends a request that nothing is reported about, and gives its raw result.
+    /// Sends a request without progress and returns its raw result.
     pub(crate) async fn send_without_progress<P: Request + Sync>(
         &self,
         params: &P,
@@ -191,7 +188,7 @@ impl Session {
         self.send(params, self.timeout_for(options), meta).await
     }
 
-    /// Sends a request that is answered in one go, and reads the answer.
+    /// Sends a request that must complete in one round, and decodes its result.
     pub(crate) async fn call<P: Request + Sync>(
         &self,
         params: &P,
@@ -202,7 +199,7 @@ impl Session {
         decode::<P>(&raw)
     }
 
-    /// Spec 2026-07-28, basic §Result Types: what is neither complete nor asked for is invalid.
+    /// Spec 2026-07-28, basic §Result Types: any other type is invalid here.
     pub(crate) fn require_complete(
         &self,
         method: Method,
@@ -214,7 +211,7 @@ impl Session {
         }
     }
 
-    /// The legacy era knows one kind of result, whatever a server writes.
+    /// The legacy era has one result type, even if a server writes `resultType`.
     pub(crate) fn result_type(&self, raw: &RawJson) -> ResultType {
         match self.era() {
             Era::Legacy => ResultType::Complete,
@@ -222,12 +219,12 @@ impl Session {
         }
     }
 
-    /// How long a request waits that has no options of its own.
+    /// Timeout of a request without options.
     pub(crate) fn default_timeout(&self) -> Patience {
         self.timeout_for(&CallOptions::default())
     }
 
-    /// Answers something the server asked. A server that does not read its answers loses them.
+    /// Responds to a server request. A server that does not read loses the response.
     pub(crate) fn respond<T: Serialize>(&self, id: &RequestId, outcome: Result<T, JsonRpcError>) {
         respond(&*self.transport, id, outcome);
     }
@@ -255,18 +252,18 @@ impl Session {
         Ok(self.transport.request(request).await?)
     }
 
-    /// Whether every request is an exchange that stands for itself.
+    /// Whether each request is an independent HTTP request: modern era over HTTP.
     pub(crate) fn is_stateless(&self) -> bool {
         self.era() == Era::Modern && self.transport.medium() == Medium::Exchange
     }
 }
 
-/// Reads the answer to a request.
+/// Decodes a result.
 pub(crate) fn decode<P: Request>(raw: &RawJson) -> Result<P::Answer, CallError> {
     P::Answer::decode(raw.as_bytes()).map_err(|fault| CallError::undecodable(P::METHOD, fault))
 }
 
-/// Answers something that was asked on `transport`.
+/// Responds to a server request on `transport`.
 pub(crate) fn respond<T: Serialize>(
     transport: &dyn Line,
     id: &RequestId,
@@ -289,13 +286,13 @@ impl fmt::Debug for Session {
     }
 }
 
-/// How often calls are renewed while the user or a model is being waited for.
+/// Interval for extending deadlines while the user or a model is busy.
 const RENEW: Duration = Duration::from_secs(1);
 
-/// How many of the newest requests are renewed. Older ones have been open for long anyway.
+/// Number of newest requests to extend. Anything older has been open for long anyway.
 const N_RENEWED: u64 = 1024;
 
-/// Runs until the conversation is over.
+/// Runs until the session ends.
 pub(crate) async fn run_session_task(session: Arc<Session>) {
     let mut attendant = SessionTask {
         server_requests: ServerRequests::default(),
@@ -354,7 +351,7 @@ impl SessionTask {
         while let Some(question) = self.session.incoming.next_request() {
             self.server_requests.handle(&self.session, question);
         }
-        // The server waits for our user, so a call that waits for the server must wait too.
+        // The server waits for our user, so the call that waits for the server must not time out.
         self.renew_at = match (self.server_requests.waits_for_user(), self.renew_at) {
             (true, None) => Some(Instant::now()),
             (true, set) => set,
@@ -372,7 +369,7 @@ impl SessionTask {
         }
     }
 
-    /// One restoration at a time: what a newer session needs, an older attempt cannot give.
+    /// One restore at a time: an older attempt cannot serve a newer session.
     fn take_renewals(&mut self) {
         let renewals = self.session.incoming.session_renewals();
         if renewals != self.renewals_seen {
@@ -389,7 +386,7 @@ impl SessionTask {
         self.fetching.spawn(async move { session.fetch_list::<Tool>().await.map(drop) });
     }
 
-    /// After a failure the old list stays: it is better than none.
+    /// After a failure the old list stays, which is better than none.
     fn fetched(&mut self, outcome: Result<Result<(), CallError>, JoinError>) {
         self.debounce.fetch_finished(Instant::now());
         match outcome {
@@ -416,19 +413,19 @@ async fn alarm(at: Option<Instant>) {
 }
 
 static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""resultType""#));
-/// The two places where servers put it. No quote in them can be part of a longer string, because a
-/// quote inside a string has a backslash before it.
+/// The two usual positions. The quotes cannot be part of a longer string, because a quote inside a JSON
+/// string is escaped.
 const IN_FRONT: &[u8] = br#"{"resultType":"complete""#;
 const AT_END: &[u8] = br#","resultType":"complete"}"#;
 
-/// Finds out what kind of result `raw` is, most often from its ends alone.
+/// Finds the result type, usually from the first or last bytes alone.
 pub(crate) fn detect_result_type(raw: &[u8]) -> ResultType {
     let decided = raw.starts_with(IN_FRONT) || raw.ends_with(AT_END) || KEY.find(raw).is_none();
     if decided { ResultType::Complete } else { ResultType::read(raw) }
 }
 
-/// Takes a lock for a moment. What we lock is whole between statements, so a panic in another task cannot
-/// have torn it.
+/// Locks a mutex and ignores poisoning: every critical section here leaves its data consistent, so a panic
+/// in another task cannot have corrupted it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -442,7 +439,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Hundreds of servers may be connected and idle. What a server says about itself comes on top.
+    /// Hundreds of servers may be connected and idle. The server's self-description comes on top.
     #[test]
     fn an_idle_conversation_is_small() {
         let sizes =

@@ -1,6 +1,6 @@
-//! What a new session has to be told because the old one knew it.
+//! Session restore: log level and subscriptions in a new HTTP session.
 //!
-//! **Invariant:** whatever cannot be restored is told to whoever relied on it.
+//! **Invariant:** a subscription that cannot be restored is reported as [`Event::SubscriptionEnded`].
 
 use toolrack_mcp::{SetLevelParams, SubscribeParams, SubscriptionFilter};
 
@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::session::{Session, lock};
 
 impl Session {
-    /// Spec 2025-11-25, transports §Session Management: a new session knows nothing of the old one.
+    /// Spec 2025-11-25, transports §Session Management: a new session starts without the state of the old one.
     pub(crate) async fn restore(&self) {
         let level = *lock(&self.log_level);
         if let Some(level) = level

@@ -1,9 +1,9 @@
-//! Subscriptions of the modern era: requests that stay open while the server tells of changes.
+//! Subscriptions of the modern era: `subscriptions/listen` requests that stay open.
 //!
-//! Spec 2026-07-28, subscriptions: the first message acknowledges what will be sent, every message names
-//! its subscription by the id of the request, and the end is a result, a cancellation, or both.
+//! Spec 2026-07-28, subscriptions: the first message acknowledges the granted notifications, every message
+//! carries the request id as subscription id, and the end is a result, a cancellation, or both.
 //!
-//! **Invariant:** a subscription is in the table exactly as long as its task runs.
+//! **Invariant:** a subscription is in the table exactly as long as its request is open.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,44 +24,44 @@ use crate::event::Event;
 use crate::request_meta::{PerRequestMeta, RequestWithMeta};
 use crate::session::{Session, lock};
 
-/// How long a connection waits for the first acknowledgment.
+/// How long connecting waits for the acknowledgment over HTTP.
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The subscriptions that are open, by the id of their request.
+/// Open subscriptions, by request id.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     open: Mutex<HashMap<u64, Arc<SubscriptionEntry>>>,
 }
 
-/// What is known of one subscription.
+/// State that the task and the message router share.
 #[derive(Debug)]
 struct SubscriptionEntry {
     requested: SubscriptionFilter,
-    /// From which level on the server may send log messages beside, as long as it is open.
+    /// Minimum level of log messages while the subscription is open.
     log_level: Option<LogLevel>,
     state: watch::Sender<SubscriptionState>,
-    /// The server has said that it is over.
+    /// Cancelled when the server ends the subscription.
     ended: CancellationToken,
-    /// Nobody waited for the acknowledgment any longer, so changes may have come before it.
+    /// The acknowledgment came too late to wait for, so changes before it may be missed.
     is_late: AtomicBool,
 }
 
-/// How far a subscription has come.
+/// Lifecycle of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SubscriptionState {
-    /// Not written yet.
+    /// Not sent yet.
     NotSent,
-    /// On its way to the server.
+    /// Sent, not acknowledged.
     Sent,
-    /// The server will tell this much.
+    /// Acknowledged, with the granted filter.
     Active(SubscriptionFilter),
-    /// It was granted or may have been, the exchange broke, and it is requested for again.
+    /// The request broke after it may have been granted; it will be sent again.
     Broken,
-    /// There is none, and it never was.
+    /// Rejected or ended for good.
     Failed,
 }
 
-/// An open subscription. Dropping it ends it.
+/// Handle of a subscription. Dropping it ends the subscription.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     state: watch::Receiver<SubscriptionState>,
@@ -76,7 +76,7 @@ impl Subscriptions {
         self.find(id).is_some()
     }
 
-    /// Gives what may have changed mark_missed, if the subscription was broken for a while.
+    /// Handles an acknowledgment. Returns the filter of changes that may have been missed in a gap before it.
     pub(crate) fn on_acknowledged(
         &self,
         id: &Token,
@@ -89,7 +89,7 @@ impl Subscriptions {
         }
         let before = entry.state.send_replace(SubscriptionState::Active(granted.clone()));
         if before == SubscriptionState::Broken && !missing.resource_subscriptions.is_empty() {
-            // It was granted once, so somebody relies on it and has to learn that it is no more.
+            // It was granted before, so a subscriber relies on it and must get `SubscriptionEnded`.
             entry.ended.cancel();
         }
         let is_late = entry.is_late.swap(false, Ordering::AcqRel);
@@ -103,7 +103,7 @@ impl Subscriptions {
     }
 
     fn find(&self, id: &Token) -> Option<Arc<SubscriptionEntry>> {
-        // Spec 2026-07-28, subscriptions: the id comes back in the type in which it was sent.
+        // Spec 2026-07-28, subscriptions: the id comes back with the type it was sent with, a number.
         let Token::Integer(number) = id else { return None };
         let id = u64::try_from(*number).ok()?;
         lock(&self.open).get(&id).map(Arc::clone)
@@ -111,13 +111,13 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    /// Begins a subscription.
+    /// Opens a subscription.
     pub(crate) fn open(session: &Arc<Session>, requested: SubscriptionFilter) -> Self {
         Self::open_with(session, requested, None)
     }
 
-    /// The same once more in the place of this one, with log messages from this level on. What changes until the
-    /// server has heard of it counts as changed mark_missed.
+    /// Opens the same subscription with a log level, to replace this one. Changes before its acknowledgment count
+    /// as missed.
     pub(crate) fn with_log_level(&self, session: &Arc<Session>, log_level: LogLevel) -> Self {
         let replacement = Self::open_with(session, self.requested.clone(), Some(log_level));
         replacement.entry.is_late.store(true, Ordering::Release);
@@ -150,14 +150,13 @@ impl Subscription {
         Self { state: receiver, failure, requested, entry, _stop: stop.drop_guard() }
     }
 
-    /// Waits until the request is on the way, or will never be.
+    /// Waits until the request is sent, or has failed.
     pub(crate) async fn sent(&mut self) {
         wait_for(&mut self.state, |state| *state != SubscriptionState::NotSent).await;
     }
 
-    /// Waits until changes cannot be missed: on a stream, what is written first is read first; in exchanges
-    /// of their own, the acknowledgment has to come. If that takes long, everything counts as changed when it
-    /// does.
+    /// Waits until no change can be missed. A stream delivers in order, so the sent request suffices; parallel
+    /// HTTP requests need the acknowledgment. If that is late, everything counts as changed when it arrives.
     pub(crate) async fn established(&mut self, medium: Medium) {
         if medium == Medium::Stream {
             return self.sent().await;
@@ -170,7 +169,7 @@ impl Subscription {
         }
     }
 
-    /// Waits until the server has said what it will tell, and gives what it will not tell.
+    /// Waits for the acknowledgment and returns the part of the filter that was not granted.
     pub(crate) async fn acknowledged(
         &mut self,
         patience: Duration,
@@ -193,7 +192,7 @@ impl Subscription {
     }
 }
 
-/// The task behind one subscription.
+/// Background task of one subscription.
 struct SubscriptionTask {
     session: Arc<Session>,
     entry: Arc<SubscriptionEntry>,
@@ -202,15 +201,15 @@ struct SubscriptionTask {
     id: AtomicU64,
 }
 
-/// How a subscription ended.
+/// How a `subscriptions/listen` request ended.
 enum ListenEnd {
-    /// We did not want it any more.
+    /// The handle was dropped.
     Stopped,
-    /// The client is gone, and the transport with it.
+    /// The client was closed or dropped.
     SessionClosed,
-    /// The server ended it by a notification.
+    /// The server sent `notifications/cancelled`.
     Cancelled,
-    /// The request was answered.
+    /// The request got a response or failed.
     Response(Result<RawJson, CallError>),
 }
 
@@ -224,7 +223,7 @@ impl SubscriptionTask {
             lock(&self.session.incoming.subscriptions.open).remove(&id);
             match end {
                 ListenEnd::SessionClosed => return,
-                // A request that never left has no id, and an exchange ends by being dropped.
+                // An unsent request has no id, and dropping an HTTP request cancels it.
                 ListenEnd::Stopped if id == 0 || self.session.is_stateless() => return,
                 ListenEnd::Stopped => return self.send_cancelled(id).await,
                 ListenEnd::Cancelled | ListenEnd::Response(Ok(_)) => return self.finish(None),
@@ -246,8 +245,8 @@ impl SubscriptionTask {
         }
     }
 
-    /// Spec 2026-07-28, subscriptions §Ending: a stream that breaks may be opened again. One that was never
-    /// granted and that somebody waits for fails at once instead.
+    /// Spec 2026-07-28, subscriptions §Ending: a broken stream may be opened again. A resource subscription
+    /// that was never granted has a waiting caller, so it fails at once instead.
     fn may_reopen(&self, error: &CallError) -> bool {
         let CallError::Transport(LineError { error, .. }) = error else { return false };
         let is_transient = match error {
@@ -290,8 +289,8 @@ impl SubscriptionTask {
             method: Method::Listen.as_str(),
             params: &params,
             patience: Patience::endless(),
-            // A subscription that the server has ended must not be cancelled, so this task says
-            // itself when there is something to cancel.
+            // A subscription that the server ended must not be cancelled, so this task sends the
+            // cancellation itself when there is something to cancel.
             abandon: Abandon::Quietly,
         });
         tokio::select! {
@@ -308,8 +307,8 @@ impl SubscriptionTask {
         sent.unwrap_or_else(|error| tracing::trace!(%error, "the server was not sent"));
     }
 
-    /// Whoever waits for the acknowledgment learns of the failure; whoever relied on the
-    /// subscription learns that it is over.
+    /// Passes the failure to a caller that waits for the acknowledgment, and emits `SubscriptionEnded` if the
+    /// subscription had been granted.
     fn finish(&self, error: Option<CallError>) {
         let granted = matches!(
             *self.entry.state.borrow(),
@@ -330,7 +329,7 @@ impl SubscriptionTask {
     }
 }
 
-/// The first state that `wanted` accepts. A task that is gone has failed.
+/// Waits for a state that `wanted` accepts. A vanished task counts as failed.
 async fn wait_for(
     state: &mut watch::Receiver<SubscriptionState>,
     wanted: impl FnMut(&SubscriptionState) -> bool,

@@ -1,9 +1,9 @@
-//! Calls that a server makes tasks of, followed to their end, so that they look like every other call.
+//! Task polling: tool calls that a server runs as tasks, polled until they look like any other call.
 //!
-//! In 2025-11-25 some tools can be called in no other way, and we say so with the call. In the modern era the server
-//! decides, if both sides have the extension.
+//! In 2025-11-25 some tools must be called as a task, and the client asks for one. In the modern era the
+//! server decides, if both sides have the extension.
 //!
-//! **Invariant:** a task that is no longer followed has ended, or the server is asked to give it up.
+//! **Invariant:** a task that is no longer polled has ended, or the server gets `tasks/cancel`.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -29,16 +29,16 @@ use crate::progress::ProgressReceiver;
 use crate::session::{Session, decode};
 use crate::timeouts::deadline_after;
 
-/// How long a server is left alone that does not say how long it wants to be.
+/// Poll interval if the server suggests none.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// What a server may say about that.
+/// Limits for the interval that a server suggests.
 const POLL_INTERVAL_RANGE: RangeInclusive<Duration> =
     Duration::from_millis(20)..=Duration::from_secs(30);
-/// How often in a row asking may fail. The task goes on meanwhile.
+/// Consecutive failed polls to tolerate. The task keeps running meanwhile.
 const MAX_POLL_FAILURES: u32 = 3;
-/// How long a server may take to hear that a task is not wanted any more.
+/// Timeout of `tasks/cancel`.
 pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
-/// How much of its reason is kept when a server gives a task up.
+/// Maximum length of a server's cancellation reason.
 const REASON_CHARS: usize = 200;
 
 fn poll_interval(task: &Task) -> Duration {
@@ -48,10 +48,10 @@ fn poll_interval(task: &Task) -> Duration {
 }
 
 impl Session {
-    /// Notes whether any tool can be called as a task only.
+    /// Records whether any tool must be called as a task.
     ///
-    /// Spec 2025-11-25, tasks §Tool-Level Negotiation: without the capability of the server, what a tool says of
-    /// tasks does not count.
+    /// Spec 2025-11-25, tasks §Tool-Level Negotiation: without the server capability, the task support of a tool
+    /// does not count.
     pub(crate) fn update_task_tools(&self, list: &List<Tool>) {
         let accepts_tasks =
             self.revision().has_core_tasks() && self.server.capabilities.tasks().calls;
@@ -59,7 +59,7 @@ impl Session {
         self.has_task_tools.store(any, Ordering::Release);
     }
 
-    /// Whether a tool can be called as a task only. Costs one look at a flag, unless there are such tools.
+    /// Whether a tool must be called as a task. One atomic load, unless the server has such tools.
     pub(crate) fn needs_task(&self, tool: &str) -> bool {
         self.has_task_tools.load(Ordering::Acquire)
             && self
@@ -69,13 +69,13 @@ impl Session {
                 .any(|listed| listed.name == tool && listed.needs_task())
     }
 
-    /// Whether a modern server may make a task of a call.
+    /// Whether a modern server may run a call as a task.
     fn may_make_tasks(&self) -> bool {
         let offered = &self.server.capabilities.extensions;
         self.era() == Era::Modern && offered.contains_key(TASKS_EXTENSION)
     }
 
-    /// Calls a tool as a task of 2025-11-25.
+    /// Calls a tool as a 2025-11-25 task.
     pub(crate) async fn call_as_task(
         self: &Arc<Self>,
         params: CallToolParams<'_>,
@@ -84,7 +84,7 @@ impl Session {
         let Some(on_progress) = &options.on_progress else {
             return self.run_task(&params, options, None).await;
         };
-        // Spec 2025-11-25, tasks §Progress: the token of the call is good for as long as the task.
+        // Spec 2025-11-25, tasks §Progress: the call's progress token stays valid for the task's lifetime.
         let receiver = self.incoming.progress.receiver(on_progress);
         receiver.run_with(self.run_task(&params, options, Some(&receiver))).await
     }
@@ -106,12 +106,12 @@ impl Session {
         let created = Task::created(raw.as_bytes());
         match created.map_err(|error| CallError::undecodable(Method::CallTool, error))? {
             Some(task) => TaskPoller::new(self, options, task, deadline).poll_legacy().await,
-            // It was answered at once.
+            // The server answered at once, without a task.
             None => Ok(raw),
         }
     }
 
-    /// Follows the task that a modern server has made of a request.
+    /// Polls the task that a modern server created for a request.
     pub(crate) async fn poll_task<P: Request>(
         self: &Arc<Self>,
         raw: RawJson,
@@ -127,15 +127,15 @@ impl Session {
     }
 }
 
-/// A task that is followed.
+/// A task being polled.
 struct TaskPoller<'a> {
     session: &'a Arc<Session>,
     options: &'a CallOptions,
     task: Task,
     deadline: Instant,
-    /// Nothing more will happen, or the server knows nothing of it.
+    /// The task has ended, or the server does not know it: nothing to cancel.
     is_finished: bool,
-    /// What the user was reported last, and how often.
+    /// Last status message reported as progress, and the number of messages so far.
     last_message: Option<String>,
     n_messages: u32,
 }
@@ -158,7 +158,7 @@ impl<'a> TaskPoller<'a> {
         }
     }
 
-    /// Follows a task of 2025-11-25, whose result is asked for when it is there.
+    /// Polls a 2025-11-25 task, then fetches its result.
     async fn poll_legacy(mut self) -> Result<RawJson, CallError> {
         let outcome = timeout_at(self.deadline, self.legacy_result()).await;
         self.finish(outcome)
@@ -174,13 +174,13 @@ impl<'a> TaskPoller<'a> {
         if self.task.status == TaskStatus::Cancelled {
             return Err(self.cancelled_by_server());
         }
-        // Spec 2025-11-25, tasks §Input Required Status: what the server asks, it asks while its result is waited
-        // for.
+        // Spec 2025-11-25, tasks §Input Required Status: the server sends its requests while `tasks/result` is open,
+        // so an `input_required` task is answered by fetching the result.
         let params = TaskResultParams { task_id: &self.task.id };
         self.session.send_without_progress(&params, &self.remaining_options()).await
     }
 
-    /// Follows a task of the modern era, whose report has the result.
+    /// Polls a modern task, whose final status contains the result.
     async fn poll_modern(mut self) -> Result<RawJson, CallError> {
         let outcome = timeout_at(self.deadline, self.modern_result()).await;
         self.finish(outcome)
@@ -189,7 +189,7 @@ impl<'a> TaskPoller<'a> {
     async fn modern_result(&mut self) -> Result<RawJson, CallError> {
         let mut answered = HashSet::new();
         let mut n_rounds = 0;
-        // What waits or has ended already is asked about at once.
+        // A task that waits for input or has ended is polled at once.
         let mut is_working = self.task.status == TaskStatus::Working;
         loop {
             self.report_progress();
@@ -207,8 +207,8 @@ impl<'a> TaskPoller<'a> {
                 TaskStatus::Failed => return Err(task_error(report.error.as_deref())),
                 TaskStatus::Cancelled => return Err(self.cancelled_by_server()),
                 TaskStatus::InputRequired => {
-                    // Spec 2026-07-28, tasks: a key stands for one question as long as the task lives, and what
-                    // was answered may be listed for a while.
+                    // Spec 2026-07-28, tasks: a key identifies one input request for the task's lifetime, and an
+                    // answered one may still be listed for a while.
                     let mut requests = report.questions;
                     requests.retain(|(key, _)| !answered.contains(key));
                     if requests.is_empty() {
@@ -227,13 +227,13 @@ impl<'a> TaskPoller<'a> {
         }
     }
 
-    /// Asks how far the task is. One answer that is lost loses no work.
+    /// Polls the task once. A lost response loses no work, so transient errors are retried.
     async fn get_task<P: Request + Sync>(&self, params: &P) -> Result<P::Answer, CallError> {
         let mut n_failures = 0;
         loop {
             match self.session.send_without_progress(params, &self.remaining_options()).await {
                 Ok(raw) => {
-                    // The examples of the extension and its text differ in what kind of result this is.
+                    // The text and the examples of the extension disagree about this result type; accept both.
                     let kind = self.session.result_type(&raw);
                     if !matches!(kind, ResultType::Complete | ResultType::Task) {
                         let what = format!("unexpected result type {kind:?}");
@@ -251,13 +251,13 @@ impl<'a> TaskPoller<'a> {
         }
     }
 
-    /// A task keeps the name under which it began.
+    /// Takes over the new status. The id of the first response stays.
     fn update(&mut self, reported: Task) {
         let Task { status, message, pace, .. } = reported;
         self.task = Task { id: std::mem::take(&mut self.task.id), status, message, pace };
     }
 
-    /// A task whose result or task_error is there needs not be cancelled.
+    /// Maps a timeout, and skips the cancellation of a task with a result or an error.
     fn finish(
         &mut self,
         outcome: Result<Result<RawJson, CallError>, Elapsed>,
@@ -267,19 +267,19 @@ impl<'a> TaskPoller<'a> {
         outcome
     }
 
-    /// Whether asking again may help.
+    /// Whether another poll may succeed.
     fn is_transient(&self, error: &CallError) -> bool {
         let is_passing = matches!(error, CallError::Transport(_) | CallError::TimedOut { .. });
         is_passing && self.session.incoming.events.close_reason().is_none()
     }
 
-    /// What one request about the task may take of the time that is left.
+    /// Limits a request about the task to the remaining time.
     fn remaining_options(&self) -> CallOptions {
         let left = self.deadline.saturating_duration_since(Instant::now());
         CallOptions { timeout: Some(left), total_timeout: Some(left), ..CallOptions::default() }
     }
 
-    /// What the server says it does counts as progress.
+    /// Reports a new status message as progress.
     fn report_progress(&mut self) {
         let (Some(on_progress), Some(message)) = (&self.options.on_progress, &self.task.message)
         else {
@@ -310,7 +310,7 @@ impl<'a> TaskPoller<'a> {
     }
 }
 
-/// What a task failed with.
+/// The error of a failed task.
 fn task_error(error: Option<&RawValue>) -> CallError {
     match serde_json::from_str::<JsonRpcError>(error.map_or("null", RawValue::get)) {
         Ok(error) => CallError::Refused(error),
@@ -319,8 +319,8 @@ fn task_error(error: Option<&RawValue>) -> CallError {
 }
 
 impl Drop for TaskPoller<'_> {
-    /// Spec 2026-07-28, tasks §Cancellation, and 2025-11-25 likewise: a task is not ended by the cancellation of
-    /// its request.
+    /// Spec 2026-07-28, tasks §Cancellation, and 2025-11-25 likewise: cancelling the request does not cancel its
+    /// task.
     fn drop(&mut self) {
         let session = self.session;
         let can_cancel = session.era() == Era::Modern || session.server.capabilities.tasks().cancel;

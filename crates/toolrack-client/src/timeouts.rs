@@ -1,28 +1,28 @@
-//! What can be set about a connection: how long to wait, and how much to take.
+//! Timeouts and limits of a connection.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use toolrack_transport::after;
 
-/// Seconds that a call waits for its answer unless told otherwise.
+/// Default idle timeout of a call, in seconds.
 pub const MCP_REQUEST_TIMEOUT_SECS: u64 = 120;
 
-/// How long things may take.
+/// Timeouts of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// One request without a sign of work from the server. Progress starts it again.
+    /// Idle timeout of a request. Progress restarts it.
     pub call: Duration,
-    /// One request in all, whatever progress the server shows.
+    /// Total timeout of a request, regardless of progress.
     pub call_total: Duration,
-    /// The whole of a connection: start, handshake and first list of tools.
+    /// Connecting: start, handshake and first tool list.
     pub startup: Duration,
-    /// The same for a program that may have to fetch the server first, such as `npx`, if `startup` is not
-    /// shorter than usual.
+    /// Replaces `startup` behind a launcher that may have to install the server, such as `npx`, unless `startup`
+    /// is below its default.
     pub install: Duration,
-    /// The answer to the question which era the server belongs to.
+    /// Probe for the protocol era.
     pub probe: Duration,
-    /// One answer of the user or the model to a question of the server.
+    /// One server request that waits for the user or a model.
     pub server_request: Duration,
 }
 
@@ -42,8 +42,8 @@ impl Default for Timeouts {
 impl Timeouts {
     const STARTUP: Duration = Duration::from_secs(30);
 
-    /// How long a start may take, behind `launcher` if there is one. Whoever asks for less time than usual gets
-    /// just that.
+    /// Startup timeout, behind `launcher` if any. A `startup` below the default always applies as it is: the
+    /// caller wants a quick answer.
     pub fn startup_for(&self, launcher: Option<&str>) -> Duration {
         match launcher {
             Some(_) if self.startup >= Self::STARTUP => self.startup.max(self.install),
@@ -52,23 +52,23 @@ impl Timeouts {
     }
 }
 
-/// The moment that lies `wait` ahead.
+/// The instant `wait` from now. Saturates, so that `Duration::MAX` means forever.
 pub(crate) fn deadline_after(wait: Duration) -> Instant {
     after(Instant::now(), wait)
 }
 
-/// How much is taken from a server before it is cut off.
+/// Limits on the data accepted from a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Pages of one list. What comes after them is not fetched.
+    /// Pages of one list. Further pages are not fetched.
     pub pages: usize,
-    /// Entries of one list. What comes after them is left out.
+    /// Entries of one list. Further entries are dropped.
     pub entries: usize,
-    /// How often one call may be answered with a question.
+    /// Rounds of input requests per call.
     pub input_rounds: u32,
-    /// Requests of the server that are open at once; one more is told that we are busy.
+    /// Server requests in flight. Further ones get a "busy" error.
     pub server_requests: usize,
-    /// Those among them that wait for the user or the model.
+    /// Those among them that wait for the user or a model.
     pub user_requests: usize,
 }
 

@@ -1,52 +1,52 @@
-//! Which era a server belongs to, decided from what it answers.
+//! Protocol version detection: a state machine that decides the era from the server's replies.
 //!
-//! [`VersionDetection`] decides and the handshake obeys. No clock, transport or task appears in this file, so every
-//! row of the protocol's table is one transport of a test.
+//! [`VersionDetection`] decides and the handshake performs. There is no clock, transport or task in this file,
+//! so each row of the protocol's table is one line of a test.
 //!
-//! **Invariant:** a server that has shown itself modern is never greeted with `initialize`, and every
-//! way through ends: there is one version_retry, one second offer and one second look.
+//! **Invariant:** a server known to be modern never gets `initialize`. Detection terminates: there is at most
+//! one version retry, one second offer and one second probe.
 
 use std::fmt;
 
 use toolrack_mcp::{Era, ErrorCode, Revision};
 use toolrack_transport::JsonRpcError;
 
-/// Which eras may be tried.
+/// Eras to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EraChoice {
-    /// Find out.
+    /// Detect the era.
     #[default]
     Auto,
-    /// Greet with `initialize` at once.
+    /// Send `initialize` at once.
     Legacy,
     /// Never send `initialize`.
     Modern,
 }
 
-/// What was found out about a server. Worth remembering for as long as its configuration stays the same;
-/// one that says legacy should be forgotten after some days, because the server may have learned more.
+/// Detected protocol version of a server. Worth caching while the server's configuration is unchanged; a
+/// legacy result should expire after some days, because the server may be upgraded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DetectedVersion {
     revision: Revision,
 }
 
 impl DetectedVersion {
-    /// The verdict that `revision` was agreed.
+    /// Creates it from a negotiated revision.
     pub fn new(revision: Revision) -> Self {
         Self { revision }
     }
 
-    /// Reads what [`Display`](fmt::Display) wrote.
+    /// Parses the [`Display`](fmt::Display) form.
     pub fn parse(text: &str) -> Option<Self> {
         Revision::parse(text).map(Self::new)
     }
 
-    /// What was agreed.
+    /// Negotiated revision.
     pub fn revision(self) -> Revision {
         self.revision
     }
 
-    /// The era it falls into.
+    /// Era of the revision.
     pub fn era(self) -> Era {
         self.revision.era()
     }
@@ -58,91 +58,92 @@ impl fmt::Display for DetectedVersion {
     }
 }
 
-/// What became of one question of the handshake. `T` is what a good answer says.
+/// Reply to one handshake request. `T` is the content of a good response.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Reply<'a, T> {
-    /// An answer as it should be.
+    /// Good response.
     Ok(T),
-    /// An answer that is none.
+    /// Malformed response.
     Malformed,
-    /// A refusal.
+    /// Error response.
     Error(&'a JsonRpcError),
-    /// Nothing came in time.
+    /// No response in time.
     TimedOut,
-    /// The server or its output went away.
+    /// The server or its output closed.
     Closed,
-    /// Nothing was learned: nobody is there, or lets us in, or the server is out of order.
+    /// No information: unreachable, unauthorized, or out of service.
     Unavailable,
 }
 
-/// What to do next.
+/// Next step of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Ask `server/discover`.
+    /// Send `server/discover`.
     Probe { revision: Revision, transport: TransportChoice, wait: ProbeTimeout },
-    /// Greet with `initialize`.
+    /// Send `initialize`.
     Initialize { revision: Revision, transport: TransportChoice },
-    /// Negotiated.
+    /// Version negotiated.
     Done(Revision),
     /// Give up.
     Fail(Failure),
 }
 
-/// On which transport the next question goes out.
+/// Transport for the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TransportChoice {
-    /// The one that is open.
+    /// The open one.
     Current,
-    /// A new one: the server of the old one is dead, or confused by what it did not know.
+    /// A new one: the old server has exited, or is confused by an unknown method.
     New,
 }
 
-/// How long the server gets to answer the probe.
+/// How long to wait for the probe's response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProbeTimeout {
-    /// A moment: old servers may never answer.
+    /// Short: old servers may never respond.
     Short,
-    /// Whatever is left of the start: nothing else can be tried.
+    /// All remaining time: there is no alternative left.
     Long,
 }
 
-/// Why there is nothing left to try. The details are in the reply that was judged.
+/// Why detection failed. The last reply has the details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It speaks only these.
+    /// The server supports only these versions.
     Unsupported(Vec<String>),
-    /// It refused for another reason.
+    /// Error response for another reason.
     Error,
-    /// Its answer cannot be read.
+    /// Malformed response.
     Malformed,
-    /// It did not answer.
+    /// No response.
     TimedOut,
-    /// It went away.
+    /// Connection closed.
     Closed,
-    /// It could not be asked at all.
+    /// Server unavailable.
     Unavailable,
 }
 
-/// What is known so far.
+/// Detection state.
 #[derive(Debug)]
 pub(crate) struct VersionDetection {
     choice: EraChoice,
     known_version: Option<DetectedVersion>,
-    /// To correct the version in the probe.
+    /// Retry the probe with a version the server lists.
     version_retry: OneTime,
-    /// To offer another version in `initialize`.
+    /// Retry `initialize` with another version.
     second_offer: OneTime,
-    /// To probe after a refused `initialize`.
+    /// Probe after a rejected `initialize`.
     second_probe: OneTime,
-    /// Whether an answer to the probe has said "legacy". Silence and death say less.
+    /// The probe got a reply that only a legacy server sends. Silence and exit prove less.
     answered_as_legacy: bool,
-    /// Where to greet a server that did not answer the probe.
+    /// Transport for `initialize` after an unanswered probe.
     after_silence: TransportChoice,
-    /// To greet on a fresh transport one that got both questions on the same, and was confused by the first.
+    /// Repeat `initialize` on a new transport, for a server that got both requests on one transport and may have
+    /// been confused by the probe.
     second_initialize: OneTime,
 }
 
-/// Something that may be done once.
+/// An action allowed once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OneTime {
     Left,
@@ -163,13 +164,13 @@ impl VersionDetection {
         }
     }
 
-    /// The same for a program that may have to fetch the server first. Its silence says nothing about the
-    /// server, and to end it meanwhile would leave half of what it fetches.
+    /// For a launcher that may have to install the server first. Its silence says nothing about the server, and
+    /// killing it would leave a half-finished installation.
     pub(crate) fn behind_launcher(self) -> Self {
         Self { after_silence: TransportChoice::Current, ..self }
     }
 
-    /// How to begin on a fresh transport.
+    /// First step on a new transport.
     pub(crate) fn first_step(&self) -> Step {
         let transport = TransportChoice::Current;
         let wait = match (self.choice, self.known_version.map(DetectedVersion::era)) {
@@ -182,7 +183,7 @@ impl VersionDetection {
         Step::Probe { revision: Revision::LATEST, transport, wait }
     }
 
-    /// Judges what `server/discover` brought: the versions the server speaks, or something else.
+    /// Handles the reply to `server/discover`: the supported versions, or a failure.
     pub(crate) fn on_discover(&mut self, reply: Reply<'_, &[String]>) -> Step {
         match reply {
             Reply::Ok(versions) => match Revision::best_of(versions, Era::Modern) {
@@ -192,22 +193,22 @@ impl VersionDetection {
             Reply::Error(error) if ErrorCode(error.code) == ErrorCode::UNSUPPORTED_VERSION => {
                 self.retry_version(error)
             }
-            // Spec 2026-07-28, stdio §Backward Compatibility: such a code proves a modern server, and
-            // what it misses is nothing that asking again could add.
+            // Spec 2026-07-28, stdio §Backward Compatibility: such a code proves a modern server, and a
+            // repeated request would lack the same thing again.
             Reply::Error(error) if ErrorCode(error.code).proves_modern() => {
                 Step::Fail(Failure::Error)
             }
-            // Any other code: servers disagree on which one means "no such method".
+            // Any other code: servers disagree on which one means "method not found".
             Reply::Error(_) => self.initialize_legacy(Failure::Error),
             Reply::Malformed => self.initialize_legacy(Failure::Malformed),
             Reply::TimedOut => self.initialize_after_silence(self.after_silence, Failure::TimedOut),
             Reply::Closed => self.initialize_after_silence(TransportChoice::New, Failure::Closed),
-            // Spec 2026-07-28, transports §Backward Compatibility: an outage is no sign of an old server.
+            // Spec 2026-07-28, transports §Backward Compatibility: an outage does not indicate a legacy server.
             Reply::Unavailable => Step::Fail(Failure::Unavailable),
         }
     }
 
-    /// Judges what `initialize` brought: the version the server chose, or something else.
+    /// Handles the reply to `initialize`: the version the server chose, or a failure.
     pub(crate) fn on_initialize(&mut self, offered: Revision, reply: Reply<'_, &str>) -> Step {
         match reply {
             Reply::Ok(chosen) => match Revision::parse(chosen) {
@@ -229,8 +230,8 @@ impl VersionDetection {
         }
     }
 
-    /// Spec 2026-07-28, basic §Protocol Version Negotiation: never fall back on this error, except
-    /// to a legacy version that the server itself lists.
+    /// Spec 2026-07-28, basic §Protocol Version Negotiation: never fall back on this error, except to a legacy
+    /// version that the server itself lists.
     fn retry_version(&mut self, error: &JsonRpcError) -> Step {
         let versions = supported(error);
         match Revision::best_of(&versions, Era::Modern) {
@@ -248,7 +249,7 @@ impl VersionDetection {
         }
     }
 
-    /// Goes on with a legacy version out of a modern server's list, if there is one.
+    /// Continues with a legacy version from a modern server's list, if any.
     fn offer_listed(&mut self, versions: &[String]) -> Step {
         match Revision::best_of(versions, Era::Legacy) {
             Some(revision) if self.choice != EraChoice::Modern => {
@@ -259,13 +260,13 @@ impl VersionDetection {
         }
     }
 
-    /// Greets a server whose answer to the probe was that of an old one.
+    /// Sends `initialize` after a legacy server's reply to the probe.
     fn initialize_legacy(&mut self, failure: Failure) -> Step {
         self.answered_as_legacy = true;
         self.initialize(TransportChoice::Current, failure)
     }
 
-    /// Greets one of which nothing was heard, on the transport that it deserves.
+    /// Sends `initialize` after an unanswered probe.
     fn initialize_after_silence(&mut self, transport: TransportChoice, failure: Failure) -> Step {
         self.answered_as_legacy = false;
         if transport == TransportChoice::Current {
@@ -290,8 +291,8 @@ impl VersionDetection {
             self.second_offer = OneTime::Used;
             return Step::Initialize { revision, transport: TransportChoice::Current };
         }
-        // The probe met silence or death, or was skipped, so the server may be a modern one that
-        // was slow to start or has been upgraded since.
+        // The probe went unanswered or was skipped, so the server may be a modern one that was slow to start
+        // or has been upgraded since.
         let unproven = !self.answered_as_legacy && self.second_probe == OneTime::Left;
         let maybe = versions.is_empty() || Revision::best_of(&versions, Era::Modern).is_some();
         if unproven && maybe && self.may_probe() {
@@ -305,7 +306,7 @@ impl VersionDetection {
         }
     }
 
-    /// Whether a greeting that is not answered is followed by another, for which time has to be left.
+    /// Whether an unanswered `initialize` is followed by another, which needs time.
     pub(crate) fn may_initialize_again(&self) -> bool {
         self.second_initialize == OneTime::Left
     }
@@ -315,7 +316,7 @@ impl VersionDetection {
     }
 }
 
-/// The versions that a refusal lists, none if it lists none.
+/// The versions that an error response lists, if any.
 fn supported(error: &JsonRpcError) -> Vec<String> {
     let listed = error.data.as_ref().and_then(|data| data.get("supported")?.as_array());
     let texts = listed.into_iter().flatten().filter_map(|version| version.as_str());

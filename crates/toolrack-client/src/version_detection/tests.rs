@@ -1,4 +1,4 @@
-//! Every row of the table of eras, and every way through the handshake.
+//! Every row of the era table, and every path through the handshake.
 
 use serde_json::json;
 
