@@ -346,7 +346,7 @@ impl McpClient {
             return Ok(());
         }
         if lock(&session.resource_subscriptions).len() >= MAX_SUBSCRIPTIONS {
-            return Err(CallError::Unsupported { feature: "so many subscriptions" });
+            return Err(CallError::Unsupported { feature: "more than 256 resource subscriptions" });
         }
         let filter = SubscriptionFilter {
             resource_subscriptions: vec![uri.to_owned()],
@@ -456,7 +456,7 @@ fn or_empty_object(arguments: Arguments<'_>) -> Arguments<'_> {
 
 pub(crate) fn parse(raw: &RawJson) -> Result<ToolCallResult<'_>, CallError> {
     ToolCallResult::parse(raw.as_bytes())
-        .map_err(|fault| CallError::undecodable(Method::CallTool, fault))
+        .map_err(|error| CallError::undecodable(Method::CallTool, error))
 }
 
 impl fmt::Debug for CallOptions {

@@ -14,10 +14,10 @@ use toolrack_transport::{
 #[non_exhaustive]
 pub enum CallError {
     /// The server returned a JSON-RPC error. Code, message and data are the server's.
-    #[error("the server refused the call")]
+    #[error("the server returned an error")]
     Refused(#[source] JsonRpcError),
     /// No response arrived in time.
-    #[error("no answer within {waited:?}")]
+    #[error("no response within {waited:?}")]
     TimedOut {
         /// Elapsed time.
         waited: Duration,
@@ -25,10 +25,10 @@ pub enum CallError {
         delivery: Delivery,
     },
     /// The transport failed or closed.
-    #[error("the line to the server failed")]
+    #[error("the connection to the server failed")]
     Transport(#[source] LineError),
     /// The response is malformed.
-    #[error("the answer to `{method}` does not fit the protocol")]
+    #[error("invalid response to `{method}`")]
     Undecodable {
         /// Requested method.
         method: Method,
@@ -36,7 +36,7 @@ pub enum CallError {
         source: DecodeError,
     },
     /// The resource does not exist.
-    #[error("the server has no resource `{uri}`")]
+    #[error("resource `{uri}` not found")]
     NoSuchResource {
         /// Requested URI.
         uri: String,
@@ -44,13 +44,13 @@ pub enum CallError {
         source: JsonRpcError,
     },
     /// The server did not grant a subscription to this resource.
-    #[error("the server does not tell of changes of `{uri}`")]
+    #[error("the server does not send updates for `{uri}`")]
     NotGranted {
         /// Requested URI.
         uri: String,
     },
     /// The server requested input that the client did not provide.
-    #[error("the server asked for `{method}` before it would answer, and {reason}")]
+    #[error("the server requested `{method}` before responding, but {reason}")]
     InputUnanswered {
         /// Method of the server's request.
         method: String,
@@ -58,19 +58,19 @@ pub enum CallError {
         reason: String,
     },
     /// The server kept requesting input.
-    #[error("the server asked for more input {rounds} times in a row")]
+    #[error("the server requested input {rounds} times in a row")]
     TooManyRounds {
         /// Number of answered rounds.
         rounds: u32,
     },
     /// The server ran the call as a task and cancelled it.
-    #[error("the server cancelled the task that it had made of the call: {reason}")]
+    #[error("the server cancelled the task of this call: {reason}")]
     TaskCancelled {
         /// The server's reason.
         reason: String,
     },
     /// The server does not declare this capability.
-    #[error("the server does not offer {feature}")]
+    #[error("the server does not support {feature}")]
     Unsupported {
         /// Missing feature.
         feature: &'static str,
@@ -123,16 +123,16 @@ impl From<LineError> for CallError {
 #[non_exhaustive]
 pub enum ConnectError {
     /// The transport could not be opened, or broke. For stdio: the process could not be started.
-    #[error("there is no line to the server")]
+    #[error("cannot connect to the server")]
     Transport(#[source] TransportError),
     /// The server requires authentication, and there are no valid credentials.
-    #[error("the server does not let us in")]
+    #[error("authentication failed")]
     NeedsAuth(#[source] AuthError),
     /// A program runs, but it does not speak MCP.
     #[error("{0}")]
     NotMcp(NotMcp),
     /// The server process exited before the connection was established.
-    #[error("the server {} before it answered", .exit.exit)]
+    #[error("the server {} before it responded", .exit.exit)]
     Exited {
         /// Exit status and last lines of stderr.
         exit: ServerExit,
@@ -140,7 +140,7 @@ pub enum ConnectError {
         sample: Option<String>,
     },
     /// The server did not respond.
-    #[error("no answer to `{method}` within {waited:?}")]
+    #[error("no response to `{method}` within {waited:?}")]
     TimedOut {
         /// Method of the last request.
         method: Method,
@@ -152,13 +152,13 @@ pub enum ConnectError {
         stats: Box<Diagnosis>,
     },
     /// Client and server have no common protocol version.
-    #[error("no common protocol revision: we speak {}, the server speaks {}", ours(), list(.theirs))]
+    #[error("no common protocol version: the client supports {}, the server supports {}", ours(), list(.theirs))]
     UnsupportedVersion {
         /// Versions the server supports.
         theirs: Vec<String>,
     },
     /// The server returned a JSON-RPC error.
-    #[error("the server refused `{method}`")]
+    #[error("the server rejected `{method}`")]
     Refused {
         /// Requested method.
         method: Method,
@@ -166,7 +166,7 @@ pub enum ConnectError {
         source: JsonRpcError,
     },
     /// The response is malformed.
-    #[error("the answer to `{method}` does not fit the protocol")]
+    #[error("invalid response to `{method}`")]
     Undecodable {
         /// Requested method.
         method: Method,
@@ -180,10 +180,10 @@ pub enum ConnectError {
 #[non_exhaustive]
 pub enum NotMcp {
     /// It echoes its input, as `cat` does.
-    #[error("the program echoes its input and is no MCP server")]
+    #[error("the program echoes its input and is not an MCP server")]
     Echo,
     /// It writes only lines that are not messages.
-    #[error("the program writes text and no MCP messages, first `{sample}`")]
+    #[error("the program writes text instead of MCP messages, starting with `{sample}`")]
     Noise {
         /// First such line, sanitized and truncated.
         sample: String,
@@ -197,16 +197,16 @@ impl ConnectError {
             ConnectError::Transport(TransportError::Spawn(fault)) => spawn_hint(fault),
             ConnectError::Transport(error) => remote_hint(error).map(str::to_owned),
             ConnectError::NeedsAuth(AuthError::LoginNeeded { .. }) => {
-                Some("log in to the server, or give it a token".to_owned())
+                Some("log in to the server, or configure a token".to_owned())
             }
             ConnectError::NeedsAuth(AuthError::Unregistered { .. }) => {
-                Some("make a token at the server, and send it as `Authorization`".to_owned())
+                Some("create a token at the server and send it in the `Authorization` header".to_owned())
             }
             ConnectError::NeedsAuth(_) => {
-                Some("check the account, the token and the address of the server".to_owned())
+                Some("check the account, the token and the server URL".to_owned())
             }
             ConnectError::NotMcp(NotMcp::Echo) => {
-                Some("check the command: this program only repeats what it reads".to_owned())
+                Some("check the command: this program only echoes its input".to_owned())
             }
             ConnectError::NotMcp(NotMcp::Noise { .. }) => Some(
                 "check the command and its arguments: many servers need a flag such as `--stdio`"
@@ -214,28 +214,28 @@ impl ConnectError {
             ),
             ConnectError::Exited { exit, sample } => {
                 let said = said(&exit.stderr).or_else(|| said(sample.as_slice()));
-                let nothing = "it said nothing; run the command in a terminal to see why";
+                let nothing = "no output; run the command in a terminal to see why";
                 Some(said.unwrap_or_else(|| nothing.to_owned()))
             }
             ConnectError::TimedOut { still_installing: Some(launcher), .. } => Some(format!(
                 "`{launcher}` may still be installing the server; run it once in a terminal, or \
-                 allow more time with `--startup-timeout` or `startup_timeout`"
+                 increase `--startup-timeout` or `startup_timeout`"
             )),
             ConnectError::TimedOut { stats, .. } => Some(
                 said(&stats.stderr)
-                    .unwrap_or_else(|| "check the command, or allow more time to start".to_owned()),
+                    .unwrap_or_else(|| "check the command, or increase the startup timeout".to_owned()),
             ),
             ConnectError::UnsupportedVersion { .. } => {
-                Some("look for another release of the server".to_owned())
+                Some("try another release of the server".to_owned())
             }
             ConnectError::Refused { method: Method::Discover, source } => {
                 let is_modern = ErrorCode(source.code).proves_modern();
-                let legacy = "the server may be of the legacy era; allow both eras";
+                let legacy = "the server may support only the legacy era; allow both eras";
                 missing_capabilities(source).or((!is_modern).then(|| legacy.to_owned()))
             }
             ConnectError::Refused { .. } => None,
             ConnectError::Undecodable { .. } => Some(
-                "check the URL or the command: what answers there, such as a web page, may be no MCP server"
+                "check the URL or the command: the response is not from an MCP server, it may be a web page"
                     .to_owned(),
             ),
         }
@@ -245,15 +245,15 @@ impl ConnectError {
 fn spawn_hint(fault: &SpawnFault) -> Option<String> {
     let text = match fault {
         SpawnFault::NotFound { program, .. } => match program.as_str() {
-            "npx" | "npm" | "node" => "install Node.js, which brings it".to_owned(),
-            "uvx" | "uv" => "install uv, which brings it".to_owned(),
-            "bunx" | "bun" => "install Bun, which brings it".to_owned(),
+            "npx" | "npm" | "node" => "install Node.js, which includes it".to_owned(),
+            "uvx" | "uv" => "install uv, which includes it".to_owned(),
+            "bunx" | "bun" => "install Bun, which includes it".to_owned(),
             "docker" => "install Docker, or start it".to_owned(),
-            _ => format!("install `{program}`, or give its full path"),
+            _ => format!("install `{program}`, or use its full path"),
         },
         SpawnFault::NoSuchFile(_) => "check the path of the command".to_owned(),
         SpawnFault::NotExecutable(path) if path.is_dir() => {
-            "it is a folder; give the path of the program in it".to_owned()
+            "this is a directory; use the path of the program in it".to_owned()
         }
         SpawnFault::NotExecutable(path) => {
             format!("make it executable with `chmod +x {}`", path.display())
@@ -261,10 +261,10 @@ fn spawn_hint(fault: &SpawnFault) -> Option<String> {
         SpawnFault::BadDirectory(_) => "check the working directory".to_owned(),
         // The file itself was found earlier, so its interpreter is missing.
         SpawnFault::Refused { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-            "what runs it is not there: look at its first line, which begins with `#!`".to_owned()
+            "its interpreter is missing: check the first line, which starts with `#!`".to_owned()
         }
         SpawnFault::Refused { program, .. } => format!(
-            "run `{}` in a terminal to see whether it is a program for this machine that you may run",
+            "run `{}` in a terminal to check that it is executable and built for this machine",
             program.display()
         ),
         _ => return None,
@@ -275,15 +275,15 @@ fn spawn_hint(fault: &SpawnFault) -> Option<String> {
 fn remote_hint(error: &TransportError) -> Option<&'static str> {
     Some(match error {
         TransportError::Unreachable { .. } => {
-            "check the address, and that the server runs and can be reached from here"
+            "check the URL, and that the server is running and reachable"
         }
         TransportError::Status { code: 404 | 405, .. } => {
-            "check the path of the address: many servers listen at `/mcp` or `/sse`"
+            "check the path of the URL: many servers listen at `/mcp` or `/sse`"
         }
         TransportError::Status { code: 400..500, .. } => {
-            "check the address and the headers: this may be no MCP server"
+            "check the URL and the headers: this may not be an MCP server"
         }
-        TransportError::Status { .. } => "the server is out of order; try again later",
+        TransportError::Status { .. } => "the server is out of service; try again later",
         _ => return None,
     })
 }
@@ -292,7 +292,7 @@ fn remote_hint(error: &TransportError) -> Option<&'static str> {
 fn missing_capabilities(error: &JsonRpcError) -> Option<String> {
     let needed = error.data.as_ref()?.get("requiredCapabilities")?.as_object()?;
     let names: Vec<&str> = needed.keys().map(String::as_str).collect();
-    Some(format!("the server needs a client that offers {}", names.join(", ")))
+    Some(format!("the server requires a client with {}", names.join(", ")))
 }
 
 fn ours() -> String {
@@ -302,7 +302,7 @@ fn ours() -> String {
 }
 
 fn list(versions: &[String]) -> String {
-    if versions.is_empty() { "none it names".to_owned() } else { versions.join(", ") }
+    if versions.is_empty() { "none".to_owned() } else { versions.join(", ") }
 }
 
 #[cfg(test)]
@@ -319,27 +319,27 @@ mod call_error_tests {
     fn failures_of_a_line_keep_how_far_the_request_came() {
         check(
             LineError::answered(JsonRpcError::new(-32601, "no such method")),
-            "the server refused the call",
+            "the server returned an error",
             Delivery::Answered,
         );
         check(
             LineError::unknown(TransportError::Timeout(1500)),
-            "no answer within 1.5s",
+            "no response within 1.5s",
             Delivery::Unknown,
         );
         check(
             LineError::not_sent(TransportError::Timeout(20)),
-            "no answer within 20ms",
+            "no response within 20ms",
             Delivery::NotSent,
         );
         check(
             LineError::not_sent(TransportError::Shutdown),
-            "the line to the server failed",
+            "the connection to the server failed",
             Delivery::NotSent,
         );
         check(
             LineError::answered(TransportError::Oversize { limit_bytes: 10 }),
-            "the line to the server failed",
+            "the connection to the server failed",
             Delivery::Answered,
         );
     }
@@ -377,30 +377,31 @@ mod connect_error_tests {
         let missing = SpawnFault::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
         check(
             ConnectError::Transport(TransportError::Spawn(missing)),
-            "there is no line to the server",
-            Some("install Node.js, which brings it"),
+            "cannot connect to the server",
+            Some("install Node.js, which includes it"),
         );
         let spawn = |fault| ConnectError::Transport(TransportError::Spawn(fault));
-        let nothing = "there is no line to the server";
-        let folder = "it is a folder; give the path of the program in it";
+        let nothing = "cannot connect to the server";
+        let folder = "this is a directory; use the path of the program in it";
         check(spawn(SpawnFault::NotExecutable("/".into())), nothing, Some(folder));
         let chmod = "make it executable with `chmod +x /no/x`";
         check(spawn(SpawnFault::NotExecutable("/no/x".into())), nothing, Some(chmod));
         let refused = |kind: io::ErrorKind| {
             spawn(SpawnFault::Refused { program: "/x".into(), error: kind.into() })
         };
-        let script = "what runs it is not there: look at its first line, which begins with `#!`";
+        let script = "its interpreter is missing: check the first line, which starts with `#!`";
         check(refused(io::ErrorKind::NotFound), nothing, Some(script));
-        let strange = "run `/x` in a terminal to see whether it is a program for this machine that you may run";
+        let strange =
+            "run `/x` in a terminal to check that it is executable and built for this machine";
         check(refused(io::ErrorKind::PermissionDenied), nothing, Some(strange));
         check(
             ConnectError::NotMcp(NotMcp::Echo),
-            "the program echoes its input and is no MCP server",
-            Some("check the command: this program only repeats what it reads"),
+            "the program echoes its input and is not an MCP server",
+            Some("check the command: this program only echoes its input"),
         );
         check(
             timed_out(Some("npx")),
-            "no answer to `initialize` within 30s",
+            "no response to `initialize` within 30s",
             Some(
                 "`npx` may still be installing the server; run it once in a terminal, or allow \
                  more time with `--startup-timeout` or `startup_timeout`",
@@ -408,30 +409,30 @@ mod connect_error_tests {
         );
         check(
             timed_out(None),
-            "no answer to `initialize` within 30s",
-            Some("check the command, or allow more time to start"),
+            "no response to `initialize` within 30s",
+            Some("check the command, or increase the startup timeout"),
         );
         check(
             ConnectError::UnsupportedVersion { theirs: vec!["1999-01-01".to_owned()] },
-            "no common protocol revision: we speak 2024-11-05, 2025-03-26, 2025-06-18, \
-             2025-11-25, 2026-07-28, the server speaks 1999-01-01",
-            Some("look for another release of the server"),
+            "no common protocol version: the client supports 2024-11-05, 2025-03-26, \
+             2025-06-18, 2025-11-25, 2026-07-28, the server supports 1999-01-01",
+            Some("try another release of the server"),
         );
         check(
             ConnectError::NeedsAuth(AuthError::LoginNeeded { reason: String::new() }),
-            "the server does not let us in",
-            Some("log in to the server, or give it a token"),
+            "authentication failed",
+            Some("log in to the server, or configure a token"),
         );
         let status = |code| TransportError::Status { code, text: String::new() };
         check(
             ConnectError::Transport(status(404)),
-            "there is no line to the server",
-            Some("check the path of the address: many servers listen at `/mcp` or `/sse`"),
+            "cannot connect to the server",
+            Some("check the path of the URL: many servers listen at `/mcp` or `/sse`"),
         );
         check(
             ConnectError::Transport(status(503)),
-            "there is no line to the server",
-            Some("the server is out of order; try again later"),
+            "cannot connect to the server",
+            Some("the server is out of service; try again later"),
         );
         let data = Some(json!({"requiredCapabilities": {"sampling": {}}}));
         check(
@@ -439,14 +440,14 @@ mod connect_error_tests {
                 method: Method::Discover,
                 source: JsonRpcError { data, ..JsonRpcError::new(-32021, "no") },
             },
-            "the server refused `server/discover`",
-            Some("the server needs a client that offers sampling"),
+            "the server rejected `server/discover`",
+            Some("the server requires a client with sampling"),
         );
     }
 
     #[test]
     fn a_server_that_ends_has_the_last_word() {
-        let exited_text = "the server exited with code 1 before it answered";
+        let exited_text = "the server exited with code 1 before it responded";
         check(
             exited(&["a", "npm error", " "], Some("s")),
             exited_text,
@@ -461,7 +462,7 @@ mod connect_error_tests {
         check(
             exited(&[], None),
             exited_text,
-            Some("it said nothing; run the command in a terminal to see why"),
+            Some("no output; run the command in a terminal to see why"),
         );
     }
 }

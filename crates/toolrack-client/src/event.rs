@@ -121,8 +121,8 @@ mod tests {
         while let Some(event) = events.next().await {
             seen.push(match event {
                 Event::ResourceUpdated { uri } => uri,
-                Event::Lagged(count) => format!("missed {count}"),
-                Event::Closed(reason) => format!("ended: {reason}"),
+                Event::Lagged(count) => format!("lagged {count}"),
+                Event::Closed(reason) => format!("closed: {reason}"),
                 other => format!("{other:?}"),
             });
         }
@@ -137,8 +137,8 @@ mod tests {
         sender.emit(Event::ToolsChanged);
         sender.close(&Ending::Closed);
         sender.emit(Event::ToolsChanged);
-        assert_eq!(rest(events).await, ["ToolsChanged", "ended: closed by us"]);
-        assert_eq!(rest(sender.subscribe()).await, ["ended: closed by us"]);
+        assert_eq!(rest(events).await, ["ToolsChanged", "closed: closed by us"]);
+        assert_eq!(rest(sender.subscribe()).await, ["closed: closed by us"]);
     }
 
     #[tokio::test]

@@ -38,8 +38,8 @@ const NOISE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Probe timeout behind a launcher, which may have to install the server first.
 const LAUNCHER_PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn serialize_error(fault: serde_json::Error) -> HandshakeError {
-    HandshakeError::Failed(ConnectError::Transport(TransportError::Serialize(fault)))
+fn serialize_error(error: serde_json::Error) -> HandshakeError {
+    HandshakeError::Failed(ConnectError::Transport(TransportError::Serialize(error)))
 }
 
 /// An open transport and the router of its incoming messages.
@@ -110,8 +110,8 @@ impl FailedReply {
         match (error, medium) {
             (TransportError::JsonRpc(error), _) => FailedReply::Error(error),
             (error @ (TransportError::Parse(_) | TransportError::Oversize { .. }), _) => {
-                let fault: serde_json::Error = serde::de::Error::custom(error);
-                FailedReply::Malformed(DecodeError::from(fault))
+                let error: serde_json::Error = serde::de::Error::custom(error);
+                FailedReply::Malformed(DecodeError::from(error))
             }
             (TransportError::Timeout(_) | TransportError::Clogged { .. }, Medium::Stream) => {
                 FailedReply::TimedOut
@@ -424,12 +424,12 @@ mod tests {
         };
         let shown = format!("{error:?}");
         let name = |failed: FailedReply| match failed.reply::<()>() {
-            Reply::Ok(()) => "good",
-            Reply::Malformed => "odd",
-            Reply::Error(_) => "refused",
-            Reply::TimedOut => "silent",
-            Reply::Closed => "gone",
-            Reply::Unavailable => "barred",
+            Reply::Ok(()) => "ok",
+            Reply::Malformed => "malformed",
+            Reply::Error(_) => "error",
+            Reply::TimedOut => "timed out",
+            Reply::Closed => "closed",
+            Reply::Unavailable => "unavailable",
         };
         let judged = [(error, Medium::Stream), (again, Medium::Exchange)]
             .map(|(error, medium)| name(FailedReply::classify(error, medium)));
@@ -439,16 +439,16 @@ mod tests {
     /// Protocol facts §5.2: an outage or missing credentials say nothing about the era.
     #[test]
     fn only_what_says_something_about_the_request_counts() {
-        check(TransportError::Timeout(5), "silent", "barred");
-        check(TransportError::StdoutNotAvailable, "gone", "barred");
-        check(TransportError::Parse("no".to_owned()), "odd", "odd");
+        check(TransportError::Timeout(5), "timed out", "unavailable");
+        check(TransportError::StdoutNotAvailable, "closed", "unavailable");
+        check(TransportError::Parse("no".to_owned()), "malformed", "malformed");
         let locked = AuthError::LoginNeeded { reason: String::new() };
-        check(TransportError::Unauthorized(locked), "gone", "barred");
+        check(TransportError::Unauthorized(locked), "closed", "unavailable");
         for code in [400, 404, 405, 406, 415, 422] {
-            check(TransportError::Status { code, text: String::new() }, "gone", "odd");
+            check(TransportError::Status { code, text: String::new() }, "closed", "malformed");
         }
         for code in [301, 401, 403, 408, 429, 500, 502, 503, 504] {
-            check(TransportError::Status { code, text: String::new() }, "gone", "barred");
+            check(TransportError::Status { code, text: String::new() }, "closed", "unavailable");
         }
     }
 }

@@ -165,7 +165,7 @@ impl IncomingRouter {
         let mut requests = lock(&self.requests);
         if requests.len() >= CAPACITY {
             drop(requests);
-            self.ignore("too many requests are waiting");
+            self.ignore("queue full");
             return;
         }
         requests.push_back(request);
@@ -175,7 +175,7 @@ impl IncomingRouter {
 
     fn ignore(&self, reason: &str) {
         self.ignored.fetch_add(1, Ordering::Relaxed);
-        tracing::debug!(reason, "a request of the server was ignored");
+        tracing::debug!(reason, "server request ignored");
     }
 
     fn counter(&self, kind: ListKind) -> &AtomicU64 {
@@ -213,7 +213,7 @@ impl IncomingRouter {
     fn forward_log(&self, message: &LogMessage) {
         let Some(handler) = &self.handler else { return };
         if catch_unwind(AssertUnwindSafe(|| handler.log_from(&self.server, message))).is_err() {
-            tracing::error!("the program crashed over a log message");
+            tracing::error!("log handler panicked");
         }
     }
 
@@ -259,10 +259,10 @@ impl IncomingRouter {
             self.wakeup.notify_one();
         }
         if self.is_probing() {
-            self.ignore("the era is not known yet");
+            self.ignore("era not detected yet");
         } else if self.is_modern() {
             // Spec 2026-07-28, basic §Responses: servers send no requests, and clients no responses.
-            self.ignore("servers do not ask in this era");
+            self.ignore("not allowed in the modern era");
         } else {
             self.enqueue(IncomingRequest::Request {
                 id,
@@ -297,7 +297,7 @@ impl Inbox for IncomingRouter {
         let notification = match ServerNotification::parse(method, params) {
             Ok(notification) => notification,
             Err(error) => {
-                tracing::debug!(method, %error, "a notification could not be read");
+                tracing::debug!(method, %error, "malformed notification");
                 return;
             }
         };
@@ -332,7 +332,7 @@ impl Inbox for IncomingRouter {
                     self.mark_missed(&missed);
                 }
             }
-            _ => tracing::trace!(method, "a notification of no use"),
+            _ => tracing::trace!(method, "notification ignored"),
         }
     }
 

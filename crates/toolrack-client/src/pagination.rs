@@ -269,7 +269,7 @@ impl<T> ListBuilder<T> {
     }
 
     fn truncate(&mut self, reason: Truncated) -> Option<String> {
-        tracing::warn!(?reason, n_pages = self.n_pages, "a list was cut short");
+        tracing::warn!(?reason, n_pages = self.n_pages, "list truncated");
         self.list.truncated = Some(reason);
         None
     }

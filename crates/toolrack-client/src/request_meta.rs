@@ -307,9 +307,9 @@ impl ParamHeaders {
                     by_tool.insert(tool.name.clone(), Arc::new(mirror));
                     true
                 }
-                Err(fault) => {
-                    tracing::warn!(tool = tool.name, %fault, "a tool was left out");
-                    let (name, reason) = (Some(tool.name.clone()), fault.to_string());
+                Err(error) => {
+                    tracing::warn!(tool = tool.name, %error, "tool skipped");
+                    let (name, reason) = (Some(tool.name.clone()), error.to_string());
                     skipped.push(Skipped { index: index - 1, name, reason });
                     false
                 }

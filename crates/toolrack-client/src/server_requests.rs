@@ -103,7 +103,7 @@ pub struct RawServerRequest<'a> {
 #[non_exhaustive]
 pub enum SamplingError {
     /// The user rejected the request.
-    #[error("the user does not want it")]
+    #[error("the user rejected the request")]
     RejectedByUser,
     /// The model failed.
     #[error("{0}")]
@@ -122,17 +122,17 @@ pub(crate) struct ServerRequestHandler {
 /// Why a server request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ServerRequestError {
-    #[error("that was not offered to it")]
+    #[error("this capability was not declared")]
     Undeclared,
-    #[error("that mode was not offered to it")]
+    #[error("this elicitation mode was not declared")]
     UndeclaredMode,
-    #[error("the request breaks the protocol: {0}")]
+    #[error("the request is invalid: {0}")]
     Invalid(String),
-    #[error("the user does not want it")]
+    #[error("the user rejected it")]
     Rejected,
     #[error("{0}")]
     Failed(String),
-    #[error("nobody answered in time")]
+    #[error("there was no answer in time")]
     TimedOut,
 }
 
@@ -450,7 +450,8 @@ impl ServerRequests {
         let (task, outcome) = match finished {
             Ok(finished) => finished,
             Err(crash) => {
-                let error = ServerRequestError::Failed("the question could not be asked".to_owned());
+                let error =
+                    ServerRequestError::Failed("the question could not be asked".to_owned());
                 (crash.id(), Err(error.to_error()))
             }
         };

@@ -112,10 +112,10 @@ impl Feature {
         match self {
             Feature::Tools => "tools",
             Feature::Resources => "resources",
-            Feature::ResourceSubscriptions => "subscriptions to resources",
+            Feature::ResourceSubscriptions => "resource subscriptions",
             Feature::Prompts => "prompts",
             Feature::Completion => "completion",
-            Feature::Logging => "log messages",
+            Feature::Logging => "logging",
         }
     }
 }
@@ -260,7 +260,7 @@ impl Session {
 
 /// Decodes a result.
 pub(crate) fn decode<P: Request>(raw: &RawJson) -> Result<P::Answer, CallError> {
-    P::Answer::decode(raw.as_bytes()).map_err(|fault| CallError::undecodable(P::METHOD, fault))
+    P::Answer::decode(raw.as_bytes()).map_err(|error| CallError::undecodable(P::METHOD, error))
 }
 
 /// Responds to a server request on `transport`.
@@ -270,10 +270,10 @@ pub(crate) fn respond<T: Serialize>(
     outcome: Result<T, JsonRpcError>,
 ) {
     let written = outcome.and_then(|result| {
-        to_raw_value(&result).map_err(|fault| JsonRpcError::new(-32603, fault.to_string()))
+        to_raw_value(&result).map_err(|error| JsonRpcError::new(-32603, error.to_string()))
     });
     let answered = transport.answer(id, written.as_deref());
-    answered.unwrap_or_else(|error| tracing::debug!(%id, %error, "an answer was not sent"));
+    answered.unwrap_or_else(|error| tracing::debug!(%id, %error, "response not sent"));
 }
 
 impl fmt::Debug for Session {
@@ -391,8 +391,8 @@ impl SessionTask {
         self.debounce.fetch_finished(Instant::now());
         match outcome {
             Ok(Ok(())) => self.session.incoming.events.emit(Event::ToolsChanged),
-            Ok(Err(error)) => tracing::warn!(%error, "the changed tools could not be fetched"),
-            Err(crash) => tracing::error!(%crash, "fetching the changed tools crashed"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot refresh tools"),
+            Err(panic) => tracing::error!(%panic, "tool refresh panicked"),
         }
     }
 

@@ -14,7 +14,7 @@ impl Session {
         if let Some(level) = level
             && let Err(error) = self.call(&SetLevelParams { level }, self.default_timeout()).await
         {
-            tracing::warn!(%error, "the level of log messages could not be set again");
+            tracing::warn!(%error, "cannot restore log level");
         }
         let uris: Vec<String> = lock(&self.legacy_subscriptions).iter().cloned().collect();
         let mut lost = Vec::new();
@@ -23,7 +23,7 @@ impl Session {
             match self.call(&SubscribeParams { uri: &uri }, self.default_timeout()).await {
                 Ok(_) => kept.push(uri),
                 Err(error) => {
-                    tracing::warn!(uri, %error, "a subscription could not be renewed");
+                    tracing::warn!(uri, %error, "cannot restore subscription");
                     lock(&self.legacy_subscriptions).remove(&uri);
                     lost.push(uri);
                 }

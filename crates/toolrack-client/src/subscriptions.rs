@@ -85,7 +85,7 @@ impl Subscriptions {
         let entry = self.find(id)?;
         let missing = entry.requested.without(&granted);
         if missing != SubscriptionFilter::default() {
-            tracing::debug!(?missing, "the server does not tell everything that was requested for");
+            tracing::debug!(?missing, "subscription granted only in part");
         }
         let before = entry.state.send_replace(SubscriptionState::Active(granted.clone()));
         if before == SubscriptionState::Broken && !missing.resource_subscriptions.is_empty() {
@@ -182,7 +182,10 @@ impl Subscription {
             Ok(_) => {
                 let failure = lock(&self.failure).take();
                 Err(failure.unwrap_or_else(|| {
-                    CallError::unexpected(Method::Listen, "it ended before it began".to_owned())
+                    CallError::unexpected(
+                        Method::Listen,
+                        "subscription ended before its acknowledgment".to_owned(),
+                    )
                 }))
             }
             Err(_elapsed) => {
@@ -230,7 +233,9 @@ impl SubscriptionTask {
                 ListenEnd::Response(Err(error)) if !self.may_reopen(&error) => {
                     return self.finish(Some(error));
                 }
-                ListenEnd::Response(Err(error)) => tracing::debug!(%error, "a subscription broke"),
+                ListenEnd::Response(Err(error)) => {
+                    tracing::debug!(%error, "subscription interrupted")
+                }
             }
             if matches!(*self.entry.state.borrow(), SubscriptionState::Active(_)) {
                 backoff.worked(began);
@@ -304,7 +309,7 @@ impl SubscriptionTask {
 
     async fn send_cancelled(&self, id: u64) {
         let sent = self.session.transport.notify(CANCELLED, &Cancelled(id)).await;
-        sent.unwrap_or_else(|error| tracing::trace!(%error, "the server was not sent"));
+        sent.unwrap_or_else(|error| tracing::trace!(%error, "cancellation not sent"));
     }
 
     /// Passes the failure to a caller that waits for the acknowledgment, and emits `SubscriptionEnded` if the
@@ -315,7 +320,7 @@ impl SubscriptionTask {
             SubscriptionState::Active(_) | SubscriptionState::Broken
         );
         if let Some(error) = &error {
-            tracing::debug!(%error, "a subscription failed");
+            tracing::debug!(%error, "subscription failed");
         }
         *lock(&self.failure) = error;
         self.entry.state.send_replace(SubscriptionState::Failed);

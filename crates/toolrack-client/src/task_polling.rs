@@ -242,7 +242,7 @@ impl<'a> TaskPoller<'a> {
                     return decode::<P>(&raw);
                 }
                 Err(error) if self.is_transient(&error) && n_failures < MAX_POLL_FAILURES => {
-                    tracing::debug!(%error, "a task could not be asked about");
+                    tracing::debug!(%error, "task poll failed");
                     n_failures += 1;
                     sleep(poll_interval(&self.task)).await;
                 }
@@ -300,7 +300,7 @@ impl<'a> TaskPoller<'a> {
 
     fn cancelled_by_server(&mut self) -> CallError {
         self.is_finished = true;
-        let reason = self.task.message.as_deref().unwrap_or("it does not say why");
+        let reason = self.task.message.as_deref().unwrap_or("no reason given");
         CallError::TaskCancelled { reason: plain_text(reason, REASON_CHARS) }
     }
 
@@ -339,7 +339,7 @@ impl Drop for TaskPoller<'_> {
             let reported =
                 session.send_without_progress(&CancelTaskParams { task_id: &id }, &options).await;
             if let Err(error) = reported {
-                tracing::debug!(%error, "a task may go on although nobody waits for it");
+                tracing::debug!(%error, "task not cancelled, it may keep running");
             }
         };
         drop(cancellations.spawn_on(cancelling, &runtime));

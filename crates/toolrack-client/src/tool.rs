@@ -64,7 +64,7 @@ impl McpToolResult {
         });
         match String::from_utf8(text) {
             Ok(content) => Ok(Self { content, is_error: only.is_error }),
-            Err(fault) => Err(CallError::unexpected(Method::CallTool, fault.to_string())),
+            Err(error) => Err(CallError::unexpected(Method::CallTool, error.to_string())),
         }
     }
 }

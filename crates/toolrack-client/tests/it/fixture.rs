@@ -11,96 +11,96 @@ use toolrack_mcp::{CompletionArgument, CompletionRef, Implementation, LogLevel};
 use toolrack_transport::{Ending, Exit, ServerExit};
 
 use crate::format;
-use crate::memory_transport::{Log, Opening, Order, Switchboard};
-use crate::schema_validator::Judge;
-use crate::scripted_user::Person;
-use crate::transcript::{Input, Script, Words, duration};
+use crate::memory_transport::{Log, MemoryConnector, OpenBehavior, PeerCommand};
+use crate::schema_validator::SchemaValidator;
+use crate::scripted_user::ScriptedUser;
+use crate::transcript::{ActionArgs, Input, Transcript, duration};
 
-/// Plays a script and gives what was seen after each input.
-pub(crate) async fn play(script: &Script) -> Vec<Vec<String>> {
-    let mut stage = Stage::default();
-    let mut seen = Vec::new();
-    for scene in &script.scenes {
-        match &scene.input {
-            Input::Say(text) => stage.say(text),
-            Input::Act(text) => stage.act(text).await,
+/// Plays a transcript and gives what was observed after each input.
+pub(crate) async fn replay(transcript: &Transcript) -> Vec<Vec<String>> {
+    let mut fixture = Fixture::default();
+    let mut observed = Vec::new();
+    for step in &transcript.steps {
+        match &step.input {
+            Input::ServerMessage(text) => fixture.server_message(text),
+            Input::Action(text) => fixture.act(text).await,
         }
-        settle().await;
-        seen.push(stage.seen());
+        run_until_idle().await;
+        observed.push(fixture.take_observed());
     }
-    seen
+    observed
 }
 
 /// Lets everything run that can, without moving the clock.
-async fn settle() {
+async fn run_until_idle() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
 }
 
 #[derive(Default)]
-struct Stage {
+struct Fixture {
     log: Log,
-    judge: Judge,
-    switchboard: Option<Arc<Switchboard>>,
-    person: Option<Arc<Person>>,
+    validator: SchemaValidator,
+    connector: Option<Arc<MemoryConnector>>,
+    user: Option<Arc<ScriptedUser>>,
     client: Arc<Mutex<Option<Arc<McpClient>>>>,
     tasks: JoinSet<()>,
     last: Option<AbortHandle>,
 }
 
-impl Stage {
-    fn seen(&mut self) -> Vec<String> {
+impl Fixture {
+    fn take_observed(&mut self) -> Vec<String> {
         while let Some(ended) = self.tasks.try_join_next() {
             match ended {
                 Err(crash) if crash.is_panic() => std::panic::resume_unwind(crash.into_panic()),
                 Ok(()) | Err(_) => {}
             }
         }
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         for entry in self.log.take() {
             if let Some(message) = entry.strip_prefix("> ") {
                 let whole = message.replacen('{', r#"{"jsonrpc":"2.0","#, 1);
-                let faults = self.judge.judge(&whole);
-                assert!(faults.is_empty(), "{message}\n{faults:#?}");
+                let errors = self.validator.check(&whole);
+                assert!(errors.is_empty(), "{message}\n{errors:#?}");
             }
-            seen.extend(entry.lines().map(str::to_owned));
+            observed.extend(entry.lines().map(str::to_owned));
         }
-        seen
+        observed
     }
 
-    fn say(&mut self, text: &str) {
+    fn server_message(&mut self, text: &str) {
         let whole = match text.strip_prefix('{') {
             Some(members) => format!(r#"{{"jsonrpc":"2.0",{members}"#),
             None => text.to_owned(),
         };
-        self.judge.hear(&whole);
-        self.order(Order::Say(whole));
+        self.validator.record(&whole);
+        self.send_command(PeerCommand::Send(whole));
     }
 
-    fn order(&self, order: Order) {
-        self.switchboard.as_ref().expect("connect comes first").order(order);
+    fn send_command(&self, send_command: PeerCommand) {
+        self.connector.as_ref().expect("connect comes first").send_command(send_command);
     }
 
     async fn act(&mut self, text: &str) {
-        let words = Words::parse(text);
-        match words.word(0) {
-            "connect" => self.connect(&words),
-            "wait" => tokio::time::sleep(duration(words.word(1))).await,
-            "answer" => self.person.as_ref().expect("there is somebody").answer(&words),
-            "drop" => self.last.take().expect("something was begun").abort(),
-            "let_go" => *self.client.lock().unwrap() = None,
-            "end" => self.order(Order::End(Ending::OutputClosed)),
+        let args = ActionArgs::parse(text);
+        match args.word(0) {
+            "connect" => self.connect(&args),
+            "wait" => tokio::time::sleep(duration(args.word(1))).await,
+            "answer" => self.user.as_ref().expect("connected with capabilities").answer(&args),
+            "cancel" => self.last.take().expect("a call is open").abort(),
+            "drop_client" => *self.client.lock().unwrap() = None,
+            "close_output" => self.send_command(PeerCommand::Close(Ending::OutputClosed)),
             "exit" => {
-                let code = words.word(1).parse().expect("a code");
-                let stderr = words.value("stderr").map(str::to_owned);
+                let code = args.word(1).parse().expect("a code");
+                let stderr = args.value("stderr").map(str::to_owned);
                 let exit =
                     ServerExit { exit: Exit::Code(code), stderr: stderr.into_iter().collect() };
-                self.order(Order::End(Ending::Exited(exit)));
+                self.send_command(PeerCommand::Close(Ending::Exited(exit)));
             }
             "noise" => {
-                for _ in 0..words.word(1).parse().expect("a number") {
-                    self.order(Order::Say("y".to_owned()));
+                for _ in 0..args.word(1).parse().expect("a number") {
+                    self.send_command(PeerCommand::Send("y".to_owned()));
                     tokio::task::yield_now().await;
                 }
             }
@@ -110,66 +110,68 @@ impl Stage {
             }
             "state" => self.state(),
             "events" => self.events(),
-            _ => self.call(text, words),
+            _ => self.call(text, args),
         }
     }
 
-    fn connect(&mut self, words: &Words) {
-        let opening = match words.value("open") {
-            None => Opening::Works,
-            Some("fails") => Opening::Fails,
-            Some(_) => Opening::Hangs,
+    fn connect(&mut self, args: &ActionArgs) {
+        let open_behavior = match args.value("open") {
+            None => OpenBehavior::Works,
+            Some("fails") => OpenBehavior::Fails,
+            Some(_) => OpenBehavior::Hangs,
         };
-        let launcher = words.value("launcher").map(str::to_owned);
-        let switchboard = Arc::new(Switchboard::new(self.log.clone(), launcher, opening));
-        self.switchboard = Some(Arc::clone(&switchboard));
+        let launcher = args.value("launcher").map(str::to_owned);
+        let connector = Arc::new(MemoryConnector::new(self.log.clone(), launcher, open_behavior));
+        self.connector = Some(Arc::clone(&connector));
         let defaults = Timeouts::default();
         let timeouts = Timeouts {
-            startup: words.duration("startup").unwrap_or(defaults.startup),
-            server_request: words.duration("question").unwrap_or(defaults.server_request),
+            startup: args.duration("startup").unwrap_or(defaults.startup),
+            server_request: args
+                .duration("server_request_timeout")
+                .unwrap_or(defaults.server_request),
             ..defaults
         };
-        let number = |key: &str| words.value(key).map(|value| value.parse().expect("a number"));
+        let number = |key: &str| args.value(key).map(|value| value.parse().expect("a number"));
         let standard = Limits::default();
         let limits = Limits {
             pages: number("pages").unwrap_or(standard.pages),
             entries: number("entries").unwrap_or(standard.entries),
-            server_requests: number("questions").unwrap_or(standard.server_requests),
-            user_requests: number("human").unwrap_or(standard.user_requests),
-            input_rounds: words
-                .value("rounds")
+            server_requests: number("server_requests").unwrap_or(standard.server_requests),
+            user_requests: number("user_requests").unwrap_or(standard.user_requests),
+            input_rounds: args
+                .value("input_rounds")
                 .map_or(standard.input_rounds, |value| value.parse().expect("a number")),
         };
-        let client = Implementation {
+        let client_info = Implementation {
             name: "toolrack".to_owned(),
             version: "1".to_owned(),
             ..Implementation::default()
         };
         let mut builder = McpClient::builder("srv")
-            .client(client)
+            .client(client_info)
             .timeouts(timeouts)
             .limits(limits)
-            .known_version(words.value("remembered").and_then(DetectedVersion::parse))
-            .list_changes(if words.has("ignore") {
+            .known_version(args.value("known_version").and_then(DetectedVersion::parse))
+            .list_changes(if args.has("ignore_changes") {
                 ListChanges::Ignore
             } else {
                 ListChanges::Subscribe
             })
-            .era(match words.value("era") {
+            .era(match args.value("era") {
                 None => EraChoice::Auto,
                 Some("legacy") => EraChoice::Legacy,
                 Some(_) => EraChoice::Modern,
             });
-        if let Some(offers) = words.value("offers") {
-            let person = Arc::new(Person::new(self.log.clone(), offers));
-            self.person = Some(Arc::clone(&person));
-            builder = builder.handler(person);
+        if let Some(capabilities) = args.value("capabilities") {
+            let user = Arc::new(ScriptedUser::new(self.log.clone(), capabilities));
+            self.user = Some(Arc::clone(&user));
+            builder = builder.handler(user);
         }
-        let (log, place) = (self.log.clone(), Arc::clone(&self.client));
+        let (log, client) = (self.log.clone(), Arc::clone(&self.client));
         self.last = Some(self.tasks.spawn(async move {
-            let outcome = builder.connect_with(switchboard).await;
+            let outcome = builder.connect_with(connector).await;
             log.write(format::connection(&outcome));
-            *place.lock().unwrap() = outcome.ok().map(Arc::new);
+            *client.lock().unwrap() = outcome.ok().map(Arc::new);
         }));
     }
 
@@ -179,15 +181,15 @@ impl Stage {
 
     fn state(&self) {
         let client = self.client();
-        let seen = client.transport_stats();
+        let observed = client.transport_stats();
         self.log.write(format!(
-            "= state: server {:?}, instructions {:?}, verdict {}, ignored {}, late {}, unreadable {}",
+            "= state: server {:?}, instructions {:?}, detected version {}, ignored {}, late {}, unreadable {}",
             client.server_info().map(|info| info.name.as_str()),
             client.instructions(),
             client.detected_version(),
             client.n_ignored_requests(),
-            seen.late,
-            seen.unreadable,
+            observed.late,
+            observed.unreadable,
         ));
     }
 
@@ -200,37 +202,37 @@ impl Stage {
         });
     }
 
-    /// Begins a call of the client; its outcome is seen when it comes.
-    fn call(&mut self, text: &str, words: Words) {
+    /// Begins a call of the client; its outcome is observed when it comes.
+    fn call(&mut self, text: &str, args: ActionArgs) {
         let (client, log) = (self.client(), self.log.clone());
-        let label = words.plain.iter().take_while(|word| !word.contains('=')).cloned();
+        let label = args.plain.iter().take_while(|word| !word.contains('=')).cloned();
         let label = label.take(2).collect::<Vec<_>>().join(" ");
         let unknown = format!("no such action: {text}");
         self.last = Some(self.tasks.spawn(async move {
-            let shown = perform(&client, &words, &log).await.expect(&unknown);
+            let text = perform(&client, &args, &log).await.expect(&unknown);
             drop(client);
-            log.write(format!("= {label}: {shown}"));
+            log.write(format!("= {label}: {text}"));
         }));
     }
 }
 
 /// Does one thing with the client and shows what came of it.
-async fn perform(client: &McpClient, words: &Words, log: &Log) -> Option<String> {
-    let done = |()| "ok".to_owned();
-    let subject = words.word(1);
-    let options = options(words, log);
+async fn perform(client: &McpClient, args: &ActionArgs, log: &Log) -> Option<String> {
+    let ok = |()| "ok".to_owned();
+    let subject = args.word(1);
+    let options = options(args, log);
     let texts = || -> BTreeMap<String, String> {
-        let json = words.json.clone().unwrap_or_else(|| serde_json::json!({}));
+        let json = args.json.clone().unwrap_or_else(|| serde_json::json!({}));
         serde_json::from_value(json).expect("texts by name")
     };
-    Some(match words.word(0) {
+    Some(match args.word(0) {
         "call_tool" => {
-            let arguments = words.json.clone().unwrap_or_default();
+            let arguments = args.json.clone().unwrap_or_default();
             let result = client.call_tool_full(subject, &arguments, &options).await;
             format::outcome(result, |result| format::tool_result((&result).into()))
         }
-        "call_plain" => {
-            let arguments = words.json.clone().unwrap_or_default();
+        "call_text" => {
+            let arguments = args.json.clone().unwrap_or_default();
             format::outcome(client.call_tool(subject, &arguments).await, format::tool_result)
         }
         "list_tools" => format::outcome(client.list_tools().await, |list| {
@@ -267,29 +269,31 @@ async fn perform(client: &McpClient, words: &Words, log: &Log) -> Option<String>
         }
         "set_log_level" => {
             let level = LogLevel::parse(subject).expect("a level");
-            format::outcome(client.set_log_level(level).await, done)
+            format::outcome(client.set_log_level(level).await, ok)
         }
-        "ping" => format::outcome(client.ping().await, done),
-        "subscribe" => format::outcome(client.subscribe_resource(subject).await, done),
-        "unsubscribe" => format::outcome(client.unsubscribe_resource(subject).await, done),
-        "roots_changed" => format::outcome(client.notify_roots_changed().await, done),
+        "ping" => format::outcome(client.ping().await, ok),
+        "subscribe" => format::outcome(client.subscribe_resource(subject).await, ok),
+        "unsubscribe" => format::outcome(client.unsubscribe_resource(subject).await, ok),
+        "roots_changed" => format::outcome(client.notify_roots_changed().await, ok),
         "close" => client.close().await.to_string(),
         _ => return None,
     })
 }
 
-fn options(words: &Words, log: &Log) -> CallOptions {
+fn options(args: &ActionArgs, log: &Log) -> CallOptions {
     let log = log.clone();
-    let show = move |progress: &toolrack_mcp::Progress| {
-        let said = progress.message.as_deref().unwrap_or_default();
-        let shown = format!("= progress {} of {:?} {said}", progress.progress, progress.total);
-        log.write(shown.trim_end().to_owned());
+    let on_progress = move |progress: &toolrack_mcp::Progress| {
+        let message = progress.message.as_deref().unwrap_or_default();
+        let line = format!("= progress {} of {:?} {message}", progress.progress, progress.total);
+        log.write(line.trim_end().to_owned());
     };
     CallOptions {
-        timeout: words.duration("timeout"),
-        total_timeout: words.duration("at_most"),
-        on_progress: words.has("progress").then(|| Arc::new(show) as toolrack_client::OnProgress),
-        log_level: words.value("log").and_then(LogLevel::parse),
+        timeout: args.duration("timeout"),
+        total_timeout: args.duration("total_timeout"),
+        on_progress: args
+            .has("progress")
+            .then(|| Arc::new(on_progress) as toolrack_client::OnProgress),
+        log_level: args.value("log").and_then(LogLevel::parse),
         forwarded_for: None,
     }
 }

@@ -17,40 +17,43 @@ pub(crate) fn connection(outcome: &Result<McpClient, ConnectError>) -> String {
             format!("= connected: {era} {} tools {names:?}", client.revision())
         }
         Err(error) => match error.hint() {
-            Some(hint) => format!("= not connected: {}\n= hint: {hint}", chain(error)),
-            None => format!("= not connected: {}", chain(error)),
+            Some(hint) => format!("= connect failed: {}\n= hint: {hint}", chain(error)),
+            None => format!("= connect failed: {}", chain(error)),
         },
     }
 }
 
-pub(crate) fn outcome<T>(outcome: Result<T, CallError>, show: impl FnOnce(T) -> String) -> String {
+pub(crate) fn outcome<T>(
+    outcome: Result<T, CallError>,
+    format: impl FnOnce(T) -> String,
+) -> String {
     match outcome {
-        Ok(value) => show(value),
-        Err(error) => format!("failed, {:?}: {}", error.delivery(), chain(&error)),
+        Ok(value) => format(value),
+        Err(error) => format!("failed ({:?}): {}", error.delivery(), chain(&error)),
     }
 }
 
 pub(crate) fn tool_result(result: McpToolResult) -> String {
-    let kind = if result.is_error { "tool failed" } else { "ok" };
+    let kind = if result.is_error { "tool error" } else { "ok" };
     format!("{kind} {:?}", result.content)
 }
 
 pub(crate) fn list<T>(list: &List<T>, name: impl Fn(&T) -> &str) -> String {
     let names: Vec<&str> = list.items.iter().map(name).collect();
-    let mut shown = vec![format!("{names:?}")];
+    let mut parts = vec![format!("{names:?}")];
     let skipped = list.skipped.iter();
-    shown.extend(skipped.map(|entry| format!("skipped {} {:?}", entry.index, entry.name)));
-    shown.extend(list.truncated.map(|reason| format!("cut {reason:?}")));
-    shown.join(", ")
+    parts.extend(skipped.map(|entry| format!("skipped {} {:?}", entry.index, entry.name)));
+    parts.extend(list.truncated.map(|reason| format!("truncated {reason:?}")));
+    parts.join(", ")
 }
 
 pub(crate) fn resource(result: &ReadResourceResult<'_>) -> String {
-    let shown = result.contents.iter().map(|content| match &content.body {
+    let contents = result.contents.iter().map(|content| match &content.body {
         ResourceBody::Text(text) => format!("{} {text:?}", content.uri),
         ResourceBody::Blob(blob) => format!("{} {} base64", content.uri, blob.len()),
     });
-    let shown = shown.collect::<Vec<_>>();
-    if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") }
+    let contents = contents.collect::<Vec<_>>();
+    if contents.is_empty() { "empty".to_owned() } else { contents.join(", ") }
 }
 
 pub(crate) fn event(event: &Event) -> String {
@@ -59,8 +62,8 @@ pub(crate) fn event(event: &Event) -> String {
         Event::Log(message) => format!("log {}: {}", message.level.as_str(), message.data.get()),
         Event::ElicitationComplete { id } => format!("elicitation complete {id}"),
         Event::SubscriptionEnded { uris } => format!("subscription ended {uris:?}"),
-        Event::Lagged(count) => format!("missed {count}"),
-        Event::Closed(reason) => format!("ended: {reason}"),
+        Event::Lagged(count) => format!("lagged {count}"),
+        Event::Closed(reason) => format!("closed: {reason}"),
         other => format!("{other:?}"),
     }
 }

@@ -17,8 +17,8 @@ use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    pub(crate) fn write(&self, line: String) {
-        self.0.lock().unwrap().push(line);
+    pub(crate) fn write(&self, entry: String) {
+        self.0.lock().unwrap().push(entry);
     }
 
     pub(crate) fn take(&self) -> Vec<String> {
@@ -28,77 +28,85 @@ impl Log {
 
 /// What the driver tells the server's end of a line.
 #[derive(Debug)]
-pub(crate) enum Order {
-    Say(String),
-    End(Ending),
+pub(crate) enum PeerCommand {
+    Send(String),
+    Close(Ending),
 }
 
 /// Opens lines in memory, and remembers the newest.
 #[derive(Debug)]
-pub(crate) struct Switchboard {
+pub(crate) struct MemoryConnector {
     pub(crate) log: Log,
     pub(crate) tracker: TaskTracker,
-    pub(crate) server: Mutex<Option<mpsc::Sender<Order>>>,
-    n_lines: Mutex<usize>,
+    pub(crate) server: Mutex<Option<mpsc::Sender<PeerCommand>>>,
+    n_transports: Mutex<usize>,
     pub(crate) launcher: Option<String>,
-    pub(crate) opening: Opening,
+    pub(crate) open_behavior: OpenBehavior,
 }
 
 /// What happens when a line is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub(crate) enum OpenBehavior {
     Works,
     Fails,
     Hangs,
 }
 
-impl Switchboard {
-    pub(crate) fn new(log: Log, launcher: Option<String>, opening: Opening) -> Switchboard {
-        Switchboard {
+impl MemoryConnector {
+    pub(crate) fn new(
+        log: Log,
+        launcher: Option<String>,
+        open_behavior: OpenBehavior,
+    ) -> MemoryConnector {
+        MemoryConnector {
             log,
             tracker: TaskTracker::new(),
             server: Mutex::default(),
-            n_lines: Mutex::default(),
+            n_transports: Mutex::default(),
             launcher,
-            opening,
+            open_behavior,
         }
     }
 
-    pub(crate) fn order(&self, order: Order) {
+    pub(crate) fn send_command(&self, command: PeerCommand) {
         let server = self.server.lock().unwrap();
-        server.as_ref().expect("a line is open").try_send(order).expect("the server listens");
+        server
+            .as_ref()
+            .expect("a transport is open")
+            .try_send(command)
+            .expect("the peer task runs");
     }
 }
 
-impl Connector for Switchboard {
+impl Connector for MemoryConnector {
     fn open(
         &self,
         incoming: Arc<dyn Inbox>,
     ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
         Box::pin(async move {
-            match self.opening {
-                Opening::Works => {}
-                Opening::Fails => {
+            match self.open_behavior {
+                OpenBehavior::Works => {}
+                OpenBehavior::Fails => {
                     let fault = SpawnFault::NoSuchFile("/nowhere".into());
                     return Err(TransportError::Spawn(fault));
                 }
-                Opening::Hangs => std::future::pending().await,
+                OpenBehavior::Hangs => std::future::pending().await,
             }
-            let (line, peer) = pair(incoming);
+            let (inner, peer) = pair(incoming);
             // Full never happens: the driver lets the server's end run after each order.
-            let (orders, receiver) = mpsc::channel(64);
-            *self.server.lock().unwrap() = Some(orders);
-            let mut n_lines = self.n_lines.lock().unwrap();
-            *n_lines += 1;
-            self.log.write(format!("= line {n_lines} opened"));
+            let (commands, receiver) = mpsc::channel(64);
+            *self.server.lock().unwrap() = Some(commands);
+            let mut n_transports = self.n_transports.lock().unwrap();
+            *n_transports += 1;
+            self.log.write(format!("= transport {n_transports} opened"));
             self.tracker.spawn(serve(peer, receiver, self.log.clone()));
-            Ok(Arc::new(SeenLine { line, number: *n_lines, log: self.log.clone() })
+            Ok(Arc::new(LoggedTransport { inner, number: *n_transports, log: self.log.clone() })
                 as Arc<dyn Line>)
         })
     }
 
     fn description(&self) -> String {
-        "a line in memory".to_owned()
+        "in-memory transport".to_owned()
     }
 
     fn launcher(&self) -> Option<&str> {
@@ -107,17 +115,17 @@ impl Connector for Switchboard {
 }
 
 /// The server's end: writes down what comes and says what it is told to say.
-async fn serve(mut peer: MemoryPeer, mut orders: mpsc::Receiver<Order>, log: Log) {
+async fn serve(mut peer: MemoryPeer, mut commands: mpsc::Receiver<PeerCommand>, log: Log) {
     loop {
         tokio::select! {
             biased;
-            heard = peer.hear() => match heard {
+            message = peer.hear() => match message {
                 Some(text) => log.write(format!("> {}", text.replacen(r#""jsonrpc":"2.0","#, "", 1))),
                 None => return,
             },
-            Some(order) = orders.recv() => match order {
-                Order::Say(text) => peer.say(&text),
-                Order::End(ending) => peer.end(&ending),
+            Some(command) = commands.recv() => match command {
+                PeerCommand::Send(text) => peer.say(&text),
+                PeerCommand::Close(ending) => peer.end(&ending),
             },
         }
     }
@@ -125,15 +133,15 @@ async fn serve(mut peer: MemoryPeer, mut orders: mpsc::Receiver<Order>, log: Log
 
 /// A line whose end can be seen.
 #[derive(Debug)]
-struct SeenLine {
-    line: MemoryLine,
+struct LoggedTransport {
+    inner: MemoryLine,
     number: usize,
     log: Log,
 }
 
-impl Line for SeenLine {
+impl Line for LoggedTransport {
     fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
-        self.line.request(request)
+        self.inner.request(request)
     }
 
     fn notify<'a>(
@@ -141,7 +149,7 @@ impl Line for SeenLine {
         method: &'a str,
         params: &'a dyn Params,
     ) -> BoxFuture<'a, Result<(), LineError>> {
-        self.line.notify(method, params)
+        self.inner.notify(method, params)
     }
 
     fn answer(
@@ -149,25 +157,25 @@ impl Line for SeenLine {
         id: &RequestId,
         outcome: Result<&RawValue, &JsonRpcError>,
     ) -> Result<(), LineError> {
-        self.line.answer(id, outcome)
+        self.inner.answer(id, outcome)
     }
 
     fn touch(&self, id: u64) -> bool {
-        self.line.touch(id)
+        self.inner.touch(id)
     }
 
     fn diagnosis(&self) -> Diagnosis {
-        self.line.diagnosis()
+        self.inner.diagnosis()
     }
 
     fn close(&self) -> BoxFuture<'_, Ending> {
-        self.log.write(format!("= line {} closed", self.number));
-        self.line.close()
+        self.log.write(format!("= transport {} closed", self.number));
+        self.inner.close()
     }
 }
 
-impl Drop for SeenLine {
+impl Drop for LoggedTransport {
     fn drop(&mut self) {
-        self.log.write(format!("= line {} gone", self.number));
+        self.log.write(format!("= transport {} dropped", self.number));
     }
 }

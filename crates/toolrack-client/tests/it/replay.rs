@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::fixture::play;
-use crate::transcript::Script;
+use crate::fixture::replay;
+use crate::transcript::Transcript;
 
 #[test]
 fn every_transcript_is_played_as_written() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
-    let entries = std::fs::read_dir(&dir).expect("the transcripts are there");
+    let entries = std::fs::read_dir(&dir).expect("the transcript directory exists");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
     assert!(paths.len() > 50, "only {} transcripts were found", paths.len());
@@ -22,10 +22,10 @@ fn every_transcript_is_played_as_written() {
         if wanted.as_ref().is_some_and(|only| !name.contains(&*only.to_string_lossy())) {
             continue;
         }
-        let played = std::panic::catch_unwind(|| check(&path));
-        let difference = played.unwrap_or_else(|_panic| Some("panicked, see above".to_owned()));
+        let outcome = std::panic::catch_unwind(|| check(&path));
+        let difference = outcome.unwrap_or_else(|_panic| Some("panicked, see above".to_owned()));
         if let Some(difference) = difference {
-            write!(differences, "\n{name}: {difference}").expect("a text grows");
+            write!(differences, "\n{name}: {difference}").expect("writing to a string");
         }
     }
     assert!(differences.is_empty(), "{differences}");
@@ -33,28 +33,28 @@ fn every_transcript_is_played_as_written() {
 
 /// Plays one transcript and gives the first difference.
 fn check(path: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(path).expect("a transcript is text");
-    let script = Script::parse(&text);
+    let text = std::fs::read_to_string(path).expect("a readable transcript");
+    let transcript = Transcript::parse(&text);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime");
-    let seen = runtime.block_on(play(&script));
+    let observed = runtime.block_on(replay(&transcript));
     if std::env::var_os("UPDATE").is_some() {
         #[expect(clippy::disallowed_methods, reason = "a test file, rewritten on request")]
-        std::fs::write(path, script.rewritten(&seen)).expect("a transcript can be written");
+        std::fs::write(path, transcript.with_observed(&observed)).expect("a writable transcript");
         return None;
     }
-    for (scene, seen) in script.scenes.iter().zip(&seen) {
-        let same = scene.expected.len() == seen.len()
-            && scene.expected.iter().zip(seen).all(|(left, right)| is_same(left, right));
+    for (step, observed) in transcript.steps.iter().zip(&observed) {
+        let same = step.expected.len() == observed.len()
+            && step.expected.iter().zip(observed).all(|(left, right)| is_same(left, right));
         if !same {
-            let expected = scene.expected.join("\n  ");
-            let seen = seen.join("\n  ");
+            let expected = step.expected.join("\n  ");
+            let observed = observed.join("\n  ");
             return Some(format!(
-                "after {:?}\nexpected\n  {expected}\nseen\n  {seen}",
-                scene.input
+                "after {:?}\nexpected\n  {expected}\nobserved\n  {observed}",
+                step.input
             ));
         }
     }
@@ -62,8 +62,8 @@ fn check(path: &Path) -> Option<String> {
 }
 
 /// Messages are compared as JSON, everything else as text.
-fn is_same(expected: &str, seen: &str) -> bool {
+fn is_same(expected: &str, observed: &str) -> bool {
     let message =
         |line: &str| -> Option<Value> { serde_json::from_str(line.strip_prefix("> ")?).ok() };
-    expected == seen || (message(expected).is_some() && message(expected) == message(seen))
+    expected == observed || (message(expected).is_some() && message(expected) == message(observed))
 }

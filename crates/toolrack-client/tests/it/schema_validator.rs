@@ -10,74 +10,75 @@ use serde_json::{Value, json};
 
 /// Follows one conversation and judges what the client writes in it.
 #[derive(Debug, Default)]
-pub(crate) struct Judge {
+pub(crate) struct SchemaValidator {
     /// The legacy revision in force. Without one, the conversation is modern.
     legacy: Option<String>,
-    /// What the server has asked, by id.
-    asked: HashMap<String, String>,
+    /// What the server has server_requests, by id.
+    server_requests: HashMap<String, String>,
 }
 
-impl Judge {
+impl SchemaValidator {
     /// Takes note of what the server says.
-    pub(crate) fn hear(&mut self, text: &str) {
+    pub(crate) fn record(&mut self, text: &str) {
         match serde_json::from_str(text) {
-            Ok(Value::Array(batch)) => batch.iter().for_each(|message| self.hear_one(message)),
-            Ok(message) => self.hear_one(&message),
-            Err(_noise) => {}
+            Ok(Value::Array(batch)) => batch.iter().for_each(|message| self.record_one(message)),
+            Ok(message) => self.record_one(&message),
+            Err(_not_json) => {}
         }
     }
 
-    fn hear_one(&mut self, message: &Value) {
+    fn record_one(&mut self, message: &Value) {
         if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
-            self.legacy = Some(known(version)).filter(|version| version != "2026-07-28");
+            self.legacy = Some(released_version(version)).filter(|version| version != "2026-07-28");
         }
         if let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) {
-            self.asked.insert(id.to_string(), method.to_owned());
+            self.server_requests.insert(id.to_string(), method.to_owned());
         }
     }
 
     /// Says what is wrong with a message of the client.
-    pub(crate) fn judge(&mut self, text: &str) -> Vec<String> {
+    pub(crate) fn check(&mut self, text: &str) -> Vec<String> {
         let message: Value = serde_json::from_str(text).expect("the client writes JSON");
         let method = message["method"].as_str();
         if method == Some("initialize") {
-            self.legacy = message["params"]["protocolVersion"].as_str().map(known);
+            self.legacy = message["params"]["protocolVersion"].as_str().map(released_version);
         }
         let meta = &message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
         let modern = Some("2026-07-28");
         let revision = meta.as_str().or(self.legacy.as_deref()).or(modern).unwrap_or_default();
-        let mut faults = faults(revision, "JSONRPCMessage", &message);
-        let extension = method.filter(|_| revision == "2026-07-28").and_then(of_tasks);
+        let mut errors = errors(revision, "JSONRPCMessage", &message);
+        let extension =
+            method.filter(|_| revision == "2026-07-28").and_then(task_request_definition);
         if let Some(definition) = extension {
-            faults.extend(self::faults("ext-tasks-draft-e434597", definition, &message));
-            return faults;
+            errors.extend(self::errors("ext-tasks-draft-e434597", definition, &message));
+            return errors;
         }
         let (definition, part) = match (method, message.get("id"), message.get("result")) {
             (Some(_), Some(_), _) => ("ClientRequest", &message),
             (Some(_), None, _) => ("ClientNotification", &message),
             (None, Some(id), Some(result)) => (self.result_of(id), result),
-            (None, ..) => return faults,
+            (None, ..) => return errors,
         };
         if method.is_none() && revision == "2026-07-28" {
-            faults.push("the client answers a modern server".to_owned());
+            errors.push("the client responds to a modern server".to_owned());
         }
-        faults.extend(self::faults(revision, definition, part));
-        faults
+        errors.extend(self::errors(revision, definition, part));
+        errors
     }
 
     fn result_of(&self, id: &Value) -> &'static str {
-        match self.asked.get(&id.to_string()).map(String::as_str) {
+        match self.server_requests.get(&id.to_string()).map(String::as_str) {
             Some("roots/list") => "ListRootsResult",
             Some("sampling/createMessage") => "CreateMessageResult",
             Some("elicitation/create") => "ElicitResult",
             Some("ping") => "EmptyResult",
-            other => panic!("an answer to nothing that was asked: {id} {other:?}"),
+            other => panic!("response to an unknown request: {id} {other:?}"),
         }
     }
 }
 
 /// The definition of a request that only the extension has.
-fn of_tasks(method: &str) -> Option<&'static str> {
+fn task_request_definition(method: &str) -> Option<&'static str> {
     match method {
         "tasks/get" => Some("GetTaskRequest"),
         "tasks/update" => Some("UpdateTaskRequest"),
@@ -86,7 +87,7 @@ fn of_tasks(method: &str) -> Option<&'static str> {
     }
 }
 
-fn known(version: &str) -> String {
+fn released_version(version: &str) -> String {
     if version == "2024-10-07" { "2024-11-05".to_owned() } else { version.to_owned() }
 }
 
@@ -94,15 +95,15 @@ fn known(version: &str) -> String {
 type Validators = HashMap<(String, &'static str), Option<Validator>>;
 
 /// What is wrong with `value` as a `definition` of `revision`; nothing if the schemas are not there.
-fn faults(revision: &str, definition: &'static str, value: &Value) -> Vec<String> {
+fn errors(revision: &str, definition: &'static str, value: &Value) -> Vec<String> {
     static VALIDATORS: OnceLock<Mutex<Validators>> = OnceLock::new();
     let mut validators =
         VALIDATORS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     let key = (revision.to_owned(), definition);
     let validator = validators.entry(key).or_insert_with(|| validator(revision, definition));
     let Some(validator) = validator else { return Vec::new() };
-    let faults = validator.iter_errors(value);
-    faults.map(|error| format!("not a {definition} of {revision}: {error}")).collect()
+    let errors = validator.iter_errors(value);
+    errors.map(|error| format!("not a {definition} of {revision}: {error}")).collect()
 }
 
 fn validator(revision: &str, definition: &str) -> Option<Validator> {

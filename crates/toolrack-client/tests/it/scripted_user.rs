@@ -12,9 +12,9 @@ use toolrack_mcp::{
 use toolrack_transport::BoxFuture;
 
 use crate::memory_transport::Log;
-use crate::transcript::Words;
+use crate::transcript::ActionArgs;
 
-pub(crate) struct Person {
+pub(crate) struct ScriptedUser {
     log: Log,
     capabilities: ClientCapabilities,
     waiting: Mutex<VecDeque<oneshot::Sender<Answer>>>,
@@ -24,13 +24,13 @@ enum Answer {
     Elicitation(ElicitationAnswer),
     Sampling(Result<SamplingResult, SamplingError>),
     /// The program around the client panics.
-    Crash,
+    Panic,
 }
 
-impl Person {
-    /// Somebody with the abilities in `offers`, such as `form,url,sampling,tools,roots`.
-    pub(crate) fn new(log: Log, offers: &str) -> Person {
-        let can = |ability: &str| offers.split(',').any(|offer| offer == ability);
+impl ScriptedUser {
+    /// Somebody with the abilities in `names`, such as `form,url,sampling,tools,roots`.
+    pub(crate) fn new(log: Log, names: &str) -> ScriptedUser {
+        let can = |ability: &str| names.split(',').any(|name| name == ability);
         let elicitation = ElicitationCapability { form: can("form"), url: can("url") };
         let sampling = SamplingCapability { tools: can("tools"), context: false };
         let capabilities = ClientCapabilities {
@@ -39,62 +39,62 @@ impl Person {
             elicitation: (elicitation.form || elicitation.url).then_some(elicitation),
             ..ClientCapabilities::default()
         };
-        Person { log, capabilities, waiting: Mutex::default() }
+        ScriptedUser { log, capabilities, waiting: Mutex::default() }
     }
 
     /// `accept {…}`, `decline`, `cancel`, `text …`, `reject`, `fail`
-    pub(crate) fn answer(&self, words: &Words) {
+    pub(crate) fn answer(&self, args: &ActionArgs) {
         let sampled = || SamplingResult {
             role: Role::Assistant,
-            content: vec![Content::from_text(words.word(2).to_owned())],
+            content: vec![Content::from_text(args.word(2).to_owned())],
             model: "m1".to_owned(),
             stop_reason: Some("endTurn".to_owned()),
         };
-        let answer = match words.word(1) {
+        let answer = match args.word(1) {
             "accept" => {
-                let content = words.json.clone();
+                let content = args.json.clone();
                 let content =
-                    content.map(|json| serde_json::from_value(json).expect("a filled form"));
+                    content.map(|json| serde_json::from_value(json).expect("form content"));
                 Answer::Elicitation(ElicitationAnswer::Accept { content })
             }
             "decline" => Answer::Elicitation(ElicitationAnswer::Decline),
             "cancel" => Answer::Elicitation(ElicitationAnswer::Cancel),
             "text" => Answer::Sampling(Ok(sampled())),
             "reject" => Answer::Sampling(Err(SamplingError::RejectedByUser)),
-            "crash" => Answer::Crash,
+            "panic" => Answer::Panic,
             "fail" => Answer::Sampling(Err(SamplingError::Failed("the model is away".to_owned()))),
-            other => panic!("no such answer: {other}"),
+            other => panic!("unknown answer: {other}"),
         };
-        let waiting = self.waiting.lock().unwrap().pop_front().expect("somebody has asked");
-        assert!(waiting.send(answer).is_ok(), "whoever asked has gone");
+        let waiting = self.waiting.lock().unwrap().pop_front().expect("a request is open");
+        assert!(waiting.send(answer).is_ok(), "the handler still waits");
     }
 
-    async fn ask(&self, request: String) -> Answer {
+    async fn wait_for_answer(&self, request: String) -> Answer {
         let (sender, receiver) = oneshot::channel();
         self.waiting.lock().unwrap().push_back(sender);
-        self.log.write(format!("= asked {request}"));
-        let mut regret = Regret { log: &self.log, answered: false };
-        let answer = receiver.await.expect("the driver lives longer");
-        regret.answered = true;
+        self.log.write(format!("= {request}"));
+        let mut drop_log = DropLog { log: &self.log, answered: false };
+        let answer = receiver.await.expect("the fixture outlives the handler");
+        drop_log.answered = true;
         answer
     }
 }
 
 /// Notes that a request was dropped before it was answered.
-struct Regret<'a> {
+struct DropLog<'a> {
     log: &'a Log,
     answered: bool,
 }
 
-impl Drop for Regret<'_> {
+impl Drop for DropLog<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.log.write("= request dropped".to_owned());
+            self.log.write("= handler dropped".to_owned());
         }
     }
 }
 
-impl ClientHandler for Person {
+impl ClientHandler for ScriptedUser {
     fn capabilities(&self) -> ClientCapabilities {
         self.capabilities.clone()
     }
@@ -105,17 +105,23 @@ impl ClientHandler for Person {
         request: Elicitation,
     ) -> BoxFuture<'a, ElicitationAnswer> {
         Box::pin(async move {
-            let shown = match &request {
+            let content = match &request {
                 Elicitation::Form(form) => {
                     let fields = form.schema.fields().iter().map(|field| field.name.as_str());
                     format!("form {:?}", fields.collect::<Vec<_>>())
                 }
-                Elicitation::Url(page) => format!("page {}", page.url),
+                Elicitation::Url(page) => format!("url {}", page.url),
             };
-            match self.ask(format!("by {server}: {} {shown}", request.message())).await {
+            match self
+                .wait_for_answer(format!(
+                    "elicitation from {server}: {} {content}",
+                    request.message()
+                ))
+                .await
+            {
                 Answer::Elicitation(answer) => answer,
-                Answer::Sampling(_) => panic!("the user was asked, not the model"),
-                Answer::Crash => panic!("this crash is part of a transcript"),
+                Answer::Sampling(_) => panic!("expected an elicitation answer"),
+                Answer::Panic => panic!("this panic is part of a transcript"),
             }
         })
     }
@@ -126,11 +132,11 @@ impl ClientHandler for Person {
         params: SamplingParams,
     ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
         Box::pin(async move {
-            let request = format!("by {server}: model, {} messages", params.messages.len());
-            match self.ask(request).await {
+            let request = format!("sampling from {server}: {} messages", params.messages.len());
+            match self.wait_for_answer(request).await {
                 Answer::Sampling(answer) => answer,
-                Answer::Elicitation(_) => panic!("the model was asked, not the user"),
-                Answer::Crash => panic!("this crash is part of a transcript"),
+                Answer::Elicitation(_) => panic!("expected a sampling answer"),
+                Answer::Panic => panic!("this panic is part of a transcript"),
             }
         })
     }
@@ -142,6 +148,6 @@ impl ClientHandler for Person {
     }
 
     fn log(&self, message: &LogMessage) {
-        self.log.write(format!("= logged {}: {}", message.level.as_str(), message.data.get()));
+        self.log.write(format!("= log {}: {}", message.level.as_str(), message.data.get()));
     }
 }
