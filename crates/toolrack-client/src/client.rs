@@ -205,14 +205,14 @@ impl McpClient {
         if session.needs_task(tool) {
             return Box::pin(session.call_as_task(params, options)).await;
         }
-        let calling = session.send_multi_round_trip(params, options);
+        let call = session.send_multi_round_trip(params, options);
         // The manager has its own span per call, so this one is for debugging only. Creating a disabled span
         // still costs time on every call, so the level is checked first.
         if LevelFilter::current() < LevelFilter::DEBUG {
-            return calling.await;
+            return call.await;
         }
         let span = tracing::debug_span!("mcp.call", server = self.name(), tool);
-        Box::pin(calling.instrument(span)).await
+        Box::pin(call.instrument(span)).await
     }
 
     /// Lists the tools: from the cache while the server's TTL allows, else fetched now.
@@ -389,10 +389,11 @@ impl McpClient {
     /// does so anyway.
     pub fn subscribe_log(&self, level: LogLevel) {
         let session = self.session();
-        let mut lists = lock(&session.list_subscription);
-        let replacement = lists.as_ref().map(|current| current.with_log_level(session, level));
+        let mut subscription = lock(&session.list_subscription);
+        let replacement =
+            subscription.as_ref().map(|current| current.with_log_level(session, level));
         if replacement.is_some() {
-            *lists = replacement;
+            *subscription = replacement;
         }
     }
 
@@ -423,19 +424,21 @@ impl McpClient {
     /// # Cancel safety
     /// Once called, the connection closes even if the future is dropped.
     pub async fn close(&self) -> Ending {
+        // `tasks/cancel` requests need the open transport, so they go first; a server that does not answer them
+        // must not hold up the close.
         self.session.task_cancellations.close();
         drop(timeout(CANCEL_TIMEOUT, self.session.task_cancellations.wait()).await);
         self.session.stop.cancel();
         self.session.tasks.close();
-        let ending = self.session.transport.close().await;
+        let reason = self.session.transport.close().await;
         self.session.tasks.wait().await;
-        ending
+        reason
     }
 
     /// Like [`close`](Self::close), consuming the client.
     pub async fn shutdown(self) {
-        let ending = self.close().await;
-        tracing::debug!(server = self.name(), %ending, "connection closed");
+        let reason = self.close().await;
+        tracing::debug!(server = self.name(), %reason, "connection closed");
     }
 }
 

@@ -36,31 +36,35 @@ pub(crate) async fn connect(
         timeout_at(deadline, handshake.run()).await.unwrap_or(Err(HandshakeError::TimedOut));
     let (last_method, open) = (handshake.last_method, handshake.open);
     let attempt = FailedAttempt { connector: &*connector, last_method, waited };
-    let (agreed, open) = match (outcome, open) {
-        (Ok(agreed), Some(open)) => (agreed, open),
-        (Err(stopped), Some(OpenTransport { transport, .. })) => {
+    let (negotiated, open) = match (outcome, open) {
+        (Ok(negotiated), Some(open)) => (negotiated, open),
+        (Err(error), Some(OpenTransport { transport, .. })) => {
             let stats = transport.diagnosis();
-            return Err(attempt.into_error(stopped, stats, transport.close().await));
+            return Err(attempt.connect_error(error, stats, transport.close().await));
         }
         (outcome, None) => {
-            let stopped = outcome.err().unwrap_or(HandshakeError::TimedOut);
-            return Err(attempt.into_error(stopped, Diagnosis::default(), Ending::Closed));
+            let error = outcome.err().unwrap_or(HandshakeError::TimedOut);
+            return Err(attempt.connect_error(error, Diagnosis::default(), Ending::Closed));
         }
     };
     let list_changes = options.list_changes;
     options.report_step(ConnectStep::ListingTools);
-    let client = McpClient::new(start_session(options, agreed, open));
-    let Err(stopped) = subscribe_and_list(&client, list_changes, deadline).await else {
+    let client = McpClient::new(start_session(options, negotiated, open));
+    let Err(error) = subscribe_and_list(&client, list_changes, deadline).await else {
         return Ok(client);
     };
     let attempt = FailedAttempt { last_method: Method::ListTools, ..attempt };
     let stats = client.transport_stats();
-    Err(attempt.into_error(stopped, stats, client.close().await))
+    Err(attempt.connect_error(error, stats, client.close().await))
 }
 
 /// Creates the session and spawns its background task.
-fn start_session(options: ConnectOptions, agreed: Negotiated, open: OpenTransport) -> Arc<Session> {
-    let Negotiated { revision, server, meta } = agreed;
+fn start_session(
+    options: ConnectOptions,
+    negotiated: Negotiated,
+    open: OpenTransport,
+) -> Arc<Session> {
+    let Negotiated { revision, server, meta } = negotiated;
     let session = Arc::new(Session {
         transport: open.transport,
         incoming: open.incoming,
@@ -108,7 +112,7 @@ async fn subscribe_and_list(
     };
     match timeout_at(deadline, work).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(handshake_error(error)),
+        Ok(Err(error)) => Err(list_error(error)),
         Err(_elapsed) => Err(HandshakeError::TimedOut),
     }
 }
@@ -133,8 +137,8 @@ fn list_filter(session: &Session, list_changes: ListChanges) -> SubscriptionFilt
 /// means "no tools".
 async fn fetch_first_tools(session: &Session) -> Result<(), CallError> {
     let declared = session.server.capabilities.tools.is_some();
-    let maybe = session.revision() < Revision::R2025_06_18;
-    if !declared && !maybe {
+    let may_have_tools = session.revision() < Revision::R2025_06_18;
+    if !declared && !may_have_tools {
         return Ok(());
     }
     match session.fetch_list::<Tool>().await {
@@ -143,13 +147,13 @@ async fn fetch_first_tools(session: &Session) -> Result<(), CallError> {
     }
 }
 
-fn handshake_error(error: CallError) -> HandshakeError {
+fn list_error(error: CallError) -> HandshakeError {
     let method = Method::ListTools;
     HandshakeError::Failed(match error {
         CallError::Refused(source) => ConnectError::Refused { method, source },
         CallError::Undecodable { method, source } => ConnectError::Undecodable { method, source },
         CallError::TimedOut { .. } => return HandshakeError::TimedOut,
-        CallError::Transport(failure) => return HandshakeError::Closed(failure.error),
+        CallError::Transport(source) => return HandshakeError::Closed(source.error),
         other => ConnectError::Transport(TransportError::Parse(other.to_string())),
     })
 }
@@ -163,18 +167,18 @@ struct FailedAttempt<'a> {
 
 impl FailedAttempt<'_> {
     /// Builds the error, after the transport has closed: only then is the exit status known.
-    fn into_error(
+    fn connect_error(
         &self,
-        stopped: HandshakeError,
+        error: HandshakeError,
         stats: Diagnosis,
-        ending: Ending,
+        reason: Ending,
     ) -> ConnectError {
-        match stopped {
+        match error {
             HandshakeError::Failed(error) => error,
             HandshakeError::TimedOut => {
                 noise_error(&stats, 1).unwrap_or_else(|| self.timed_out(stats))
             }
-            HandshakeError::Closed(error) => match (error, ending) {
+            HandshakeError::Closed(error) => match (error, reason) {
                 (TransportError::ProcessExited(exit), _) | (_, Ending::Exited(exit)) => {
                     exit_error(exit, stats)
                 }
@@ -186,8 +190,8 @@ impl FailedAttempt<'_> {
 
     fn timed_out(&self, stats: Diagnosis) -> ConnectError {
         // A server that wrote any output is installed, so the launcher hint would be wrong.
-        let nothing = stats.messages == 0 && stats.unreadable == 0;
-        let launcher = self.connector.launcher().filter(|_| nothing);
+        let is_silent = stats.messages == 0 && stats.unreadable == 0;
+        let launcher = self.connector.launcher().filter(|_| is_silent);
         ConnectError::TimedOut {
             method: self.last_method,
             waited: self.waited,

@@ -168,7 +168,7 @@ mod stdio_tests {
     }
 
     #[test]
-    fn launchers_are_known_by_name() {
+    fn launchers_are_recognized_by_name() {
         check("npx", Some("npx"));
         check("/usr/local/bin/uvx", Some("uvx"));
         check("npx.cmd", Some("npx"));
@@ -178,7 +178,7 @@ mod stdio_tests {
     }
 
     #[test]
-    fn a_command_is_described_as_it_is_typed() {
+    fn stdio_description_is_the_command_line() {
         let definition = McpServerDef {
             command: "npx".to_owned(),
             args: vec!["-y".to_owned(), "server".to_owned()],
@@ -194,7 +194,7 @@ mod http_tests {
     use super::*;
 
     #[test]
-    fn an_address_is_described_without_its_query() {
+    fn http_description_omits_the_query() {
         let definition = HttpServerDef::new("https://host/mcp?key=s3cret");
         let connector = HttpConnector::new(definition, HttpOptions::default());
         assert_eq!(connector.description(), "https://host/mcp");

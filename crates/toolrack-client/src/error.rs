@@ -214,8 +214,8 @@ impl ConnectError {
             ),
             ConnectError::Exited { exit, sample } => {
                 let said = said(&exit.stderr).or_else(|| said(sample.as_slice()));
-                let nothing = "no output; run the command in a terminal to see why";
-                Some(said.unwrap_or_else(|| nothing.to_owned()))
+                let silent = "no output; run the command in a terminal to see why";
+                Some(said.unwrap_or_else(|| silent.to_owned()))
             }
             ConnectError::TimedOut { still_installing: Some(launcher), .. } => Some(format!(
                 "`{launcher}` may still be installing the server; run it once in a terminal, or \
@@ -316,7 +316,7 @@ mod call_error_tests {
     }
 
     #[test]
-    fn failures_of_a_line_keep_how_far_the_request_came() {
+    fn transport_errors_keep_their_delivery() {
         check(
             LineError::answered(JsonRpcError::new(-32601, "no such method")),
             "the server returned an error",
@@ -373,7 +373,7 @@ mod connect_error_tests {
     }
 
     #[test]
-    fn every_failure_says_what_to_try() {
+    fn every_connect_error_has_a_hint() {
         let missing = SpawnFault::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
         check(
             ConnectError::Transport(TransportError::Spawn(missing)),
@@ -403,8 +403,8 @@ mod connect_error_tests {
             timed_out(Some("npx")),
             "no response to `initialize` within 30s",
             Some(
-                "`npx` may still be installing the server; run it once in a terminal, or allow \
-                 more time with `--startup-timeout` or `startup_timeout`",
+                "`npx` may still be installing the server; run it once in a terminal, or \
+                 increase `--startup-timeout` or `startup_timeout`",
             ),
         );
         check(
@@ -446,7 +446,7 @@ mod connect_error_tests {
     }
 
     #[test]
-    fn a_server_that_ends_has_the_last_word() {
+    fn exit_hint_quotes_the_last_output() {
         let exited_text = "the server exited with code 1 before it responded";
         check(
             exited(&["a", "npm error", " "], Some("s")),

@@ -81,7 +81,7 @@ impl EventSender {
 
     pub(crate) fn subscribe(&self) -> Events {
         let sender = self.sender.get_or_init(|| broadcast::channel(CAPACITY).0);
-        // Subscribe before reading the close reason: a close in between is then seen twice instead of
+        // Subscribe before reading the close reason: a close in between is then received twice instead of
         // never, and `next` returns it once.
         let receiver = sender.subscribe();
         Events { receiver, close_reason: self.close_reason.get().cloned(), is_closed: false }
@@ -117,20 +117,20 @@ mod tests {
     use super::*;
 
     async fn rest(mut events: Events) -> Vec<String> {
-        let mut seen = Vec::new();
+        let mut received = Vec::new();
         while let Some(event) = events.next().await {
-            seen.push(match event {
+            received.push(match event {
                 Event::ResourceUpdated { uri } => uri,
                 Event::Lagged(count) => format!("lagged {count}"),
                 Event::Closed(reason) => format!("closed: {reason}"),
                 other => format!("{other:?}"),
             });
         }
-        seen
+        received
     }
 
     #[tokio::test]
-    async fn events_come_in_order_and_the_end_is_last() {
+    async fn events_are_ordered_and_closed_is_last() {
         let sender = EventSender::default();
         sender.emit(Event::PromptsChanged);
         let events = sender.subscribe();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_listener_is_told_what_it_missed() {
+    async fn slow_receiver_lags() {
         let sender = EventSender::default();
         let mut events = sender.subscribe();
         for number in 0..CAPACITY + 3 {
@@ -150,7 +150,7 @@ mod tests {
         }
         assert!(matches!(events.next().await, Some(Event::Lagged(3))));
         drop(sender);
-        let seen = rest(events).await;
-        assert_eq!((seen.len(), seen[0].as_str()), (CAPACITY, "3"));
+        let received = rest(events).await;
+        assert_eq!((received.len(), received[0].as_str()), (CAPACITY, "3"));
     }
 }

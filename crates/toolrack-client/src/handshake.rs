@@ -116,18 +116,18 @@ impl FailedReply {
             (TransportError::Timeout(_) | TransportError::Clogged { .. }, Medium::Stream) => {
                 FailedReply::TimedOut
             }
-            (gone, Medium::Stream) => FailedReply::Closed(gone),
-            (TransportError::Status { code, text }, Medium::Exchange) if is_verdict(code) => {
+            (error, Medium::Stream) => FailedReply::Closed(error),
+            (TransportError::Status { code, text }, Medium::Exchange) if is_about_request(code) => {
                 FailedReply::Declined(TransportError::Status { code, text })
             }
-            (outage, Medium::Exchange) => FailedReply::Unavailable(outage),
+            (error, Medium::Exchange) => FailedReply::Unavailable(error),
         }
     }
 }
 
 /// Protocol facts §5.2: HTTP statuses that are about the request. The others mean overload, outage or
 /// missing credentials.
-fn is_verdict(code: u16) -> bool {
+fn is_about_request(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 401 | 403 | 407 | 408 | 425 | 429)
 }
 
@@ -209,23 +209,23 @@ impl<'a> Handshake<'a> {
     ) -> Result<Step, HandshakeError> {
         let meta = self.meta(revision)?;
         // Leave time for `initialize` on a server that ignores the probe.
-        let most = self.options.timeouts.startup / 3;
+        let max_wait = self.options.timeouts.startup / 3;
         let wait = match (wait, self.medium(), self.connector.launcher()) {
             // Over HTTP, a probe timeout is never followed by `initialize`, so no time is kept back.
             (ProbeTimeout::Long, _, _) | (_, Medium::Exchange, _) => self.remaining(),
-            (ProbeTimeout::Short, _, None) => self.options.timeouts.probe.min(most),
+            (ProbeTimeout::Short, _, None) => self.options.timeouts.probe.min(max_wait),
             (ProbeTimeout::Short, _, Some(_)) => {
-                self.options.timeouts.probe.max(LAUNCHER_PROBE_TIMEOUT).min(most)
+                self.options.timeouts.probe.max(LAUNCHER_PROBE_TIMEOUT).min(max_wait)
             }
         };
         self.set_phase(ProtocolPhase::Probing, Dialect::Stateless(revision.as_str()));
-        let answer: Result<DiscoverResult, FailedReply> =
+        let response: Result<DiscoverResult, FailedReply> =
             self.request(&DiscoverParams {}, &meta, wait).await?;
-        let step = match &answer {
-            Ok(found) => self.detection.on_discover(Reply::Ok(&found.supported_versions)),
+        let step = match &response {
+            Ok(result) => self.detection.on_discover(Reply::Ok(&result.supported_versions)),
             Err(failed) => self.detection.on_discover(failed.reply()),
         };
-        match answer {
+        match response {
             Ok(DiscoverResult { server, capabilities, instructions, .. }) => {
                 self.server = ServerInfo { implementation: server, capabilities, instructions };
             }
@@ -242,25 +242,25 @@ impl<'a> Handshake<'a> {
         };
         self.set_phase(ProtocolPhase::Legacy, Dialect::Greeting);
         // The last quarter is for a second `initialize`: by then the launcher has installed the server.
-        let share = if self.detection.may_initialize_again() {
+        let wait = if self.detection.may_initialize_again() {
             self.remaining() / 4 * 3
         } else {
             self.remaining()
         };
-        let answer: Result<InitializeResult, FailedReply> =
-            self.request(&params, &MetaTemplate::default(), share).await?;
-        let step = match &answer {
-            Ok(agreed) => {
-                self.detection.on_initialize(revision, Reply::Ok(&agreed.protocol_version))
+        let response: Result<InitializeResult, FailedReply> =
+            self.request(&params, &MetaTemplate::default(), wait).await?;
+        let step = match &response {
+            Ok(result) => {
+                self.detection.on_initialize(revision, Reply::Ok(&result.protocol_version))
             }
             Err(failed) => self.detection.on_initialize(revision, failed.reply()),
         };
-        match answer {
+        match response {
             Ok(InitializeResult { server, capabilities, instructions, .. }) => {
                 self.server = ServerInfo { implementation: server, capabilities, instructions };
             }
-            Err(refused @ FailedReply::Error(_)) => {
-                self.initialize_error = Some(refused);
+            Err(error @ FailedReply::Error(_)) => {
+                self.initialize_error = Some(error);
             }
             Err(failed) => self.failed = Some(failed),
         }
@@ -305,6 +305,7 @@ impl<'a> Handshake<'a> {
             // know the probe does not know its cancellation either.
             abandon: Abandon::Quietly,
         });
+        // A response in the same poll wins over the proof.
         let outcome = tokio::select! {
             biased;
             outcome = request => outcome,
@@ -381,6 +382,7 @@ async fn detect_non_server(transport: &dyn Line, incoming: &IncomingRouter) -> C
         for id in incoming.take_pings() {
             respond(transport, &id, Ok(EmptyResult {}));
         }
+        // The transport reports only the first few unreadable lines and counts the rest, so poll the counter.
         if incoming.saw_noise() {
             if let Some(error) = noise_error(&transport.diagnosis(), MAX_NOISE_LINES) {
                 return error;
@@ -395,12 +397,12 @@ async fn detect_non_server(transport: &dyn Line, incoming: &IncomingRouter) -> C
     }
 }
 
-/// The error for a program that wrote at least `least` lines and no message.
-pub(crate) fn noise_error(seen: &Diagnosis, least: u64) -> Option<ConnectError> {
-    if seen.messages > 0 || seen.unreadable < least {
+/// The error for a program that wrote at least `min_lines` lines and no message.
+pub(crate) fn noise_error(stats: &Diagnosis, min_lines: u64) -> Option<ConnectError> {
+    if stats.messages > 0 || stats.unreadable < min_lines {
         return None;
     }
-    let sample = seen.sample.clone().unwrap_or_default();
+    let sample = stats.sample.clone().unwrap_or_default();
     Some(ConnectError::NotMcp(NotMcp::Noise { sample }))
 }
 
@@ -413,7 +415,7 @@ mod tests {
     #[track_caller]
     fn check(error: TransportError, stream: &str, exchange: &str) {
         // `TransportError` is not `Clone`, and each one is classified twice.
-        let again = match &error {
+        let copy = match &error {
             TransportError::Status { code, text } => {
                 TransportError::Status { code: *code, text: text.clone() }
             }
@@ -422,7 +424,7 @@ mod tests {
             TransportError::Parse(text) => TransportError::Parse(text.clone()),
             _ => TransportError::StdoutNotAvailable,
         };
-        let shown = format!("{error:?}");
+        let text = format!("{error:?}");
         let name = |failed: FailedReply| match failed.reply::<()>() {
             Reply::Ok(()) => "ok",
             Reply::Malformed => "malformed",
@@ -431,14 +433,14 @@ mod tests {
             Reply::Closed => "closed",
             Reply::Unavailable => "unavailable",
         };
-        let judged = [(error, Medium::Stream), (again, Medium::Exchange)]
+        let classified = [(error, Medium::Stream), (copy, Medium::Exchange)]
             .map(|(error, medium)| name(FailedReply::classify(error, medium)));
-        assert_eq!(judged, [stream, exchange], "{shown}");
+        assert_eq!(classified, [stream, exchange], "{text}");
     }
 
     /// Protocol facts §5.2: an outage or missing credentials say nothing about the era.
     #[test]
-    fn only_what_says_something_about_the_request_counts() {
+    fn only_request_errors_decide_the_era() {
         check(TransportError::Timeout(5), "timed out", "unavailable");
         check(TransportError::StdoutNotAvailable, "closed", "unavailable");
         check(TransportError::Parse("no".to_owned()), "malformed", "malformed");

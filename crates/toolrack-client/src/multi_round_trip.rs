@@ -38,7 +38,7 @@ pub(crate) trait MultiRoundTrip: Request + Sync {
 /// Additions to a repeated request.
 #[derive(Clone, Copy)]
 pub(crate) struct InputRound<'b> {
-    answers: Option<&'b InputResponses>,
+    responses: Option<&'b InputResponses>,
     state: Option<&'b str>,
     options: &'b CallOptions,
 }
@@ -51,8 +51,8 @@ macro_rules! multi_round_trip {
                 session: &'b Session,
                 round: InputRound<'b>,
             ) -> BoxFuture<'b, Result<RawJson, CallError>> {
-                let InputRound { answers, state, options } = round;
-                let params = $params { input_responses: answers, request_state: state, ..*self };
+                let InputRound { responses, state, options } = round;
+                let params = $params { input_responses: responses, request_state: state, ..*self };
                 Box::pin(async move { session.send_request(&params, options).await })
             }
         })*
@@ -116,11 +116,12 @@ impl Session {
         forwarded: &ForwardedFor,
     ) -> Result<RawJson, CallError> {
         if self.era() == Era::Modern && forwarded.has_input() {
-            let (answers, state) =
+            let (responses, state) =
                 (forwarded.input_responses.as_ref(), forwarded.request_state.as_deref());
-            return params.resend(self, InputRound { answers, state, options }).await;
+            return params.resend(self, InputRound { responses, state, options }).await;
         }
         match self.send_request(params, options).await {
+            // The headers are ours; every other error belongs to the original client.
             Err(CallError::Refused(error))
                 if ErrorCode(error.code) == ErrorCode::HEADER_MISMATCH =>
             {
@@ -157,7 +158,7 @@ impl Session {
         loop {
             let input = InputRequired::parse(raw.as_bytes())
                 .map_err(|error| CallError::undecodable(P::METHOD, error))?;
-            let answers = match next_step(&input, n_rounds, self.limits.input_rounds) {
+            let responses = match next_step(&input, n_rounds, self.limits.input_rounds) {
                 Next::Stop => return Err(CallError::TooManyRounds { rounds: n_rounds }),
                 Next::Wait => {
                     sleep(EMPTY_ROUND_DELAY).await;
@@ -167,7 +168,7 @@ impl Session {
             };
             n_rounds += 1;
             let state = input.request_state.as_deref();
-            let round = InputRound { answers: answers.as_ref(), state, options };
+            let round = InputRound { responses: responses.as_ref(), state, options };
             raw = params.resend(self, round).await?;
             match self.result_type(&raw) {
                 ResultType::InputRequired => {}
@@ -183,17 +184,17 @@ impl Session {
         &self,
         requests: Vec<(String, InputRequest)>,
     ) -> Result<InputResponses, CallError> {
-        let mut answers = InputResponses::default();
+        let mut responses = InputResponses::default();
         for (key, request) in requests {
             let method = request.method().to_owned();
-            let answer = self.request_handler.handle(&self.incoming, request).await;
-            let answer = answer.map_err(|unanswered| CallError::InputUnanswered {
+            let response = self.request_handler.handle(&self.incoming, request).await;
+            let response = response.map_err(|error| CallError::InputUnanswered {
                 method,
-                reason: unanswered.to_string(),
+                reason: error.to_string(),
             })?;
-            answers.push(key, answer);
+            responses.push(key, response);
         }
-        Ok(answers)
+        Ok(responses)
     }
 
     /// Spec 2025-11-25, elicitation §URL mode: a server may reject a request until the user has opened some
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_counted_and_paced() {
+    fn rounds_are_limited_and_delayed() {
         let asks = r#"{"inputRequests":{"r":{"method":"roots/list"}}}"#;
         let waits = r#"{"requestState":"s"}"#;
         check(asks, 0, Next::Answer);

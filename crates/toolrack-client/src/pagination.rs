@@ -92,7 +92,7 @@ pub(crate) trait Paginated: Listed + Send + Sync + 'static {
     fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>>;
 
     /// Removes entries that this transport must not offer.
-    fn filter(_session: &Session, _listing: &mut List<Self>) {}
+    fn filter(_session: &Session, _list: &mut List<Self>) {}
 }
 
 macro_rules! paginated {
@@ -153,6 +153,7 @@ impl Session {
 
     /// Fetches the whole list and caches it. All pages share the timeout of one call.
     pub(crate) async fn fetch_list<T: Paginated>(&self) -> Result<Arc<List<T>>, CallError> {
+        // Read before the first request, so that a change during the fetch leaves the cached list stale.
         let changes = self.incoming.changes(T::KIND);
         let deadline = deadline_after(self.timeouts.call);
         let mut restart = Restart::Allowed;
@@ -170,6 +171,7 @@ impl Session {
         let mut cached = lock(T::cache_slot(&self.list_cache));
         // Only tools are read from the cache after expiry, so other expired lists need not be kept.
         let is_wanted = T::KIND == ListKind::Tools || fresh_until.is_some();
+        // A slow fetch must not replace the list of one that started later.
         if is_wanted && cached.changes <= changes {
             *cached = CachedList { list: Arc::clone(&list), changes, fresh_until };
         }
@@ -220,7 +222,7 @@ enum Restart {
 #[derive(Debug)]
 struct ListBuilder<T> {
     list: List<T>,
-    seen: HashSet<String>,
+    cursors: HashSet<String>,
     n_pages: usize,
     /// Shortest TTL of all pages.
     ttl: Option<Duration>,
@@ -232,7 +234,7 @@ impl<T> ListBuilder<T> {
     fn new(limits: &Limits) -> Self {
         Self {
             list: List::default(),
-            seen: HashSet::new(),
+            cursors: HashSet::new(),
             n_pages: 0,
             ttl: None,
             max_pages: limits.pages,
@@ -245,21 +247,21 @@ impl<T> ListBuilder<T> {
         let before = self.list.items.len() + self.list.skipped.len();
         self.list.items.extend(page.items);
         let skipped = page.skipped.into_iter();
-        let moved = skipped.map(|entry| Skipped { index: before + entry.index, ..entry });
-        self.list.skipped.extend(moved);
+        let renumbered = skipped.map(|entry| Skipped { index: before + entry.index, ..entry });
+        self.list.skipped.extend(renumbered);
         self.n_pages += 1;
         self.ttl = Some(self.ttl.map_or(page.cache.ttl, |ttl| ttl.min(page.cache.ttl)));
-        let room = self.max_entries.saturating_sub(self.list.items.len());
+        let remaining = self.max_entries.saturating_sub(self.list.items.len());
         if self.list.items.len() > self.max_entries {
             self.list.items.truncate(self.max_entries);
             return self.truncate(Truncated::TooManyEntries);
         }
         // An empty cursor is a valid cursor.
         let cursor = page.next_cursor?;
-        if !self.seen.insert(cursor.clone()) {
+        if !self.cursors.insert(cursor.clone()) {
             return self.truncate(Truncated::RepeatedCursor);
         }
-        if room == 0 {
+        if remaining == 0 {
             return self.truncate(Truncated::TooManyEntries);
         }
         if self.n_pages >= self.max_pages {
@@ -283,9 +285,9 @@ const MIN_INTERVAL: Duration = Duration::from_secs(2);
 /// Debounce state of one list.
 #[derive(Debug, Default)]
 pub(crate) struct ListDebounce {
-    due: Option<Instant>,
-    last: Option<Instant>,
-    running: bool,
+    next_fetch: Option<Instant>,
+    last_fetch: Option<Instant>,
+    is_running: bool,
     /// The list changed during a fetch, which may have missed the change.
     changed_meanwhile: bool,
 }
@@ -293,29 +295,29 @@ pub(crate) struct ListDebounce {
 impl ListDebounce {
     /// Handles a `list_changed` notification.
     pub(crate) fn on_changed(&mut self, now: Instant) {
-        if self.running {
+        if self.is_running {
             self.changed_meanwhile = true;
             return;
         }
-        let earliest = self.last.map_or(now, |last| last + MIN_INTERVAL);
-        self.due.get_or_insert((now + DEBOUNCE).max(earliest));
+        let earliest = self.last_fetch.map_or(now, |last| last + MIN_INTERVAL);
+        self.next_fetch.get_or_insert((now + DEBOUNCE).max(earliest));
     }
 
     /// When to start the next fetch.
     pub(crate) fn next_fetch(&self) -> Option<Instant> {
-        self.due
+        self.next_fetch
     }
 
     /// Records the start of a fetch.
     pub(crate) fn fetch_started(&mut self, now: Instant) {
-        self.due = None;
-        self.last = Some(now);
-        self.running = true;
+        self.next_fetch = None;
+        self.last_fetch = Some(now);
+        self.is_running = true;
     }
 
     /// Records the end of a fetch, successful or not.
     pub(crate) fn fetch_finished(&mut self, now: Instant) {
-        self.running = false;
+        self.is_running = false;
         if std::mem::take(&mut self.changed_meanwhile) {
             self.on_changed(now);
         }
@@ -351,7 +353,7 @@ mod tests {
 
     /// Protocol facts §14.5.
     #[test]
-    fn gathering_ends_whatever_the_cursors() {
+    fn pagination_terminates_for_any_cursors() {
         check(&[(2, None)], (1, 2, None));
         check(&[(2, Some("")), (2, Some("a")), (1, None)], (3, 5, None));
         check(
@@ -367,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_entries_keep_their_place_in_the_whole() {
+    fn skipped_entries_keep_their_list_index() {
         let limits = Limits::default();
         let mut builder = ListBuilder::new(&limits);
         for (items, cursor) in [(vec![1, 2], Some("a")), (vec![3], None)] {
@@ -377,8 +379,8 @@ mod tests {
             let cache = CacheHint { ttl, ..CacheHint::default() };
             builder.add(Page { items, next_cursor, skipped, cache });
         }
-        let places: Vec<usize> = builder.list.skipped.iter().map(|entry| entry.index).collect();
-        assert_eq!((places.as_slice(), builder.ttl), (&[1, 4][..], Some(Duration::from_secs(1))));
+        let indexes: Vec<usize> = builder.list.skipped.iter().map(|entry| entry.index).collect();
+        assert_eq!((indexes.as_slice(), builder.ttl), (&[1, 4][..], Some(Duration::from_secs(1))));
     }
 }
 
@@ -391,19 +393,19 @@ mod list_debounce_tests {
     fn check(changes: &[u64], fetch: u64, expected: &[u64]) {
         const END: u64 = 20_000;
         let start = Instant::now();
-        let at = |ms: u64| start + Duration::from_millis(ms);
+        let instant = |ms: u64| start + Duration::from_millis(ms);
         let mut debounce = ListDebounce::default();
         let mut began = Vec::new();
         let mut done = None;
         for now in 0..END {
             if done == Some(now) {
-                debounce.fetch_finished(at(now));
+                debounce.fetch_finished(instant(now));
             }
             if changes.contains(&now) {
-                debounce.on_changed(at(now));
+                debounce.on_changed(instant(now));
             }
-            if debounce.next_fetch().is_some_and(|due| due <= at(now)) {
-                debounce.fetch_started(at(now));
+            if debounce.next_fetch().is_some_and(|due| due <= instant(now)) {
+                debounce.fetch_started(instant(now));
                 began.push(now);
                 done = Some(now + fetch);
             }
@@ -412,7 +414,7 @@ mod list_debounce_tests {
     }
 
     #[test]
-    fn changes_are_gathered_and_fetches_keep_their_distance() {
+    fn changes_are_debounced() {
         check(&[], 10, &[]);
         check(&[0], 10, &[200]);
         check(&[0, 50, 199], 10, &[200]);
@@ -421,13 +423,13 @@ mod list_debounce_tests {
     }
 
     #[test]
-    fn a_change_during_a_fetch_is_not_lost() {
+    fn change_during_a_fetch_is_not_lost() {
         check(&[0, 205], 10, &[200, 2200]);
         check(&[0, 250, 260], 3000, &[200, 3400]);
     }
 
     #[test]
-    fn a_flood_of_changes_is_served_steadily() {
+    fn flood_of_changes_is_fetched_at_intervals() {
         let flood: Vec<u64> = (0..6000).step_by(7).collect();
         check(&flood, 10, &[200, 2200, 4200, 6200]);
     }

@@ -63,6 +63,7 @@ impl ProgressRoutes {
 
 impl ProgressReceiver<'_> {
     /// Registers the route under the request's id.
+    // Runs while the request is serialized, so that no progress can arrive before the route exists.
     pub(crate) fn register(&self, id: u64) {
         self.id.store(id, Ordering::Relaxed);
         lock(&self.routes.routes).insert(id, Arc::clone(&self.queue));
@@ -83,6 +84,7 @@ impl ProgressReceiver<'_> {
             never = self.deliver() => match never {},
             outcome = work => outcome,
         };
+        // Reports that arrived together with the response.
         self.deliver_queued();
         outcome
     }
@@ -120,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn reports_reach_their_call_and_no_other() {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&seen);
+    fn progress_reaches_only_its_call() {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&received);
         let on_progress: OnProgress =
             Arc::new(move |report| sink.lock().unwrap().push(report.progress));
         let routes = ProgressRoutes::default();
@@ -132,15 +134,15 @@ mod tests {
         routes.report(7, progress(2));
         routes.report(8, progress(3));
         receiver.deliver_queued();
-        assert_eq!(*seen.lock().unwrap(), [2.0]);
+        assert_eq!(*received.lock().unwrap(), [2.0]);
         drop(receiver);
         assert!(routes.is_empty());
     }
 
     #[test]
-    fn a_flood_keeps_the_newest() {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&seen);
+    fn full_progress_queue_keeps_the_newest() {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&received);
         let on_progress: OnProgress =
             Arc::new(move |report| sink.lock().unwrap().push(report.progress));
         let routes = ProgressRoutes::default();
@@ -150,7 +152,7 @@ mod tests {
             routes.report(7, progress(done));
         }
         receiver.deliver_queued();
-        let seen = seen.lock().unwrap();
-        assert_eq!((seen.len(), seen[0], seen[63]), (CAPACITY, 36.0, 99.0));
+        let received = received.lock().unwrap();
+        assert_eq!((received.len(), received[0], received[63]), (CAPACITY, 36.0, 99.0));
     }
 }

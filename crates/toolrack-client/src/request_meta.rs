@@ -101,8 +101,8 @@ impl MetaTemplate {
 impl<P: Request + Sync> Params for RequestWithMeta<'_, P> {
     fn write(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         self.template.last_id.fetch_max(id, Ordering::Relaxed);
-        if let Some(tell) = self.meta.on_id {
-            tell(id);
+        if let Some(on_id) = self.meta.on_id {
+            on_id(id);
         }
         if let Some(forwarded_for) = self.meta.forwarded_for {
             forwarded_for.notify_id(id);
@@ -375,7 +375,7 @@ mod tests {
     };
 
     #[test]
-    fn legacy_requests_carry_a_token_at_most() {
+    fn legacy_meta_has_only_a_progress_token() {
         let legacy = MetaTemplate::default();
         check(&legacy, json!({}), PerRequestMeta::default(), "");
         check(&legacy, json!({"a": 1}), PerRequestMeta::default(), r#"{"a":1}"#);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn modern_requests_say_who_asks() {
+    fn modern_meta_identifies_the_client() {
         let plain = format!(r#"{{"_meta":{{{MEMBERS}}}}}"#);
         check(&modern(), json!({}), PerRequestMeta::default(), &plain);
         let full = format!(
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_passed_on_says_who_asked_first() {
+    fn forwarded_request_carries_its_original_client() {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
         let (capabilities, trace) = (raw(r#"{"roots":{ }}"#), raw(r#""00-1""#));
         let forwarded_for =
@@ -411,24 +411,24 @@ mod tests {
     }
 
     #[test]
-    fn the_id_is_told_while_writing() {
-        let told = AtomicU64::new(0);
-        let tell = |id| told.store(id, Ordering::Relaxed);
-        let meta = PerRequestMeta { on_id: Some(&tell), ..PerRequestMeta::default() };
+    fn id_observer_runs_before_sending() {
+        let observed = AtomicU64::new(0);
+        let on_id = |id| observed.store(id, Ordering::Relaxed);
+        let meta = PerRequestMeta { on_id: Some(&on_id), ..PerRequestMeta::default() };
         check(&MetaTemplate::default(), json!({}), meta, "");
-        assert_eq!(told.load(Ordering::Relaxed), 7);
+        assert_eq!(observed.load(Ordering::Relaxed), 7);
 
-        let told = Arc::new(AtomicU64::new(0));
-        let noted = Arc::clone(&told);
+        let observed = Arc::new(AtomicU64::new(0));
+        let sink = Arc::clone(&observed);
         let forwarded_for = ForwardedFor::default()
-            .with_id_observer(Arc::new(move |id| noted.store(id, Ordering::Relaxed)));
+            .with_id_observer(Arc::new(move |id| sink.store(id, Ordering::Relaxed)));
         check(
             &MetaTemplate::default(),
             json!({}),
             PerRequestMeta { forwarded_for: Some(&forwarded_for), ..EMPTY },
             "",
         );
-        assert_eq!(told.load(Ordering::Relaxed), 7);
+        assert_eq!(observed.load(Ordering::Relaxed), 7);
     }
 }
 
@@ -445,7 +445,7 @@ mod param_headers_tests {
     }
 
     #[test]
-    fn bad_tools_are_left_out_and_good_ones_remembered() {
+    fn tools_with_invalid_param_headers_are_skipped() {
         let items = vec![tool("good", "A"), tool("bad", "A b")];
         let mut list = List { items, ..List::default() };
         let param_headers = ParamHeaders::default();

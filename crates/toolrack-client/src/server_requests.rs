@@ -237,9 +237,9 @@ impl ServerRequestHandler {
                 return Err(ServerRequestError::UndeclaredMode);
             }
         };
-        let asked = timeout(self.timeout, handler.elicit(&self.server_name, request)).await;
+        let outcome = timeout(self.timeout, handler.elicit(&self.server_name, request)).await;
         // No answer in time is a dismissal, not a refusal.
-        let answer = asked.unwrap_or(ElicitationAnswer::Cancel);
+        let answer = outcome.unwrap_or(ElicitationAnswer::Cancel);
         match (answer, form) {
             (ElicitationAnswer::Accept { content }, Some(form)) => {
                 complete_form(&form, content.unwrap_or_default())
@@ -449,10 +449,10 @@ impl ServerRequests {
     pub(crate) fn finish(&mut self, session: &Session, finished: Finished) {
         let (task, outcome) = match finished {
             Ok(finished) => finished,
-            Err(crash) => {
+            Err(panic) => {
                 let error =
                     ServerRequestError::Failed("the question could not be asked".to_owned());
-                (crash.id(), Err(error.to_error()))
+                (panic.id(), Err(error.to_error()))
             }
         };
         let Some(index) = self.open.iter().position(|open| open.task.id() == task) else { return };
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_admitted_within_limits() {
+    fn server_requests_are_limited() {
         check("ping", 4, 2, Admission::Ping);
         check("roots/list", 3, 2, Admission::Work(Responder::Client));
         check("roots/list", 4, 0, Admission::Busy);

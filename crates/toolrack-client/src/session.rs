@@ -272,8 +272,8 @@ pub(crate) fn respond<T: Serialize>(
     let written = outcome.and_then(|result| {
         to_raw_value(&result).map_err(|error| JsonRpcError::new(-32603, error.to_string()))
     });
-    let answered = transport.answer(id, written.as_deref());
-    answered.unwrap_or_else(|error| tracing::debug!(%id, %error, "response not sent"));
+    let sent = transport.answer(id, written.as_deref());
+    sent.unwrap_or_else(|error| tracing::debug!(%id, %error, "response not sent"));
 }
 
 impl fmt::Debug for Session {
@@ -287,29 +287,30 @@ impl fmt::Debug for Session {
 }
 
 /// Interval for extending deadlines while the user or a model is busy.
-const RENEW: Duration = Duration::from_secs(1);
+const EXTEND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Number of newest requests to extend. Anything older has been open for long anyway.
-const N_RENEWED: u64 = 1024;
+const MAX_EXTENDED: u64 = 1024;
 
 /// Runs until the session ends.
 pub(crate) async fn run_session_task(session: Arc<Session>) {
-    let mut attendant = SessionTask {
+    let mut task = SessionTask {
         server_requests: ServerRequests::default(),
         debounce: ListDebounce::default(),
         fetching: JoinSet::new(),
         restoring: JoinSet::new(),
         changes_seen: session.incoming.changes(ListKind::Tools),
         renewals_seen: session.incoming.session_renewals(),
-        renew_at: None,
+        extend_at: None,
         session,
     };
-    attendant.run().await;
-    attendant.server_requests.shutdown().await;
-    attendant.fetching.shutdown().await;
-    attendant.restoring.shutdown().await;
+    task.run().await;
+    task.server_requests.shutdown().await;
+    task.fetching.shutdown().await;
+    task.restoring.shutdown().await;
 }
 
+/// Background task of a session.
 struct SessionTask {
     session: Arc<Session>,
     server_requests: ServerRequests,
@@ -318,7 +319,7 @@ struct SessionTask {
     restoring: JoinSet<()>,
     changes_seen: u64,
     renewals_seen: u64,
-    renew_at: Option<Instant>,
+    extend_at: Option<Instant>,
 }
 
 impl SessionTask {
@@ -327,7 +328,9 @@ impl SessionTask {
             if self.session.incoming.events.close_reason().is_some() {
                 return;
             }
-            self.take_questions();
+            // Queue and counters are read before waiting. A message that arrives in between is not lost:
+            // `notify_one` stores a permit, so `notified` returns at once.
+            self.take_server_requests();
             self.take_renewals();
             self.take_changes();
             tokio::select! {
@@ -341,20 +344,20 @@ impl SessionTask {
                     self.fetched(fetched);
                 }
                 Some(_done) = self.restoring.join_next(), if !self.restoring.is_empty() => {}
-                () = alarm(self.debounce.next_fetch()), if self.debounce.next_fetch().is_some() => self.fetch(),
-                () = alarm(self.renew_at), if self.renew_at.is_some() => self.renew(),
+                () = wait_until(self.debounce.next_fetch()), if self.debounce.next_fetch().is_some() => self.fetch(),
+                () = wait_until(self.extend_at), if self.extend_at.is_some() => self.extend_deadlines(),
             }
         }
     }
 
-    fn take_questions(&mut self) {
-        while let Some(question) = self.session.incoming.next_request() {
-            self.server_requests.handle(&self.session, question);
+    fn take_server_requests(&mut self) {
+        while let Some(request) = self.session.incoming.next_request() {
+            self.server_requests.handle(&self.session, request);
         }
         // The server waits for our user, so the call that waits for the server must not time out.
-        self.renew_at = match (self.server_requests.waits_for_user(), self.renew_at) {
+        self.extend_at = match (self.server_requests.waits_for_user(), self.extend_at) {
             (true, None) => Some(Instant::now()),
-            (true, set) => set,
+            (true, scheduled) => scheduled,
             (false, _) => None,
         };
     }
@@ -396,16 +399,16 @@ impl SessionTask {
         }
     }
 
-    fn renew(&mut self) {
+    fn extend_deadlines(&mut self) {
         let last = self.session.meta.last_id();
-        for id in last.saturating_sub(N_RENEWED)..=last {
+        for id in last.saturating_sub(MAX_EXTENDED)..=last {
             self.session.transport.touch(id);
         }
-        self.renew_at = Some(Instant::now() + RENEW);
+        self.extend_at = Some(Instant::now() + EXTEND_INTERVAL);
     }
 }
 
-async fn alarm(at: Option<Instant>) {
+async fn wait_until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
@@ -441,7 +444,7 @@ mod tests {
 
     /// Hundreds of servers may be connected and idle. The server's self-description comes on top.
     #[test]
-    fn an_idle_conversation_is_small() {
+    fn idle_session_is_small() {
         let sizes =
             [size_of::<Session>(), size_of::<IncomingRouter>(), size_of_future(run_session_task)];
         assert!(sizes.iter().sum::<usize>() < 3 << 10, "{sizes:?} bytes");
@@ -458,7 +461,7 @@ mod result_type_tests {
     }
 
     #[test]
-    fn the_kind_is_found_wherever_it_stands() {
+    fn result_type_is_found_anywhere() {
         check("{}", ResultType::Complete);
         check(r#"{"content":[]}"#, ResultType::Complete);
         check(r#"{"resultType":"complete"}"#, ResultType::Complete);
@@ -472,7 +475,7 @@ mod result_type_tests {
     }
 
     #[test]
-    fn only_the_top_level_counts() {
+    fn nested_result_type_is_ignored() {
         check(r#"{"a":{"resultType":"task"}}"#, ResultType::Complete);
         check(r#"{"a":"\"resultType\":\"task\""}"#, ResultType::Complete);
         check(

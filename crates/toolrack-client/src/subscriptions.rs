@@ -172,12 +172,12 @@ impl Subscription {
     /// Waits for the acknowledgment and returns the part of the filter that was not granted.
     pub(crate) async fn acknowledged(
         &mut self,
-        patience: Duration,
+        wait: Duration,
     ) -> Result<SubscriptionFilter, CallError> {
         let is_settled = |state: &SubscriptionState| {
             matches!(state, SubscriptionState::Active(_) | SubscriptionState::Failed)
         };
-        match timeout(patience, wait_for(&mut self.state, is_settled)).await {
+        match timeout(wait, wait_for(&mut self.state, is_settled)).await {
             Ok(SubscriptionState::Active(granted)) => Ok(self.requested.without(&granted)),
             Ok(_) => {
                 let failure = lock(&self.failure).take();
@@ -188,9 +188,7 @@ impl Subscription {
                     )
                 }))
             }
-            Err(_elapsed) => {
-                Err(CallError::TimedOut { waited: patience, delivery: Delivery::Unknown })
-            }
+            Err(_elapsed) => Err(CallError::TimedOut { waited: wait, delivery: Delivery::Unknown }),
         }
     }
 }
@@ -222,6 +220,7 @@ impl SubscriptionTask {
         loop {
             let began = Instant::now();
             let end = self.listen().await;
+            // The next attempt registers under a new id.
             let id = self.id.load(Ordering::Relaxed);
             lock(&self.session.incoming.subscriptions.open).remove(&id);
             match end {
@@ -272,9 +271,12 @@ impl SubscriptionTask {
 
     async fn listen(&self) -> ListenEnd {
         let session = &self.session;
+        // Runs while the request is serialized, before the server can see the id: the acknowledgment may
+        // arrive before `request` is polled again.
         let on_id = |id| {
             self.id.store(id, Ordering::Relaxed);
             lock(&session.incoming.subscriptions.open).insert(id, Arc::clone(&self.entry));
+            // A repeated request stays `Broken` until its acknowledgment, which then reports the gap.
             self.entry.state.send_if_modified(|state| {
                 let is_first = *state == SubscriptionState::NotSent;
                 if is_first {
@@ -298,6 +300,8 @@ impl SubscriptionTask {
             // cancellation itself when there is something to cancel.
             abandon: Abandon::Quietly,
         });
+        // Our own stop wins over a response that is ready at the same time, so that a dropped handle does
+        // not emit `SubscriptionEnded`.
         tokio::select! {
             biased;
             () = session.stop.cancelled() => ListenEnd::SessionClosed,

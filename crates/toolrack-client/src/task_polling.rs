@@ -70,9 +70,9 @@ impl Session {
     }
 
     /// Whether a modern server may run a call as a task.
-    fn may_make_tasks(&self) -> bool {
-        let offered = &self.server.capabilities.extensions;
-        self.era() == Era::Modern && offered.contains_key(TASKS_EXTENSION)
+    fn may_create_tasks(&self) -> bool {
+        let extensions = &self.server.capabilities.extensions;
+        self.era() == Era::Modern && extensions.contains_key(TASKS_EXTENSION)
     }
 
     /// Calls a tool as a 2025-11-25 task.
@@ -95,9 +95,9 @@ impl Session {
         options: &CallOptions,
         receiver: Option<&ProgressReceiver<'_>>,
     ) -> Result<RawJson, CallError> {
-        let at_most = self.timeout_for(options).at_most;
-        let ttl = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
-        let deadline = deadline_after(at_most);
+        let total = self.timeout_for(options).at_most;
+        let ttl = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
+        let deadline = deadline_after(total);
         let params = CallToolParams { task: Some(TaskWish { ttl }), ..*params };
         let raw = match receiver {
             Some(receiver) => self.send_with_progress(&params, options, receiver).await?,
@@ -117,7 +117,7 @@ impl Session {
         raw: RawJson,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
-        if P::METHOD != Method::CallTool || !self.may_make_tasks() {
+        if P::METHOD != Method::CallTool || !self.may_create_tasks() {
             return self.require_complete(P::METHOD, raw);
         }
         let task = Task::decode(raw.as_bytes());
@@ -236,8 +236,8 @@ impl<'a> TaskPoller<'a> {
                     // The text and the examples of the extension disagree about this result type; accept both.
                     let kind = self.session.result_type(&raw);
                     if !matches!(kind, ResultType::Complete | ResultType::Task) {
-                        let what = format!("unexpected result type {kind:?}");
-                        return Err(CallError::unexpected(P::METHOD, what));
+                        let text = format!("unexpected result type {kind:?}");
+                        return Err(CallError::unexpected(P::METHOD, text));
                     }
                     return decode::<P>(&raw);
                 }
@@ -269,14 +269,18 @@ impl<'a> TaskPoller<'a> {
 
     /// Whether another poll may succeed.
     fn is_transient(&self, error: &CallError) -> bool {
-        let is_passing = matches!(error, CallError::Transport(_) | CallError::TimedOut { .. });
-        is_passing && self.session.incoming.events.close_reason().is_none()
+        let is_retryable = matches!(error, CallError::Transport(_) | CallError::TimedOut { .. });
+        is_retryable && self.session.incoming.events.close_reason().is_none()
     }
 
     /// Limits a request about the task to the remaining time.
     fn remaining_options(&self) -> CallOptions {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        CallOptions { timeout: Some(left), total_timeout: Some(left), ..CallOptions::default() }
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        CallOptions {
+            timeout: Some(remaining),
+            total_timeout: Some(remaining),
+            ..CallOptions::default()
+        }
     }
 
     /// Reports a new status message as progress.
@@ -329,6 +333,7 @@ impl Drop for TaskPoller<'_> {
         }
         let Ok(runtime) = Handle::try_current() else { return };
         let (session, id) = (Arc::clone(session), std::mem::take(&mut self.task.id));
+        // Tracked apart from the other tasks: `close` waits for these before it stops the session.
         let cancellations = session.task_cancellations.clone();
         let cancelling = async move {
             let options = CallOptions {
@@ -336,9 +341,9 @@ impl Drop for TaskPoller<'_> {
                 total_timeout: Some(CANCEL_TIMEOUT),
                 ..CallOptions::default()
             };
-            let reported =
+            let sent =
                 session.send_without_progress(&CancelTaskParams { task_id: &id }, &options).await;
-            if let Err(error) = reported {
+            if let Err(error) = sent {
                 tracing::debug!(%error, "task not cancelled, it may keep running");
             }
         };
@@ -351,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_asked_neither_all_the_time_nor_hardly_ever() {
+    fn poll_interval_is_clamped() {
         let check = |value: Option<u64>, expected: u64| {
             let task = Task {
                 id: String::new(),
@@ -368,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_fails_with_the_error_of_the_server() {
+    fn failed_task_returns_the_server_error() {
         let value = RawValue::from_string(r#"{"code":-1,"message":"no"}"#.to_owned()).unwrap();
         let refused = task_error(Some(&value));
         assert!(matches!(&refused, CallError::Refused(error) if error.code == -1), "{refused}");

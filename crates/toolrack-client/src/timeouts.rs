@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_forever_is_allowed() {
+    async fn infinite_timeout_is_allowed() {
         assert!(deadline_after(Duration::MAX) > deadline_after(Duration::from_hours(24)));
         assert_eq!(deadline_after(Duration::ZERO), Instant::now());
     }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_fetches_first_gets_more_time_unless_less_was_asked_for() {
+    fn launchers_get_the_install_timeout() {
         check(30, None, 30);
         check(30, Some("npx"), 120);
         check(29, Some("npx"), 29);

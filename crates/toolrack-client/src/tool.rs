@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_text_stays_in_its_buffer() {
+    fn large_text_reuses_its_buffer() {
         for n_bytes in [0, 2, COPY_BYTES, COPY_BYTES + 2, 100_000] {
             let expected = "ä".repeat(n_bytes / 2);
             // Members in the order servers write them, which differs from our own serializer.

@@ -284,23 +284,24 @@ impl VersionDetection {
 
     fn offer_other_version(&mut self, offered: Revision, error: &JsonRpcError) -> Step {
         let versions = supported(error);
-        let mutual = Revision::best_of(&versions, Era::Legacy);
+        let common = Revision::best_of(&versions, Era::Legacy);
         let other =
-            mutual.filter(|revision| *revision != offered && self.second_offer == OneTime::Left);
+            common.filter(|revision| *revision != offered && self.second_offer == OneTime::Left);
         if let Some(revision) = other {
             self.second_offer = OneTime::Used;
             return Step::Initialize { revision, transport: TransportChoice::Current };
         }
         // The probe went unanswered or was skipped, so the server may be a modern one that was slow to start
         // or has been upgraded since.
-        let unproven = !self.answered_as_legacy && self.second_probe == OneTime::Left;
-        let maybe = versions.is_empty() || Revision::best_of(&versions, Era::Modern).is_some();
-        if unproven && maybe && self.may_probe() {
+        let era_unproven = !self.answered_as_legacy && self.second_probe == OneTime::Left;
+        let may_be_modern =
+            versions.is_empty() || Revision::best_of(&versions, Era::Modern).is_some();
+        if era_unproven && may_be_modern && self.may_probe() {
             self.second_probe = OneTime::Used;
             let transport = TransportChoice::Current;
             return Step::Probe { revision: Revision::LATEST, transport, wait: ProbeTimeout::Long };
         }
-        match mutual {
+        match common {
             None if !versions.is_empty() => Step::Fail(Failure::Unsupported(versions)),
             _ => Step::Fail(Failure::Error),
         }

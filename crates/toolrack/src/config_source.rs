@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_is_the_file_for_one_agent_and_what_code_adds() {
+    fn selection_merges_file_agent_and_code() {
         let all = Selection::default();
         check(all.clone(), &[("files", &["write_*"])]);
         let main = Selection { agent: Some("main".to_owned()), ..all.clone() };
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_with_its_place() {
+    fn every_diagnostic_has_a_line() {
         let text = "[[defaults.mcp]]\nname = \"a\"\n\n[[defaults.mcp]]\nname = 3\n";
         let message = Selection::default().reload(Path::new("rack.toml"), text).unwrap_err();
         let lines: Vec<&str> = message.lines().collect();

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_described_as_each_wants_it() {
+    fn tool_definitions_follow_each_api() {
         let taken =
             json!({"type": "object", "properties": {"n": {"type": "integer"}}, "$defs": {}});
         check(
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_says_little_is_described_all_the_same() {
+    fn tool_without_schema_gets_an_empty_object() {
         let nothing = json!({"type": "object", "properties": {}});
         for given in [json!(null), json!({}), json!({"type": "object"}), json!(true)] {
             check(

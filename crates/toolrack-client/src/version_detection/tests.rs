@@ -36,12 +36,12 @@ fn error(code: i64) -> JsonRpcError {
     JsonRpcError::new(code, "no")
 }
 
-fn list(code: i64, versions: &[&str]) -> JsonRpcError {
+fn error_listing(code: i64, versions: &[&str]) -> JsonRpcError {
     JsonRpcError { data: Some(json!({"supported": versions})), ..error(code) }
 }
 
 #[test]
-fn an_outage_says_nothing_about_the_era() {
+fn outage_does_not_decide_the_era() {
     let barred = Step::Fail(Failure::Unavailable);
     for choice in [EraChoice::Auto, EraChoice::Modern, EraChoice::Legacy] {
         assert_eq!(VersionDetection::new(choice, None).on_discover(Reply::Unavailable), barred);
@@ -61,7 +61,7 @@ fn check_probe(reply: Reply<'_, &[String]>, expected: Step) {
 
 /// Protocol facts §5.1, row by row.
 #[test]
-fn every_outcome_of_the_probe_has_its_verdict() {
+fn discover_reply_table() {
     check_probe(Reply::Ok(&texts(&["2025-11-25", "2026-07-28", "2027-01-01"])), MODERN);
     check_probe(
         Reply::Ok(&texts(&["2025-03-26", "2024-11-05"])),
@@ -69,12 +69,15 @@ fn every_outcome_of_the_probe_has_its_verdict() {
     );
     check_probe(Reply::Ok(&texts(&["2027-01-01"])), unsupported(&["2027-01-01"]));
     check_probe(Reply::Ok(&[]), unsupported(&[]));
-    check_probe(Reply::Error(&list(-32022, &["2026-07-28"])), LONG_PROBE);
+    check_probe(Reply::Error(&error_listing(-32022, &["2026-07-28"])), LONG_PROBE);
     check_probe(
-        Reply::Error(&list(-32022, &["2025-06-18", "2027-01-01"])),
+        Reply::Error(&error_listing(-32022, &["2025-06-18", "2027-01-01"])),
         initialize(Revision::R2025_06_18, TransportChoice::Current),
     );
-    check_probe(Reply::Error(&list(-32022, &["2027-01-01"])), unsupported(&["2027-01-01"]));
+    check_probe(
+        Reply::Error(&error_listing(-32022, &["2027-01-01"])),
+        unsupported(&["2027-01-01"]),
+    );
     check_probe(Reply::Error(&error(-32022)), Step::Fail(Failure::Error));
     check_probe(Reply::Error(&error(-32020)), Step::Fail(Failure::Error));
     check_probe(Reply::Error(&error(-32021)), Step::Fail(Failure::Error));
@@ -87,11 +90,11 @@ fn every_outcome_of_the_probe_has_its_verdict() {
 }
 
 #[test]
-fn a_version_is_corrected_once() {
+fn version_is_retried_once() {
     let mut detection = auto();
-    let refusal = list(-32022, &["2026-07-28"]);
-    assert_eq!(detection.on_discover(Reply::Error(&refusal)), LONG_PROBE);
-    assert_eq!(detection.on_discover(Reply::Error(&refusal)), Step::Fail(Failure::Error));
+    let rejection = error_listing(-32022, &["2026-07-28"]);
+    assert_eq!(detection.on_discover(Reply::Error(&rejection)), LONG_PROBE);
+    assert_eq!(detection.on_discover(Reply::Error(&rejection)), Step::Fail(Failure::Error));
 }
 
 #[track_caller]
@@ -101,7 +104,7 @@ fn check_first_step(choice: EraChoice, known_version: Option<Revision>, expected
 }
 
 #[test]
-fn what_is_remembered_saves_the_probe() {
+fn known_version_saves_the_probe() {
     check_first_step(EraChoice::Auto, None, PROBE);
     check_first_step(
         EraChoice::Auto,
@@ -125,17 +128,17 @@ fn check_initialize(reply: Reply<'_, &str>, expected: Step) {
 }
 
 #[test]
-fn every_outcome_of_initialize_has_its_verdict() {
+fn initialize_reply_table() {
     for &revision in Revision::ALL {
         check_initialize(Reply::Ok(revision.as_str()), Step::Done(revision));
     }
     check_initialize(Reply::Ok("2024-10-07"), Step::Done(Revision::R2024_11_05));
     check_initialize(Reply::Ok("3000-01-01"), unsupported(&["3000-01-01"]));
     check_initialize(
-        Reply::Error(&list(-32602, &["2024-11-05", "2025-03-26"])),
+        Reply::Error(&error_listing(-32602, &["2024-11-05", "2025-03-26"])),
         initialize(Revision::R2025_03_26, TransportChoice::Current),
     );
-    check_initialize(Reply::Error(&list(-32602, &["1999"])), unsupported(&["1999"]));
+    check_initialize(Reply::Error(&error_listing(-32602, &["1999"])), unsupported(&["1999"]));
     check_initialize(Reply::Error(&error(-32603)), Step::Fail(Failure::Error));
     check_initialize(Reply::Malformed, Step::Fail(Failure::Malformed));
     check_initialize(Reply::TimedOut, Step::Fail(Failure::TimedOut));
@@ -143,24 +146,24 @@ fn every_outcome_of_initialize_has_its_verdict() {
 }
 
 #[test]
-fn a_version_is_offered_twice_at_most() {
+fn version_is_offered_at_most_twice() {
     let mut detection = auto();
     detection.on_discover(Reply::Malformed);
-    let refusal = list(-32602, &["2025-03-26"]);
-    let again = initialize(Revision::R2025_03_26, TransportChoice::Current);
+    let rejection = error_listing(-32602, &["2025-03-26"]);
+    let second_offer = initialize(Revision::R2025_03_26, TransportChoice::Current);
     let latest = Revision::LATEST_LEGACY;
-    assert_eq!(detection.on_initialize(latest, Reply::Error(&refusal)), again);
-    let step = detection.on_initialize(Revision::R2025_03_26, Reply::Error(&refusal));
+    assert_eq!(detection.on_initialize(latest, Reply::Error(&rejection)), second_offer);
+    let step = detection.on_initialize(Revision::R2025_03_26, Reply::Error(&rejection));
     assert_eq!(step, Step::Fail(Failure::Error));
 }
 
 #[test]
-fn a_slow_modern_server_gets_a_second_look() {
+fn slow_modern_server_is_probed_again() {
     for silence in [Reply::TimedOut, Reply::Closed] {
-        for refusal in [error(-32601), list(-32022, &["2026-07-28"])] {
+        for rejection in [error(-32601), error_listing(-32022, &["2026-07-28"])] {
             let mut detection = auto();
             detection.on_discover(silence);
-            let step = detection.on_initialize(Revision::LATEST_LEGACY, Reply::Error(&refusal));
+            let step = detection.on_initialize(Revision::LATEST_LEGACY, Reply::Error(&rejection));
             assert_eq!(step, LONG_PROBE);
             assert_eq!(detection.on_discover(Reply::Ok(&texts(&["2026-07-28"]))), MODERN);
             assert_eq!(detection.on_discover(Reply::Closed), Step::Fail(Failure::Closed));
@@ -169,7 +172,7 @@ fn a_slow_modern_server_gets_a_second_look() {
 }
 
 #[test]
-fn who_has_to_fetch_the_server_is_not_ended_for_silence() {
+fn silent_launcher_is_not_killed() {
     let mut detection = auto().behind_launcher();
     assert_eq!(detection.on_discover(Reply::TimedOut), initialize_latest(TransportChoice::Current));
     assert!(detection.may_initialize_again());
@@ -192,7 +195,7 @@ fn who_has_to_fetch_the_server_is_not_ended_for_silence() {
 }
 
 #[test]
-fn an_upgraded_server_is_found_out() {
+fn upgraded_server_is_detected() {
     let legacy = Some(DetectedVersion::new(Revision::R2025_06_18));
     let mut detection = VersionDetection::new(EraChoice::Auto, legacy);
     let step = detection.on_initialize(Revision::LATEST_LEGACY, Reply::Error(&error(-32601)));
@@ -200,7 +203,7 @@ fn an_upgraded_server_is_found_out() {
 }
 
 #[test]
-fn a_forced_era_is_never_left() {
+fn forced_era_is_never_left() {
     let mut modern = VersionDetection::new(EraChoice::Modern, None);
     assert_eq!(modern.on_discover(Reply::Error(&error(-32601))), Step::Fail(Failure::Error));
     assert_eq!(modern.on_discover(Reply::TimedOut), Step::Fail(Failure::TimedOut));
@@ -216,7 +219,7 @@ fn a_forced_era_is_never_left() {
 }
 
 #[test]
-fn a_verdict_survives_as_text() {
+fn detected_version_round_trips_as_text() {
     for &revision in Revision::ALL {
         let verdict = DetectedVersion::new(revision);
         assert_eq!(DetectedVersion::parse(&verdict.to_string()), Some(verdict));

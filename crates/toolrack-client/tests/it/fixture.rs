@@ -1,4 +1,4 @@
-//! Where a transcript is played: the client, its server's end, its user, and what they do.
+//! Test fixture: replays a transcript against the real client, a scripted server and a scripted user.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::schema_validator::SchemaValidator;
 use crate::scripted_user::ScriptedUser;
 use crate::transcript::{ActionArgs, Input, Transcript, duration};
 
-/// Plays a transcript and gives what was observed after each input.
+/// Replays a transcript and returns the observed lines after each input.
 pub(crate) async fn replay(transcript: &Transcript) -> Vec<Vec<String>> {
     let mut fixture = Fixture::default();
     let mut observed = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) async fn replay(transcript: &Transcript) -> Vec<Vec<String>> {
     observed
 }
 
-/// Lets everything run that can, without moving the clock.
+/// Runs all ready tasks without advancing the clock.
 async fn run_until_idle() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
@@ -202,7 +202,7 @@ impl Fixture {
         });
     }
 
-    /// Begins a call of the client; its outcome is observed when it comes.
+    /// Starts a client call; its outcome is logged when it arrives.
     fn call(&mut self, text: &str, args: ActionArgs) {
         let (client, log) = (self.client(), self.log.clone());
         let label = args.plain.iter().take_while(|word| !word.contains('=')).cloned();
@@ -216,7 +216,7 @@ impl Fixture {
     }
 }
 
-/// Does one thing with the client and shows what came of it.
+/// Performs one client call and formats its outcome.
 async fn perform(client: &McpClient, args: &ActionArgs, log: &Log) -> Option<String> {
     let ok = |()| "ok".to_owned();
     let subject = args.word(1);

@@ -1,4 +1,4 @@
-//! What the client gave, as one line of a transcript.
+//! Formats client results as transcript lines.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! The short forms of the founding document on the client, as it spells them.
+//! The client API of founding document 000.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use toolrack_client::{ConnectError, McpClient, Timeouts};
 use toolrack_stdio::{McpServerDef, StdioOptions};
 
 #[tokio::test]
-async fn three_words_connect_and_the_tools_come_in_their_plainest_form() {
+async fn connect_lists_plain_tool_definitions() {
     let server = toolrack_testkit::program("demo-server").display().to_string();
     let client = McpClient::connect("demo", &server, &[]).await.unwrap();
     assert_eq!(client.name(), "demo");
@@ -24,7 +24,7 @@ async fn three_words_connect_and_the_tools_come_in_their_plainest_form() {
 }
 
 #[tokio::test]
-async fn a_server_is_told_who_we_are() {
+async fn server_gets_our_client_info() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("first");
     let script = format!("head -n 1 >> {}", file.display());
@@ -35,15 +35,15 @@ async fn a_server_is_told_who_we_are() {
     };
     let timeouts = Timeouts { startup: Duration::from_secs(20), ..Timeouts::default() };
     let connecting = McpClient::builder("mute").timeouts(timeouts);
-    let refused = connecting.connect_stdio(definition, StdioOptions::default()).await;
-    assert!(matches!(refused, Err(ConnectError::Exited { .. })), "{refused:?}");
-    let said = std::fs::read_to_string(&file).unwrap();
+    let outcome = connecting.connect_stdio(definition, StdioOptions::default()).await;
+    assert!(matches!(outcome, Err(ConnectError::Exited { .. })), "{outcome:?}");
+    let received = std::fs::read_to_string(&file).unwrap();
     let us = format!(r#"{{"name":"toolrack","version":"{}"}}"#, env!("CARGO_PKG_VERSION"));
-    // Once as a modern client, and once as a legacy one.
-    let questions: Vec<&str> = said.lines().collect();
-    assert_eq!(questions.len(), 2, "{said}");
+    // One probe of a modern client, and one `initialize` of a legacy client.
+    let requests: Vec<&str> = received.lines().collect();
+    assert_eq!(requests.len(), 2, "{received}");
     assert!(
-        questions.iter().all(|message| message.contains(&format!(r#"lientInfo":{us}"#))),
-        "{said}"
+        requests.iter().all(|message| message.contains(&format!(r#"lientInfo":{us}"#))),
+        "{received}"
     );
 }

@@ -1,11 +1,11 @@
-//! The real client against written dialogues, over a line in memory and with a clock that stands still.
+//! Integration tests: transcripts over an in-memory transport with a paused clock, and real servers.
 
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "tests and their helpers may panic"
 )]
 
 mod fixture;

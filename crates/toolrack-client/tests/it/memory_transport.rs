@@ -1,4 +1,4 @@
-//! Lines in memory that can be seen: opened, written to, closed.
+//! In-memory transports that log when they are opened, closed and dropped.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use toolrack_transport::{
 };
 use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
-/// What was seen, in order.
+/// Observed lines, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -26,14 +26,14 @@ impl Log {
     }
 }
 
-/// What the driver tells the server's end of a line.
+/// Command for the server side of a transport.
 #[derive(Debug)]
 pub(crate) enum PeerCommand {
     Send(String),
     Close(Ending),
 }
 
-/// Opens lines in memory, and remembers the newest.
+/// Opens in-memory transports and keeps the newest.
 #[derive(Debug)]
 pub(crate) struct MemoryConnector {
     pub(crate) log: Log,
@@ -44,7 +44,7 @@ pub(crate) struct MemoryConnector {
     pub(crate) open_behavior: OpenBehavior,
 }
 
-/// What happens when a line is opened.
+/// Outcome of opening a transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenBehavior {
     Works,
@@ -93,7 +93,7 @@ impl Connector for MemoryConnector {
                 OpenBehavior::Hangs => std::future::pending().await,
             }
             let (inner, peer) = pair(incoming);
-            // Full never happens: the driver lets the server's end run after each order.
+            // Never full: the fixture runs the server side after each command.
             let (commands, receiver) = mpsc::channel(64);
             *self.server.lock().unwrap() = Some(commands);
             let mut n_transports = self.n_transports.lock().unwrap();
@@ -114,7 +114,7 @@ impl Connector for MemoryConnector {
     }
 }
 
-/// The server's end: writes down what comes and says what it is told to say.
+/// Server side: logs received messages and performs commands.
 async fn serve(mut peer: MemoryPeer, mut commands: mpsc::Receiver<PeerCommand>, log: Log) {
     loop {
         tokio::select! {
@@ -131,7 +131,7 @@ async fn serve(mut peer: MemoryPeer, mut commands: mpsc::Receiver<PeerCommand>, 
     }
 }
 
-/// A line whose end can be seen.
+/// Transport that logs its close and drop.
 #[derive(Debug)]
 struct LoggedTransport {
     inner: MemoryLine,

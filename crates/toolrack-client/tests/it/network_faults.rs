@@ -1,5 +1,5 @@
-//! A network that delays, cuts, slows, corrupts, resets and swallows: every call has one outcome in time, nothing
-//! storms, and the line is well again when the network is.
+//! Network faults (delay, cut, slow, corrupt, reset, black hole): every call ends once and on time, there is no
+//! connection storm, and the transport recovers with the network.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use toolrack_testkit::{HttpServer, HttpServerKind};
 
 const N_CALLS: usize = 40;
 const DEADLINE: Duration = Duration::from_secs(1);
-/// What a deadline may be late on a busy machine.
+/// Tolerance for deadlines on a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 const SEED: u64 = 7;
 
@@ -39,9 +39,9 @@ async fn check(shape: &str, reply: &str) {
     let builder = McpClient::builder("far").era(EraChoice::Auto);
     let client = builder.connect_http(definition, HttpOptions::default()).await.unwrap();
     for plan in PLANS {
-        let what = format!("{shape}, {reply}, {plan}");
+        let case = format!("{shape}, {reply}, {plan}");
         proxy.set_plan(ProxyPlan::parse(plan).unwrap()).unwrap();
-        // Connections that were there before are as ill as new ones.
+        // Existing connections must not stay healthy.
         proxy.reset_all();
         let before = proxy.n_connections();
         let options = CallOptions {
@@ -51,25 +51,25 @@ async fn check(shape: &str, reply: &str) {
         };
         let calls = (0..N_CALLS).map(async |number| {
             let text = format!("{number}-{}", "x".repeat(number * 10));
-            let begun = Instant::now();
+            let started = Instant::now();
             let arguments = json!({"text": text});
             let outcome = client.call_tool_full("echo", &arguments, &options).await;
-            assert!(begun.elapsed() < DEADLINE + SLACK, "{what}: {:?}", begun.elapsed());
-            // An answer is the right one. A corrupted one may be read only if it is not ours to judge.
+            assert!(started.elapsed() < DEADLINE + SLACK, "{case}: {:?}", started.elapsed());
+            // A response belongs to its call. Only a corrupted response may have other content.
             if let (Ok(result), false) = (&outcome, plan.contains("corrupt")) {
                 let shown = format!("{result:?}");
-                assert!(shown.contains(&text), "{what}: {shown}");
+                assert!(shown.contains(&text), "{case}: {shown}");
             }
         });
         join_all(calls).await;
         let n_connections = proxy.n_connections() - before;
-        // Each call may need a connection and a second one, and the line has a few of its own.
-        assert!(n_connections <= 3 * N_CALLS as u64 + 20, "{what}: {n_connections} connections");
+        // A call may need two connections, and the transport has a few of its own.
+        assert!(n_connections <= 3 * N_CALLS as u64 + 20, "{case}: {n_connections} connections");
         proxy.heal().unwrap();
         proxy.reset_all();
-        let begun = Instant::now();
+        let started = Instant::now();
         while client.call_tool("echo", &json!({"text": "well"})).await.is_err() {
-            assert!(begun.elapsed() < Duration::from_mins(1), "{what}: not well again");
+            assert!(started.elapsed() < Duration::from_mins(1), "{case}: not well again");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -77,18 +77,18 @@ async fn check(shape: &str, reply: &str) {
 }
 
 #[tokio::test]
-async fn a_stateless_line_survives_every_network() {
+async fn stateless_http_survives_network_faults() {
     check("stateless", "json").await;
     check("stateless", "sse").await;
 }
 
 #[tokio::test]
-async fn a_line_with_a_session_survives_every_network() {
+async fn http_session_survives_network_faults() {
     check("session", "json").await;
     check("session", "sse").await;
 }
 
 #[tokio::test]
-async fn a_line_with_two_endpoints_survives_every_network() {
+async fn http_sse_survives_network_faults() {
     check("sse", "sse").await;
 }

@@ -1,5 +1,4 @@
-//! Everything that can be given instead of an MCP server has its own clear error, within the time allowed,
-//! and nothing is left running.
+//! Programs that are not MCP servers: each has its own error, on time, and nothing is left running.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use toolrack_testkit::Marker;
 
 const STARTUP: Duration = Duration::from_secs(3);
 
-/// Connects to what is no server and gives the error's text, its causes behind colons.
+/// Connects and compares the error with its causes, joined by colons.
 async fn check(command: &str, args: &[&str], expected: &str) {
     let marker = Marker::new();
     let (name, value) = marker.pair();
@@ -35,7 +34,7 @@ async fn failure(server: McpServerDef) -> String {
         .connect_stdio(server, options)
         .await
         .unwrap_err();
-    // The ladder may need its whole patience for a program that does not listen.
+    // Shutdown may need all its timeouts for a program that ignores SIGTERM.
     assert!(started.elapsed() < STARTUP + Duration::from_secs(6), "{:?}", started.elapsed());
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
@@ -51,7 +50,7 @@ fn scripted() -> String {
 }
 
 #[tokio::test]
-async fn a_missing_program() {
+async fn missing_program_is_named() {
     let text = failure(McpServerDef {
         command: "no-such-server".to_owned(),
         env: [("PATH".to_owned(), "/usr/bin".to_owned())].into(),
@@ -62,7 +61,7 @@ async fn a_missing_program() {
 }
 
 #[tokio::test]
-async fn a_bad_directory() {
+async fn missing_working_directory_is_named() {
     let text = failure(McpServerDef {
         command: "cat".to_owned(),
         cwd: Some("/no/such/dir".into()),
@@ -73,53 +72,53 @@ async fn a_bad_directory() {
 }
 
 #[tokio::test]
-async fn a_program_that_only_repeats_its_input() {
-    check("cat", &[], "the program echoes its input and is no MCP server").await;
+async fn program_that_echoes_is_not_mcp() {
+    check("cat", &[], "the program echoes its input and is not an MCP server").await;
 }
 
 #[tokio::test]
-async fn a_program_that_ends_at_once() {
-    check("true", &[], "the server exited with code 0 before it answered").await;
+async fn program_that_exits_at_once_is_reported() {
+    check("true", &[], "the server exited with code 0 before it responded").await;
 }
 
 #[tokio::test]
-async fn a_program_that_floods_its_output() {
-    check("yes", &[], "the program writes text and no MCP messages, first `y`").await;
+async fn program_that_writes_endless_text_is_not_mcp() {
+    check("yes", &[], "the program writes text instead of MCP messages, starting with `y`").await;
 }
 
 #[tokio::test]
-async fn a_program_that_says_nothing() {
-    check("sleep", &["60"], "no answer to `server/discover` within 3s").await;
+async fn silent_program_times_out() {
+    check("sleep", &["60"], "no response to `server/discover` within 3s").await;
 }
 
 #[tokio::test]
-async fn a_server_that_answers_with_an_unknown_version() {
+async fn unknown_version_is_reported() {
     check(
         &scripted(),
         &["--plan", "version=1999-01-01"],
-        "no common protocol revision: we speak 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, \
-         2026-07-28, the server speaks 1999-01-01",
+        "no common protocol version: the client supports 2024-11-05, 2025-03-26, 2025-06-18, \
+         2025-11-25, 2026-07-28, the server supports 1999-01-01",
     )
     .await;
 }
 
 #[tokio::test]
-async fn a_server_that_answers_with_broken_json() {
+async fn broken_json_is_not_mcp() {
     check(
         "sh",
         &["-c", r#"while read line; do echo '{"jsonrpc":"2.0","id":1,"result":{broken}'; done"#],
-        r#"the program writes text and no MCP messages, first `{"jsonrpc":"2.0","id":1,"result":{broken}`"#,
+        r#"the program writes text instead of MCP messages, starting with `{"jsonrpc":"2.0","id":1,"result":{broken}`"#,
     )
     .await;
 }
 
 #[tokio::test]
-async fn a_server_whose_answer_is_too_large() {
+async fn oversize_response_is_reported() {
     check(
         &scripted(),
         &["--plan", "initialize=huge(4MiB,front)"],
-        "the answer to `initialize` does not fit the protocol: the payload does not fit the \
-         protocol: the answer is larger than the limit of 1048576 bytes",
+        "invalid response to `initialize`: the payload does not fit the protocol: the \
+         answer is larger than the limit of 1048576 bytes",
     )
     .await;
 }

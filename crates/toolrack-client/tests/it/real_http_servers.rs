@@ -1,5 +1,5 @@
-//! Real servers over HTTP from npm and PyPI, in both eras and all three shapes: list, call, progress, cancel,
-//! changes of the list, a restart in the middle, and a stream that is taken up again.
+//! Real HTTP servers from npm and PyPI, in both eras and all three transports: list, call, progress, cancel,
+//! list changes, restart, and stream resumption.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_mcp::Era;
 use toolrack_testkit::{HttpServer, HttpServerKind, skipped};
 
-/// Longer than anything here takes, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any step takes, even on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The server, or `None` where it is not installed.
+/// Starts the server, or returns `None` if it is not installed.
 fn start(test: &str, kind: HttpServerKind) -> Option<HttpServer> {
     if let Some(reason) = kind.missing() {
         skipped(test, &reason);
@@ -37,12 +37,12 @@ async fn text(client: &McpClient, tool: &str, arguments: Value) -> String {
     result.content
 }
 
-/// What every one of the Python servers can do.
+/// Checks common to all Python servers.
 async fn check_python(server: &mut HttpServer, client: &McpClient) {
     assert_eq!(text(client, "add", json!({"a": 19, "b": 23})).await, "42");
     check_progress(client, "slow", json!({"steps": 5, "ms": 200})).await;
 
-    // A call that is dropped holds nobody up.
+    // A dropped call does not block the next one.
     let slow = json!({"steps": 100, "ms": 200});
     assert!(timeout(Duration::from_millis(300), client.call_tool("slow", &slow)).await.is_err());
     assert_eq!(text(client, "echo", json!({"text": "next"})).await, "next");
@@ -50,7 +50,7 @@ async fn check_python(server: &mut HttpServer, client: &McpClient) {
     assert_eq!(text(client, "echo", json!({"text": "again"})).await, "again");
 }
 
-/// Progress is told, and extends the wait beyond the timeout of the call.
+/// Progress reaches the callback and extends the call beyond its timeout.
 async fn check_progress(client: &McpClient, tool: &str, arguments: Value) {
     let steps = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&steps);
@@ -66,10 +66,10 @@ async fn check_progress(client: &McpClient, tool: &str, arguments: Value) {
     assert!(steps.load(Ordering::Relaxed) >= 4, "{steps:?} reports");
 }
 
-/// A call that is open while the server is killed is lost, and does not wait for its deadline once there is a new
-/// server that knows nothing of it; the calls after it reach that one.
+/// A call that is open when the server is killed fails, without waiting for its timeout, once a new server runs;
+/// later calls reach the new server.
 async fn check_restart(server: &mut HttpServer, client: &McpClient, tool: &str, slow: &Value) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let open = client.call_tool(tool, slow);
     let killed = async {
         sleep(Duration::from_millis(300)).await;
@@ -77,20 +77,20 @@ async fn check_restart(server: &mut HttpServer, client: &McpClient, tool: &str, 
     };
     let (lost, ()) = tokio::join!(open, killed);
     assert!(lost.is_err(), "{lost:?}");
-    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
 }
 
-/// The list is fetched again when the server says that it has grown.
+/// The tool list is fetched again after `list_changed`.
 async fn check_growth(client: &McpClient) {
     let mut events = client.subscribe();
-    let told = async { while !matches!(events.next().await, Some(Event::ToolsChanged)) {} };
+    let changed = async { while !matches!(events.next().await, Some(Event::ToolsChanged)) {} };
     text(client, "grow", json!({"name": "sprout"})).await;
-    timeout(PATIENCE, told).await.unwrap();
+    timeout(TIMEOUT, changed).await.unwrap();
     assert!(client.tools().items.iter().any(|tool| tool.name == "sprout"));
     assert_eq!(text(client, "sprout", json!({})).await, "sprout");
 }
 
-/// Everything once in each era, each time with a server that knows nothing of the other.
+/// Runs all checks in each era, each with a new server.
 async fn check_both_eras(test: &str, kind: HttpServerKind) {
     for (choice, era) in [(EraChoice::Auto, Era::Modern), (EraChoice::Legacy, Era::Legacy)] {
         let Some(mut server) = start(test, kind.clone()) else { return };
@@ -108,17 +108,17 @@ async fn fastmcp_in_both_eras() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_python_sdk_2_in_both_eras() {
-    check_both_eras("the_python_sdk_2_in_both_eras", HttpServerKind::Mcp2).await;
+async fn python_sdk_2_in_both_eras() {
+    check_both_eras("python_sdk_2_in_both_eras", HttpServerKind::Mcp2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_python_sdk_1_with_sessions_and_resumption() {
-    let test = "the_python_sdk_1_with_sessions_and_resumption";
+async fn python_sdk_1_with_sessions_and_resumption() {
+    let test = "python_sdk_1_with_sessions_and_resumption";
     let Some(mut server) = start(test, HttpServerKind::Mcp1) else { return };
     let client = connect(&server, EraChoice::Auto).await;
     assert_eq!(client.era(), Era::Legacy);
-    // The stream of this call ends in good order before the answer, which comes on another.
+    // The server closes the stream of this call before the response, which arrives on another stream.
     assert_eq!(text(&client, "part", json!({"ms": 500})).await, "parted and met again");
     check_growth(&client).await;
     check_python(&mut server, &client).await;
@@ -126,8 +126,8 @@ async fn the_python_sdk_1_with_sessions_and_resumption() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_python_sdk_1_without_sessions() {
-    let test = "the_python_sdk_1_without_sessions";
+async fn python_sdk_1_without_sessions() {
+    let test = "python_sdk_1_without_sessions";
     let Some(mut server) = start(test, HttpServerKind::Mcp1Stateless) else { return };
     let client = connect(&server, EraChoice::Auto).await;
     assert_eq!(client.era(), Era::Legacy);
@@ -135,10 +135,10 @@ async fn the_python_sdk_1_without_sessions() {
     client.shutdown().await;
 }
 
-/// The TypeScript SDK 1.x, over HTTP of 2025 and of 2024.
+/// TypeScript SDK 1.x over Streamable HTTP and over HTTP+SSE.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_everything_over_both_kinds_of_http() {
-    let test = "server_everything_over_both_kinds_of_http";
+async fn server_everything_over_both_http_transports() {
+    let test = "server_everything_over_both_http_transports";
     for kind in [HttpServerKind::Everything, HttpServerKind::EverythingSse] {
         let Some(mut server) = start(test, kind.clone()) else { return };
         let client = connect(&server, EraChoice::Auto).await;

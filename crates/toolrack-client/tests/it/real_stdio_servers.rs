@@ -1,5 +1,5 @@
-//! Real servers from npm and PyPI, each through the launcher people use: connect, list, call, cancel,
-//! shut down, and nothing left.
+//! Real stdio servers from npm and PyPI, started by the usual launcher: connect, list, call, cancel, shutdown,
+//! and no process left.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ fn servers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers")
 }
 
-/// A server from npm, started through `npx` as people do, or `None` if it is not installed.
+/// A server from npm, started with `npx`, or `None` if it is not installed.
 fn npm(test: &str, server: &str, args: &[&str]) -> Option<McpServerDef> {
     let dir = servers().join("node");
     if !dir.join("node_modules/.bin").join(server).exists() {
@@ -62,8 +62,8 @@ async fn connect_with(
     builder.connect_stdio(server, options).await.unwrap()
 }
 
-/// Ends the client and asserts that nothing is left of its server.
-async fn end(client: McpClient, marker: &Marker) {
+/// Shuts the client down and asserts that no server process is left.
+async fn shutdown(client: McpClient, marker: &Marker) {
     let started = Instant::now();
     client.shutdown().await;
     assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
@@ -92,7 +92,7 @@ async fn server_everything_through_npx() {
     let sum = text(&client, "get-sum", json!({"a": 19, "b": 23})).await;
     assert!(sum.contains("42"), "{sum}");
 
-    // A call that is dropped is cancelled, and the next one is not behind it.
+    // A dropped call is cancelled and does not block the next one.
     let long = json!({"duration": 20, "steps": 40});
     let options = CallOptions::default();
     let slow = client.call_tool_full("trigger-long-running-operation", &long, &options);
@@ -101,7 +101,7 @@ async fn server_everything_through_npx() {
     assert_eq!(text(&client, "echo", json!({"message": "next"})).await, "Echo: next");
     assert!(started.elapsed() < Duration::from_secs(1));
 
-    // Progress is told, and extends the wait beyond the timeout of the call.
+    // Progress reaches the callback and extends the call beyond its timeout.
     let steps = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = Arc::clone(&steps);
     let options = CallOptions {
@@ -118,13 +118,13 @@ async fn server_everything_through_npx() {
 
     let refused = client.call_tool("no-such-tool", &json!({})).await;
     assert!(refused.is_err() || refused.is_ok_and(|result| result.is_error));
-    end(client, &marker).await;
+    shutdown(client, &marker).await;
 }
 
-/// Chooses the first of what a form offers.
-struct First;
+/// Selects the first option of a form.
+struct FirstOption;
 
-impl ClientHandler for First {
+impl ClientHandler for FirstOption {
     fn capabilities(&self) -> ClientCapabilities {
         let elicitation = Some(ElicitationCapability { form: true, url: false });
         ClientCapabilities { elicitation, ..ClientCapabilities::default() }
@@ -146,11 +146,11 @@ impl ClientHandler for First {
 }
 
 #[tokio::test]
-async fn a_tool_of_server_everything_that_is_a_task() {
-    let test = "a_tool_of_server_everything_that_is_a_task";
+async fn server_everything_task_tool() {
+    let test = "server_everything_task_tool";
     let Some(server) = npm(test, "mcp-server-everything", &[]) else { return };
     let marker = Marker::new();
-    let builder = McpClient::builder("real").handler(Arc::new(First));
+    let builder = McpClient::builder("real").handler(Arc::new(FirstOption));
     let client = connect_with(builder, server, &marker).await;
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&seen);
@@ -169,11 +169,11 @@ async fn a_tool_of_server_everything_that_is_a_task() {
     let seen = seen.lock().unwrap().clone();
     assert!(seen.iter().any(|message| message.contains("Gathering sources")), "{seen:?}");
 
-    // One that nobody waits for does not hold up the next call, nor the end.
+    // A dropped task call blocks neither the next call nor shutdown.
     let endless = client.call_tool(tool, &arguments);
     assert!(timeout(Duration::from_millis(300), endless).await.is_err());
     assert_eq!(text(&client, "echo", json!({"message": "next"})).await, "Echo: next");
-    end(client, &marker).await;
+    shutdown(client, &marker).await;
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn server_filesystem_through_npx() {
     assert_eq!(read, "from a tool");
     let outside = client.call_tool("read_text_file", &json!({"path": "/etc/hostname"})).await;
     assert!(outside.unwrap().is_error);
-    end(client, &marker).await;
+    shutdown(client, &marker).await;
 }
 
 #[tokio::test]
@@ -211,12 +211,12 @@ async fn server_memory_through_npx() {
     text(&client, "create_entities", json!({"entities": [entity]})).await;
     let found = text(&client, "search_nodes", json!({"query": "starts"})).await;
     assert!(found.contains("Toolrack"), "{found}");
-    end(client, &marker).await;
+    shutdown(client, &marker).await;
 }
 
 #[tokio::test]
-async fn mcp_server_time_from_its_environment() {
-    let test = "mcp_server_time_from_its_environment";
+async fn mcp_server_time_from_its_virtual_environment() {
+    let test = "mcp_server_time_from_its_virtual_environment";
     let Some(server) = pypi(test, "mcp-server-time") else { return };
     let marker = Marker::new();
     let client = connect(server, &marker).await;
@@ -225,5 +225,5 @@ async fn mcp_server_time_from_its_environment() {
     assert!(time.contains("Europe/Paris"), "{time}");
     let wrong = client.call_tool("get_current_time", &json!({"timezone": "Mars/Base"})).await;
     assert!(wrong.is_err() || wrong.is_ok_and(|result| result.is_error));
-    end(client, &marker).await;
+    shutdown(client, &marker).await;
 }

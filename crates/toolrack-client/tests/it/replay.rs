@@ -1,4 +1,4 @@
-//! Every transcript is played and compared. `UPDATE=1` rewrites the client's half instead.
+//! Replays every transcript and compares. `UPDATE=1` rewrites the client's half instead.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::fixture::replay;
 use crate::transcript::Transcript;
 
 #[test]
-fn every_transcript_is_played_as_written() {
+fn every_transcript_replays_as_written() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
     let entries = std::fs::read_dir(&dir).expect("the transcript directory exists");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -31,7 +31,7 @@ fn every_transcript_is_played_as_written() {
     assert!(differences.is_empty(), "{differences}");
 }
 
-/// Plays one transcript and gives the first difference.
+/// Replays one transcript and returns the first difference.
 fn check(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).expect("a readable transcript");
     let transcript = Transcript::parse(&text);
@@ -61,7 +61,7 @@ fn check(path: &Path) -> Option<String> {
     None
 }
 
-/// Messages are compared as JSON, everything else as text.
+/// Compares messages as JSON, other lines as text.
 fn is_same(expected: &str, observed: &str) -> bool {
     let message =
         |line: &str| -> Option<Value> { serde_json::from_str(line.strip_prefix("> ")?).ok() };

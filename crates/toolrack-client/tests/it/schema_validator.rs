@@ -1,4 +1,4 @@
-//! The official schemas, against which everything the client writes is held.
+//! Validates every message the client sends against the official schemas.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -8,17 +8,17 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-/// Follows one conversation and judges what the client writes in it.
+/// Follows one session and validates the client's messages.
 #[derive(Debug, Default)]
 pub(crate) struct SchemaValidator {
-    /// The legacy revision in force. Without one, the conversation is modern.
+    /// Current legacy revision; `None` in the modern era.
     legacy: Option<String>,
-    /// What the server has server_requests, by id.
+    /// Methods of server requests, by id.
     server_requests: HashMap<String, String>,
 }
 
 impl SchemaValidator {
-    /// Takes note of what the server says.
+    /// Records a server message.
     pub(crate) fn record(&mut self, text: &str) {
         match serde_json::from_str(text) {
             Ok(Value::Array(batch)) => batch.iter().for_each(|message| self.record_one(message)),
@@ -36,7 +36,7 @@ impl SchemaValidator {
         }
     }
 
-    /// Says what is wrong with a message of the client.
+    /// Returns the schema errors of a client message.
     pub(crate) fn check(&mut self, text: &str) -> Vec<String> {
         let message: Value = serde_json::from_str(text).expect("the client writes JSON");
         let method = message["method"].as_str();
@@ -77,7 +77,7 @@ impl SchemaValidator {
     }
 }
 
-/// The definition of a request that only the extension has.
+/// Schema definition of a request of the tasks extension.
 fn task_request_definition(method: &str) -> Option<&'static str> {
     match method {
         "tasks/get" => Some("GetTaskRequest"),
@@ -94,7 +94,7 @@ fn released_version(version: &str) -> String {
 /// Validators by revision and definition: building one takes far longer than using it.
 type Validators = HashMap<(String, &'static str), Option<Validator>>;
 
-/// What is wrong with `value` as a `definition` of `revision`; nothing if the schemas are not there.
+/// Schema errors of `value`; empty if the schemas are not available.
 fn errors(revision: &str, definition: &'static str, value: &Value) -> Vec<String> {
     static VALIDATORS: OnceLock<Mutex<Validators>> = OnceLock::new();
     let mut validators =

@@ -1,4 +1,4 @@
-//! Somebody who answers what servers ask, when the driver says so.
+//! Client handler whose answers come from the transcript.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -23,12 +23,12 @@ pub(crate) struct ScriptedUser {
 enum Answer {
     Elicitation(ElicitationAnswer),
     Sampling(Result<SamplingResult, SamplingError>),
-    /// The program around the client panics.
+    /// The handler panics.
     Panic,
 }
 
 impl ScriptedUser {
-    /// Somebody with the abilities in `names`, such as `form,url,sampling,tools,roots`.
+    /// Creates a user with the capabilities in `names`, such as `form,url,sampling,tools,roots`.
     pub(crate) fn new(log: Log, names: &str) -> ScriptedUser {
         let can = |ability: &str| names.split(',').any(|name| name == ability);
         let elicitation = ElicitationCapability { form: can("form"), url: can("url") };
@@ -42,7 +42,7 @@ impl ScriptedUser {
         ScriptedUser { log, capabilities, waiting: Mutex::default() }
     }
 
-    /// `accept {…}`, `decline`, `cancel`, `text …`, `reject`, `fail`
+    /// `accept {…}`, `decline`, `cancel`, `text …`, `reject`, `fail`, `panic`
     pub(crate) fn answer(&self, args: &ActionArgs) {
         let sampled = || SamplingResult {
             role: Role::Assistant,
@@ -80,7 +80,7 @@ impl ScriptedUser {
     }
 }
 
-/// Notes that a request was dropped before it was answered.
+/// Logs when a handler future is dropped before its answer.
 struct DropLog<'a> {
     log: &'a Log,
     answered: bool,

@@ -1,24 +1,24 @@
-//! A transcript as data: what the driver does, and what the client is observed to do after it.
+//! Transcript parser: inputs, and the lines the client must produce after each.
 
-/// One thing the driver does, with everything that follows it.
+/// One input and its expected output.
 #[derive(Debug)]
 pub(crate) struct Step {
     /// Comments and blank lines before it, as written.
     pub(crate) before: Vec<String>,
     pub(crate) input: Input,
-    /// What the client must be observed to do: `> …` and `= …`.
+    /// Expected output: `> …` and `= …`.
     pub(crate) expected: Vec<String>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// `< …`: the server says something.
+    /// `< …`: a server message.
     ServerMessage(String),
-    /// `! …`: the driver does something.
+    /// `! …`: a fixture action.
     Action(String),
 }
 
-/// A whole transcript.
+/// A parsed transcript.
 #[derive(Debug)]
 pub(crate) struct Transcript {
     pub(crate) steps: Vec<Step>,
@@ -51,7 +51,7 @@ impl Transcript {
         Transcript { steps, after: before }
     }
 
-    /// The transcript with what was observed in place of what was expected.
+    /// The transcript with the observed output in place of the expected.
     pub(crate) fn with_observed(&self, observed: &[Vec<String>]) -> String {
         let mut lines: Vec<String> = Vec::new();
         for (step, observed) in self.steps.iter().zip(observed) {
@@ -67,7 +67,7 @@ impl Transcript {
     }
 }
 
-/// A word, the JSON after it, and the `key=value` args and flags after that.
+/// Action name, its words and `key=value` options, and its JSON argument.
 #[derive(Debug, Default)]
 pub(crate) struct ActionArgs {
     pub(crate) plain: Vec<String>,
@@ -93,7 +93,7 @@ impl ActionArgs {
         args
     }
 
-    /// The word at a place.
+    /// The word at `index`.
     pub(crate) fn word(&self, index: usize) -> &str {
         self.plain.get(index).map_or("", String::as_str)
     }
@@ -112,7 +112,7 @@ impl ActionArgs {
     }
 }
 
-/// `200ms` or `30s`.
+/// Parses `200ms` or `30s`.
 pub(crate) fn duration(text: &str) -> std::time::Duration {
     let number =
         |digits: &str| digits.parse().unwrap_or_else(|_| panic!("invalid duration: {text}"));

@@ -24,7 +24,7 @@ fn line(error: TransportError, delivery: Delivery) -> RackError {
 }
 
 #[test]
-fn every_failure_is_told_in_words_that_help() {
+fn call_errors_map_to_kind_and_text() {
     check(
         RackError::NoSuchTool { tool: "s_x".to_owned(), nearest: vec!["s_y".to_owned()] },
         ToolErrorKind::NotFound,
@@ -58,7 +58,7 @@ fn every_failure_is_told_in_words_that_help() {
 }
 
 #[test]
-fn only_what_never_left_is_worth_repeating() {
+fn only_unsent_calls_are_retryable() {
     let late = |delivery| {
         let error = call(CallError::TimedOut { waited: Duration::from_secs(1), delivery });
         call_error(error).retryable()
@@ -74,7 +74,7 @@ fn only_what_never_left_is_worth_repeating() {
 }
 
 #[test]
-fn a_tool_that_failed_is_quoted() {
+fn tool_error_text_is_passed_to_the_model() {
     let failure = tool_error("no such file".to_owned());
     assert_eq!(failure.model_feedback(), Some("no such file"));
     assert_eq!(failure.retryable(), Some(false));
@@ -90,7 +90,7 @@ fn check_schema(schema: Value, expected: &Value) {
 }
 
 #[test]
-fn a_schema_is_passed_on_as_it_is() {
+fn input_schema_is_passed_through() {
     let schema = json!({"type": "object", "properties": {"b": {}, "a": {}}, "x-more": 1});
     check_schema(schema.clone(), &schema);
     check_schema(json!({}), &json!({}));

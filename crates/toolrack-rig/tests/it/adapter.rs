@@ -38,7 +38,7 @@ fn adapter(manager: &Arc<McpManager>, name: &str) -> McpToolAdapter {
 }
 
 #[tokio::test]
-async fn tools_are_described_as_their_server_does() {
+async fn tools_keep_their_description_and_schema() {
     let marker = Marker::new();
     let manager = manager(demo(&marker)).await;
     let names: Vec<String> =
@@ -61,7 +61,7 @@ async fn tools_are_described_as_their_server_does() {
 }
 
 #[tokio::test]
-async fn a_call_gives_the_text_of_the_tool() {
+async fn call_returns_the_text_of_the_tool() {
     let marker = Marker::new();
     let config = McpServerConfig { max_output_bytes: 12, ..demo(&marker) };
     let manager = manager(config).await;
@@ -92,7 +92,7 @@ async fn failure(tool: &DynamicTool, arguments: Value) -> (ToolErrorKind, String
 }
 
 #[tokio::test]
-async fn failures_are_words_for_the_model_and_never_panics() {
+async fn failures_are_text_for_the_model() {
     let marker = Marker::new();
     let manager = manager(demo(&marker)).await;
     let add = named(&manager, "demo_add");
@@ -123,7 +123,7 @@ async fn failures_are_words_for_the_model_and_never_panics() {
 
 /// A tool that was fetched before its server was connected anew goes on working.
 #[tokio::test]
-async fn tools_survive_a_new_connection_of_their_server() {
+async fn tools_survive_a_reconnect() {
     let marker = Marker::new();
     let manager = manager(demo(&marker)).await;
     let greet = named(&manager, "demo_greet");

@@ -17,7 +17,7 @@ fn example(name: &str) -> PathBuf {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the example is run as its reader runs it")]
-fn the_example_agent_calls_a_tool_and_answers_with_its_text() {
+fn example_agent_calls_a_tool() {
     // The demo server has to be there in case the one from npm is not.
     assert!(program("demo-server").is_file());
     let dir = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ async fn pid(rack: &Toolrack, server: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_edit_changes_what_it_says_and_nothing_else() {
+async fn config_edit_affects_only_changed_servers() {
     let (marker, dir) = (Marker::new(), tempfile::tempdir().unwrap());
     let path = dir.path().join("toolrack.toml");
     let a = entry("defaults.mcp", "a", &marker, "");
@@ -61,7 +61,7 @@ async fn an_edit_changes_what_it_says_and_nothing_else() {
 
 /// After the end nobody listens to the file any more.
 #[tokio::test]
-async fn a_rack_that_is_shut_down_starts_nothing() {
+async fn file_changes_after_shutdown_start_nothing() {
     let (marker, dir) = (Marker::new(), tempfile::tempdir().unwrap());
     let path = dir.path().join("toolrack.toml");
     put(&path, &entry("defaults.mcp", "a", &marker, ""));

@@ -125,7 +125,7 @@ fn http_with_token() {
 }
 
 #[test]
-fn a_token_that_is_refused_is_told() {
+fn rejected_token_is_reported() {
     let args = ["--plan", "http=status(401)"];
     let server = HttpServer::start(HttpServerKind::scripted(&args)).unwrap();
     let said = run("http_with_token", &[&server.url(), "t0ken"]);

@@ -16,10 +16,10 @@ use url::Url;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_login_at_a_server_on_the_python_sdk() {
+async fn oauth_login_with_a_python_sdk_server() {
     let kind = HttpServerKind::FastMcpLogin;
     if let Some(reason) = kind.missing() {
-        return skipped("a_login_at_a_server_on_the_python_sdk", &reason);
+        return skipped("oauth_login_with_a_python_sdk_server", &reason);
     }
     let server = HttpServer::start(kind).unwrap();
     // Somebody who agrees to everything.

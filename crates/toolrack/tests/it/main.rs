@@ -4,7 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "tests and their helpers may panic"
 )]
 
 mod config_watch;

@@ -16,7 +16,7 @@ use toolrack_testkit::Marker;
 use crate::fixture::{LONG, builder, connected, entry, eventually, put, scripted, tools};
 
 #[tokio::test]
-async fn a_missing_file_is_named() {
+async fn missing_config_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("toolrack.toml");
     let error = Toolrack::open(&path).await.unwrap_err();
@@ -26,7 +26,7 @@ async fn a_missing_file_is_named() {
 }
 
 #[tokio::test]
-async fn a_faulty_file_is_refused_with_every_fault_in_its_place() {
+async fn invalid_config_reports_every_error_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("toolrack.toml");
     let text = "[[defaults.mcp]]\nname = \"a\"\ntransport = \"stdio\"\n\n[[defaults.mcp]]\n\
@@ -46,7 +46,7 @@ async fn a_faulty_file_is_refused_with_every_fault_in_its_place() {
 }
 
 #[tokio::test]
-async fn an_odd_file_is_used_and_its_oddities_are_told() {
+async fn config_warnings_are_reported() {
     let (marker, dir) = (Marker::new(), tempfile::tempdir().unwrap());
     let path = dir.path().join("toolrack.toml");
     put(&path, &entry("defaults.mcp", "a", &marker, "timeuot = \"3s\""));
@@ -60,7 +60,7 @@ async fn an_odd_file_is_used_and_its_oddities_are_told() {
 }
 
 #[tokio::test]
-async fn an_agent_has_the_servers_of_all_and_its_own() {
+async fn agent_has_default_and_own_servers() {
     let (marker, dir) = (Marker::new(), tempfile::tempdir().unwrap());
     let path = dir.path().join("toolrack.toml");
     let text = format!(
@@ -78,7 +78,7 @@ async fn an_agent_has_the_servers_of_all_and_its_own() {
 }
 
 #[tokio::test]
-async fn a_rack_needs_no_file() {
+async fn open_works_without_a_file() {
     let marker = Marker::new();
     let rack = builder()
         .server(scripted("one", &marker, &[]))
@@ -104,7 +104,7 @@ async fn a_rack_needs_no_file() {
 }
 
 #[tokio::test]
-async fn values_come_from_whom_the_caller_names() {
+async fn lookup_resolves_secrets() {
     let marker = Marker::new();
     let mut server = scripted("a", &marker, &[]);
     let McpTransport::Stdio { env, .. } = &mut server.transport else { panic!("no child") };
@@ -127,7 +127,7 @@ async fn values_come_from_whom_the_caller_names() {
 
 /// A server that hangs holds up nobody: the rack is there after the wait, and the others work.
 #[tokio::test]
-async fn a_server_that_hangs_does_not_delay_the_start() {
+async fn hanging_server_does_not_delay_open() {
     let marker = Marker::new();
     let mut slow = scripted("slow", &marker, &["--plan", "unknown=hang; initialize=hang"]);
     slow.startup_timeout = Duration::from_mins(5);
@@ -150,7 +150,7 @@ async fn a_server_that_hangs_does_not_delay_the_start() {
 
 /// Opening does not wait for long, so whoever wants all tools waits for them.
 #[tokio::test]
-async fn a_slow_server_is_waited_for_and_a_broken_one_is_told() {
+async fn ready_waits_for_slow_servers_and_returns_failed_ones() {
     let marker = Marker::new();
     let rack = builder()
         .server(scripted("slow", &marker, &["--plan", "initialize=late(700ms)"]))
@@ -168,7 +168,7 @@ async fn a_slow_server_is_waited_for_and_a_broken_one_is_told() {
 }
 
 #[tokio::test]
-async fn servers_from_code_have_names_that_a_file_may_have() {
+async fn server_names_from_code_are_validated() {
     let open = builder()
         .server(McpServerConfig::stdio("", "x", &[]))
         .server(McpServerConfig::stdio("a/b", "x", &[]))
@@ -182,14 +182,14 @@ async fn servers_from_code_have_names_that_a_file_may_have() {
 }
 
 #[test]
-fn a_rack_needs_a_runtime() {
+fn open_requires_a_runtime() {
     let mut opening = pin!(Toolrack::builder().open());
     let outcome = opening.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(outcome, Poll::Ready(Err(OpenError::NoRuntime))), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn a_call_can_give_everything() {
+async fn call_full_returns_the_decoded_result() {
     let marker = Marker::new();
     let rack = builder().server(scripted("a", &marker, &[])).open().await.unwrap();
     let arguments = json!({"text": "hello"});
@@ -202,7 +202,7 @@ async fn a_call_can_give_everything() {
 }
 
 #[tokio::test]
-async fn dropping_the_last_handle_ends_the_servers() {
+async fn dropping_the_last_handle_stops_the_servers() {
     let marker = Marker::new();
     let rack = builder().server(scripted("a", &marker, &[])).open().await.unwrap();
     let other = rack.clone();

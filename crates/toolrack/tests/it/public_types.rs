@@ -40,7 +40,7 @@ impl Credentials for Badge {
 }
 
 #[test]
-fn credentials_can_be_written_with_the_facade_alone() {
+fn credentials_can_be_implemented_with_the_facade_alone() {
     let options = HttpOptions { credentials: Some(Arc::new(Badge)), ..HttpOptions::default() };
     let builder = Toolrack::builder().http(options);
     let shown = format!("{builder:?} {:?}", HttpServerDef::new("https://example.com/mcp"));

@@ -33,8 +33,8 @@ fn state(rack: &Toolrack, server: &str) -> ConnectionState {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_real_servers_work_beside_a_broken_one_and_the_file_rules() {
-    let test = "three_real_servers_work_beside_a_broken_one_and_the_file_rules";
+async fn real_servers_follow_the_config_file() {
+    let test = "real_servers_follow_the_config_file";
     let programs = ["mcp-server-filesystem", "mcp-server-memory", "mcp-server-everything"];
     if let Some(missing) =
         programs.iter().find(|program| !node().join("node_modules/.bin").join(program).exists())
