@@ -16,7 +16,7 @@ use crate::version_detection::{DetectedVersion, EraChoice};
 
 /// Options of a connection. Made by [`McpClient::builder`].
 #[derive(Debug, Clone)]
-#[must_use = "nothing happens until it connects"]
+#[must_use = "does nothing until it connects"]
 pub struct ClientBuilder {
     pub(crate) options: ConnectOptions,
 }

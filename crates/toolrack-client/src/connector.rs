@@ -1,7 +1,7 @@
 //! Connectors: open a stdio or HTTP transport to a server.
 //!
-//! **Invariant:** this file alone knows which kind of transport a client uses; the rest of the crate sees
-//! [`Transport`](toolrack_transport::Line).
+//! **Invariant:** this file alone knows which kind of transport a client uses; the rest of the crate sees the
+//! transport trait.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -243,9 +243,7 @@ impl IncomingRouter {
         drop(open_urls);
         self.events.emit(Event::ElicitationComplete { id });
     }
-}
 
-impl IncomingRouter {
     fn on_request(
         &self,
         related_request: Option<u64>,

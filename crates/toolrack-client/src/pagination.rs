@@ -143,8 +143,8 @@ impl Session {
     pub(crate) async fn list<T: Paginated>(&self) -> Result<Arc<List<T>>, CallError> {
         {
             let cached = lock(T::cache_slot(&self.list_cache));
-            let in_time = cached.fresh_until.is_some_and(|until| Instant::now() < until);
-            if in_time && cached.changes == self.incoming.changes(T::KIND) {
+            let is_fresh = cached.fresh_until.is_some_and(|until| Instant::now() < until);
+            if is_fresh && cached.changes == self.incoming.changes(T::KIND) {
                 return Ok(Arc::clone(&cached.list));
             }
         }
@@ -170,9 +170,9 @@ impl Session {
         let list = Arc::new(list);
         let mut cached = lock(T::cache_slot(&self.list_cache));
         // Only tools are read from the cache after expiry, so other expired lists need not be kept.
-        let is_wanted = T::KIND == ListKind::Tools || fresh_until.is_some();
-        // A slow fetch must not replace the list of one that started later.
-        if is_wanted && cached.changes <= changes {
+        let is_cacheable = T::KIND == ListKind::Tools || fresh_until.is_some();
+        // A slow fetch must not replace the list of a later fetch.
+        if is_cacheable && cached.changes <= changes {
             *cached = CachedList { list: Arc::clone(&list), changes, fresh_until };
         }
         Ok(list)
@@ -187,22 +187,23 @@ impl Session {
         let mut builder = ListBuilder::new(&self.limits);
         let mut cursor: Option<String> = None;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let page = match T::fetch_page(self, cursor.as_deref(), Patience::exactly(left)).await {
-                // Spec 2025-11-25, pagination §Error Handling: the error for an invalid cursor. The list may
-                // have changed between two pages, so one restart is worth a try.
-                Err(CallError::Refused(error))
-                    if ErrorCode(error.code) == ErrorCode::INVALID_PARAMS
-                        && cursor.is_some()
-                        && restart == Restart::Allowed =>
-                {
-                    return Ok(None);
-                }
-                Err(CallError::TimedOut { delivery, .. }) => {
-                    return Err(CallError::TimedOut { waited: self.timeouts.call, delivery });
-                }
-                outcome => outcome?,
-            };
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let page =
+                match T::fetch_page(self, cursor.as_deref(), Patience::exactly(remaining)).await {
+                    // Spec 2025-11-25, pagination §Error Handling: the error for an invalid cursor. A server that
+                    // no longer knows its own cursor gets one restart.
+                    Err(CallError::Refused(error))
+                        if ErrorCode(error.code) == ErrorCode::INVALID_PARAMS
+                            && cursor.is_some()
+                            && restart == Restart::Allowed =>
+                    {
+                        return Ok(None);
+                    }
+                    Err(CallError::TimedOut { delivery, .. }) => {
+                        return Err(CallError::TimedOut { waited: self.timeouts.call, delivery });
+                    }
+                    outcome => outcome?,
+                };
             cursor = builder.add(page);
             if cursor.is_none() {
                 return Ok(Some(builder));

@@ -205,14 +205,14 @@ impl ServerRequestHandler {
             Method::ListRoots => self.capabilities.roots.is_some(),
             _ => false,
         };
-        let answer = self
+        let response = self
             .handler
             .as_ref()
             .filter(|_| is_declared)?
             .forward_request(&self.server_name, request)?;
         Some(Box::pin(async {
-            let late = |_elapsed| Err(ServerRequestError::TimedOut.to_error());
-            timeout(self.timeout, answer).await.unwrap_or_else(late)
+            let timed_out = |_elapsed| Err(ServerRequestError::TimedOut.to_error());
+            timeout(self.timeout, response).await.unwrap_or_else(timed_out)
         }))
     }
 
@@ -230,9 +230,9 @@ impl ServerRequestHandler {
     ) -> Result<ElicitationAnswer, ServerRequestError> {
         let declared = self.capabilities.elicitation.filter(|_| self.revision.has_elicitation());
         let Some(modes) = declared else { return Err(ServerRequestError::Undeclared) };
-        let (form, page) = match &request {
+        let (form, url_id) = match &request {
             Elicitation::Form(form) if modes.form => (Some(form.clone()), None),
-            Elicitation::Url(page) if self.supports_urls() => (None, page.elicitation_id.clone()),
+            Elicitation::Url(url) if self.supports_urls() => (None, url.elicitation_id.clone()),
             Elicitation::Form(_) | Elicitation::Url(_) => {
                 return Err(ServerRequestError::UndeclaredMode);
             }
@@ -245,7 +245,7 @@ impl ServerRequestHandler {
                 complete_form(&form, content.unwrap_or_default())
             }
             (ElicitationAnswer::Accept { .. }, None) => {
-                if let Some(id) = page {
+                if let Some(id) = url_id {
                     incoming.url_opened(id);
                 }
                 Ok(ElicitationAnswer::Accept { content: None })
@@ -267,7 +267,7 @@ impl ServerRequestHandler {
         match timeout(self.timeout, handler.sample(&self.server_name, params)).await {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(SamplingError::RejectedByUser)) => Err(ServerRequestError::Rejected),
-            Ok(Err(refusal)) => Err(ServerRequestError::Failed(refusal.to_string())),
+            Ok(Err(error)) => Err(ServerRequestError::Failed(error.to_string())),
             Err(_elapsed) => Err(ServerRequestError::TimedOut),
         }
     }
@@ -324,7 +324,7 @@ struct InFlight {
     related_task: Option<Box<RawValue>>,
 }
 
-/// The answering side.
+/// Who produces the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Responder {
     /// The user or a model.

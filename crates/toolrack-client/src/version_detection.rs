@@ -291,8 +291,8 @@ impl VersionDetection {
             self.second_offer = OneTime::Used;
             return Step::Initialize { revision, transport: TransportChoice::Current };
         }
-        // The probe went unanswered or was skipped, so the server may be a modern one that was slow to start
-        // or has been upgraded since.
+        // The probe went unanswered or was skipped, so the server may be modern but slow to start, or
+        // upgraded since.
         let era_unproven = !self.answered_as_legacy && self.second_probe == OneTime::Left;
         let may_be_modern =
             versions.is_empty() || Revision::best_of(&versions, Era::Modern).is_some();

@@ -1,11 +1,8 @@
-//! A config file as the servers of one agent.
+//! Config source: the config file with the selection of servers, and the environment for `${…}` values.
 //!
-//! **Invariant:** a file is taken whole or not at all, and whatever is wrong with it is said at once.
+//! **Invariant:** a file is accepted as a whole or not at all, with all its diagnostics.
 //!
-//! What the process was started with, and files: where the values of `${…}` come from unless a program says
-//! otherwise.
-//!
-//! **Invariant:** the environment is read once, when an [`Environment`] is made.
+//! **Invariant:** the environment is read once, when an [`Environment`] is created.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -17,29 +14,29 @@ use toolrack_manager::read_at_most;
 
 use crate::builder::{DiagnosticLines, OpenError};
 
-/// The longest config file that is read.
+/// Maximum size of a config file.
 const CONFIG_LIMIT_BYTES: u64 = 16 << 20;
 
-/// Whose servers are wanted, and what is added to every reading of the file.
+/// Selects the servers of one agent, and adds servers and rules from code.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selection {
-    /// Without one, the servers that every agent has.
+    /// Agent id. `None` selects the default servers.
     pub(crate) agent: Option<String>,
-    /// Servers from code. One with the name of a server in the file takes its place.
+    /// Servers from code. They replace servers of the file with the same name.
     pub(crate) servers: Vec<McpServerConfig>,
-    /// Patterns that are denied on every server.
+    /// Patterns denied on every server.
     pub(crate) deny: Vec<String>,
 }
 
 impl Selection {
-    /// Refuses servers from code whose names no file may have.
+    /// Validates the names of servers from code.
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         let diagnostics: Vec<Fault> =
             self.servers.iter().filter_map(McpServerConfig::name_fault).collect();
         if diagnostics.is_empty() { Ok(()) } else { Err(OpenError::Invalid { diagnostics }) }
     }
 
-    /// The servers that `file` means for the agent, with what was added in code.
+    /// The agent's servers of `file`, merged with those from code.
     pub(crate) fn servers(&self, file: &ConfigFile) -> Vec<McpServerConfig> {
         let mut servers = match &self.agent {
             Some(agent) => file.resolve(agent),
@@ -57,7 +54,7 @@ impl Selection {
         servers
     }
 
-    /// The same for the text of a file that has changed. The error says everything that is wrong.
+    /// Like [`servers`](Self::servers), for a changed file. The error lists all diagnostics.
     pub(crate) fn reload(&self, path: &Path, text: &str) -> Result<Vec<McpServerConfig>, String> {
         let parsed =
             parse(path, text).map_err(|diagnostics| DiagnosticLines(&diagnostics).to_string())?;
@@ -67,7 +64,7 @@ impl Selection {
     }
 }
 
-/// Reads a file. Gives what is odd about it besides.
+/// Reads a file. Returns its warnings too.
 pub(crate) fn load(path: &Path) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
     let unreadable = |source| OpenError::Unreadable { path: PathBuf::from(path), source };
     let text = read_at_most(path, CONFIG_LIMIT_BYTES).map_err(unreadable)?;
@@ -87,24 +84,24 @@ fn log_warnings(warnings: &[Fault]) {
     }
 }
 
-/// The longest file that a value may come from. Tokens and keys are short.
+/// Maximum size of a file that holds a value. Tokens and keys are short.
 const VALUE_LIMIT_BYTES: u64 = 1 << 20;
 
-/// The variables of the process and the files of the machine. It knows no secrets.
+/// Lookup of process variables and files. It has no secrets.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: HashMap<OsString, OsString>,
-    /// Where relative paths begin.
+    /// Base directory of relative paths.
     dir: PathBuf,
 }
 
 impl Environment {
-    /// The environment of this process as it is now.
+    /// Captures the environment of this process.
     pub fn from_process() -> Self {
         Self { variables: std::env::vars_os().collect(), dir: PathBuf::new() }
     }
 
-    /// The same, with relative paths in `${file:…}` beginning at `dir`.
+    /// Sets the base directory of relative paths in `${file:…}`.
     #[must_use]
     pub fn with_base_dir(self, dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), ..self }
@@ -112,7 +109,7 @@ impl Environment {
 
     fn variable(&self, name: &str) -> Result<Option<String>, String> {
         let Some(value) = self.variables.get(&OsString::from(name)) else { return Ok(None) };
-        value.to_str().map(|text| Some(text.to_owned())).ok_or_else(|| "it is no text".to_owned())
+        value.to_str().map(|text| Some(text.to_owned())).ok_or_else(|| "not valid UTF-8".to_owned())
     }
 }
 
@@ -135,7 +132,7 @@ fn read_value(path: &Path) -> Result<Option<String>, String> {
 }
 
 impl fmt::Debug for Environment {
-    /// Values are left out, because many of them are secrets.
+    /// Omits the values, because many of them are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Environment")
             .field("variables", &self.variables.len())
@@ -166,13 +163,13 @@ mod tests {
     #[track_caller]
     fn check(selection: Selection, expected: &[(&str, &[&str])]) {
         let servers = selection.reload(Path::new("rack.toml"), FILE).unwrap();
-        let shown: Vec<_> =
+        let merged: Vec<_> =
             servers.iter().map(|server| (server.name.as_str(), server.deny.clone())).collect();
         let expected: Vec<_> = expected
             .iter()
             .map(|(name, deny)| (*name, deny.iter().map(|pattern| (*pattern).to_owned()).collect()))
             .collect();
-        assert_eq!(shown, expected);
+        assert_eq!(merged, expected);
     }
 
     #[test]
@@ -181,7 +178,7 @@ mod tests {
         check(all.clone(), &[("files", &["write_*"])]);
         let main = Selection { agent: Some("main".to_owned()), ..all.clone() };
         check(main, &[("files", &["write_*"]), ("mail", &[])]);
-        let unknown = Selection { agent: Some("nobody".to_owned()), ..all.clone() };
+        let unknown = Selection { agent: Some("unknown".to_owned()), ..all.clone() };
         check(unknown, &[("files", &["write_*"])]);
         let servers = vec![
             McpServerConfig::stdio("files", "other", &[]),

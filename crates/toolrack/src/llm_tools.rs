@@ -1,11 +1,11 @@
-//! Tools as the makers of models want them described.
+//! Tool definitions for LLM APIs: `OpenAI` and Anthropic.
 //!
-//! **Invariant:** what comes out is an object with an object for the arguments, whatever a server has listed.
+//! **Invariant:** the result always has an object schema for the arguments, even if the server sends none.
 
 use serde_json::{Value, json};
 use toolrack_client::McpToolDef;
 
-/// A tool for `tools` of `OpenAI`'s chat completions, and of the many services that take the same.
+/// Converts a tool for `tools` of `OpenAI` chat completions and compatible APIs.
 ///
 /// ```
 /// # fn demo(rack: &toolrack::Toolrack) -> Vec<serde_json::Value> {
@@ -13,12 +13,12 @@ use toolrack_client::McpToolDef;
 /// # }
 /// ```
 pub fn to_openai(tool: &McpToolDef) -> Value {
-    let mut function = json!({"name": tool.name, "parameters": schema(&tool.input_schema)});
-    describe(&mut function, tool);
+    let mut function = json!({"name": tool.name, "parameters": object_schema(&tool.input_schema)});
+    add_description(&mut function, tool);
     json!({"type": "function", "function": function})
 }
 
-/// A tool for `tools` of Anthropic's messages.
+/// Converts a tool for `tools` of Anthropic messages.
 ///
 /// ```
 /// # fn demo(rack: &toolrack::Toolrack) -> Vec<serde_json::Value> {
@@ -26,20 +26,21 @@ pub fn to_openai(tool: &McpToolDef) -> Value {
 /// # }
 /// ```
 pub fn to_anthropic(tool: &McpToolDef) -> Value {
-    let mut described = json!({"name": tool.name, "input_schema": schema(&tool.input_schema)});
-    describe(&mut described, tool);
-    described
+    let mut definition =
+        json!({"name": tool.name, "input_schema": object_schema(&tool.input_schema)});
+    add_description(&mut definition, tool);
+    definition
 }
 
-/// Neither wants a description that says nothing.
-fn describe(described: &mut Value, tool: &McpToolDef) {
-    if let (Some(members), false) = (described.as_object_mut(), tool.description.is_empty()) {
+/// Adds the description, unless it is empty.
+fn add_description(definition: &mut Value, tool: &McpToolDef) {
+    if let (Some(members), false) = (definition.as_object_mut(), tool.description.is_empty()) {
         members.insert("description".to_owned(), Value::from(tool.description.as_str()));
     }
 }
 
-/// The schema, which has to be one of an object. Many servers leave that out for tools without arguments.
-fn schema(schema: &Value) -> Value {
+/// Makes the schema an object schema. Many servers omit `type` or `properties` for tools without arguments.
+fn object_schema(schema: &Value) -> Value {
     let mut members = schema.as_object().cloned().unwrap_or_default();
     members.entry("type").or_insert_with(|| Value::from("object"));
     if members.get("type") == Some(&Value::from("object")) {
@@ -61,27 +62,27 @@ mod tests {
 
     #[test]
     fn tool_definitions_follow_each_api() {
-        let taken =
+        let schema =
             json!({"type": "object", "properties": {"n": {"type": "integer"}}, "$defs": {}});
         check(
             "Shows commits",
-            taken.clone(),
+            schema.clone(),
             json!({"type": "function", "function": {
-                "name": "git_log", "description": "Shows commits", "parameters": taken,
+                "name": "git_log", "description": "Shows commits", "parameters": schema,
             }}),
-            json!({"name": "git_log", "description": "Shows commits", "input_schema": taken}),
+            json!({"name": "git_log", "description": "Shows commits", "input_schema": schema}),
         );
     }
 
     #[test]
     fn tool_without_schema_gets_an_empty_object() {
-        let nothing = json!({"type": "object", "properties": {}});
-        for given in [json!(null), json!({}), json!({"type": "object"}), json!(true)] {
+        let empty = json!({"type": "object", "properties": {}});
+        for input in [json!(null), json!({}), json!({"type": "object"}), json!(true)] {
             check(
                 "",
-                given,
-                json!({"type": "function", "function": {"name": "git_log", "parameters": nothing}}),
-                json!({"name": "git_log", "input_schema": nothing}),
+                input,
+                json!({"type": "function", "function": {"name": "git_log", "parameters": empty}}),
+                json!({"name": "git_log", "input_schema": empty}),
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The handle that a program holds: all servers, all tools, calls.
+//! `Toolrack`: the facade's handle of all servers and tools.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,34 +16,33 @@ use toolrack_transport::RawJson;
 
 use crate::builder::{OpenError, ToolrackBuilder};
 
-/// Many servers, one list of tools, one way to call them. Cheap to clone; all clones are the same rack.
+/// Many servers, one list of tools, one way to call them. Cheap to clone; all clones share the same servers.
 ///
-/// Dropping the last one ends all servers without waiting; [`shutdown`](Self::shutdown) ends them and waits.
+/// Dropping the last clone stops all servers without waiting; [`shutdown`](Self::shutdown) waits.
 ///
-/// The runtime in which a rack is opened has to run for as long as the rack is used. Other runtimes may call it; when
-/// its own is dropped, its servers end and calls fail.
+/// The Tokio runtime that opened it must outlive it. Other runtimes may call it; when its own is dropped, the
+/// servers stop and calls fail.
 #[derive(Debug, Clone)]
 pub struct Toolrack {
     manager: Arc<McpManager>,
-    /// Gone once the rack is shut down, or if the file cannot be followed.
+    /// `None` after shutdown, or if the file cannot be watched.
     watch: Arc<Mutex<Option<FileWatch>>>,
     warnings: Arc<[Fault]>,
 }
 
 impl Toolrack {
-    /// Reads a config file, starts the servers that every agent has, and follows the file from then on.
+    /// Reads a config file, starts its default servers, and watches the file.
     ///
-    /// One broken server is no error, and does not hold up the others: see [`servers`](Self::servers). A file that
-    /// cannot be used is one, and the error names every fault in it. For the servers of one agent, take
-    /// [`builder`](Self::builder).
+    /// A failed server is not an error and does not delay the others: see [`servers`](Self::servers). An invalid
+    /// file is an error with all diagnostics. For the servers of one agent, use [`builder`](Self::builder).
     ///
     /// # Cancel safety
-    /// Dropping the future ends whatever was started.
+    /// Dropping the future stops all servers.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::builder().file(path.as_ref()).open().await
     }
 
-    /// Begins a rack with other settings, or without a file.
+    /// Starts building with other options, or without a file.
     ///
     /// ```no_run
     /// # async fn demo() -> Result<(), toolrack::OpenError> {
@@ -70,11 +69,11 @@ impl Toolrack {
         Self { manager, watch: Arc::new(Mutex::new(watch)), warnings: warnings.into() }
     }
 
-    /// Waits until no server is being connected any more, for so long at most, and gives those that take no calls:
-    /// what is still being connected, and what has failed. Each says why with its state.
+    /// Waits until no server is connecting, for at most `within`, and returns the servers that take no calls: still
+    /// connecting or failed. The state of each says why.
     ///
-    /// A server that is fetched first, as by `npx` or `uvx`, may take a minute or two when it is started for the first
-    /// time. A server that is disabled, or started by its first call, is not waited for.
+    /// A server that `npx` or `uvx` has to install may need a minute or two for its first start. Disabled servers and
+    /// servers started by their first call are not waited for.
     ///
     /// ```no_run
     /// # async fn demo(rack: &toolrack::Toolrack) {
@@ -92,35 +91,34 @@ impl Toolrack {
         self.manager.ready(within).await
     }
 
-    /// All tools that are known now, also those of servers that are not running at the moment. A server that has never
-    /// been connected has none yet, so [`ready`](Self::ready) comes first. Later changes are told by
-    /// [`events`](Self::events).
+    /// All known tools, including those of servers that are not running. A server that never connected has none yet,
+    /// so call [`ready`](Self::ready) first. [`events`](Self::events) reports later changes.
     pub fn tools(&self) -> Arc<[ToolWithServer]> {
         self.manager.all_tools()
     }
 
-    /// Finds a tool by its public name, as `server.tool` or `server/tool`, or by the name that its server gives.
+    /// Finds a tool by its public name, as `server.tool` or `server/tool`, or by its server's own name for it.
     pub fn find_tool(&self, name: &str) -> Option<ToolWithServer> {
         self.manager.find_tool(name)
     }
 
-    /// Calls a tool by its public name, or as `server.tool` or `server/tool`, and gives its text: joined, cleaned,
-    /// and cut at the server's `max_output_bytes`.
+    /// Calls a tool by its public name, or as `server.tool` or `server/tool`, and returns its text: joined, sanitized,
+    /// and truncated at the server's `max_output_bytes`.
     ///
-    /// Texts that are embedded as resources are text. Images and other blocks are one line each, such as
-    /// `[image: image/png, 300 bytes]`; [`call_full`](Self::call_full) has them. A tool that answers with nothing but
-    /// structured content gives that as JSON.
+    /// Embedded text resources count as text. Images and other blocks become one line each, such as
+    /// `[image: image/png, 300 bytes]`; [`call_full`](Self::call_full) returns them. A result with only structured
+    /// content becomes JSON text.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the call, and the server is told.
+    /// Dropping the future cancels the call and notifies the server.
     pub async fn call(&self, name: &str, arguments: &Value) -> Result<McpToolResult, RackError> {
         self.manager.call(name, arguments).await
     }
 
-    /// Calls a tool of a server under the name that the server gives. Otherwise as [`call`](Self::call).
+    /// Like [`call`](Self::call), by server and the server's own tool name.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the call, and the server is told.
+    /// Dropping the future cancels the call and notifies the server.
     pub async fn call_tool(
         &self,
         server: &str,
@@ -130,11 +128,11 @@ impl Toolrack {
         self.manager.call_tool(server, tool, arguments).await
     }
 
-    /// Calls a tool with options of its own, and gives everything that it answered: images, resources, structured
-    /// content. Nothing is cleaned or cut.
+    /// Calls a tool with options and returns the decoded result: images, resources, structured content. Nothing is
+    /// sanitized or truncated.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the call, and the server is told.
+    /// Dropping the future cancels the call and notifies the server.
     pub async fn call_full(
         &self,
         name: &str,
@@ -144,11 +142,10 @@ impl Toolrack {
         self.manager.call_full(name, arguments, options).await
     }
 
-    /// Calls a tool with a limit of its own, or with somebody who hears of its progress, and gives the result as
-    /// the server wrote it.
+    /// Calls a tool with options and returns the result as raw JSON.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the call, and the server is told.
+    /// Dropping the future cancels the call and notifies the server.
     pub async fn call_raw(
         &self,
         name: &str,
@@ -158,42 +155,41 @@ impl Toolrack {
         self.manager.call_raw(name, arguments, options).await
     }
 
-    /// Everything that happens from now on: states, tools, calls, changes of the file. Ends with the rack.
+    /// Subscribes to events: server states, tools, calls, config changes. Ends on shutdown.
     pub fn events(&self) -> RackEvents {
         self.manager.subscribe()
     }
 
-    /// All servers as they stand. One that failed says why.
+    /// All servers with their current state. A failed one says why.
     pub fn servers(&self) -> Vec<Arc<McpConnection>> {
         self.manager.servers()
     }
 
-    /// Ends a server if it runs, connects it again at once, and waits for the outcome, which may be a failure: `Ok` is
-    /// the server as it then stands, and its [state](McpConnection::state) says whether it takes calls.
+    /// Restarts a server and waits for the outcome. `Ok` holds the server's new [state](McpConnection::state), which
+    /// may be a failure.
     pub async fn reconnect(&self, server: &str) -> Result<Arc<McpConnection>, RackError> {
         self.manager.reconnect(server).await
     }
 
-    /// Keeps these tools of a server from everybody, besides those that its config denies. Names or patterns; those
-    /// of the last call are replaced.
+    /// Denies these tools of a server, by name or pattern, in addition to its config. Replaces those of the last call.
     pub async fn set_denied_tools(&self, server: &str, tools: &[&str]) -> Result<(), RackError> {
         self.manager.set_denied_tools(server, tools).await
     }
 
-    /// What was odd about the config file when it was read first, such as a key that nobody knows.
+    /// Warnings from the first read of the config file, such as unknown keys.
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
     }
 
-    /// The manager behind it, for everything else and for `toolrack-rig`.
+    /// The manager of all servers, for everything else and for `toolrack-rig`.
     pub fn manager(&self) -> &Arc<McpManager> {
         &self.manager
     }
 
-    /// Ends all servers. When it returns, nothing of them is left. Calls fail with [`RackError::Closed`] from then on,
-    /// and [`events`](Self::events) come to their end.
+    /// Stops all servers. When it returns, no server process is left. Later calls fail with `ManagerError::Closed`,
+    /// and [`events`](Self::events) end.
     pub async fn shutdown(&self) {
-        // First, so that no change of the file starts a server that nobody would end.
+        // First, so that no file change starts a server after the manager has closed.
         drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.manager.close().await;
     }

@@ -1,4 +1,4 @@
-//! Every failure has its kind, its words, and whether to try again.
+//! Kind, text and retryability of every error.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn call(source: CallError) -> RackError {
     RackError::Call { server: "s".to_owned(), tool: "t".to_owned(), source: Box::new(source) }
 }
 
-fn line(error: TransportError, delivery: Delivery) -> RackError {
+fn transport(error: TransportError, delivery: Delivery) -> RackError {
     call(CallError::Transport(LineError { error, delivery }))
 }
 
@@ -37,18 +37,18 @@ fn call_errors_map_to_kind_and_text() {
         Some(false),
         "the server `s` is not connected (disabled) (set `enabled = true` in the config to use it)",
     );
-    let refusal = |code: i64, message: &str| {
+    let rejected = |code: i64, message: &str| {
         let message = message.to_owned();
         call(CallError::Refused(JsonRpcError { code, message, data: None }))
     };
     check(
-        refusal(-32602, "no \u{1b}[1mpath"),
+        rejected(-32602, "no \u{1b}[1mpath"),
         ToolErrorKind::InvalidArgs,
         Some(false),
-        "the call of `t` on `s` has no result: the server refused the call: \
+        "the call of `t` on `s` has no result: the server returned an error: \
          JSON-RPC error -32602: no path",
     );
-    assert_eq!(call_error(refusal(-32000, "no")).code(), Some("-32000"));
+    assert_eq!(call_error(rejected(-32000, "no")).code(), Some("-32000"));
     check(
         RackError::Closed,
         ToolErrorKind::Cancelled,
@@ -65,11 +65,11 @@ fn only_unsent_calls_are_retryable() {
     };
     assert_eq!(late(Delivery::NotSent), Some(true));
     assert_eq!(late(Delivery::Unknown), Some(false));
-    let lost = |delivery| call_error(line(TransportError::Shutdown, delivery)).retryable();
+    let lost = |delivery| call_error(transport(TransportError::Shutdown, delivery)).retryable();
     assert_eq!(lost(Delivery::NotSent), Some(true));
     assert_eq!(lost(Delivery::Unknown), Some(false));
     let busy = TransportError::Status { code: 429, text: String::new() };
-    let failure = call_error(line(busy, Delivery::Unknown));
+    let failure = call_error(transport(busy, Delivery::Unknown));
     assert_eq!((failure.kind(), failure.retryable()), (ToolErrorKind::RateLimited, Some(false)));
 }
 
@@ -79,14 +79,14 @@ fn tool_error_text_is_passed_to_the_model() {
     assert_eq!(failure.model_feedback(), Some("no such file"));
     assert_eq!(failure.retryable(), Some(false));
     let failure = tool_error(" ".to_owned());
-    assert_eq!(failure.model_feedback(), Some("the tool failed and did not say why"));
+    assert_eq!(failure.model_feedback(), Some("the tool failed without an error message"));
     let failure = arguments_error(&json!([1]));
-    assert_eq!(failure.model_feedback(), Some("the arguments have to be an object, not a list"));
+    assert_eq!(failure.model_feedback(), Some("the arguments must be an object, not an array"));
 }
 
 #[track_caller]
 fn check_schema(schema: Value, expected: &Value) {
-    assert_eq!(input_schema(schema), *expected);
+    assert_eq!(schema_or_empty(schema), *expected);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Spec 002, phase 3: names, descriptions, schemas, calls and failures of adapted tools.
+//! Founding document 002, phase 3: names, descriptions, schemas, calls and errors of adapted tools.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use toolrack_rig::{McpToolAdapter, dynamic_tools};
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Marker, program};
 
-/// A demo server whose processes can be found by their marker.
+/// A demo server whose processes carry the marker.
 fn demo(marker: &Marker) -> McpServerConfig {
     let command = program("demo-server").display().to_string();
     let mut config = McpServerConfig::stdio("demo", command, &[]);
     let (variable, value) = marker.pair();
-    let McpTransport::Stdio { env, .. } = &mut config.transport else { panic!("no child") };
+    let McpTransport::Stdio { env, .. } = &mut config.transport else { panic!("not stdio") };
     env.insert(variable.to_owned(), EnvValue::from(value));
     config
 }
@@ -85,7 +85,7 @@ async fn run(tool: &McpToolAdapter, args: &str) -> ToolResult {
     tool.execute(args.to_owned(), &mut ToolContext::new()).await
 }
 
-/// The failure of a call: its kind, and the words that the model reads.
+/// Kind and model text of a failed call.
 async fn failure(tool: &DynamicTool, arguments: Value) -> (ToolErrorKind, String) {
     let error = tool.execute(arguments).await.unwrap_err();
     (error.kind(), error.model_feedback().unwrap().to_owned())
@@ -99,11 +99,11 @@ async fn failures_are_text_for_the_model() {
 
     let (kind, text) = failure(&add, json!({"a": "one"})).await;
     assert_eq!(kind, ToolErrorKind::Other);
-    assert!(!text.is_empty() && text != "the tool failed and did not say why", "{text}");
+    assert!(!text.is_empty() && text != "the tool failed without an error message", "{text}");
 
     let (kind, text) = failure(&add, json!("one")).await;
     assert_eq!(kind, ToolErrorKind::InvalidArgs);
-    assert_eq!(text, "the arguments have to be an object, not a text");
+    assert_eq!(text, "the arguments must be an object, not a string");
 
     let result = run(&adapter(&manager, "demo_add"), "{").await;
     assert!(result.is_error_kind(ToolErrorKind::InvalidArgs));
@@ -121,7 +121,7 @@ async fn failures_are_text_for_the_model() {
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// A tool that was fetched before its server was connected anew goes on working.
+/// A tool keeps working after its server reconnects.
 #[tokio::test]
 async fn tools_survive_a_reconnect() {
     let marker = Marker::new();

@@ -1,4 +1,4 @@
-//! A file that changes under a rack: what code added stays, and a broken edit changes nothing.
+//! Config file changes: servers from code stay, and an invalid edit changes nothing.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 use toolrack::{RackEvent, Toolrack};
 use toolrack_testkit::Marker;
 
-use crate::fixture::{builder, connected, entry, eventually, next, put, scripted, tools};
+use crate::fixture::{builder, connected, entry, eventually, next, scripted, tools, write_file};
 
 async fn pid(rack: &Toolrack, server: &str) -> String {
     rack.call_tool(server, "pid", &json!({})).await.unwrap().content
@@ -17,7 +17,7 @@ async fn config_edit_affects_only_changed_servers() {
     let (marker, dir) = (Marker::new(), tempfile::tempdir().unwrap());
     let path = dir.path().join("toolrack.toml");
     let a = entry("defaults.mcp", "a", &marker, "");
-    put(&path, &a);
+    write_file(&path, &a);
     let rack = builder()
         .file(&path)
         .server(scripted("code", &marker, &[]))
@@ -29,7 +29,7 @@ async fn config_edit_affects_only_changed_servers() {
     let before = (pid(&rack, "a").await, pid(&rack, "code").await);
     let mut events = rack.events();
 
-    put(
+    write_file(
         &path,
         &format!("{a}{}", entry("defaults.mcp", "b", &marker, "allow = [\"pid\", \"echo\"]")),
     );
@@ -38,13 +38,13 @@ async fn config_edit_affects_only_changed_servers() {
         _ => None,
     });
     assert_eq!(plan.await.connect, ["b"]);
-    eventually("the new one", || tools(&rack).contains(&"b_pid".to_owned())).await;
+    eventually("the new server connects", || tools(&rack).contains(&"b_pid".to_owned())).await;
     assert!(
         !tools(&rack).iter().any(|tool| tool.ends_with("_echo")),
-        "what code denies stays denied"
+        "tools denied in code stay denied"
     );
 
-    put(&path, "[[defaults.mcp]]\nname = \"a\"\n");
+    write_file(&path, "[[defaults.mcp]]\nname = \"a\"\n");
     let message = next(&mut events, |event| match event {
         RackEvent::ConfigRejected { message } => Some(message),
         _ => None,
@@ -52,24 +52,24 @@ async fn config_edit_affects_only_changed_servers() {
     let message = message.await;
     assert!(message.contains("toolrack.toml:1:"), "{message}");
 
-    put(&path, &a);
-    eventually("the new one is gone", || connected(&rack) == ["a", "code"]).await;
+    write_file(&path, &a);
+    eventually("the new server is removed", || connected(&rack) == ["a", "code"]).await;
     assert_eq!((pid(&rack, "a").await, pid(&rack, "code").await), before);
     rack.shutdown().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// After the end nobody listens to the file any more.
+/// After shutdown the file is no longer watched.
 #[tokio::test]
 async fn file_changes_after_shutdown_start_nothing() {
     let (marker, dir) = (Marker::new(), tempfile::tempdir().unwrap());
     let path = dir.path().join("toolrack.toml");
-    put(&path, &entry("defaults.mcp", "a", &marker, ""));
+    write_file(&path, &entry("defaults.mcp", "a", &marker, ""));
     let rack = builder().file(&path).open().await.unwrap();
     let edits = entry("defaults.mcp", "b", &marker, "");
-    put(&path, &edits);
+    write_file(&path, &edits);
     rack.shutdown().await;
-    put(&path, &format!("{edits}{}", entry("defaults.mcp", "c", &marker, "")));
+    write_file(&path, &format!("{edits}{}", entry("defaults.mcp", "c", &marker, "")));
     marker.assert_nobody_left(Duration::ZERO);
     assert!(connected(&rack).is_empty());
 }

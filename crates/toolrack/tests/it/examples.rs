@@ -1,4 +1,4 @@
-//! Every example is run as its reader runs it, and says what its text promises.
+//! Runs every example and checks its output.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -9,19 +9,19 @@ use toolrack_testkit::{HttpLog, HttpServer, HttpServerKind, Kept, Marker, progra
 
 use crate::fixture::LONG;
 
-/// Built by `cargo test` beside this test.
-fn built(name: &str) -> PathBuf {
+/// Built by `cargo test` next to this test.
+fn example_path(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     own.parent().unwrap().parent().unwrap().join("examples").join(name)
 }
 
-/// Runs an example to its end and gives what it printed. Its guardians carry the marker, so none may be left.
-#[expect(clippy::disallowed_methods, reason = "the example is run as its reader runs it")]
+/// Runs an example and returns its output. Its guardians carry the marker, so none may be left.
+#[expect(clippy::disallowed_methods, reason = "examples run as separate programs")]
 fn run(name: &str, args: &[&str]) -> String {
     assert!(program("demo-server").is_file());
     let marker = Marker::new();
     let (variable, value) = marker.pair();
-    let child = Command::new(built(name))
+    let child = Command::new(example_path(name))
         .args(args)
         .env(variable, value)
         .stdin(Stdio::null())
@@ -29,31 +29,31 @@ fn run(name: &str, args: &[&str]) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let (status, said, complained) = Kept::new(child).output(LONG).unwrap();
-    assert!(status.success(), "{said}{complained}");
+    let (status, stdout, stderr) = Kept::new(child).output(LONG).unwrap();
+    assert!(status.success(), "{stdout}{stderr}");
     marker.assert_nobody_left(Duration::from_secs(5));
-    said
+    stdout
 }
 
 #[test]
 fn single_server() {
-    let said = run("single_server", &[]);
-    let lines: Vec<&str> = said.lines().collect();
+    let stdout = run("single_server", &[]);
+    let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines.first(), Some(&"demo_greet: Greets somebody"));
     assert_eq!(lines.last(), Some(&"Hello, World!"));
-    assert_eq!(lines.len(), 6, "{said}");
-    // And with a program of the reader's own.
+    assert_eq!(lines.len(), 6, "{stdout}");
+    // And with a program as argument.
     let demo = program("demo-server").display().to_string();
-    assert_eq!(run("single_server", &[&demo]), said);
+    assert_eq!(run("single_server", &[&demo]), stdout);
 }
 
 #[test]
 fn many_servers() {
-    let said = run("many_servers", &[]);
-    let lines: Vec<&str> = said.lines().collect();
+    let stdout = run("many_servers", &[]);
+    let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines[..2], ["first: connected, 5 tools", "second: connected, 2 tools"]);
-    assert!(lines[2].starts_with("broken: failed: "), "{said}");
-    assert!(lines[2].contains("`no-such-program-anywhere` was not found"), "{said}");
+    assert!(lines[2].starts_with("broken: failed: "), "{stdout}");
+    assert!(lines[2].contains("`no-such-program-anywhere` was not found"), "{stdout}");
     assert_eq!(
         lines[3..],
         [
@@ -80,13 +80,13 @@ fn deny_list() {
 
 #[test]
 fn handler() {
-    let said = run("handler", &[]);
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 4, "{said}");
+    let stdout = run("handler", &[]);
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines.len(), 4, "{stdout}");
     assert_eq!(lines[0], "curious asks: Who are you?");
-    assert!(lines[1].contains("my username") && lines[1].contains("my email"), "{said}");
+    assert!(lines[1].contains("my username") && lines[1].contains("my email"), "{stdout}");
     assert_eq!(lines[2], "curious wants at most 100 tokens");
-    assert!(lines[3].contains("Paris"), "{said}");
+    assert!(lines[3].contains("Paris"), "{stdout}");
 }
 
 #[test]
@@ -104,12 +104,12 @@ fn http_with_token() {
     let log = dir.path().join("log");
     let args = ["--shape", "dual", "--http-log", log.to_str().unwrap()];
     let server = HttpServer::start(HttpServerKind::scripted(&args)).unwrap();
-    let said = run("http_with_token", &[&server.url(), "t0ken", "pid"]);
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.first(), Some(&"remote: connected"), "{said}");
-    assert!(lines.contains(&"remote_echo"), "{said}");
+    let stdout = run("http_with_token", &[&server.url(), "t0ken", "pid"]);
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines.first(), Some(&"remote: connected"), "{stdout}");
+    assert!(lines.contains(&"remote_echo"), "{stdout}");
     let answer: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
-    assert_eq!(answer["pid"].as_u64(), server.pid().map(u64::from), "{said}");
+    assert_eq!(answer["pid"].as_u64(), server.pid().map(u64::from), "{stdout}");
     let requests = HttpLog::read(&log).unwrap().requests;
     assert!(!requests.is_empty());
     let token = |headers: &std::collections::BTreeMap<String, String>| {
@@ -121,14 +121,14 @@ fn http_with_token() {
     for request in &requests {
         assert_eq!(token(&request.headers).as_deref(), Some("Bearer t0ken"), "{request:?}");
     }
-    assert!(!said.contains("t0ken"));
+    assert!(!stdout.contains("t0ken"));
 }
 
 #[test]
 fn rejected_token_is_reported() {
     let args = ["--plan", "http=status(401)"];
     let server = HttpServer::start(HttpServerKind::scripted(&args)).unwrap();
-    let said = run("http_with_token", &[&server.url(), "t0ken"]);
-    assert!(said.contains("login needed: the server refused the configured token"), "{said}");
-    assert!(!said.contains("t0ken"));
+    let stdout = run("http_with_token", &[&server.url(), "t0ken"]);
+    assert!(stdout.contains("login needed: the server refused the configured token"), "{stdout}");
+    assert!(!stdout.contains("t0ken"));
 }

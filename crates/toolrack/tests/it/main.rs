@@ -1,4 +1,4 @@
-//! The facade as programs use it: files, builders, and the examples that newcomers copy.
+//! Integration tests of the facade: config files, builder, and the examples.
 
 #![expect(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Everything that a signature of the facade names can be named with the facade alone.
+//! Every type in a public signature is exported by the facade.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use toolrack::{
 };
 
 /// Fails to compile if a type is missing.
-mod named {
-    #[expect(unused_imports, reason = "naming them is the test")]
+mod exported {
+    #[expect(unused_imports, reason = "importing them is the test")]
     use toolrack::{
         Borrowed, CallError, ConnectPhase, ConnectStep, Connector, DecodeError, DetectedVersion,
         Diagnosis, Ending, EraChoice, Event, Events, FailureKind, Farewell, FaultKind,
@@ -20,11 +20,11 @@ mod named {
     };
 }
 
-/// A login of the program's own.
+/// Custom credentials.
 #[derive(Debug)]
-struct Badge;
+struct CustomCredentials;
 
-impl Credentials for Badge {
+impl Credentials for CustomCredentials {
     fn at_hand(&self) -> AtHand {
         AtHand::Ready(Authorization::bearer("t0ken"))
     }
@@ -41,8 +41,9 @@ impl Credentials for Badge {
 
 #[test]
 fn credentials_can_be_implemented_with_the_facade_alone() {
-    let options = HttpOptions { credentials: Some(Arc::new(Badge)), ..HttpOptions::default() };
+    let options =
+        HttpOptions { credentials: Some(Arc::new(CustomCredentials)), ..HttpOptions::default() };
     let builder = Toolrack::builder().http(options);
-    let shown = format!("{builder:?} {:?}", HttpServerDef::new("https://example.com/mcp"));
-    assert!(!shown.contains("t0ken"), "{shown}");
+    let debug = format!("{builder:?} {:?}", HttpServerDef::new("https://example.com/mcp"));
+    assert!(!debug.contains("t0ken"), "{debug}");
 }

@@ -1,5 +1,5 @@
-//! A Spacebot-style file with three servers from npm and a broken one, and exactly those
-//! connections change that the file changes. Processes prove it.
+//! A Spacebot-style config with three npm servers and a broken one: a config change restarts exactly the changed
+//! servers, as their processes prove.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::json;
 use toolrack::{ConnectionState, RackEvent, Toolrack};
 use toolrack_testkit::{Marker, skipped};
 
-use crate::fixture::{LONG, builder, connected, eventually, next, put, tools};
+use crate::fixture::{LONG, builder, connected, eventually, next, tools, write_file};
 
 fn node() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers/node")
@@ -55,18 +55,21 @@ async fn real_servers_follow_the_config_file() {
     let everything =
         entry("agents.mcp", "everything", m_everything, "\"mcp-server-everything\"", "");
     let path = root.join("spacebot.toml");
-    put(&path, &format!("[defaults]\n\n{files}{memory}{broken}{agent}{everything}"));
+    write_file(&path, &format!("[defaults]\n\n{files}{memory}{broken}{agent}{everything}"));
 
-    // The broken one is known to be broken as soon as the rack is there, however slow the others are.
-    let quick = Duration::from_millis(500);
-    let rack = builder().file(&path).agent("main").ready_wait(quick).open().await.unwrap();
-    eventually("the broken one has failed", || {
+    // The broken server fails soon after `open`, however slow the others are.
+    let wait = Duration::from_millis(500);
+    let rack = builder().file(&path).agent("main").ready_wait(wait).open().await.unwrap();
+    eventually("the broken server has failed", || {
         matches!(state(&rack, "broken"), ConnectionState::Failed(_))
     })
     .await;
     let reason = state(&rack, "broken").to_string();
     assert!(reason.contains("`no-such-program-anywhere` was not found in PATH"), "{reason}");
-    eventually("the others", || connected(&rack) == ["filesystem", "memory", "everything"]).await;
+    eventually("the other servers connect", || {
+        connected(&rack) == ["filesystem", "memory", "everything"]
+    })
+    .await;
     let listed = tools(&rack);
     for name in ["filesystem_read_text_file", "memory_search_nodes", "everything_echo"] {
         assert!(listed.iter().any(|tool| tool == name), "{name} in {listed:?}");
@@ -78,13 +81,13 @@ async fn real_servers_follow_the_config_file() {
     let before = markers.each_ref().map(pids);
     assert!(before[..3].iter().all(|pids| !pids.is_empty()));
 
-    // ListChanges one, removes one, adds one; one stays as it is.
+    // Changes one server, removes one, adds one, and keeps one.
     let mut events = rack.events();
     let store = format!("{store}, MORE = \"1\"");
     let memory = entry("defaults.mcp", "memory", m_memory, "\"mcp-server-memory\"", &store);
     let more = entry("agents.mcp", "more", m_more, "\"mcp-server-everything\"", "");
     let draft = root.join("draft");
-    put(&draft, &format!("[defaults]\n\n{files}{memory}{broken}{agent}{more}"));
+    write_file(&draft, &format!("[defaults]\n\n{files}{memory}{broken}{agent}{more}"));
     std::fs::rename(&draft, &path).unwrap();
     let plan = next(&mut events, |event| match event {
         RackEvent::ConfigApplied { plan } => Some(plan),
@@ -96,9 +99,10 @@ async fn real_servers_follow_the_config_file() {
     assert_eq!(plan.disconnect, ["everything"]);
     assert_eq!(plan.reconnect, ["memory"]);
     assert_eq!(plan.keep, ["filesystem", "broken"]);
-    eventually("the new set", || connected(&rack) == ["filesystem", "memory", "more"]).await;
+    eventually("the new servers connect", || connected(&rack) == ["filesystem", "memory", "more"])
+        .await;
     let after = markers.each_ref().map(pids);
-    assert_eq!(after[0], before[0], "filesystem was touched");
+    assert_eq!(after[0], before[0], "filesystem was restarted");
     assert!(!after[1].is_empty() && after[1].is_disjoint(&before[1]), "memory was not replaced");
     assert!(after[2].is_empty(), "everything still runs");
     assert!(!after[3].is_empty(), "more does not run");
