@@ -365,6 +365,7 @@ impl McpClient {
     pub async fn unsubscribe_resource(&self, uri: &str) -> Result<(), CallError> {
         let session = self.session();
         if session.era() == Era::Legacy {
+            // First, so that a session restore in between does not renew it.
             lock(&session.legacy_subscriptions).remove(uri);
             session.call(&UnsubscribeParams { uri }, session.default_timeout()).await?;
             return Ok(());

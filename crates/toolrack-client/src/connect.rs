@@ -42,6 +42,7 @@ pub(crate) async fn connect(
             let stats = transport.diagnosis();
             return Err(attempt.connect_error(error, stats, transport.close().await));
         }
+        // The transport did not open, so there is nothing to close.
         (outcome, None) => {
             let error = outcome.err().unwrap_or(HandshakeError::TimedOut);
             return Err(attempt.connect_error(error, Diagnosis::default(), Ending::Closed));

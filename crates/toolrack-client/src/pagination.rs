@@ -301,6 +301,7 @@ impl ListDebounce {
             return;
         }
         let earliest = self.last_fetch.map_or(now, |last| last + MIN_INTERVAL);
+        // The first change sets the time: a flood of changes must not postpone the fetch forever.
         self.next_fetch.get_or_insert((now + DEBOUNCE).max(earliest));
     }
 

@@ -41,6 +41,7 @@ pub(crate) struct ProgressReceiver<'a> {
 impl ProgressRoutes {
     /// Queues a report for request `id`. Most requests have no route.
     pub(crate) fn report(&self, id: u64, progress: Progress) {
+        // The two locks are never held together, and the callback runs under neither.
         let Some(queue) = lock(&self.routes).get(&id).map(Arc::clone) else { return };
         let mut reports = lock(&queue.reports);
         if reports.len() == CAPACITY {
@@ -62,8 +63,8 @@ impl ProgressRoutes {
 }
 
 impl ProgressReceiver<'_> {
-    /// Registers the route under the request's id.
-    // Runs while the request is serialized, so that no progress can arrive before the route exists.
+    /// Registers the route under the request's id. Runs while the request is serialized, so that no progress can
+    /// arrive before the route exists.
     pub(crate) fn register(&self, id: u64) {
         self.id.store(id, Ordering::Relaxed);
         lock(&self.routes.routes).insert(id, Arc::clone(&self.queue));
@@ -79,6 +80,7 @@ impl ProgressReceiver<'_> {
 
     /// Runs `work` and delivers reports meanwhile.
     pub(crate) async fn run_with<T>(&self, work: impl Future<Output = T>) -> T {
+        // Reports come first, so that none is overtaken by the outcome.
         let outcome = tokio::select! {
             biased;
             never = self.deliver() => match never {},
@@ -123,8 +125,8 @@ mod tests {
 
     #[test]
     fn progress_reaches_only_its_call() {
-        let received = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&received);
+        let values = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&values);
         let on_progress: OnProgress =
             Arc::new(move |report| sink.lock().unwrap().push(report.progress));
         let routes = ProgressRoutes::default();
@@ -134,15 +136,15 @@ mod tests {
         routes.report(7, progress(2));
         routes.report(8, progress(3));
         receiver.deliver_queued();
-        assert_eq!(*received.lock().unwrap(), [2.0]);
+        assert_eq!(*values.lock().unwrap(), [2.0]);
         drop(receiver);
         assert!(routes.is_empty());
     }
 
     #[test]
     fn full_progress_queue_keeps_the_newest() {
-        let received = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&received);
+        let values = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&values);
         let on_progress: OnProgress =
             Arc::new(move |report| sink.lock().unwrap().push(report.progress));
         let routes = ProgressRoutes::default();
@@ -152,7 +154,7 @@ mod tests {
             routes.report(7, progress(done));
         }
         receiver.deliver_queued();
-        let received = received.lock().unwrap();
-        assert_eq!((received.len(), received[0], received[63]), (CAPACITY, 36.0, 99.0));
+        let values = values.lock().unwrap();
+        assert_eq!((values.len(), values[0], values[63]), (CAPACITY, 36.0, 99.0));
     }
 }

@@ -82,6 +82,7 @@ impl MetaTemplate {
             log_level: None,
             progress_token: None,
         };
+        // Without the braces: members of the single request are written next to these.
         let mut text = serde_json::to_vec(&meta)?;
         text.pop();
         let version = format!(r#""{}":"{revision}""#, MetaKey::PROTOCOL_VERSION);
@@ -100,6 +101,7 @@ impl MetaTemplate {
 
 impl<P: Request + Sync> Params for RequestWithMeta<'_, P> {
     fn write(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        // Before anything is written: a message about this id can arrive as soon as the server has the request.
         self.template.last_id.fetch_max(id, Ordering::Relaxed);
         if let Some(on_id) = self.meta.on_id {
             on_id(id);
@@ -133,6 +135,7 @@ impl<P> RequestWithMeta<'_, P> {
         const OPEN: &[u8] = br#"{"_meta":{"#;
         let start = out.len();
         out.extend_from_slice(OPEN);
+        // Every member ends with a comma; the last comma is removed below.
         if self.meta.progress == WantProgress::Yes {
             write_text(out, MetaKey::PROGRESS_TOKEN)?;
             out.push(b':');
@@ -143,6 +146,7 @@ impl<P> RequestWithMeta<'_, P> {
             match self.meta.forwarded_for {
                 None => out.extend_from_slice(&self.template.members),
                 Some(forwarded_for) => {
+                    // The connection speaks our version; capabilities and info are the original client's.
                     out.extend_from_slice(&self.template.version);
                     out.push(b',');
                     out.extend_from_slice(forwarded_for.identity());
@@ -179,10 +183,12 @@ impl<P> RequestWithMeta<'_, P> {
 fn splice(out: &mut Vec<u8>, start: usize, body: usize) {
     let is_empty = out.get(body..) == Some(b"{}".as_slice());
     match (body > start, is_empty) {
+        // `{"_meta":{…}` and `{}`: only the closing brace is missing.
         (true, true) => {
             out.truncate(body);
             out.push(b'}');
         }
+        // `{"_meta":{…}` and `{…}`: the second opening brace becomes a comma.
         (true, false) => {
             if let Some(brace) = out.get_mut(body) {
                 *brace = b',';

@@ -382,7 +382,7 @@ impl ServerRequests {
         match admit(&method, self.open.len(), self.n_user(), &session.limits) {
             Admission::Ping => session.respond(&id, Ok(EmptyResult {})),
             Admission::Work(responder) => {
-                self.start(session, id, (method, params, related_request), responder)
+                self.start(session, id, (method, params, related_request), responder);
             }
             Admission::Busy => respond_error(session, &id, BUSY, "too many requests at once"),
             Admission::Unknown => {
@@ -404,6 +404,7 @@ impl ServerRequests {
             .filter(|_| core_tasks)
             .and_then(|params| related_task(params.as_bytes()));
         let session = Arc::clone(session);
+        // A task per request: a slow user must not delay the other requests.
         let task = self.work.spawn(async move {
             let request =
                 RawServerRequest { method: &method, params: params.as_ref(), related_request };
@@ -449,6 +450,7 @@ impl ServerRequests {
     pub(crate) fn finish(&mut self, session: &Session, finished: Finished) {
         let (task, outcome) = match finished {
             Ok(finished) => finished,
+            // A panic of the handler still gets a response.
             Err(panic) => {
                 let error =
                     ServerRequestError::Failed("the question could not be asked".to_owned());

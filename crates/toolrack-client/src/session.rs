@@ -231,6 +231,7 @@ impl Session {
 
     pub(crate) fn timeout_for(&self, options: &CallOptions) -> Patience {
         let answer = options.timeout.unwrap_or(self.timeouts.call);
+        // An idle timeout above the default total raises the total, unless the call sets its own.
         let at_most = options.total_timeout.unwrap_or(self.timeouts.call_total.max(answer));
         Patience { answer, at_most }
     }
@@ -362,6 +363,7 @@ impl SessionTask {
         };
     }
 
+    /// A counter instead of a queue: any number of notifications is one change.
     fn take_changes(&mut self) {
         let changes = self.session.incoming.changes(ListKind::Tools);
         if changes != self.changes_seen {
@@ -401,6 +403,7 @@ impl SessionTask {
 
     fn extend_deadlines(&mut self) {
         let last = self.session.meta.last_id();
+        // Ids are sequential, so the newest ids cover the open requests without a table of them.
         for id in last.saturating_sub(MAX_EXTENDED)..=last {
             self.session.transport.touch(id);
         }

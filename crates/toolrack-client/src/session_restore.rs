@@ -18,10 +18,10 @@ impl Session {
         }
         let uris: Vec<String> = lock(&self.legacy_subscriptions).iter().cloned().collect();
         let mut lost = Vec::new();
-        let mut kept = Vec::new();
+        let mut renewed = Vec::new();
         for uri in uris {
             match self.call(&SubscribeParams { uri: &uri }, self.default_timeout()).await {
-                Ok(_) => kept.push(uri),
+                Ok(_) => renewed.push(uri),
                 Err(error) => {
                     tracing::warn!(uri, %error, "cannot restore subscription");
                     lock(&self.legacy_subscriptions).remove(&uri);
@@ -32,12 +32,13 @@ impl Session {
         if !lost.is_empty() {
             self.incoming.events.emit(Event::SubscriptionEnded { uris: lost });
         }
-        let offered = &self.server.capabilities;
+        // Changes between the two sessions were not announced, so everything counts as changed.
+        let capabilities = &self.server.capabilities;
         self.incoming.mark_missed(&SubscriptionFilter {
-            tools_list_changed: offered.tools.is_some(),
-            prompts_list_changed: offered.prompts.is_some(),
-            resources_list_changed: offered.resources.is_some(),
-            resource_subscriptions: kept,
+            tools_list_changed: capabilities.tools.is_some(),
+            prompts_list_changed: capabilities.prompts.is_some(),
+            resources_list_changed: capabilities.resources.is_some(),
+            resource_subscriptions: renewed,
         });
     }
 }

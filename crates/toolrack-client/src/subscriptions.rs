@@ -233,7 +233,7 @@ impl SubscriptionTask {
                     return self.finish(Some(error));
                 }
                 ListenEnd::Response(Err(error)) => {
-                    tracing::debug!(%error, "subscription interrupted")
+                    tracing::debug!(%error, "subscription interrupted");
                 }
             }
             if matches!(*self.entry.state.borrow(), SubscriptionState::Active(_)) {
@@ -326,12 +326,14 @@ impl SubscriptionTask {
         if let Some(error) = &error {
             tracing::debug!(%error, "subscription failed");
         }
+        // Before the state changes: the waiting caller reads the failure when the state wakes it.
         *lock(&self.failure) = error;
         self.entry.state.send_replace(SubscriptionState::Failed);
         let uris = self.entry.requested.resource_subscriptions.clone();
         for uri in &uris {
             lock(&self.session.resource_subscriptions).remove(uri);
         }
+        // `Closed` is the last event, so nothing follows a closed transport.
         if granted && self.session.incoming.events.close_reason().is_none() {
             self.session.incoming.events.emit(Event::SubscriptionEnded { uris });
         }

@@ -96,6 +96,7 @@ impl Session {
         receiver: Option<&ProgressReceiver<'_>>,
     ) -> Result<RawJson, CallError> {
         let total = self.timeout_for(options).at_most;
+        // The server need not keep the task longer than the caller waits for it.
         let ttl = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
         let deadline = deadline_after(total);
         let params = CallToolParams { task: Some(TaskWish { ttl }), ..*params };
@@ -196,6 +197,7 @@ impl<'a> TaskPoller<'a> {
             if is_working {
                 sleep(poll_interval(&self.task)).await;
             }
+            // Only the first poll may come at once.
             is_working = true;
             let report = self.get_task(&ReportTaskParams { task_id: &self.task.id }).await?;
             self.update(report.task);
@@ -331,6 +333,7 @@ impl Drop for TaskPoller<'_> {
         if self.is_finished || !can_cancel || session.stop.is_cancelled() {
             return;
         }
+        // A poller may be dropped outside a runtime, where nothing can be sent.
         let Ok(runtime) = Handle::try_current() else { return };
         let (session, id) = (Arc::clone(session), std::mem::take(&mut self.task.id));
         // Tracked apart from the other tasks: `close` waits for these before it stops the session.

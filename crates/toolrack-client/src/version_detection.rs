@@ -146,7 +146,7 @@ pub(crate) struct VersionDetection {
 /// An action allowed once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OneTime {
-    Left,
+    Available,
     Used,
 }
 
@@ -155,11 +155,12 @@ impl VersionDetection {
         Self {
             choice,
             known_version,
-            version_retry: OneTime::Left,
-            second_offer: OneTime::Left,
-            second_probe: OneTime::Left,
+            version_retry: OneTime::Available,
+            second_offer: OneTime::Available,
+            second_probe: OneTime::Available,
             answered_as_legacy: false,
             after_silence: TransportChoice::New,
+            // Available only after an unanswered probe on the same transport.
             second_initialize: OneTime::Used,
         }
     }
@@ -235,7 +236,7 @@ impl VersionDetection {
     fn retry_version(&mut self, error: &JsonRpcError) -> Step {
         let versions = supported(error);
         match Revision::best_of(&versions, Era::Modern) {
-            Some(revision) if self.version_retry == OneTime::Left => {
+            Some(revision) if self.version_retry == OneTime::Available => {
                 self.version_retry = OneTime::Used;
                 Step::Probe {
                     revision,
@@ -269,13 +270,16 @@ impl VersionDetection {
     /// Sends `initialize` after an unanswered probe.
     fn initialize_after_silence(&mut self, transport: TransportChoice, failure: Failure) -> Step {
         self.answered_as_legacy = false;
+        // This server gets `initialize` behind an unanswered probe. If it stays silent, the probe may be the
+        // reason, so it deserves one start with `initialize` as the first message.
         if transport == TransportChoice::Current {
-            self.second_initialize = OneTime::Left;
+            self.second_initialize = OneTime::Available;
         }
         self.initialize(transport, failure)
     }
 
     fn initialize(&self, transport: TransportChoice, failure: Failure) -> Step {
+        // A second probe follows a rejected `initialize`; another `initialize` would start a loop.
         if self.choice == EraChoice::Modern || self.second_probe == OneTime::Used {
             return Step::Fail(failure);
         }
@@ -285,15 +289,15 @@ impl VersionDetection {
     fn offer_other_version(&mut self, offered: Revision, error: &JsonRpcError) -> Step {
         let versions = supported(error);
         let common = Revision::best_of(&versions, Era::Legacy);
-        let other =
-            common.filter(|revision| *revision != offered && self.second_offer == OneTime::Left);
+        let other = common
+            .filter(|revision| *revision != offered && self.second_offer == OneTime::Available);
         if let Some(revision) = other {
             self.second_offer = OneTime::Used;
             return Step::Initialize { revision, transport: TransportChoice::Current };
         }
         // The probe went unanswered or was skipped, so the server may be modern but slow to start, or
         // upgraded since.
-        let era_unproven = !self.answered_as_legacy && self.second_probe == OneTime::Left;
+        let era_unproven = !self.answered_as_legacy && self.second_probe == OneTime::Available;
         let may_be_modern =
             versions.is_empty() || Revision::best_of(&versions, Era::Modern).is_some();
         if era_unproven && may_be_modern && self.may_probe() {
@@ -309,7 +313,7 @@ impl VersionDetection {
 
     /// Whether an unanswered `initialize` is followed by another, which needs time.
     pub(crate) fn may_initialize_again(&self) -> bool {
-        self.second_initialize == OneTime::Left
+        self.second_initialize == OneTime::Available
     }
 
     fn may_probe(&self) -> bool {

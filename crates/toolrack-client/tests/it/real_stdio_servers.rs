@@ -156,7 +156,7 @@ async fn server_everything_task_tool() {
     let sink = Arc::clone(&seen);
     let options = CallOptions {
         on_progress: Some(Arc::new(move |progress| {
-            sink.lock().unwrap().extend(progress.message.clone())
+            sink.lock().unwrap().extend(progress.message.clone());
         })),
         ..CallOptions::default()
     };
