@@ -1,4 +1,4 @@
-//! How a connection is set up before it is made.
+//! Client builder: every option of a connection, set before it is made.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,42 +7,42 @@ use toolrack_mcp::{ClientCapabilities, Implementation};
 
 use crate::client::McpClient;
 use crate::connect;
+use crate::connect::{ConnectStep, OnConnectStep};
 use crate::connector::Connector;
-use crate::era::{EraChoice, Verdict};
-use crate::failure::ConnectError;
-use crate::handler::ClientHandler;
-use crate::settings::{Limits, Timeouts};
-use crate::step::{ConnectStep, StepWatcher};
+use crate::error::ConnectError;
+use crate::server_requests::ClientHandler;
+use crate::timeouts::{Limits, Timeouts};
+use crate::version_detection::{DetectedVersion, EraChoice};
 
-/// Everything that can be set about a connection. Made by [`McpClient::builder`].
+/// Options of a connection. Made by [`McpClient::builder`].
 #[derive(Debug, Clone)]
-#[must_use = "nothing happens until it connects"]
+#[must_use = "does nothing until it connects"]
 pub struct ClientBuilder {
-    pub(crate) plan: Plan,
+    pub(crate) options: ConnectOptions,
 }
 
-/// What a connection is to be like.
+/// The options as the handshake and the session use them.
 #[derive(Clone)]
-pub(crate) struct Plan {
+pub(crate) struct ConnectOptions {
     pub(crate) name: Box<str>,
     pub(crate) client: Implementation,
     pub(crate) capabilities: ClientCapabilities,
     pub(crate) timeouts: Timeouts,
     pub(crate) limits: Limits,
     pub(crate) era: EraChoice,
-    pub(crate) remembered: Option<Verdict>,
+    pub(crate) known_version: Option<DetectedVersion>,
     pub(crate) handler: Option<Arc<dyn ClientHandler>>,
-    pub(crate) changes: Changes,
-    pub(crate) watcher: Option<StepWatcher>,
+    pub(crate) list_changes: ListChanges,
+    pub(crate) on_step: Option<OnConnectStep>,
 }
 
-/// Whether a modern server is asked to tell when its lists change. Legacy servers tell unasked.
+/// Whether to subscribe to list changes of a modern server. Legacy servers send them without a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Changes {
-    /// It is asked, if it says that it can tell.
+pub enum ListChanges {
+    /// Subscribe to every list for which the server declares `listChanged`.
     #[default]
-    Follow,
-    /// It is not, for a connection that is over soon.
+    Subscribe,
+    /// Do not subscribe. For short-lived connections.
     Ignore,
 }
 
@@ -54,98 +54,98 @@ impl ClientBuilder {
             ..Implementation::default()
         };
         Self {
-            plan: Plan {
+            options: ConnectOptions {
                 name: name.into(),
                 client,
                 capabilities: ClientCapabilities::default(),
                 timeouts: Timeouts::default(),
                 limits: Limits::default(),
                 era: EraChoice::default(),
-                remembered: None,
+                known_version: None,
                 handler: None,
-                changes: Changes::default(),
-                watcher: None,
+                list_changes: ListChanges::default(),
+                on_step: None,
             },
         }
     }
 
-    /// Who we say we are. Toolrack itself, unless set.
+    /// Sets the client info sent to the server. Defaults to Toolrack.
     pub fn client(mut self, client: Implementation) -> Self {
-        self.plan.client = client;
+        self.options.client = client;
         self
     }
 
-    /// How long things may take.
+    /// Sets the timeouts.
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
-        self.plan.timeouts = timeouts;
+        self.options.timeouts = timeouts;
         self
     }
 
-    /// How much is taken from the server.
+    /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.plan.limits = limits;
+        self.options.limits = limits;
         self
     }
 
-    /// Which eras may be tried.
+    /// Sets which protocol eras to try.
     pub fn era(mut self, era: EraChoice) -> Self {
-        self.plan.era = era;
+        self.options.era = era;
         self
     }
 
-    /// What [`McpClient::verdict`] said last time, which saves the question.
-    pub fn remembered(mut self, verdict: Option<Verdict>) -> Self {
-        self.plan.remembered = verdict;
+    /// Passes the result of an earlier [`McpClient::detected_version`], which saves the probe.
+    pub fn known_version(mut self, version: Option<DetectedVersion>) -> Self {
+        self.options.known_version = version;
         self
     }
 
-    /// Who answers what the server asks. Without one, nothing is offered to the server.
+    /// Sets the handler for server requests. Without one, no client capabilities are declared.
     pub fn handler(mut self, handler: Arc<dyn ClientHandler>) -> Self {
-        self.plan.capabilities = handler.capabilities();
-        self.plan.handler = Some(handler);
+        self.options.capabilities = handler.capabilities();
+        self.options.handler = Some(handler);
         self
     }
 
-    /// Whether changes of lists are followed.
-    pub fn changes(mut self, changes: Changes) -> Self {
-        self.plan.changes = changes;
+    /// Sets whether to subscribe to list changes.
+    pub fn list_changes(mut self, list_changes: ListChanges) -> Self {
+        self.options.list_changes = list_changes;
         self
     }
 
-    /// Who is told how far connecting has come. A step may come twice: a server that died of the first
-    /// question is started again.
-    pub fn watcher(mut self, watcher: StepWatcher) -> Self {
-        self.plan.watcher = Some(watcher);
+    /// Sets a callback for connect progress. A step may be reported twice: a server that exits on the probe is
+    /// started again.
+    pub fn on_step(mut self, on_step: OnConnectStep) -> Self {
+        self.options.on_step = Some(on_step);
         self
     }
 
-    /// Opens a line, agrees on a revision, and fetches the tools. The attempt as a whole gets the time of
-    /// [`Timeouts::startup`]; after a failure the line is closed first, which takes the time it takes.
+    /// Opens a transport, negotiates a version, and lists the tools. [`Timeouts::startup`] limits the whole
+    /// attempt; after a failure, closing the transport comes on top.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the line, and with it whatever was started.
+    /// Dropping the future drops the transport and ends the server process, if one was started.
     pub async fn connect_with(
         self,
         connector: Arc<dyn Connector>,
     ) -> Result<McpClient, ConnectError> {
-        connect::connect(self.plan, connector).await
+        connect::connect(self.options, connector).await
     }
 }
 
-impl Plan {
-    pub(crate) fn tell(&self, step: ConnectStep) {
-        if let Some(watcher) = &self.watcher {
-            watcher(step);
+impl ConnectOptions {
+    pub(crate) fn report_step(&self, step: ConnectStep) {
+        if let Some(on_step) = &self.on_step {
+            on_step(step);
         }
     }
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan")
+        f.debug_struct("ConnectOptions")
             .field("name", &self.name)
             .field("era", &self.era)
-            .field("remembered", &self.remembered)
+            .field("known_version", &self.known_version)
             .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }

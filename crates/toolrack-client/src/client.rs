@@ -1,33 +1,72 @@
-//! One server, typed: the handle that programs hold.
+//! `McpClient`: handle of one MCP server, with all requests a client can send.
 //!
-//! **Invariant:** when `close` returns, the line and every task of the connection have ended. Dropping
+//! Tool calls come in four forms: text only, decoded, raw JSON, and raw JSON with borrowed arguments.
+//!
+//! **Invariant:** when `close` returns, the transport and every task of the connection have ended. Dropping
 //! the client ends them too, without waiting.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::time::timeout;
-use toolrack_mcp::{Era, Implementation, Revision, ServerCapabilities, Tool};
-use toolrack_transport::{Diagnosis, Ending};
+use toolrack_mcp::{
+    Arguments, CallToolParams, CompleteParams, Completion, CompletionArgument, CompletionContext,
+    CompletionRef, DiscoverParams, Era, ErrorCode, GetPromptParams, GetPromptResult,
+    Implementation, LogLevel, Method, Notification, PingParams, Prompt, ReadResourceParams,
+    ReadResourceResult, Resource, ResourceTemplate, Revision, RootsListChanged, ServerCapabilities,
+    SetLevelParams, SubscribeParams, SubscriptionFilter, Tool, ToolCallResult, UnsubscribeParams,
+};
+use toolrack_transport::{Diagnosis, Ending, NoParams, RawJson};
+use tracing::Instrument as _;
+use tracing::level_filters::LevelFilter;
 
 use crate::builder::ClientBuilder;
-use crate::era::Verdict;
+use crate::error::CallError;
 use crate::event::Events;
-use crate::page::Listing;
-use crate::session::Session;
-use crate::task::FAREWELL;
-use crate::tool::McpToolDef;
+use crate::pagination::List;
+use crate::progress::OnProgress;
+use crate::request_meta::ForwardedFor;
+use crate::session::{Feature, Session, decode, lock};
+use crate::subscriptions::Subscription;
+use crate::task_polling::CANCEL_TIMEOUT;
+use crate::tool::{McpToolDef, McpToolResult};
+use crate::version_detection::DetectedVersion;
 
-/// A connection to one MCP server, of whatever era.
+/// Maximum number of resource subscriptions of one modern server. Each is an open request.
+const MAX_SUBSCRIPTIONS: usize = 256;
+
+/// A connection to one MCP server of either era.
 ///
-/// The runtime in which it is connected has to run for as long as it is used. When that is dropped the connection ends,
-/// and calls fail.
+/// The Tokio runtime that made the connection must outlive the client. When the runtime is dropped, the
+/// connection closes and calls fail.
 #[derive(Debug)]
 pub struct McpClient {
     session: Arc<Session>,
 }
 
+/// Options of one call. Unset fields use the client's settings.
+#[derive(Clone, Default)]
+pub struct CallOptions {
+    /// Idle timeout. Each progress notification restarts it.
+    pub timeout: Option<Duration>,
+    /// Total timeout, regardless of progress.
+    pub total_timeout: Option<Duration>,
+    /// Progress callback. Runs in the caller's task, before the call returns.
+    pub on_progress: Option<OnProgress>,
+    /// Minimum level of log messages the server sends during this call. Modern era only; a legacy server has
+    /// one level per session.
+    pub log_level: Option<LogLevel>,
+    /// Set by a gateway that forwards a request of its own client. An `input_required` result is then returned
+    /// instead of being answered here.
+    pub forwarded_for: Option<Arc<ForwardedFor>>,
+}
+
 impl McpClient {
-    /// Begins a connection to a server that will be called `name` in spans, questions and errors.
+    /// Starts building a connection. `name` identifies the server in spans, server requests and errors.
     pub fn builder(name: &str) -> ClientBuilder {
         ClientBuilder::new(name)
     }
@@ -40,95 +79,396 @@ impl McpClient {
         &self.session
     }
 
-    /// What we call the server.
+    /// Configured name of the server.
     pub fn name(&self) -> &str {
-        &self.session.respondent.server
+        &self.session.request_handler.server_name
     }
 
-    /// What the server calls itself. For display only.
+    /// The server's own name and version. For display only.
     pub fn server_info(&self) -> Option<&Implementation> {
-        self.session.card.server.as_ref()
+        self.session.server.implementation.as_ref()
     }
 
-    /// What the server offers.
+    /// Declared server capabilities.
     pub fn capabilities(&self) -> &ServerCapabilities {
-        &self.session.card.capabilities
+        &self.session.server.capabilities
     }
 
-    /// How to use the server, for a model to read.
+    /// The server's usage instructions for a model.
     pub fn instructions(&self) -> Option<&str> {
-        self.session.card.instructions.as_deref()
+        self.session.server.instructions.as_deref()
     }
 
-    /// What was agreed.
+    /// Negotiated protocol revision.
     pub fn revision(&self) -> Revision {
         self.session.revision()
     }
 
-    /// The era of the server.
+    /// Protocol era of the negotiated revision.
     pub fn era(&self) -> Era {
         self.session.era()
     }
 
-    /// What to remember about the server, for [`ClientBuilder::remembered`].
-    pub fn verdict(&self) -> Verdict {
-        Verdict::new(self.revision())
+    /// The detected version, to store and pass to [`ClientBuilder::known_version`] next time.
+    pub fn detected_version(&self) -> DetectedVersion {
+        DetectedVersion::new(self.revision())
     }
 
-    /// What has been odd on the line so far.
-    pub fn diagnosis(&self) -> Diagnosis {
-        self.session.line.diagnosis()
+    /// Counters of malformed, late and oversize messages.
+    pub fn transport_stats(&self) -> Diagnosis {
+        self.session.transport.diagnosis()
     }
 
-    /// How many requests of the server were left without an answer, because its era does not have them or
-    /// because there were too many.
+    /// Number of server requests left unanswered, because the modern era has none or because the queue was full.
     pub fn n_ignored_requests(&self) -> u64 {
-        self.session.mailbox.ignored()
+        self.session.incoming.ignored()
     }
 
-    /// The tools as they were fetched last. Changes that the server tells are fetched by themselves.
-    pub fn tools(&self) -> Arc<Listing<Tool>> {
-        self.session.kept()
+    /// The tools as last fetched. After a `list_changed` notification they are fetched again automatically.
+    pub fn tools(&self) -> Arc<List<Tool>> {
+        self.session.cached_list()
     }
 
-    /// The tools in their plainest form.
+    /// The tools as plain definitions.
     pub fn tool_defs(&self) -> Vec<McpToolDef> {
         self.tools().items.iter().map(McpToolDef::from).collect()
     }
 
-    /// Everything that happens from now on.
+    /// Subscribes to events from now on.
     pub fn subscribe(&self) -> Events {
-        self.session.mailbox.bulletin.listen()
+        self.session.incoming.events.subscribe()
     }
 
-    /// How the line ended, if it has.
-    pub fn ending(&self) -> Option<&Ending> {
-        self.session.mailbox.bulletin.ending()
+    /// Why the connection closed, or `None` while it is open.
+    pub fn close_reason(&self) -> Option<&Ending> {
+        self.session.incoming.events.close_reason()
     }
 
-    /// Ends the connection and the server behind it, and says how it ended. Calls that are open fail.
+    /// Calls a tool and returns the text of its text blocks, as founding document 000 defines it.
+    /// [`call_tool_full`](Self::call_tool_full) also returns images, embedded resources and structured content.
     ///
     /// # Cancel safety
-    /// Once called, the connection ends even if the future is dropped.
-    pub async fn close(&self) -> Ending {
-        self.session.farewells.close();
-        drop(timeout(FAREWELL, self.session.farewells.wait()).await);
-        self.session.stop.cancel();
-        self.session.tracker.close();
-        let ending = self.session.line.close().await;
-        self.session.tracker.wait().await;
-        ending
+    /// Dropping the future cancels the call and notifies the server.
+    pub async fn call_tool(
+        &self,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<McpToolResult, CallError> {
+        let options = CallOptions::default();
+        let raw = self.call_tool_with(tool, Arguments::Value(arguments), &options).await?;
+        McpToolResult::read(raw)
     }
 
-    /// Like [`close`](Self::close), for the last holder.
+    /// Calls a tool and returns the decoded result.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call and notifies the server.
+    pub async fn call_tool_full(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        options: &CallOptions,
+    ) -> Result<ToolCallResult<'static>, CallError> {
+        let raw = self.call_tool_with(tool, Arguments::Value(arguments), options).await?;
+        parse(&raw).map(ToolCallResult::into_owned)
+    }
+
+    /// Calls a tool and returns the result as raw JSON. Neither the arguments nor the result are decoded.
+    ///
+    /// Departs from spec 2025-06-18, tools §Output Schema: structured content is not validated against its
+    /// schema here, because most callers forward it. The decoding caller validates.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call and notifies the server.
+    pub async fn call_tool_raw(
+        &self,
+        tool: &str,
+        arguments: &RawValue,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        self.call_tool_with(tool, Arguments::Raw(arguments), options).await
+    }
+
+    /// Like [`call_tool_raw`](Self::call_tool_raw), with arguments as a `Value` or as raw JSON.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call and notifies the server.
+    pub async fn call_tool_with(
+        &self,
+        tool: &str,
+        arguments: Arguments<'_>,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        let session = self.session();
+        session.require(Feature::Tools)?;
+        let params = CallToolParams::new(tool, Some(or_empty_object(arguments)));
+        if session.needs_task(tool) {
+            return Box::pin(session.call_as_task(params, options)).await;
+        }
+        let call = session.send_multi_round_trip(params, options);
+        // The manager has its own span per call, so this one is for debugging only. Creating a disabled span
+        // still costs time on every call, so the level is checked first.
+        if LevelFilter::current() < LevelFilter::DEBUG {
+            return call.await;
+        }
+        let span = tracing::debug_span!("mcp.call", server = self.name(), tool);
+        Box::pin(call.instrument(span)).await
+    }
+
+    /// Lists the tools: from the cache while the server's TTL allows, else fetched now.
+    pub async fn list_tools(&self) -> Result<Arc<List<Tool>>, CallError> {
+        let session = self.session();
+        session.require(Feature::Tools)?;
+        session.list().await
+    }
+
+    /// Lists the resources.
+    pub async fn list_resources(&self) -> Result<Arc<List<Resource>>, CallError> {
+        self.session().require(Feature::Resources)?;
+        self.session().list().await
+    }
+
+    /// Lists the resource templates.
+    pub async fn list_resource_templates(&self) -> Result<Arc<List<ResourceTemplate>>, CallError> {
+        self.session().require(Feature::Resources)?;
+        self.session().list().await
+    }
+
+    /// Lists the prompts.
+    pub async fn list_prompts(&self) -> Result<Arc<List<Prompt>>, CallError> {
+        self.session().require(Feature::Prompts)?;
+        self.session().list().await
+    }
+
+    /// Reads a resource. The URI is sent unchanged.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the request and notifies the server.
+    #[tracing::instrument(name = "mcp.read", skip_all, fields(server = self.name()))]
+    pub async fn read_resource(
+        &self,
+        uri: &str,
+        options: &CallOptions,
+    ) -> Result<ReadResourceResult<'static>, CallError> {
+        let outcome = self.read_resource_raw(uri, options).await;
+        // Spec 2026-07-28, resources §Error Handling: both codes mean "resource not found".
+        let raw = outcome.map_err(|error| match error {
+            CallError::Refused(source) if ErrorCode(source.code).may_mean_no_resource() => {
+                CallError::NoSuchResource { uri: uri.to_owned(), source }
+            }
+            other => other,
+        })?;
+        decode::<ReadResourceParams<'_>>(&raw)
+    }
+
+    /// Reads a resource and returns the result as raw JSON.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the request and notifies the server.
+    pub async fn read_resource_raw(
+        &self,
+        uri: &str,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        self.session().require(Feature::Resources)?;
+        self.session().send_multi_round_trip(ReadResourceParams::new(uri), options).await
+    }
+
+    /// Gets a prompt, filled in with `arguments`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the request and notifies the server.
+    #[tracing::instrument(name = "mcp.prompt", skip_all, fields(server = self.name(), prompt = name))]
+    pub async fn get_prompt(
+        &self,
+        name: &str,
+        arguments: &BTreeMap<String, String>,
+        options: &CallOptions,
+    ) -> Result<GetPromptResult, CallError> {
+        let raw = self.get_prompt_raw(name, arguments, options).await?;
+        decode::<GetPromptParams<'_>>(&raw)
+    }
+
+    /// Gets a prompt and returns the result as raw JSON.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the request and notifies the server.
+    pub async fn get_prompt_raw(
+        &self,
+        name: &str,
+        arguments: &BTreeMap<String, String>,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        self.session().require(Feature::Prompts)?;
+        let arguments = (!arguments.is_empty()).then_some(arguments);
+        self.session().send_multi_round_trip(GetPromptParams::new(name, arguments), options).await
+    }
+
+    /// Completes an argument. `resolved` holds the arguments that already have a value.
+    pub async fn complete(
+        &self,
+        reference: CompletionRef<'_>,
+        argument: CompletionArgument<'_>,
+        resolved: &BTreeMap<String, String>,
+    ) -> Result<Completion, CallError> {
+        let raw = self.complete_raw(reference, argument, resolved, &CallOptions::default()).await?;
+        Ok(decode::<CompleteParams<'_>>(&raw)?.completion)
+    }
+
+    /// Completes an argument and returns the result as raw JSON.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the request and notifies the server.
+    pub async fn complete_raw(
+        &self,
+        reference: CompletionRef<'_>,
+        argument: CompletionArgument<'_>,
+        resolved: &BTreeMap<String, String>,
+        options: &CallOptions,
+    ) -> Result<RawJson, CallError> {
+        let session = self.session();
+        session.require(Feature::Completion)?;
+        let has_context = session.revision().has_completion_context() && !resolved.is_empty();
+        let context = has_context.then_some(CompletionContext { arguments: resolved });
+        let params = CompleteParams { reference, argument, context };
+        let raw = session.send_without_progress(&params, options).await?;
+        session.require_complete(Method::Complete, raw)
+    }
+
+    /// Subscribes to updates of a resource; they arrive as
+    /// [`Event::ResourceUpdated`](crate::Event::ResourceUpdated).
+    pub async fn subscribe_resource(&self, uri: &str) -> Result<(), CallError> {
+        let session = self.session();
+        session.require(Feature::ResourceSubscriptions)?;
+        if session.era() == Era::Legacy {
+            session.call(&SubscribeParams { uri }, session.default_timeout()).await?;
+            lock(&session.legacy_subscriptions).insert(uri.to_owned());
+            return Ok(());
+        }
+        if lock(&session.resource_subscriptions).len() >= MAX_SUBSCRIPTIONS {
+            return Err(CallError::Unsupported { feature: "more than 256 resource subscriptions" });
+        }
+        let filter = SubscriptionFilter {
+            resource_subscriptions: vec![uri.to_owned()],
+            ..SubscriptionFilter::default()
+        };
+        let mut subscription = Subscription::open(session, filter);
+        let missing = subscription.acknowledged(session.timeouts.call).await?;
+        if !missing.resource_subscriptions.is_empty() {
+            return Err(CallError::NotGranted { uri: uri.to_owned() });
+        }
+        lock(&session.resource_subscriptions).insert(uri.to_owned(), subscription);
+        Ok(())
+    }
+
+    /// Ends a resource subscription.
+    pub async fn unsubscribe_resource(&self, uri: &str) -> Result<(), CallError> {
+        let session = self.session();
+        if session.era() == Era::Legacy {
+            // First, so that a session restore in between does not renew it.
+            lock(&session.legacy_subscriptions).remove(uri);
+            session.call(&UnsubscribeParams { uri }, session.default_timeout()).await?;
+            return Ok(());
+        }
+        lock(&session.resource_subscriptions).remove(uri);
+        Ok(())
+    }
+
+    /// Sets the minimum level of log messages. A legacy server gets a request now, a modern one gets the level
+    /// with every later call.
+    pub async fn set_log_level(&self, level: LogLevel) -> Result<(), CallError> {
+        let session = self.session();
+        session.require(Feature::Logging)?;
+        if session.era() == Era::Legacy {
+            session.call(&SetLevelParams { level }, session.default_timeout()).await?;
+        }
+        *lock(&session.log_level) = Some(level);
+        Ok(())
+    }
+
+    /// Lets a modern server send log messages also between calls, if it has a list subscription. A legacy server
+    /// does so anyway.
+    pub fn subscribe_log(&self, level: LogLevel) {
+        let session = self.session();
+        let mut subscription = lock(&session.list_subscription);
+        let replacement =
+            subscription.as_ref().map(|current| current.with_log_level(session, level));
+        if replacement.is_some() {
+            *subscription = replacement;
+        }
+    }
+
+    /// Checks that the server responds. The modern era has no `ping`, so `server/discover` takes its place.
+    pub async fn ping(&self) -> Result<(), CallError> {
+        let session = self.session();
+        match session.era() {
+            Era::Legacy => session.call(&PingParams {}, session.default_timeout()).await.map(drop),
+            Era::Modern => {
+                session.call(&DiscoverParams {}, session.default_timeout()).await.map(drop)
+            }
+        }
+    }
+
+    /// Notifies a legacy server of changed roots, if that capability was declared.
+    pub async fn notify_roots_changed(&self) -> Result<(), CallError> {
+        let session = self.session();
+        let declared =
+            session.request_handler.capabilities.roots.is_some_and(|roots| roots.list_changed);
+        if !declared || session.era() == Era::Modern {
+            return Ok(());
+        }
+        Ok(session.transport.notify(RootsListChanged::METHOD.as_str(), &NoParams).await?)
+    }
+
+    /// Closes the connection, ends the server process, and returns the close reason. Open calls fail.
+    ///
+    /// # Cancel safety
+    /// Once called, the connection closes even if the future is dropped.
+    pub async fn close(&self) -> Ending {
+        // `tasks/cancel` requests need the open transport, so they go first; a server that does not answer them
+        // must not hold up the close.
+        self.session.task_cancellations.close();
+        drop(timeout(CANCEL_TIMEOUT, self.session.task_cancellations.wait()).await);
+        self.session.stop.cancel();
+        self.session.tasks.close();
+        let reason = self.session.transport.close().await;
+        self.session.tasks.wait().await;
+        reason
+    }
+
+    /// Like [`close`](Self::close), consuming the client.
     pub async fn shutdown(self) {
-        let ending = self.close().await;
-        tracing::debug!(server = self.name(), %ending, "connection closed");
+        let reason = self.close().await;
+        tracing::debug!(server = self.name(), %reason, "connection closed");
     }
 }
 
 impl Drop for McpClient {
     fn drop(&mut self) {
         self.session.stop.cancel();
+    }
+}
+
+/// Replaces missing arguments with `{}`: some servers reject a call without arguments.
+fn or_empty_object(arguments: Arguments<'_>) -> Arguments<'_> {
+    static EMPTY_OBJECT: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
+    match arguments {
+        Arguments::Value(Value::Null) => Arguments::Value(&EMPTY_OBJECT),
+        arguments => arguments,
+    }
+}
+
+pub(crate) fn parse(raw: &RawJson) -> Result<ToolCallResult<'_>, CallError> {
+    ToolCallResult::parse(raw.as_bytes())
+        .map_err(|error| CallError::undecodable(Method::CallTool, error))
+}
+
+impl fmt::Debug for CallOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallOptions")
+            .field("timeout", &self.timeout)
+            .field("total_timeout", &self.total_timeout)
+            .field("log_level", &self.log_level)
+            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
-//! Connecting as a whole: the handshake, the first list of tools, and cleaning up after a failure.
+//! Connecting: handshake, list subscription, first tool list, and the error of a failed attempt.
 //!
-//! **Invariant:** by the time a failure is given, the line has ended and nothing is left running.
+//! **Invariant:** when an error is returned, the transport has closed and nothing is left running.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -12,184 +12,217 @@ use tokio_util::task::TaskTracker;
 use toolrack_mcp::{Era, Method, Revision, SubscriptionFilter, Tool};
 use toolrack_transport::{Diagnosis, Ending, Exit, ServerExit, TransportError};
 
-use crate::answer::Respondent;
-use crate::attendant::attend;
-use crate::builder::{Changes, Plan};
+use crate::builder::{ConnectOptions, ListChanges};
 use crate::client::McpClient;
 use crate::connector::Connector;
-use crate::error::CallError;
-use crate::failure::{ConnectError, NotMcp};
-use crate::handshake::{Agreed, Handshake, Link, Stopped, noise};
-use crate::listen::Subscription;
-use crate::lock::lock;
-use crate::mirrors::Mirrors;
-use crate::page::Shelf;
-use crate::session::Session;
-use crate::settings::deadline;
-use crate::step::ConnectStep;
+use crate::error::{CallError, ConnectError, NotMcp};
+use crate::handshake::{Handshake, HandshakeError, Negotiated, OpenTransport, noise_error};
+use crate::pagination::ListCache;
+use crate::request_meta::ParamHeaders;
+use crate::server_requests::ServerRequestHandler;
+use crate::session::{Session, lock, run_session_task};
+use crate::subscriptions::Subscription;
+use crate::timeouts::deadline_after;
 
-#[tracing::instrument(name = "mcp.connect", skip_all, fields(server = &*plan.name))]
+#[tracing::instrument(name = "mcp.connect", skip_all, fields(server = &*options.name))]
 pub(crate) async fn connect(
-    plan: Plan,
+    options: ConnectOptions,
     connector: Arc<dyn Connector>,
 ) -> Result<McpClient, ConnectError> {
-    let waited = plan.timeouts.start(connector.launcher());
-    let deadline = deadline(waited);
-    let mut handshake = Handshake::new(&plan, &*connector, deadline);
-    let outcome = timeout_at(deadline, handshake.run()).await.unwrap_or(Err(Stopped::Late));
-    let (asking, link) = (handshake.asking, handshake.link);
-    let loss = Loss { connector: &*connector, asking, waited };
-    let (agreed, link) = match (outcome, link) {
-        (Ok(agreed), Some(link)) => (agreed, link),
-        (Err(stopped), Some(Link { line, .. })) => {
-            let seen = line.diagnosis();
-            return Err(loss.report(stopped, seen, line.close().await));
+    let waited = options.timeouts.startup_for(connector.launcher());
+    let deadline = deadline_after(waited);
+    let mut handshake = Handshake::new(&options, &*connector, deadline);
+    let outcome =
+        timeout_at(deadline, handshake.run()).await.unwrap_or(Err(HandshakeError::TimedOut));
+    let (last_method, open) = (handshake.last_method, handshake.open);
+    let attempt = FailedAttempt { connector: &*connector, last_method, waited };
+    let (negotiated, open) = match (outcome, open) {
+        (Ok(negotiated), Some(open)) => (negotiated, open),
+        (Err(error), Some(OpenTransport { transport, .. })) => {
+            let stats = transport.diagnosis();
+            return Err(attempt.connect_error(error, stats, transport.close().await));
         }
+        // The transport did not open, so there is nothing to close.
         (outcome, None) => {
-            let stopped = outcome.err().unwrap_or(Stopped::Late);
-            return Err(loss.report(stopped, Diagnosis::default(), Ending::Closed));
+            let error = outcome.err().unwrap_or(HandshakeError::TimedOut);
+            return Err(attempt.connect_error(error, Diagnosis::default(), Ending::Closed));
         }
     };
-    let changes = plan.changes;
-    plan.tell(ConnectStep::Listing);
-    let client = McpClient::new(begin(plan, agreed, link));
-    let Err(stopped) = prepare(&client, changes, deadline).await else { return Ok(client) };
-    let loss = Loss { asking: Method::ListTools, ..loss };
-    let seen = client.diagnosis();
-    Err(loss.report(stopped, seen, client.close().await))
+    let list_changes = options.list_changes;
+    options.report_step(ConnectStep::ListingTools);
+    let client = McpClient::new(start_session(options, negotiated, open));
+    let Err(error) = subscribe_and_list(&client, list_changes, deadline).await else {
+        return Ok(client);
+    };
+    let attempt = FailedAttempt { last_method: Method::ListTools, ..attempt };
+    let stats = client.transport_stats();
+    Err(attempt.connect_error(error, stats, client.close().await))
 }
 
-/// Puts the session together and starts the task behind it.
-fn begin(plan: Plan, agreed: Agreed, link: Link) -> Arc<Session> {
-    let Agreed { revision, card, envelope } = agreed;
+/// Creates the session and spawns its background task.
+fn start_session(
+    options: ConnectOptions,
+    negotiated: Negotiated,
+    open: OpenTransport,
+) -> Arc<Session> {
+    let Negotiated { revision, server, meta } = negotiated;
     let session = Arc::new(Session {
-        line: link.line,
-        mailbox: link.mailbox,
-        envelope,
-        respondent: Respondent {
-            server: plan.name,
-            handler: plan.handler,
-            capabilities: plan.capabilities,
+        transport: open.transport,
+        incoming: open.incoming,
+        meta,
+        request_handler: ServerRequestHandler {
+            server_name: options.name,
+            handler: options.handler,
+            capabilities: options.capabilities,
             revision,
-            patience: plan.timeouts.question,
+            timeout: options.timeouts.server_request,
         },
-        timeouts: plan.timeouts,
-        limits: plan.limits,
-        card,
-        shelf: Shelf::default(),
-        mirrors: Mirrors::default(),
+        timeouts: options.timeouts,
+        limits: options.limits,
+        server,
+        list_cache: ListCache::default(),
+        param_headers: ParamHeaders::default(),
         has_task_tools: AtomicBool::new(false),
         log_level: Mutex::default(),
-        lists: Mutex::default(),
-        resources: Mutex::default(),
-        subscribed: Mutex::default(),
-        tracker: TaskTracker::new(),
-        farewells: TaskTracker::new(),
+        list_subscription: Mutex::default(),
+        resource_subscriptions: Mutex::default(),
+        legacy_subscriptions: Mutex::default(),
+        tasks: TaskTracker::new(),
+        task_cancellations: TaskTracker::new(),
         stop: CancellationToken::new(),
     });
-    session.tracker.spawn(attend(Arc::clone(&session)));
+    session.tasks.spawn(run_session_task(Arc::clone(&session)));
     session
 }
 
-/// Follows changes first, so that none falls between the first list and the subscription.
-async fn prepare(client: &McpClient, changes: Changes, deadline: Instant) -> Result<(), Stopped> {
+/// Subscribes before listing, so that no change is missed between the first list and the subscription.
+async fn subscribe_and_list(
+    client: &McpClient,
+    list_changes: ListChanges,
+    deadline: Instant,
+) -> Result<(), HandshakeError> {
     let session = client.session();
     let work = async {
-        let filter = followed(session, changes);
+        let filter = list_filter(session, list_changes);
         if filter != SubscriptionFilter::default() {
             let mut subscription = Subscription::open(session, filter);
-            subscription.begun(session.line.medium()).await;
-            *lock(&session.lists) = Some(subscription);
+            subscription.established(session.transport.medium()).await;
+            *lock(&session.list_subscription) = Some(subscription);
         }
-        first_tools(session).await
+        fetch_first_tools(session).await
     };
     match timeout_at(deadline, work).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(stopped_by(error)),
-        Err(_elapsed) => Err(Stopped::Late),
+        Ok(Err(error)) => Err(list_error(error)),
+        Err(_elapsed) => Err(HandshakeError::TimedOut),
     }
 }
 
-/// What a modern server can tell about its lists.
-fn followed(session: &Session, changes: Changes) -> SubscriptionFilter {
-    if session.era() == Era::Legacy || changes == Changes::Ignore {
+/// The list changes to subscribe to: those the modern server declares.
+fn list_filter(session: &Session, list_changes: ListChanges) -> SubscriptionFilter {
+    if session.era() == Era::Legacy || list_changes == ListChanges::Ignore {
         return SubscriptionFilter::default();
     }
-    let offered = &session.card.capabilities;
+    let capabilities = &session.server.capabilities;
     SubscriptionFilter {
-        tools_list_changed: offered.tools.is_some_and(|it| it.list_changed),
-        prompts_list_changed: offered.prompts.is_some_and(|it| it.list_changed),
-        resources_list_changed: offered.resources.is_some_and(|it| it.list_changed),
+        tools_list_changed: capabilities.tools.is_some_and(|tools| tools.list_changed),
+        prompts_list_changed: capabilities.prompts.is_some_and(|prompts| prompts.list_changed),
+        resources_list_changed: capabilities
+            .resources
+            .is_some_and(|resources| resources.list_changed),
         resource_subscriptions: Vec::new(),
     }
 }
 
-/// Old servers often declare nothing and have tools all the same; asking them may fail.
-async fn first_tools(session: &Session) -> Result<(), CallError> {
-    let declared = session.card.capabilities.tools.is_some();
-    let maybe = session.revision() < Revision::R2025_06_18;
-    if !declared && !maybe {
+/// Servers before 2025-06-18 often have tools without declaring them, so they are asked; an error then
+/// means "no tools".
+async fn fetch_first_tools(session: &Session) -> Result<(), CallError> {
+    let declared = session.server.capabilities.tools.is_some();
+    let may_have_tools = session.revision() < Revision::R2025_06_18;
+    if !declared && !may_have_tools {
         return Ok(());
     }
-    match session.fetch::<Tool>().await {
+    match session.fetch_list::<Tool>().await {
         Err(CallError::Refused(_)) if !declared => Ok(()),
         outcome => outcome.map(drop),
     }
 }
 
-fn stopped_by(error: CallError) -> Stopped {
+fn list_error(error: CallError) -> HandshakeError {
     let method = Method::ListTools;
-    Stopped::Because(match error {
+    HandshakeError::Failed(match error {
         CallError::Refused(source) => ConnectError::Refused { method, source },
         CallError::Undecodable { method, source } => ConnectError::Undecodable { method, source },
-        CallError::TimedOut { .. } => return Stopped::Late,
-        CallError::Line(failure) => return Stopped::Gone(failure.error),
+        CallError::TimedOut { .. } => return HandshakeError::TimedOut,
+        CallError::Transport(source) => return HandshakeError::Closed(source.error),
         other => ConnectError::Transport(TransportError::Parse(other.to_string())),
     })
 }
 
-/// A failed attempt.
-struct Loss<'a> {
+/// Context for the error of a failed attempt.
+struct FailedAttempt<'a> {
     connector: &'a dyn Connector,
-    asking: Method,
+    last_method: Method,
     waited: Duration,
 }
 
-impl Loss<'_> {
-    /// Says what went wrong, after the line has ended.
-    fn report(&self, stopped: Stopped, seen: Diagnosis, ending: Ending) -> ConnectError {
-        match stopped {
-            Stopped::Because(error) => error,
-            Stopped::Late => noise(&seen, 1).unwrap_or_else(|| self.late(seen)),
-            Stopped::Gone(error) => match (error, ending) {
+impl FailedAttempt<'_> {
+    /// Builds the error, after the transport has closed: only then is the exit status known.
+    fn connect_error(
+        &self,
+        error: HandshakeError,
+        stats: Diagnosis,
+        reason: Ending,
+    ) -> ConnectError {
+        match error {
+            HandshakeError::Failed(error) => error,
+            HandshakeError::TimedOut => {
+                noise_error(&stats, 1).unwrap_or_else(|| self.timed_out(stats))
+            }
+            HandshakeError::Closed(error) => match (error, reason) {
                 (TransportError::ProcessExited(exit), _) | (_, Ending::Exited(exit)) => {
-                    exited(exit, seen)
+                    exit_error(exit, stats)
                 }
                 (TransportError::Unauthorized(error), _) => ConnectError::NeedsAuth(error),
-                (error, _) => noise(&seen, 1).unwrap_or(ConnectError::Transport(error)),
+                (error, _) => noise_error(&stats, 1).unwrap_or(ConnectError::Transport(error)),
             },
         }
     }
 
-    fn late(&self, seen: Diagnosis) -> ConnectError {
-        // A server that has said anything at all is past its installation.
-        let nothing = seen.messages == 0 && seen.unreadable == 0;
-        let launcher = self.connector.launcher().filter(|_| nothing);
+    fn timed_out(&self, stats: Diagnosis) -> ConnectError {
+        // A server that wrote any output is installed, so the launcher hint would be wrong.
+        let is_silent = stats.messages == 0 && stats.unreadable == 0;
+        let launcher = self.connector.launcher().filter(|_| is_silent);
         ConnectError::TimedOut {
-            method: self.asking,
+            method: self.last_method,
             waited: self.waited,
             still_installing: launcher.map(str::to_owned),
-            diagnosis: Box::new(seen),
+            stats: Box::new(stats),
         }
     }
 }
 
-/// A program that wrote text, no message, and then said that all is well was never a server.
-fn exited(exit: ServerExit, seen: Diagnosis) -> ConnectError {
-    match seen.sample {
-        Some(sample) if exit.exit == Exit::Code(0) && seen.messages == 0 => {
+/// A program that wrote text, no message, and exited with 0 is not an MCP server.
+fn exit_error(exit: ServerExit, stats: Diagnosis) -> ConnectError {
+    match stats.sample {
+        Some(sample) if exit.exit == Exit::Code(0) && stats.messages == 0 => {
             ConnectError::NotMcp(NotMcp::Noise { sample })
         }
         sample => ConnectError::Exited { exit, sample },
     }
 }
+
+/// A step of connecting, for progress display.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectStep {
+    /// Opening the transport: starting a process or connecting to a URL.
+    Opening,
+    /// Negotiating the protocol version.
+    Handshake,
+    /// Fetching the tools.
+    ListingTools,
+}
+
+/// Connect progress callback. Called while connecting, so it must not block.
+pub type OnConnectStep = Arc<dyn Fn(ConnectStep) + Send + Sync>;

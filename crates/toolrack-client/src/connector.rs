@@ -1,26 +1,202 @@
-//! How a client gets its line, without knowing what kind of line it is.
+//! Connectors: open a stdio or HTTP transport to a server.
+//!
+//! **Invariant:** this file alone knows which kind of transport a client uses; the rest of the crate sees the
+//! transport trait.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use toolrack_http::{HttpLine, HttpOptions, HttpServerDef};
+use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
 use toolrack_transport::{BoxFuture, Inbox, Line, TransportError};
 
-/// Opens lines to one server.
+use crate::builder::ClientBuilder;
+use crate::client::McpClient;
+use crate::error::ConnectError;
+
+/// Opens transports to one server.
 ///
-/// A connection may need two: a legacy server that died of the first question, or never answered it, is
-/// started again before it is greeted.
+/// A connection may need two: a legacy server that exits on the probe, or never responds to it, is started
+/// again before `initialize`.
 pub trait Connector: Send + Sync {
-    /// Opens a line whose unasked messages go to `inbox`.
+    /// Opens a transport that delivers notifications and server requests to `incoming`.
     ///
     /// # Cancel safety
     /// Dropping the future must leave nothing running.
-    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>>;
+    fn open(
+        &self,
+        incoming: Arc<dyn Inbox>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>>;
 
-    /// What is at the other end, for people.
+    /// The command or URL, for display.
     fn description(&self) -> String;
 
-    /// The program that fetches the server before it runs it, such as `npx`. Such a server may be silent
-    /// for a long time and still be well.
+    /// The launcher that installs the server before running it, such as `npx`. Such a server may stay silent for
+    /// minutes during the first start.
     fn launcher(&self) -> Option<&str> {
         None
+    }
+}
+
+/// Programs that may download a server before running it.
+const LAUNCHERS: &[&str] =
+    &["npx", "npm", "pnpm", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx", "docker", "podman"];
+
+/// Starts a child process per transport.
+#[derive(Debug, Clone)]
+pub struct StdioConnector {
+    definition: McpServerDef,
+    options: StdioOptions,
+}
+
+impl StdioConnector {
+    /// Creates a connector for a server command.
+    pub fn new(definition: McpServerDef, options: StdioOptions) -> Self {
+        Self { definition, options }
+    }
+}
+
+impl Connector for StdioConnector {
+    fn open(
+        &self,
+        incoming: Arc<dyn Inbox>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+        Box::pin(async move {
+            let transport =
+                StdioLine::open(&self.definition, self.options.clone(), incoming).await?;
+            Ok(Arc::new(transport) as Arc<dyn Line>)
+        })
+    }
+
+    fn description(&self) -> String {
+        let words = std::iter::once(&self.definition.command).chain(&self.definition.args);
+        words.map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    fn launcher(&self) -> Option<&str> {
+        launcher_name(&self.definition.command)
+    }
+}
+
+/// Returns the launcher behind `command`, such as `npx`, or `None` if `command` is no launcher.
+pub fn launcher_name(command: &str) -> Option<&str> {
+    let program = Path::new(command).file_stem()?.to_str()?;
+    LAUNCHERS.contains(&program).then_some(program)
+}
+
+/// Opens an HTTP transport.
+#[derive(Debug, Clone)]
+pub struct HttpConnector {
+    definition: HttpServerDef,
+    options: HttpOptions,
+}
+
+impl HttpConnector {
+    /// Creates a connector for a server URL.
+    pub fn new(definition: HttpServerDef, options: HttpOptions) -> Self {
+        Self { definition, options }
+    }
+}
+
+impl Connector for HttpConnector {
+    fn open(
+        &self,
+        incoming: Arc<dyn Inbox>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+        Box::pin(async move {
+            let transport =
+                HttpLine::open(&self.definition, self.options.clone(), incoming).await?;
+            Ok(Arc::new(transport) as Arc<dyn Line>)
+        })
+    }
+
+    /// Without the query, which may contain keys.
+    fn description(&self) -> String {
+        self.definition.url.split(['?', '#']).next().unwrap_or_default().to_owned()
+    }
+}
+
+impl McpClient {
+    /// Starts a server as a child process and connects to it, with the defaults of [`builder`](Self::builder).
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the server process.
+    pub async fn connect(name: &str, command: &str, args: &[String]) -> Result<Self, ConnectError> {
+        let command = command.to_owned();
+        let definition = McpServerDef { command, args: args.to_vec(), ..McpServerDef::default() };
+        Self::builder(name).connect_stdio(definition, StdioOptions::default()).await
+    }
+}
+
+impl ClientBuilder {
+    /// Starts a server as a child process and connects to it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the server process.
+    pub async fn connect_stdio(
+        self,
+        definition: McpServerDef,
+        options: StdioOptions,
+    ) -> Result<McpClient, ConnectError> {
+        self.connect_with(Arc::new(StdioConnector::new(definition, options))).await
+    }
+
+    /// Connects to a server over HTTP: Streamable HTTP or HTTP+SSE, either era.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the transport and closes its connections.
+    pub async fn connect_http(
+        self,
+        definition: HttpServerDef,
+        options: HttpOptions,
+    ) -> Result<McpClient, ConnectError> {
+        self.connect_with(Arc::new(HttpConnector::new(definition, options))).await
+    }
+}
+
+#[cfg(test)]
+mod stdio_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(command: &str, expected: Option<&str>) {
+        assert_eq!(launcher_name(command), expected);
+        let command = command.to_owned();
+        let definition = McpServerDef { command, ..McpServerDef::default() };
+        let connector = StdioConnector::new(definition, StdioOptions::default());
+        assert_eq!(connector.launcher(), expected);
+    }
+
+    #[test]
+    fn launchers_are_recognized_by_name() {
+        check("npx", Some("npx"));
+        check("/usr/local/bin/uvx", Some("uvx"));
+        check("npx.cmd", Some("npx"));
+        check("my-npx-server", None);
+        check("/opt/npx/server", None);
+        check("", None);
+    }
+
+    #[test]
+    fn stdio_description_is_the_command_line() {
+        let definition = McpServerDef {
+            command: "npx".to_owned(),
+            args: vec!["-y".to_owned(), "server".to_owned()],
+            ..McpServerDef::default()
+        };
+        let connector = StdioConnector::new(definition, StdioOptions::default());
+        assert_eq!(connector.description(), "npx -y server");
+    }
+}
+
+#[cfg(test)]
+mod http_tests {
+    use super::*;
+
+    #[test]
+    fn http_description_omits_the_query() {
+        let definition = HttpServerDef::new("https://host/mcp?key=s3cret");
+        let connector = HttpConnector::new(definition, HttpOptions::default());
+        assert_eq!(connector.description(), "https://host/mcp");
     }
 }

@@ -1,85 +1,88 @@
-//! Why a call has no result, and how far it had come.
+//! Errors: `CallError` for a call without a result, `ConnectError` for a failed connection, with hints.
 
+use std::io;
 use std::time::Duration;
 
-use toolrack_mcp::{DecodeError, Method};
-use toolrack_transport::JsonRpcError;
-use toolrack_transport::{Delivery, LineError, TransportError};
+use toolrack_mcp::{DecodeError, ErrorCode, Method, Revision};
+use toolrack_transport::{
+    AuthError, Delivery, Diagnosis, JsonRpcError, LineError, ServerExit, SpawnFault,
+    TransportError, said,
+};
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The server said no. The code, the message and the data are its own.
-    #[error("the server refused the call")]
+    /// The server returned a JSON-RPC error. Code, message and data are the server's.
+    #[error("the server returned an error")]
     Refused(#[source] JsonRpcError),
-    /// No answer came in time.
-    #[error("no answer within {waited:?}")]
+    /// No response arrived in time.
+    #[error("no response within {waited:?}")]
     TimedOut {
-        /// How long was waited.
+        /// Elapsed time.
         waited: Duration,
-        /// Whether the request had left by then.
+        /// Whether the request had been sent.
         delivery: Delivery,
     },
-    /// The line could not carry it, or ended.
-    #[error("the line to the server failed")]
-    Line(#[source] LineError),
-    /// An answer came, and it is none.
-    #[error("the answer to `{method}` does not fit the protocol")]
+    /// The transport failed or closed.
+    #[error("the connection to the server failed")]
+    Transport(#[source] LineError),
+    /// The response is malformed.
+    #[error("invalid response to `{method}`")]
     Undecodable {
-        /// What was asked.
+        /// Requested method.
         method: Method,
-        /// What is wrong with the answer.
+        /// Decoding error.
         source: DecodeError,
     },
-    /// There is no such resource.
-    #[error("the server has no resource `{uri}`")]
+    /// The resource does not exist.
+    #[error("resource `{uri}` not found")]
     NoSuchResource {
-        /// What was asked for.
+        /// Requested URI.
         uri: String,
-        /// What the server said.
+        /// The server's error.
         source: JsonRpcError,
     },
-    /// The server will not tell when this resource changes.
-    #[error("the server does not tell of changes of `{uri}`")]
+    /// The server did not grant a subscription to this resource.
+    #[error("the server does not send updates for `{uri}`")]
     NotGranted {
-        /// What was asked for.
+        /// Requested URI.
         uri: String,
     },
-    /// The server wanted to know something first, and it was not told.
-    #[error("the server asked for `{method}` before it would answer, and {reason}")]
+    /// The server requested input that the client did not provide.
+    #[error("the server requested `{method}` before responding, but {reason}")]
     InputUnanswered {
-        /// What the server asked for.
+        /// Method of the server's request.
         method: String,
-        /// Why it was not answered.
+        /// Why there is no input.
         reason: String,
     },
-    /// The server kept asking.
-    #[error("the server asked for more input {rounds} times in a row")]
+    /// The server kept requesting input.
+    #[error("the server requested input {rounds} times in a row")]
     TooManyRounds {
-        /// How often it was answered.
+        /// Number of answered rounds.
         rounds: u32,
     },
-    /// The server made a task of the call, and gave it up.
-    #[error("the server cancelled the task that it had made of the call: {reason}")]
+    /// The server ran the call as a task and cancelled it.
+    #[error("the server cancelled the task of this call: {reason}")]
     TaskCancelled {
-        /// What it says about that.
+        /// The server's reason.
         reason: String,
     },
-    /// The server does not offer this.
-    #[error("the server does not offer {feature}")]
+    /// The server does not declare this capability.
+    #[error("the server does not support {feature}")]
     Unsupported {
-        /// What it does not offer.
+        /// Missing feature.
         feature: &'static str,
     },
 }
 
 impl CallError {
-    /// How far the request may have traveled. A call may be sent again only if it was not sent.
+    /// How far the request got. A call may be retried only if it was not sent.
     pub fn delivery(&self) -> Delivery {
         match self {
             CallError::TimedOut { delivery, .. } => *delivery,
-            CallError::Line(failure) => failure.delivery,
+            CallError::Transport(failure) => failure.delivery,
             CallError::Unsupported { .. } => Delivery::NotSent,
             CallError::Refused(_)
             | CallError::Undecodable { .. }
@@ -95,7 +98,7 @@ impl CallError {
         CallError::Undecodable { method, source: source.into() }
     }
 
-    /// An answer that can be read but is not allowed where it came.
+    /// A well-formed response that is not allowed in its place.
     pub(crate) fn unexpected(method: Method, what: String) -> Self {
         let source: serde_json::Error = serde::de::Error::custom(what);
         Self::undecodable(method, source)
@@ -110,13 +113,200 @@ impl From<LineError> for CallError {
                 waited: Duration::from_millis(milliseconds),
                 delivery: failure.delivery,
             },
-            error => CallError::Line(LineError { error, delivery: failure.delivery }),
+            error => CallError::Transport(LineError { error, delivery: failure.delivery }),
         }
     }
 }
 
+/// Why a connection attempt failed. Everything started for it has ended when this error is returned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The transport could not be opened, or broke. For stdio: the process could not be started.
+    #[error("cannot connect to the server")]
+    Transport(#[source] TransportError),
+    /// The server requires authentication, and there are no valid credentials.
+    #[error("authentication failed")]
+    NeedsAuth(#[source] AuthError),
+    /// A program runs, but it does not speak MCP.
+    #[error("{0}")]
+    NotMcp(NotMcp),
+    /// The server process exited before the connection was established.
+    #[error("the server {} before it responded", .exit.exit)]
+    Exited {
+        /// Exit status and last lines of stderr.
+        exit: ServerExit,
+        /// First line of stdout, if it was not a message.
+        sample: Option<String>,
+    },
+    /// The server did not respond.
+    #[error("no response to `{method}` within {waited:?}")]
+    TimedOut {
+        /// Method of the last request.
+        method: Method,
+        /// Duration of the whole attempt.
+        waited: Duration,
+        /// The launcher that may still be installing the server.
+        still_installing: Option<String>,
+        /// Counters and samples of the transport.
+        stats: Box<Diagnosis>,
+    },
+    /// Client and server have no common protocol version.
+    #[error("no common protocol version: the client supports {}, the server supports {}", ours(), list(.theirs))]
+    UnsupportedVersion {
+        /// Versions the server supports.
+        theirs: Vec<String>,
+    },
+    /// The server returned a JSON-RPC error.
+    #[error("the server rejected `{method}`")]
+    Refused {
+        /// Requested method.
+        method: Method,
+        /// The server's error.
+        source: JsonRpcError,
+    },
+    /// The response is malformed.
+    #[error("invalid response to `{method}`")]
+    Undecodable {
+        /// Requested method.
+        method: Method,
+        /// Decoding error.
+        source: DecodeError,
+    },
+}
+
+/// Why a program is not an MCP server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotMcp {
+    /// It echoes its input, as `cat` does.
+    #[error("the program echoes its input and is not an MCP server")]
+    Echo,
+    /// It writes only lines that are not messages.
+    #[error("the program writes text instead of MCP messages, starting with `{sample}`")]
+    Noise {
+        /// First such line, sanitized and truncated.
+        sample: String,
+    },
+}
+
+impl ConnectError {
+    /// Suggested next step for the user.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ConnectError::Transport(TransportError::Spawn(fault)) => spawn_hint(fault),
+            ConnectError::Transport(error) => remote_hint(error).map(str::to_owned),
+            ConnectError::NeedsAuth(AuthError::LoginNeeded { .. }) => {
+                Some("log in to the server, or configure a token".to_owned())
+            }
+            ConnectError::NeedsAuth(AuthError::Unregistered { .. }) => {
+                Some("create a token at the server and send it in the `Authorization` header".to_owned())
+            }
+            ConnectError::NeedsAuth(_) => {
+                Some("check the account, the token and the server URL".to_owned())
+            }
+            ConnectError::NotMcp(NotMcp::Echo) => {
+                Some("check the command: this program only echoes its input".to_owned())
+            }
+            ConnectError::NotMcp(NotMcp::Noise { .. }) => Some(
+                "check the command and its arguments: many servers need a flag such as `--stdio`"
+                    .to_owned(),
+            ),
+            ConnectError::Exited { exit, sample } => {
+                let said = said(&exit.stderr).or_else(|| said(sample.as_slice()));
+                let silent = "no output; run the command in a terminal to see why";
+                Some(said.unwrap_or_else(|| silent.to_owned()))
+            }
+            ConnectError::TimedOut { still_installing: Some(launcher), .. } => Some(format!(
+                "`{launcher}` may still be installing the server; run it once in a terminal, or \
+                 increase `--startup-timeout` or `startup_timeout`"
+            )),
+            ConnectError::TimedOut { stats, .. } => Some(
+                said(&stats.stderr)
+                    .unwrap_or_else(|| "check the command, or increase the startup timeout".to_owned()),
+            ),
+            ConnectError::UnsupportedVersion { .. } => {
+                Some("try another release of the server".to_owned())
+            }
+            ConnectError::Refused { method: Method::Discover, source } => {
+                let is_modern = ErrorCode(source.code).proves_modern();
+                let legacy = "the server may support only the legacy era; allow both eras";
+                missing_capabilities(source).or((!is_modern).then(|| legacy.to_owned()))
+            }
+            ConnectError::Refused { .. } => None,
+            ConnectError::Undecodable { .. } => Some(
+                "check the URL or the command: the response is not from an MCP server, it may be a web page"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+fn spawn_hint(fault: &SpawnFault) -> Option<String> {
+    let text = match fault {
+        SpawnFault::NotFound { program, .. } => match program.as_str() {
+            "npx" | "npm" | "node" => "install Node.js, which includes it".to_owned(),
+            "uvx" | "uv" => "install uv, which includes it".to_owned(),
+            "bunx" | "bun" => "install Bun, which includes it".to_owned(),
+            "docker" => "install Docker, or start it".to_owned(),
+            _ => format!("install `{program}`, or use its full path"),
+        },
+        SpawnFault::NoSuchFile(_) => "check the path of the command".to_owned(),
+        SpawnFault::NotExecutable(path) if path.is_dir() => {
+            "this is a directory; use the path of the program in it".to_owned()
+        }
+        SpawnFault::NotExecutable(path) => {
+            format!("make it executable with `chmod +x {}`", path.display())
+        }
+        SpawnFault::BadDirectory(_) => "check the working directory".to_owned(),
+        // The file itself was found earlier, so its interpreter is missing.
+        SpawnFault::Refused { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+            "its interpreter is missing: check the first line, which starts with `#!`".to_owned()
+        }
+        SpawnFault::Refused { program, .. } => format!(
+            "run `{}` in a terminal to check that it is executable and built for this machine",
+            program.display()
+        ),
+        _ => return None,
+    };
+    Some(text)
+}
+
+fn remote_hint(error: &TransportError) -> Option<&'static str> {
+    Some(match error {
+        TransportError::Unreachable { .. } => {
+            "check the URL, and that the server is running and reachable"
+        }
+        TransportError::Status { code: 404 | 405, .. } => {
+            "check the path of the URL: many servers listen at `/mcp` or `/sse`"
+        }
+        TransportError::Status { code: 400..500, .. } => {
+            "check the URL and the headers: this may not be an MCP server"
+        }
+        TransportError::Status { .. } => "the server is out of service; try again later",
+        _ => return None,
+    })
+}
+
+/// Spec 2026-07-28, basic §Error Codes: -32021 lists the client capabilities the server requires.
+fn missing_capabilities(error: &JsonRpcError) -> Option<String> {
+    let needed = error.data.as_ref()?.get("requiredCapabilities")?.as_object()?;
+    let names: Vec<&str> = needed.keys().map(String::as_str).collect();
+    Some(format!("the server requires a client with {}", names.join(", ")))
+}
+
+fn ours() -> String {
+    let versions: Vec<String> =
+        Revision::ALL.iter().map(|revision| revision.as_str().to_owned()).collect();
+    list(&versions)
+}
+
+fn list(versions: &[String]) -> String {
+    if versions.is_empty() { "none".to_owned() } else { versions.join(", ") }
+}
+
 #[cfg(test)]
-mod tests {
+mod call_error_tests {
     use super::*;
 
     #[track_caller]
@@ -126,31 +316,153 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_a_line_keep_how_far_the_request_came() {
+    fn transport_errors_keep_their_delivery() {
         check(
             LineError::answered(JsonRpcError::new(-32601, "no such method")),
-            "the server refused the call",
+            "the server returned an error",
             Delivery::Answered,
         );
         check(
             LineError::unknown(TransportError::Timeout(1500)),
-            "no answer within 1.5s",
+            "no response within 1.5s",
             Delivery::Unknown,
         );
         check(
             LineError::not_sent(TransportError::Timeout(20)),
-            "no answer within 20ms",
+            "no response within 20ms",
             Delivery::NotSent,
         );
         check(
             LineError::not_sent(TransportError::Shutdown),
-            "the line to the server failed",
+            "the connection to the server failed",
             Delivery::NotSent,
         );
         check(
             LineError::answered(TransportError::Oversize { limit_bytes: 10 }),
-            "the line to the server failed",
+            "the connection to the server failed",
             Delivery::Answered,
+        );
+    }
+}
+
+#[cfg(test)]
+mod connect_error_tests {
+    use serde_json::json;
+    use toolrack_transport::Exit;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(error: ConnectError, shown: &str, hint: Option<&str>) {
+        assert_eq!((error.to_string().as_str(), error.hint().as_deref()), (shown, hint));
+    }
+
+    fn exited(stderr: &[&str], sample: Option<&str>) -> ConnectError {
+        let stderr = stderr.iter().map(|line| (*line).to_owned()).collect();
+        let exit = ServerExit { exit: Exit::Code(1), stderr };
+        ConnectError::Exited { exit, sample: sample.map(str::to_owned) }
+    }
+
+    fn timed_out(launcher: Option<&str>) -> ConnectError {
+        ConnectError::TimedOut {
+            method: Method::Initialize,
+            waited: Duration::from_secs(30),
+            still_installing: launcher.map(str::to_owned),
+            stats: Box::default(),
+        }
+    }
+
+    #[test]
+    fn every_connect_error_has_a_hint() {
+        let missing = SpawnFault::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
+        check(
+            ConnectError::Transport(TransportError::Spawn(missing)),
+            "cannot connect to the server",
+            Some("install Node.js, which includes it"),
+        );
+        let spawn = |fault| ConnectError::Transport(TransportError::Spawn(fault));
+        let nothing = "cannot connect to the server";
+        let folder = "this is a directory; use the path of the program in it";
+        check(spawn(SpawnFault::NotExecutable("/".into())), nothing, Some(folder));
+        let chmod = "make it executable with `chmod +x /no/x`";
+        check(spawn(SpawnFault::NotExecutable("/no/x".into())), nothing, Some(chmod));
+        let refused = |kind: io::ErrorKind| {
+            spawn(SpawnFault::Refused { program: "/x".into(), error: kind.into() })
+        };
+        let script = "its interpreter is missing: check the first line, which starts with `#!`";
+        check(refused(io::ErrorKind::NotFound), nothing, Some(script));
+        let strange =
+            "run `/x` in a terminal to check that it is executable and built for this machine";
+        check(refused(io::ErrorKind::PermissionDenied), nothing, Some(strange));
+        check(
+            ConnectError::NotMcp(NotMcp::Echo),
+            "the program echoes its input and is not an MCP server",
+            Some("check the command: this program only echoes its input"),
+        );
+        check(
+            timed_out(Some("npx")),
+            "no response to `initialize` within 30s",
+            Some(
+                "`npx` may still be installing the server; run it once in a terminal, or \
+                 increase `--startup-timeout` or `startup_timeout`",
+            ),
+        );
+        check(
+            timed_out(None),
+            "no response to `initialize` within 30s",
+            Some("check the command, or increase the startup timeout"),
+        );
+        check(
+            ConnectError::UnsupportedVersion { theirs: vec!["1999-01-01".to_owned()] },
+            "no common protocol version: the client supports 2024-11-05, 2025-03-26, \
+             2025-06-18, 2025-11-25, 2026-07-28, the server supports 1999-01-01",
+            Some("try another release of the server"),
+        );
+        check(
+            ConnectError::NeedsAuth(AuthError::LoginNeeded { reason: String::new() }),
+            "authentication failed",
+            Some("log in to the server, or configure a token"),
+        );
+        let status = |code| TransportError::Status { code, text: String::new() };
+        check(
+            ConnectError::Transport(status(404)),
+            "cannot connect to the server",
+            Some("check the path of the URL: many servers listen at `/mcp` or `/sse`"),
+        );
+        check(
+            ConnectError::Transport(status(503)),
+            "cannot connect to the server",
+            Some("the server is out of service; try again later"),
+        );
+        let data = Some(json!({"requiredCapabilities": {"sampling": {}}}));
+        check(
+            ConnectError::Refused {
+                method: Method::Discover,
+                source: JsonRpcError { data, ..JsonRpcError::new(-32021, "no") },
+            },
+            "the server rejected `server/discover`",
+            Some("the server requires a client with sampling"),
+        );
+    }
+
+    #[test]
+    fn exit_hint_quotes_the_last_output() {
+        let exited_text = "the server exited with code 1 before it responded";
+        check(
+            exited(&["a", "npm error", " "], Some("s")),
+            exited_text,
+            Some("it said last: npm error"),
+        );
+        check(
+            exited(&["npm error 404 no 'a@*' here", "npm error A complete log"], None),
+            exited_text,
+            Some("it said: npm error 404 no 'a@*' here"),
+        );
+        check(exited(&[], Some("usage: x")), exited_text, Some("it said last: usage: x"));
+        check(
+            exited(&[], None),
+            exited_text,
+            Some("no output; run the command in a terminal to see why"),
         );
     }
 }

@@ -1,6 +1,6 @@
-//! What a client tells whoever listens: changes, log messages, the end.
+//! Client events: list changes, resource updates, log messages, close.
 //!
-//! **Invariant:** telling never waits. A slow listener loses the oldest events and is told how many.
+//! **Invariant:** emitting never blocks. A slow receiver loses the oldest events and gets their number.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,104 +9,104 @@ use tokio::sync::broadcast::error::RecvError;
 use toolrack_mcp::LogMessage;
 use toolrack_transport::Ending;
 
-/// How many events wait for a slow listener. When it is full, the oldest is overwritten.
+/// Events buffered for a slow receiver. When full, the oldest is overwritten.
 const CAPACITY: usize = 64;
 
-/// Something that happened on a connection.
+/// An event of a connection.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// The tools are others now; `tools()` already gives them.
+    /// The tools have changed; `tools()` already returns the new list.
     ToolsChanged,
-    /// The prompts may be others now.
+    /// The prompts may have changed.
     PromptsChanged,
-    /// The resources may be others now.
+    /// The resources may have changed.
     ResourcesChanged,
-    /// A resource that was subscribed to, or a part of it, has changed.
+    /// A subscribed resource, or a part of it, has changed.
     ResourceUpdated {
-        /// Which.
+        /// URI of the changed resource.
         uri: String,
     },
-    /// The server said something for the log.
+    /// Log message of the server.
     Log(LogMessage),
-    /// The page that the user was sent to has done its part.
+    /// A URL elicitation is complete.
     ElicitationComplete {
-        /// As the server named it.
+        /// The server's elicitation id.
         id: String,
     },
-    /// The server ended a subscription although the line goes on: changes of these are no longer told.
+    /// The server ended a subscription while the connection stays open. No more updates arrive for it.
     SubscriptionEnded {
-        /// The resources that were subscribed to; empty if it was the subscription to lists.
+        /// Resources of the subscription; empty for the list subscription.
         uris: Vec<String>,
     },
-    /// This listener was too slow.
-    Missed(u64),
-    /// The line has ended, and nothing comes after this.
-    Ended(Ending),
+    /// The receiver was too slow and lost this many events.
+    Lagged(u64),
+    /// The connection has closed. Always the last event.
+    Closed(Ending),
 }
 
-/// The telling end. Costs nothing until somebody listens.
+/// Sending half. Allocates nothing until the first `subscribe`.
 #[derive(Debug, Default)]
-pub(crate) struct Bulletin {
-    /// The channel has its places from the beginning, so they are as small as can be.
+pub(crate) struct EventSender {
+    /// A broadcast channel allocates all slots up front, so a slot holds only an `Arc`.
     sender: OnceLock<broadcast::Sender<Arc<Event>>>,
-    ending: OnceLock<Ending>,
+    close_reason: OnceLock<Ending>,
 }
 
-/// The listening end.
+/// Receiving half.
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<Arc<Event>>,
-    /// The line had already ended when the listener came.
-    ending: Option<Ending>,
-    over: bool,
+    /// Set if the connection had closed before `subscribe`.
+    close_reason: Option<Ending>,
+    is_closed: bool,
 }
 
-impl Bulletin {
-    pub(crate) fn tell(&self, event: Event) {
+impl EventSender {
+    pub(crate) fn emit(&self, event: Event) {
         if let Some(sender) = self.sender.get() {
-            // Nobody may be listening any more, and that is fine.
+            // No receiver is left, which is fine.
             sender.send(Arc::new(event)).unwrap_or(0);
         }
     }
 
-    pub(crate) fn end(&self, ending: &Ending) {
-        self.ending.get_or_init(|| ending.clone());
-        self.tell(Event::Ended(ending.clone()));
+    pub(crate) fn close(&self, reason: &Ending) {
+        self.close_reason.get_or_init(|| reason.clone());
+        self.emit(Event::Closed(reason.clone()));
     }
 
-    pub(crate) fn ending(&self) -> Option<&Ending> {
-        self.ending.get()
+    pub(crate) fn close_reason(&self) -> Option<&Ending> {
+        self.close_reason.get()
     }
 
-    pub(crate) fn listen(&self) -> Events {
+    pub(crate) fn subscribe(&self) -> Events {
         let sender = self.sender.get_or_init(|| broadcast::channel(CAPACITY).0);
-        // The receiver comes first: an ending between the two lines is then seen twice, not never,
-        // and the second time it is not given.
+        // Subscribe before reading the close reason: a close in between is then received twice instead of
+        // never, and `next` returns it once.
         let receiver = sender.subscribe();
-        Events { receiver, ending: self.ending.get().cloned(), over: false }
+        Events { receiver, close_reason: self.close_reason.get().cloned(), is_closed: false }
     }
 }
 
 impl Events {
-    /// The next event, in order. `None` once [`Event::Ended`] has been given or the client is gone.
+    /// Returns the next event, in order. `None` after [`Event::Closed`], or when the client is dropped.
     ///
     /// # Cancel safety
     /// Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Event> {
-        if self.over {
+        if self.is_closed {
             return None;
         }
-        if let Some(ending) = self.ending.take() {
-            self.over = true;
-            return Some(Event::Ended(ending));
+        if let Some(reason) = self.close_reason.take() {
+            self.is_closed = true;
+            return Some(Event::Closed(reason));
         }
         match self.receiver.recv().await {
             Ok(event) => {
-                self.over = matches!(*event, Event::Ended(_));
+                self.is_closed = matches!(*event, Event::Closed(_));
                 Some(Arc::unwrap_or_clone(event))
             }
-            Err(RecvError::Lagged(missed)) => Some(Event::Missed(missed)),
+            Err(RecvError::Lagged(missed)) => Some(Event::Lagged(missed)),
             Err(RecvError::Closed) => None,
         }
     }
@@ -117,40 +117,40 @@ mod tests {
     use super::*;
 
     async fn rest(mut events: Events) -> Vec<String> {
-        let mut seen = Vec::new();
+        let mut received = Vec::new();
         while let Some(event) = events.next().await {
-            seen.push(match event {
+            received.push(match event {
                 Event::ResourceUpdated { uri } => uri,
-                Event::Missed(count) => format!("missed {count}"),
-                Event::Ended(ending) => format!("ended: {ending}"),
+                Event::Lagged(count) => format!("lagged {count}"),
+                Event::Closed(reason) => format!("closed: {reason}"),
                 other => format!("{other:?}"),
             });
         }
-        seen
+        received
     }
 
     #[tokio::test]
-    async fn events_come_in_order_and_the_end_is_last() {
-        let bulletin = Bulletin::default();
-        bulletin.tell(Event::PromptsChanged);
-        let events = bulletin.listen();
-        bulletin.tell(Event::ToolsChanged);
-        bulletin.end(&Ending::Closed);
-        bulletin.tell(Event::ToolsChanged);
-        assert_eq!(rest(events).await, ["ToolsChanged", "ended: closed by us"]);
-        assert_eq!(rest(bulletin.listen()).await, ["ended: closed by us"]);
+    async fn events_are_ordered_and_closed_is_last() {
+        let sender = EventSender::default();
+        sender.emit(Event::PromptsChanged);
+        let events = sender.subscribe();
+        sender.emit(Event::ToolsChanged);
+        sender.close(&Ending::Closed);
+        sender.emit(Event::ToolsChanged);
+        assert_eq!(rest(events).await, ["ToolsChanged", "closed: closed by us"]);
+        assert_eq!(rest(sender.subscribe()).await, ["closed: closed by us"]);
     }
 
     #[tokio::test]
-    async fn a_slow_listener_is_told_what_it_missed() {
-        let bulletin = Bulletin::default();
-        let mut events = bulletin.listen();
+    async fn slow_receiver_lags() {
+        let sender = EventSender::default();
+        let mut events = sender.subscribe();
         for number in 0..CAPACITY + 3 {
-            bulletin.tell(Event::ResourceUpdated { uri: number.to_string() });
+            sender.emit(Event::ResourceUpdated { uri: number.to_string() });
         }
-        assert!(matches!(events.next().await, Some(Event::Missed(3))));
-        drop(bulletin);
-        let seen = rest(events).await;
-        assert_eq!((seen.len(), seen[0].as_str()), (CAPACITY, "3"));
+        assert!(matches!(events.next().await, Some(Event::Lagged(3))));
+        drop(sender);
+        let received = rest(events).await;
+        assert_eq!((received.len(), received[0].as_str()), (CAPACITY, "3"));
     }
 }

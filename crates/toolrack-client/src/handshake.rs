@@ -1,9 +1,9 @@
-//! The way from nothing to a conversation: lines are opened, questions asked and answers judged.
+//! Handshake: opens transports and sends `server/discover` and `initialize`.
 //!
-//! [`Detection`] says what to do next; this file does it.
+//! [`VersionDetection`] decides the next step; this file performs it.
 //!
-//! **Invariant:** `initialize` and the probe are never cancelled, and whoever gives up can still close
-//! the line, because it never leaves [`Handshake`] before everything is agreed.
+//! **Invariant:** `initialize` and the probe are never cancelled. An aborted attempt can still close the
+//! transport, because [`Handshake`] owns it until the version is negotiated.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,363 +16,393 @@ use toolrack_mcp::{
     InitializeResult, Initialized, Method, Notification, Request, Revision, TASKS_EXTENSION,
 };
 use toolrack_transport::{
-    Abandon, Diagnosis, Dialect, Line, Medium, Outgoing, Patience, TransportError,
+    Abandon, Diagnosis, Dialect, JsonRpcError, Line, Medium, NoParams, Outgoing, Patience, RawJson,
+    TransportError,
 };
-use toolrack_transport::{JsonRpcError, NoParams, RawJson};
 
-use crate::builder::Plan;
+use crate::builder::ConnectOptions;
+use crate::connect::ConnectStep;
 use crate::connector::Connector;
-use crate::era::{Detection, Fault, LineChoice, Reply, Step, Wait};
-use crate::failure::{ConnectError, NotMcp};
-use crate::inbox::{Mailbox, Stage};
-use crate::meta::{Envelope, Extra, Packed};
-use crate::session::{ServerCard, respond};
-use crate::step::ConnectStep;
+use crate::error::{ConnectError, NotMcp};
+use crate::incoming::{IncomingRouter, ProtocolPhase};
+use crate::request_meta::{MetaTemplate, PerRequestMeta, RequestWithMeta};
+use crate::session::{ServerInfo, respond};
+use crate::version_detection::{
+    Failure, ProbeTimeout, Reply, Step, TransportChoice, VersionDetection,
+};
 
-/// So many lines without one message are proof enough.
-const MAX_NOISE: u64 = 1_000;
-/// How often they are counted, once there is one.
-const COUNT_NOISE: Duration = Duration::from_millis(50);
-/// What a program that has to fetch its server first gets for the probe, instead of a moment.
-const LAUNCHER_PROBE: Duration = Duration::from_secs(10);
+/// Number of stdout lines without a single message after which a program counts as not MCP.
+const MAX_NOISE_LINES: u64 = 1_000;
+/// Interval between counts, after the first such line.
+const NOISE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Probe timeout behind a launcher, which may have to install the server first.
+const LAUNCHER_PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn unwritten(fault: serde_json::Error) -> Stopped {
-    Stopped::Because(ConnectError::Transport(TransportError::Serialize(fault)))
+fn serialize_error(error: serde_json::Error) -> HandshakeError {
+    HandshakeError::Failed(ConnectError::Transport(TransportError::Serialize(error)))
 }
 
-/// A line with its inbox.
-pub(crate) struct Link {
-    pub(crate) line: Arc<dyn Line>,
-    pub(crate) mailbox: Arc<Mailbox>,
+/// An open transport and the router of its incoming messages.
+pub(crate) struct OpenTransport {
+    pub(crate) transport: Arc<dyn Line>,
+    pub(crate) incoming: Arc<IncomingRouter>,
 }
 
-/// What was agreed.
-pub(crate) struct Agreed {
+/// Result of a successful handshake.
+pub(crate) struct Negotiated {
     pub(crate) revision: Revision,
-    pub(crate) envelope: Envelope,
-    pub(crate) card: ServerCard,
+    pub(crate) meta: MetaTemplate,
+    pub(crate) server: ServerInfo,
 }
 
-/// An attempt to agree.
+/// One handshake in progress.
 pub(crate) struct Handshake<'a> {
-    plan: &'a Plan,
+    options: &'a ConnectOptions,
     connector: &'a dyn Connector,
     deadline: Instant,
-    /// The line that is open now.
-    pub(crate) link: Option<Link>,
-    /// What was asked last.
-    pub(crate) asking: Method,
-    detection: Detection,
-    card: ServerCard,
-    /// What the last question brought, if that was no good answer.
-    trouble: Option<Trouble>,
-    /// How `initialize` was refused. It says more than a failed second look.
-    refusal: Option<Trouble>,
+    /// Current transport.
+    pub(crate) open: Option<OpenTransport>,
+    /// Method of the last request.
+    pub(crate) last_method: Method,
+    detection: VersionDetection,
+    server: ServerInfo,
+    /// Last reply, unless it was good.
+    failed: Option<FailedReply>,
+    /// Error response to `initialize`. It tells more than a failed second probe.
+    initialize_error: Option<FailedReply>,
 }
 
-/// Why an attempt stopped, before the line was closed.
-pub(crate) enum Stopped {
-    /// For a reason that is known.
-    Because(ConnectError),
-    /// The server or its output went away.
-    Gone(TransportError),
-    /// Time is over.
-    Late,
+/// Why a handshake stopped; the transport is not closed yet.
+pub(crate) enum HandshakeError {
+    /// A final error.
+    Failed(ConnectError),
+    /// The server or its output closed.
+    Closed(TransportError),
+    /// The startup timeout elapsed.
+    TimedOut,
 }
 
-/// What a question brought instead of a good answer.
-enum Trouble {
-    Odd(DecodeError),
-    /// An HTTP server that does not want such a request, whatever it is.
+/// A reply other than a good response.
+enum FailedReply {
+    Malformed(DecodeError),
+    /// HTTP status that rejects this kind of request.
     Declined(TransportError),
-    Refused(JsonRpcError),
-    Silent,
-    Gone(TransportError),
-    Barred(TransportError),
+    Error(JsonRpcError),
+    TimedOut,
+    Closed(TransportError),
+    Unavailable(TransportError),
 }
 
-impl Trouble {
+impl FailedReply {
     fn reply<T>(&self) -> Reply<'_, T> {
         match self {
-            Trouble::Odd(_) | Trouble::Declined(_) => Reply::Odd,
-            Trouble::Refused(error) => Reply::Refused(error),
-            Trouble::Silent => Reply::Silent,
-            Trouble::Gone(_) => Reply::Gone,
-            Trouble::Barred(_) => Reply::Barred,
+            FailedReply::Malformed(_) | FailedReply::Declined(_) => Reply::Malformed,
+            FailedReply::Error(error) => Reply::Error(error),
+            FailedReply::TimedOut => Reply::TimedOut,
+            FailedReply::Closed(_) => Reply::Closed,
+            FailedReply::Unavailable(_) => Reply::Unavailable,
         }
     }
 
-    /// What a failure means for the question of eras, which depends on how messages travel.
-    fn judge(error: TransportError, medium: Medium) -> Self {
+    /// Classifies a transport error for version detection. On a stream, silence and a closed pipe may come from
+    /// a server that does not know the probe; over HTTP they only say that the server is unavailable.
+    fn classify(error: TransportError, medium: Medium) -> Self {
         match (error, medium) {
-            (TransportError::JsonRpc(error), _) => Trouble::Refused(error),
+            (TransportError::JsonRpc(error), _) => FailedReply::Error(error),
             (error @ (TransportError::Parse(_) | TransportError::Oversize { .. }), _) => {
-                let fault: serde_json::Error = serde::de::Error::custom(error);
-                Trouble::Odd(DecodeError::from(fault))
+                let error: serde_json::Error = serde::de::Error::custom(error);
+                FailedReply::Malformed(DecodeError::from(error))
             }
             (TransportError::Timeout(_) | TransportError::Clogged { .. }, Medium::Stream) => {
-                Trouble::Silent
+                FailedReply::TimedOut
             }
-            (gone, Medium::Stream) => Trouble::Gone(gone),
-            (TransportError::Status { code, text }, Medium::Exchange) if is_verdict(code) => {
-                Trouble::Declined(TransportError::Status { code, text })
+            (error, Medium::Stream) => FailedReply::Closed(error),
+            (TransportError::Status { code, text }, Medium::Exchange) if is_about_request(code) => {
+                FailedReply::Declined(TransportError::Status { code, text })
             }
-            (outage, Medium::Exchange) => Trouble::Barred(outage),
+            (error, Medium::Exchange) => FailedReply::Unavailable(error),
         }
     }
 }
 
-/// Protocol facts §5.2: which HTTP statuses say something about the request. The others say that the
-/// server is busy, broken or locked.
-fn is_verdict(code: u16) -> bool {
+/// Protocol facts §5.2: HTTP statuses that are about the request. The others mean overload, outage or
+/// missing credentials.
+fn is_about_request(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 401 | 403 | 407 | 408 | 425 | 429)
 }
 
 impl<'a> Handshake<'a> {
-    pub(crate) fn new(plan: &'a Plan, connector: &'a dyn Connector, deadline: Instant) -> Self {
-        let detection = Detection::new(plan.era, plan.remembered);
+    pub(crate) fn new(
+        options: &'a ConnectOptions,
+        connector: &'a dyn Connector,
+        deadline: Instant,
+    ) -> Self {
+        let detection = VersionDetection::new(options.era, options.known_version);
         let detection = match connector.launcher() {
-            Some(_) => detection.fetching(),
+            Some(_) => detection.behind_launcher(),
             None => detection,
         };
         Self {
-            plan,
+            options,
             connector,
             deadline,
-            link: None,
-            asking: Method::Discover,
+            open: None,
+            last_method: Method::Discover,
             detection,
-            card: ServerCard::default(),
-            trouble: None,
-            refusal: None,
+            server: ServerInfo::default(),
+            failed: None,
+            initialize_error: None,
         }
     }
 
-    /// Takes step after step until there is nothing left to agree on, or to try.
-    pub(crate) async fn run(&mut self) -> Result<Agreed, Stopped> {
+    /// Performs steps until the version is negotiated or there is nothing left to try.
+    pub(crate) async fn run(&mut self) -> Result<Negotiated, HandshakeError> {
         self.open().await?;
-        let mut step = self.detection.begin();
+        let mut step = self.detection.first_step();
         loop {
             step = match step {
-                Step::Probe { revision, line, wait } => {
-                    self.choose(line).await?;
+                Step::Probe { revision, transport, wait } => {
+                    self.select_transport(transport).await?;
                     self.probe(revision, wait).await?
                 }
-                Step::Initialize { revision, line } => {
-                    self.choose(line).await?;
-                    self.greet(revision).await?
+                Step::Initialize { revision, transport } => {
+                    self.select_transport(transport).await?;
+                    self.initialize(revision).await?
                 }
-                Step::Settle(revision) => return self.settle(revision).await,
-                Step::Fail(fault) => return Err(self.failure(fault)),
+                Step::Done(revision) => return self.finish(revision).await,
+                Step::Fail(failure) => return Err(self.take_error(failure)),
             };
         }
     }
 
-    async fn open(&mut self) -> Result<(), Stopped> {
-        self.plan.tell(ConnectStep::Opening);
-        let mailbox = Arc::new(Mailbox::new(&self.plan.name, self.plan.handler.clone()));
-        let inbox = Arc::clone(&mailbox) as Arc<dyn toolrack_transport::Inbox>;
-        let line = self
+    async fn open(&mut self) -> Result<(), HandshakeError> {
+        self.options.report_step(ConnectStep::Opening);
+        let incoming =
+            Arc::new(IncomingRouter::new(&self.options.name, self.options.handler.clone()));
+        let handler = Arc::clone(&incoming) as Arc<dyn toolrack_transport::Inbox>;
+        let transport = self
             .connector
-            .open(inbox)
+            .open(handler)
             .await
-            .map_err(|error| Stopped::Because(ConnectError::Transport(error)))?;
-        mailbox.attach(&line);
-        self.link = Some(Link { line, mailbox });
-        self.plan.tell(ConnectStep::Greeting);
+            .map_err(|error| HandshakeError::Failed(ConnectError::Transport(error)))?;
+        incoming.set_transport(&transport);
+        self.open = Some(OpenTransport { transport, incoming });
+        self.options.report_step(ConnectStep::Handshake);
         Ok(())
     }
 
-    /// The old line stays in its place until it has ended, so that giving up meanwhile finds it.
-    async fn choose(&mut self, line: LineChoice) -> Result<(), Stopped> {
-        if line == LineChoice::Same {
+    /// The old transport stays in `self` until it has closed, so that a timeout in between still closes it.
+    async fn select_transport(&mut self, choice: TransportChoice) -> Result<(), HandshakeError> {
+        if choice == TransportChoice::Current {
             return Ok(());
         }
-        if let Some(link) = &self.link {
-            link.line.close().await;
+        if let Some(open) = &self.open {
+            open.transport.close().await;
         }
         self.open().await
     }
 
-    async fn probe(&mut self, revision: Revision, wait: Wait) -> Result<Step, Stopped> {
-        let envelope = self.envelope(revision)?;
-        // Something must be left for the greeting of a server that does not answer.
-        let most = self.plan.timeouts.startup / 3;
+    async fn probe(
+        &mut self,
+        revision: Revision,
+        wait: ProbeTimeout,
+    ) -> Result<Step, HandshakeError> {
+        let meta = self.meta(revision)?;
+        // Leave time for `initialize` on a server that ignores the probe.
+        let max_wait = self.options.timeouts.startup / 3;
         let wait = match (wait, self.medium(), self.connector.launcher()) {
-            // Nobody is greeted after silence in an exchange, so nothing has to be left.
-            (Wait::Long, _, _) | (_, Medium::Exchange, _) => self.left(),
-            (Wait::Short, _, None) => self.plan.timeouts.probe.min(most),
-            (Wait::Short, _, Some(_)) => self.plan.timeouts.probe.max(LAUNCHER_PROBE).min(most),
-        };
-        self.enter(Stage::Probing, Dialect::Stateless(revision.as_str()));
-        let answer: Result<DiscoverResult, Trouble> =
-            self.ask(&DiscoverParams {}, &envelope, wait).await?;
-        let step = match &answer {
-            Ok(found) => self.detection.probed(Reply::Good(&found.supported_versions)),
-            Err(trouble) => self.detection.probed(trouble.reply()),
-        };
-        match answer {
-            Ok(DiscoverResult { server, capabilities, instructions, .. }) => {
-                self.card = ServerCard { server, capabilities, instructions };
+            // Over HTTP, a probe timeout is never followed by `initialize`, so no time is kept back.
+            (ProbeTimeout::Long, _, _) | (_, Medium::Exchange, _) => self.remaining(),
+            (ProbeTimeout::Short, _, None) => self.options.timeouts.probe.min(max_wait),
+            (ProbeTimeout::Short, _, Some(_)) => {
+                self.options.timeouts.probe.max(LAUNCHER_PROBE_TIMEOUT).min(max_wait)
             }
-            Err(trouble) => self.trouble = Some(trouble),
+        };
+        self.set_phase(ProtocolPhase::Probing, Dialect::Stateless(revision.as_str()));
+        let response: Result<DiscoverResult, FailedReply> =
+            self.request(&DiscoverParams {}, &meta, wait).await?;
+        let step = match &response {
+            Ok(result) => self.detection.on_discover(Reply::Ok(&result.supported_versions)),
+            Err(failed) => self.detection.on_discover(failed.reply()),
+        };
+        match response {
+            Ok(DiscoverResult { server, capabilities, instructions, .. }) => {
+                self.server = ServerInfo { implementation: server, capabilities, instructions };
+            }
+            Err(failed) => self.failed = Some(failed),
         }
         Ok(step)
     }
 
-    async fn greet(&mut self, revision: Revision) -> Result<Step, Stopped> {
+    async fn initialize(&mut self, revision: Revision) -> Result<Step, HandshakeError> {
         let params = InitializeParams {
             revision,
-            capabilities: &self.plan.capabilities,
-            client: &self.plan.client,
+            capabilities: &self.options.capabilities,
+            client: &self.options.client,
         };
-        self.enter(Stage::Legacy, Dialect::Greeting);
-        // What remains is enough for a server that has been fetched by then.
-        let share =
-            if self.detection.may_greet_again() { self.left() / 4 * 3 } else { self.left() };
-        let answer: Result<InitializeResult, Trouble> =
-            self.ask(&params, &Envelope::default(), share).await?;
-        let step = match &answer {
-            Ok(agreed) => self.detection.greeted(revision, Reply::Good(&agreed.protocol_version)),
-            Err(trouble) => self.detection.greeted(revision, trouble.reply()),
+        self.set_phase(ProtocolPhase::Legacy, Dialect::Greeting);
+        // The last quarter is for a second `initialize`: by then the launcher has installed the server.
+        let wait = if self.detection.may_initialize_again() {
+            self.remaining() / 4 * 3
+        } else {
+            self.remaining()
         };
-        match answer {
+        let response: Result<InitializeResult, FailedReply> =
+            self.request(&params, &MetaTemplate::default(), wait).await?;
+        let step = match &response {
+            Ok(result) => {
+                self.detection.on_initialize(revision, Reply::Ok(&result.protocol_version))
+            }
+            Err(failed) => self.detection.on_initialize(revision, failed.reply()),
+        };
+        match response {
             Ok(InitializeResult { server, capabilities, instructions, .. }) => {
-                self.card = ServerCard { server, capabilities, instructions };
+                self.server = ServerInfo { implementation: server, capabilities, instructions };
             }
-            Err(refused @ Trouble::Refused(_)) => {
-                self.refusal = Some(refused);
+            Err(error @ FailedReply::Error(_)) => {
+                self.initialize_error = Some(error);
             }
-            Err(trouble) => self.trouble = Some(trouble),
+            Err(failed) => self.failed = Some(failed),
         }
         Ok(step)
     }
 
-    /// Spec 2025-11-25, lifecycle §Initialization: after the answer, and before anything else.
-    async fn settle(&mut self, revision: Revision) -> Result<Agreed, Stopped> {
-        let envelope = match revision.era() {
+    /// Spec 2025-11-25, lifecycle §Initialization: `initialized` follows the response, before any other message.
+    async fn finish(&mut self, revision: Revision) -> Result<Negotiated, HandshakeError> {
+        let meta = match revision.era() {
             Era::Modern => {
-                self.enter(Stage::Modern, Dialect::Stateless(revision.as_str()));
-                self.envelope(revision)?
+                self.set_phase(ProtocolPhase::Modern, Dialect::Stateless(revision.as_str()));
+                self.meta(revision)?
             }
             Era::Legacy => {
-                self.enter(Stage::Legacy, Dialect::Session(revision.as_str()));
-                let Some(link) = &self.link else { return Err(Stopped::Late) };
-                let sent = link.line.notify(Initialized::METHOD.as_str(), &NoParams).await;
-                sent.map_err(|failure| Stopped::Gone(failure.error))?;
-                Envelope::default()
+                self.set_phase(ProtocolPhase::Legacy, Dialect::Session(revision.as_str()));
+                let Some(open) = &self.open else { return Err(HandshakeError::TimedOut) };
+                let sent = open.transport.notify(Initialized::METHOD.as_str(), &NoParams).await;
+                sent.map_err(|failure| HandshakeError::Closed(failure.error))?;
+                MetaTemplate::default()
             }
         };
-        Ok(Agreed { revision, envelope, card: std::mem::take(&mut self.card) })
+        Ok(Negotiated { revision, meta, server: std::mem::take(&mut self.server) })
     }
 
-    /// Asks one question and watches for signs that nobody here will ever answer.
-    async fn ask<P: Request + Sync>(
+    /// Sends one request and watches for proof that the program is not an MCP server.
+    async fn request<P: Request + Sync>(
         &mut self,
         params: &P,
-        envelope: &Envelope,
+        meta: &MetaTemplate,
         wait: Duration,
-    ) -> Result<Result<P::Answer, Trouble>, Stopped> {
-        self.asking = P::METHOD;
-        let Some(Link { line, mailbox }) = &self.link else { return Err(Stopped::Late) };
-        let params = Packed { envelope, params, extra: Extra::default() };
-        let request = line.request(Outgoing {
+    ) -> Result<Result<P::Answer, FailedReply>, HandshakeError> {
+        self.last_method = P::METHOD;
+        let Some(OpenTransport { transport, incoming }) = &self.open else {
+            return Err(HandshakeError::TimedOut);
+        };
+        let params = RequestWithMeta { template: meta, params, meta: PerRequestMeta::default() };
+        let request = transport.request(Outgoing {
             method: P::METHOD.as_str(),
             params: &params,
             patience: Patience::exactly(wait),
-            // Spec 2025-11-25, cancellation: `initialize` must not be cancelled. And whoever does
-            // not know the probe does not know its cancellation.
+            // Spec 2025-11-25, cancellation: `initialize` must not be cancelled. A server that does not
+            // know the probe does not know its cancellation either.
             abandon: Abandon::Quietly,
         });
+        // A response in the same poll wins over the proof.
         let outcome = tokio::select! {
             biased;
             outcome = request => outcome,
-            proof = disproof(&**line, mailbox) => return Err(Stopped::Because(proof)),
+            proof = detect_non_server(&**transport, incoming) => return Err(HandshakeError::Failed(proof)),
         };
         Ok(match outcome {
             Ok(raw) => decode::<P>(&raw),
-            Err(failure) => Err(Trouble::judge(failure.error, line.medium())),
+            Err(failure) => Err(FailedReply::classify(failure.error, transport.medium())),
         })
     }
 
-    fn envelope(&self, revision: Revision) -> Result<Envelope, Stopped> {
-        let mut capabilities = Cow::Borrowed(&self.plan.capabilities);
-        // Spec 2026-07-28, extensions: one that the other side does not have is of no use.
-        if self.card.capabilities.extensions.contains_key(TASKS_EXTENSION) {
-            let no_settings = RawValue::from_string("{}".to_owned()).map_err(unwritten)?;
+    fn meta(&self, revision: Revision) -> Result<MetaTemplate, HandshakeError> {
+        let mut capabilities = Cow::Borrowed(&self.options.capabilities);
+        // Spec 2026-07-28, extensions: declare the extension only to a server that has it.
+        if self.server.capabilities.extensions.contains_key(TASKS_EXTENSION) {
+            let no_settings = RawValue::from_string("{}".to_owned()).map_err(serialize_error)?;
             capabilities.to_mut().extensions.insert(TASKS_EXTENSION.to_owned(), no_settings);
         }
-        Envelope::modern(revision, &self.plan.client, &capabilities).map_err(unwritten)
+        MetaTemplate::for_modern(revision, &self.options.client, &capabilities)
+            .map_err(serialize_error)
     }
 
-    fn enter(&self, stage: Stage, dialect: Dialect) {
-        if let Some(link) = &self.link {
-            link.mailbox.enter(stage);
-            link.line.speak(dialect);
+    fn set_phase(&self, phase: ProtocolPhase, dialect: Dialect) {
+        if let Some(open) = &self.open {
+            open.incoming.set_phase(phase);
+            open.transport.speak(dialect);
         }
     }
 
     fn medium(&self) -> Medium {
-        self.link.as_ref().map_or(Medium::Stream, |link| link.line.medium())
+        self.open.as_ref().map_or(Medium::Stream, |open| open.transport.medium())
     }
 
-    fn left(&self) -> Duration {
+    fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    fn failure(&mut self, fault: Fault) -> Stopped {
-        if let Fault::Unsupported(theirs) = fault {
-            return Stopped::Because(ConnectError::UnsupportedVersion { theirs });
+    fn take_error(&mut self, failure: Failure) -> HandshakeError {
+        if let Failure::Unsupported(theirs) = failure {
+            return HandshakeError::Failed(ConnectError::UnsupportedVersion { theirs });
         }
-        let (method, trouble) = match (self.refusal.take(), self.trouble.take()) {
-            (Some(refusal), _) => (Method::Initialize, refusal),
-            (None, Some(trouble)) => (self.asking, trouble),
-            (None, None) => return Stopped::Late,
+        let (method, failed) = match (self.initialize_error.take(), self.failed.take()) {
+            (Some(error), _) => (Method::Initialize, error),
+            (None, Some(failed)) => (self.last_method, failed),
+            (None, None) => return HandshakeError::TimedOut,
         };
-        match trouble {
-            Trouble::Odd(source) => Stopped::Because(ConnectError::Undecodable { method, source }),
-            Trouble::Refused(source) => Stopped::Because(ConnectError::Refused { method, source }),
-            Trouble::Silent | Trouble::Barred(TransportError::Timeout(_)) => Stopped::Late,
-            Trouble::Gone(error) | Trouble::Barred(error) | Trouble::Declined(error) => {
-                Stopped::Gone(error)
+        match failed {
+            FailedReply::Malformed(source) => {
+                HandshakeError::Failed(ConnectError::Undecodable { method, source })
             }
+            FailedReply::Error(source) => {
+                HandshakeError::Failed(ConnectError::Refused { method, source })
+            }
+            FailedReply::TimedOut | FailedReply::Unavailable(TransportError::Timeout(_)) => {
+                HandshakeError::TimedOut
+            }
+            FailedReply::Closed(error)
+            | FailedReply::Unavailable(error)
+            | FailedReply::Declined(error) => HandshakeError::Closed(error),
         }
     }
 }
 
-fn decode<P: Request>(raw: &RawJson) -> Result<P::Answer, Trouble> {
-    P::Answer::decode(raw.as_bytes()).map_err(Trouble::Odd)
+fn decode<P: Request>(raw: &RawJson) -> Result<P::Answer, FailedReply> {
+    P::Answer::decode(raw.as_bytes()).map_err(FailedReply::Malformed)
 }
 
-/// Answers pings and waits for proof that the program is no server: an echo, or noise without end.
-async fn disproof(line: &dyn Line, mailbox: &Mailbox) -> ConnectError {
+/// Answers pings until the program proves not to be an MCP server: by an echo, or by endless text.
+async fn detect_non_server(transport: &dyn Line, incoming: &IncomingRouter) -> ConnectError {
     loop {
-        if mailbox.is_echo() {
+        if incoming.saw_echo() {
             return ConnectError::NotMcp(NotMcp::Echo);
         }
-        for id in mailbox.take_pings() {
-            respond(line, &id, Ok(EmptyResult {}));
+        for id in incoming.take_pings() {
+            respond(transport, &id, Ok(EmptyResult {}));
         }
-        if mailbox.is_noisy() {
-            if let Some(noise) = noise(&line.diagnosis(), MAX_NOISE) {
-                return noise;
+        // The transport reports only the first few unreadable lines and counts the rest, so poll the counter.
+        if incoming.saw_noise() {
+            if let Some(error) = noise_error(&transport.diagnosis(), MAX_NOISE_LINES) {
+                return error;
             }
             tokio::select! {
-                () = mailbox.bell.notified() => {}
-                () = sleep(COUNT_NOISE) => {}
+                () = incoming.wakeup.notified() => {}
+                () = sleep(NOISE_CHECK_INTERVAL) => {}
             }
         } else {
-            mailbox.bell.notified().await;
+            incoming.wakeup.notified().await;
         }
     }
 }
 
-/// The verdict on a program that has written at least so many lines, and no message.
-pub(crate) fn noise(seen: &Diagnosis, least: u64) -> Option<ConnectError> {
-    if seen.messages > 0 || seen.unreadable < least {
+/// The error for a program that wrote at least `min_lines` lines and no message.
+pub(crate) fn noise_error(stats: &Diagnosis, min_lines: u64) -> Option<ConnectError> {
+    if stats.messages > 0 || stats.unreadable < min_lines {
         return None;
     }
-    let sample = seen.sample.clone().unwrap_or_default();
+    let sample = stats.sample.clone().unwrap_or_default();
     Some(ConnectError::NotMcp(NotMcp::Noise { sample }))
 }
 
@@ -384,8 +414,8 @@ mod tests {
 
     #[track_caller]
     fn check(error: TransportError, stream: &str, exchange: &str) {
-        // An error cannot be cloned, and is judged twice.
-        let again = match &error {
+        // `TransportError` is not `Clone`, and each one is classified twice.
+        let copy = match &error {
             TransportError::Status { code, text } => {
                 TransportError::Status { code: *code, text: text.clone() }
             }
@@ -394,33 +424,33 @@ mod tests {
             TransportError::Parse(text) => TransportError::Parse(text.clone()),
             _ => TransportError::StdoutNotAvailable,
         };
-        let shown = format!("{error:?}");
-        let name = |trouble: Trouble| match trouble.reply::<()>() {
-            Reply::Good(()) => "good",
-            Reply::Odd => "odd",
-            Reply::Refused(_) => "refused",
-            Reply::Silent => "silent",
-            Reply::Gone => "gone",
-            Reply::Barred => "barred",
+        let text = format!("{error:?}");
+        let name = |failed: FailedReply| match failed.reply::<()>() {
+            Reply::Ok(()) => "ok",
+            Reply::Malformed => "malformed",
+            Reply::Error(_) => "error",
+            Reply::TimedOut => "timed out",
+            Reply::Closed => "closed",
+            Reply::Unavailable => "unavailable",
         };
-        let judged = [(error, Medium::Stream), (again, Medium::Exchange)]
-            .map(|(error, medium)| name(Trouble::judge(error, medium)));
-        assert_eq!(judged, [stream, exchange], "{shown}");
+        let classified = [(error, Medium::Stream), (copy, Medium::Exchange)]
+            .map(|(error, medium)| name(FailedReply::classify(error, medium)));
+        assert_eq!(classified, [stream, exchange], "{text}");
     }
 
-    /// Protocol facts §5.2: no outage and no locked door is a sign of an old server.
+    /// Protocol facts §5.2: an outage or missing credentials say nothing about the era.
     #[test]
-    fn only_what_says_something_about_the_request_counts() {
-        check(TransportError::Timeout(5), "silent", "barred");
-        check(TransportError::StdoutNotAvailable, "gone", "barred");
-        check(TransportError::Parse("no".to_owned()), "odd", "odd");
+    fn only_request_errors_decide_the_era() {
+        check(TransportError::Timeout(5), "timed out", "unavailable");
+        check(TransportError::StdoutNotAvailable, "closed", "unavailable");
+        check(TransportError::Parse("no".to_owned()), "malformed", "malformed");
         let locked = AuthError::LoginNeeded { reason: String::new() };
-        check(TransportError::Unauthorized(locked), "gone", "barred");
+        check(TransportError::Unauthorized(locked), "closed", "unavailable");
         for code in [400, 404, 405, 406, 415, 422] {
-            check(TransportError::Status { code, text: String::new() }, "gone", "odd");
+            check(TransportError::Status { code, text: String::new() }, "closed", "malformed");
         }
         for code in [301, 401, 403, 408, 429, 500, 502, 503, 504] {
-            check(TransportError::Status { code, text: String::new() }, "gone", "barred");
+            check(TransportError::Status { code, text: String::new() }, "closed", "unavailable");
         }
     }
 }

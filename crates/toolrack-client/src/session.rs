@@ -1,80 +1,94 @@
-//! One conversation: a line on which a revision has been agreed, and everything that belongs to it.
+//! Session: an open connection with a negotiated version, its requests, and its background task.
 //!
-//! **Invariant:** the revision never changes. A modern conversation is never made a legacy one.
+//! The background task ([`SessionTask`]) answers server requests, fetches changed tools, extends the deadlines
+//! of calls that wait for the user, and restores state in a new HTTP session.
+//!
+//! [`detect_result_type`] finds the result type without decoding. Spec 2026-07-28, basic §Result Types: every
+//! result has a `resultType`; absent means complete, and an unknown one makes the response invalid.
+//!
+//! **Invariant:** the revision never changes; a modern session never becomes a legacy one.
+//!
+//! **Invariant:** no arm of the background task's loop blocks. The task ends when the transport has closed or
+//! the client is dropped, and ends everything it started.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use memchr::memmem::Finder;
 use serde::Serialize;
 use serde_json::value::to_raw_value;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_mcp::{
-    Answer, Era, Implementation, LogLevel, Method, Request, ResultType, Revision,
-    ServerCapabilities,
+    Answer, Era, Implementation, ListKind, LogLevel, Method, Request, ResultType, Revision,
+    ServerCapabilities, Tool,
 };
-use toolrack_transport::{Abandon, Line, Medium, Outgoing, Patience};
-use toolrack_transport::{JsonRpcError, RawJson, RequestId};
+use toolrack_transport::{
+    Abandon, JsonRpcError, Line, Medium, Outgoing, Patience, RawJson, RequestId,
+};
 
-use crate::answer::Respondent;
-use crate::call::CallOptions;
+use crate::client::CallOptions;
 use crate::error::CallError;
-use crate::inbox::Mailbox;
-use crate::listen::Subscription;
-use crate::lock::lock;
-use crate::meta::{Envelope, Extra, Packed, Reports};
-use crate::mirrors::Mirrors;
-use crate::outcome::kind_of;
-use crate::page::Shelf;
-use crate::settings::{Limits, Timeouts};
-use crate::watcher::Watch;
+use crate::event::Event;
+use crate::incoming::IncomingRouter;
+use crate::pagination::{ListCache, ListDebounce};
+use crate::progress::ProgressReceiver;
+use crate::request_meta::{
+    MetaTemplate, ParamHeaders, PerRequestMeta, RequestWithMeta, WantProgress,
+};
+use crate::server_requests::{ServerRequestHandler, ServerRequests};
+use crate::subscriptions::Subscription;
+use crate::timeouts::{Limits, Timeouts};
 
-/// One conversation.
+/// An open connection.
 pub(crate) struct Session {
-    pub(crate) line: Arc<dyn Line>,
-    pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) envelope: Envelope,
-    pub(crate) respondent: Respondent,
+    pub(crate) transport: Arc<dyn Line>,
+    pub(crate) incoming: Arc<IncomingRouter>,
+    pub(crate) meta: MetaTemplate,
+    pub(crate) request_handler: ServerRequestHandler,
     pub(crate) timeouts: Timeouts,
     pub(crate) limits: Limits,
-    pub(crate) card: ServerCard,
-    pub(crate) shelf: Shelf,
-    /// The arguments that are said beside the message, if any tool has such.
-    pub(crate) mirrors: Mirrors,
-    /// Whether any tool can be called as a task only.
+    pub(crate) server: ServerInfo,
+    pub(crate) list_cache: ListCache,
+    /// Tool arguments to repeat in HTTP headers.
+    pub(crate) param_headers: ParamHeaders,
+    /// Whether any tool must be called as a task.
     pub(crate) has_task_tools: AtomicBool,
-    /// The level of log messages that was asked for. Modern requests repeat it.
+    /// Requested log level. Modern requests repeat it.
     pub(crate) log_level: Mutex<Option<LogLevel>>,
-    /// The subscription to changes of lists.
-    pub(crate) lists: Mutex<Option<Subscription>>,
-    /// The subscriptions to resources, by URI.
-    pub(crate) resources: Mutex<HashMap<String, Subscription>>,
-    /// The resources that a legacy server was asked to tell about.
-    pub(crate) subscribed: Mutex<BTreeSet<String>>,
-    /// Every task of the conversation.
-    pub(crate) tracker: TaskTracker,
-    /// What the server has to hear before the conversation ends.
-    pub(crate) farewells: TaskTracker,
-    /// Ends every task of the conversation.
+    /// Subscription to list changes.
+    pub(crate) list_subscription: Mutex<Option<Subscription>>,
+    /// Resource subscriptions of a modern server, by URI.
+    pub(crate) resource_subscriptions: Mutex<HashMap<String, Subscription>>,
+    /// Resource subscriptions of a legacy server, to renew in a new HTTP session.
+    pub(crate) legacy_subscriptions: Mutex<BTreeSet<String>>,
+    /// All tasks of the session.
+    pub(crate) tasks: TaskTracker,
+    /// Pending `tasks/cancel` requests, which `close` waits for.
+    pub(crate) task_cancellations: TaskTracker,
+    /// Ends all tasks of the session.
     pub(crate) stop: CancellationToken,
 }
 
-/// What a server says about itself when the conversation begins.
+/// The server's self-description from the handshake.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ServerCard {
-    pub(crate) server: Option<Implementation>,
+pub(crate) struct ServerInfo {
+    pub(crate) implementation: Option<Implementation>,
     pub(crate) capabilities: ServerCapabilities,
     pub(crate) instructions: Option<String>,
 }
 
-/// Something that a server has to declare.
+/// A feature that a server must declare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feature {
     Tools,
     Resources,
-    Subscriptions,
+    ResourceSubscriptions,
     Prompts,
     Completion,
     Logging,
@@ -85,7 +99,9 @@ impl Feature {
         match self {
             Feature::Tools => capabilities.tools.is_some(),
             Feature::Resources => capabilities.resources.is_some(),
-            Feature::Subscriptions => capabilities.resources.is_some_and(|it| it.subscribe),
+            Feature::ResourceSubscriptions => {
+                capabilities.resources.is_some_and(|resources| resources.subscribe)
+            }
             Feature::Prompts => capabilities.prompts.is_some(),
             Feature::Completion => capabilities.completions,
             Feature::Logging => capabilities.logging,
@@ -96,181 +112,378 @@ impl Feature {
         match self {
             Feature::Tools => "tools",
             Feature::Resources => "resources",
-            Feature::Subscriptions => "subscriptions to resources",
+            Feature::ResourceSubscriptions => "resource subscriptions",
             Feature::Prompts => "prompts",
             Feature::Completion => "completion",
-            Feature::Logging => "log messages",
+            Feature::Logging => "logging",
         }
     }
 }
 
 impl Session {
     pub(crate) fn revision(&self) -> Revision {
-        self.respondent.revision
+        self.request_handler.revision
     }
 
     pub(crate) fn era(&self) -> Era {
         self.revision().era()
     }
 
-    /// Spec 2025-06-18, lifecycle §Operation: only what was declared may be used. Before that it was
-    /// only recommended, and many old servers declare less than they have.
+    /// Spec 2025-06-18, lifecycle §Operation: use only declared features. Earlier revisions only recommended
+    /// that, and many old servers declare less than they have.
     pub(crate) fn require(&self, feature: Feature) -> Result<(), CallError> {
-        if feature.is_in(&self.card.capabilities) || self.revision() < Revision::R2025_06_18 {
+        if feature.is_in(&self.server.capabilities) || self.revision() < Revision::R2025_06_18 {
             return Ok(());
         }
         Err(CallError::Unsupported { feature: feature.name() })
     }
 
-    /// Sends one request and gives its raw result, whatever kind of result it is.
-    pub(crate) async fn exchange<P: Request + Sync>(
+    /// Sends a request and returns its raw result of any type.
+    pub(crate) async fn send_request<P: Request + Sync>(
         &self,
         params: &P,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let Some(on_progress) = &options.on_progress else {
-            return self.send(params, self.patience(options), self.usual_extra(options)).await;
+            return self.send(params, self.timeout_for(options), self.call_meta(options)).await;
         };
-        let watch = self.mailbox.watchers.watch(on_progress);
-        // Boxed, so that a call without a watcher stays small.
-        Box::pin(watch.beside(self.exchange_seen(params, options, &watch))).await
+        let receiver = self.incoming.progress.receiver(on_progress);
+        // Boxed, so that the future of a call without progress stays small.
+        Box::pin(receiver.run_with(self.send_with_progress(params, options, &receiver))).await
     }
 
-    /// The same, with somebody who may watch for longer than this one request takes.
-    pub(crate) async fn exchange_seen<P: Request + Sync>(
+    /// Sends a request with progress. `receiver` may outlive the request, as for a task.
+    pub(crate) async fn send_with_progress<P: Request + Sync>(
         &self,
         params: &P,
         options: &CallOptions,
-        watch: &Watch<'_>,
+        receiver: &ProgressReceiver<'_>,
     ) -> Result<RawJson, CallError> {
-        let on_id = |id| watch.begin(id);
-        let extra = Extra { on_id: Some(&on_id), ..self.usual_extra(options) };
-        self.send(params, self.patience(options), extra).await
+        let on_id = |id| receiver.register(id);
+        let meta = PerRequestMeta { on_id: Some(&on_id), ..self.call_meta(options) };
+        self.send(params, self.timeout_for(options), meta).await
     }
 
-    fn usual_extra<'a>(&self, options: &'a CallOptions) -> Extra<'a> {
+    fn call_meta<'a>(&self, options: &'a CallOptions) -> PerRequestMeta<'a> {
         let log_level = options.log_level.or(*lock(&self.log_level));
-        let behalf = options.on_behalf.as_deref();
-        Extra { progress: Reports::Wanted, log_level, behalf, ..Extra::default() }
+        let forwarded_for = options.forwarded_for.as_deref();
+        PerRequestMeta {
+            progress: WantProgress::Yes,
+            log_level,
+            forwarded_for,
+            ..PerRequestMeta::default()
+        }
     }
 
-    /// Sends a request that nothing is reported about, and gives its raw result.
-    pub(crate) async fn request<P: Request + Sync>(
+    /// Sends a request without progress and returns its raw result.
+    pub(crate) async fn send_without_progress<P: Request + Sync>(
         &self,
         params: &P,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
-        let extra = Extra { behalf: options.on_behalf.as_deref(), ..Extra::default() };
-        self.send(params, self.patience(options), extra).await
+        let meta = PerRequestMeta {
+            forwarded_for: options.forwarded_for.as_deref(),
+            ..PerRequestMeta::default()
+        };
+        self.send(params, self.timeout_for(options), meta).await
     }
 
-    /// Sends a request that is answered in one go, and reads the answer.
-    pub(crate) async fn ask<P: Request + Sync>(
+    /// Sends a request that must complete in one round, and decodes its result.
+    pub(crate) async fn call<P: Request + Sync>(
         &self,
         params: &P,
-        patience: Patience,
+        timeout: Patience,
     ) -> Result<P::Answer, CallError> {
-        let raw = self.send(params, patience, Extra::default()).await?;
-        let raw = self.complete(P::METHOD, raw)?;
+        let raw = self.send(params, timeout, PerRequestMeta::default()).await?;
+        let raw = self.require_complete(P::METHOD, raw)?;
         decode::<P>(&raw)
     }
 
-    /// Spec 2026-07-28, basic §Result Types: what is neither complete nor asked for is invalid.
-    pub(crate) fn complete(&self, method: Method, raw: RawJson) -> Result<RawJson, CallError> {
-        match self.kind(&raw) {
+    /// Spec 2026-07-28, basic §Result Types: any other type is invalid here.
+    pub(crate) fn require_complete(
+        &self,
+        method: Method,
+        raw: RawJson,
+    ) -> Result<RawJson, CallError> {
+        match self.result_type(&raw) {
             ResultType::Complete => Ok(raw),
             kind => Err(CallError::unexpected(method, format!("unexpected result type {kind:?}"))),
         }
     }
 
-    /// The legacy era knows one kind of result, whatever a server writes.
-    pub(crate) fn kind(&self, raw: &RawJson) -> ResultType {
+    /// The legacy era has one result type, even if a server writes `resultType`.
+    pub(crate) fn result_type(&self, raw: &RawJson) -> ResultType {
         match self.era() {
             Era::Legacy => ResultType::Complete,
-            Era::Modern => kind_of(raw.as_bytes()),
+            Era::Modern => detect_result_type(raw.as_bytes()),
         }
     }
 
-    /// How long a request waits that has no options of its own.
-    pub(crate) fn usual_patience(&self) -> Patience {
-        self.patience(&CallOptions::default())
+    /// Timeout of a request without options.
+    pub(crate) fn default_timeout(&self) -> Patience {
+        self.timeout_for(&CallOptions::default())
     }
 
-    /// Answers something the server asked. A server that does not read its answers loses them.
+    /// Responds to a server request. A server that does not read loses the response.
     pub(crate) fn respond<T: Serialize>(&self, id: &RequestId, outcome: Result<T, JsonRpcError>) {
-        respond(&*self.line, id, outcome);
+        respond(&*self.transport, id, outcome);
     }
 
-    pub(crate) fn patience(&self, options: &CallOptions) -> Patience {
+    pub(crate) fn timeout_for(&self, options: &CallOptions) -> Patience {
         let answer = options.timeout.unwrap_or(self.timeouts.call);
-        let at_most = options.at_most.unwrap_or(self.timeouts.at_most.max(answer));
+        // An idle timeout above the default total raises the total, unless the call sets its own.
+        let at_most = options.total_timeout.unwrap_or(self.timeouts.call_total.max(answer));
         Patience { answer, at_most }
     }
 
     async fn send<P: Request + Sync>(
         &self,
         params: &P,
-        patience: Patience,
-        extra: Extra<'_>,
+        timeout: Patience,
+        meta: PerRequestMeta<'_>,
     ) -> Result<RawJson, CallError> {
-        let mirror = self.mirrors.of(params.subject());
-        let extra = Extra { mirror: mirror.as_deref(), ..extra };
+        let mirror = self.param_headers.for_tool(params.subject());
+        let meta = PerRequestMeta { param_headers: mirror.as_deref(), ..meta };
         let request = Outgoing {
             method: P::METHOD.as_str(),
-            params: &Packed { envelope: &self.envelope, params, extra },
-            patience,
+            params: &RequestWithMeta { template: &self.meta, params, meta },
+            patience: timeout,
             abandon: Abandon::Tell,
         };
-        Ok(self.line.request(request).await?)
+        Ok(self.transport.request(request).await?)
     }
 
-    /// Whether every request is an exchange that stands for itself.
+    /// Whether each request is an independent HTTP request: modern era over HTTP.
     pub(crate) fn is_stateless(&self) -> bool {
-        self.era() == Era::Modern && self.line.medium() == Medium::Exchange
+        self.era() == Era::Modern && self.transport.medium() == Medium::Exchange
     }
 }
 
-/// Reads the answer to a request.
+/// Decodes a result.
 pub(crate) fn decode<P: Request>(raw: &RawJson) -> Result<P::Answer, CallError> {
-    P::Answer::decode(raw.as_bytes()).map_err(|fault| CallError::undecodable(P::METHOD, fault))
+    P::Answer::decode(raw.as_bytes()).map_err(|error| CallError::undecodable(P::METHOD, error))
 }
 
-/// Answers something that was asked on `line`.
+/// Responds to a server request on `transport`.
 pub(crate) fn respond<T: Serialize>(
-    line: &dyn Line,
+    transport: &dyn Line,
     id: &RequestId,
     outcome: Result<T, JsonRpcError>,
 ) {
     let written = outcome.and_then(|result| {
-        to_raw_value(&result).map_err(|fault| JsonRpcError::new(-32603, fault.to_string()))
+        to_raw_value(&result).map_err(|error| JsonRpcError::new(-32603, error.to_string()))
     });
-    let answered = line.answer(id, written.as_deref());
-    answered.unwrap_or_else(|error| tracing::debug!(%id, %error, "an answer was not sent"));
+    let sent = transport.answer(id, written.as_deref());
+    sent.unwrap_or_else(|error| tracing::debug!(%id, %error, "response not sent"));
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
-            .field("server", &self.respondent.server)
+            .field("server", &self.request_handler.server_name)
             .field("revision", &self.revision())
-            .field("line", &self.line)
+            .field("transport", &self.transport)
             .finish_non_exhaustive()
     }
+}
+
+/// Interval for extending deadlines while the user or a model is busy.
+const EXTEND_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Number of newest requests to extend. Anything older has been open for long anyway.
+const MAX_EXTENDED: u64 = 1024;
+
+/// Runs until the session ends.
+pub(crate) async fn run_session_task(session: Arc<Session>) {
+    let mut task = SessionTask {
+        server_requests: ServerRequests::default(),
+        debounce: ListDebounce::default(),
+        fetching: JoinSet::new(),
+        restoring: JoinSet::new(),
+        changes_seen: session.incoming.changes(ListKind::Tools),
+        renewals_seen: session.incoming.session_renewals(),
+        extend_at: None,
+        session,
+    };
+    task.run().await;
+    task.server_requests.shutdown().await;
+    task.fetching.shutdown().await;
+    task.restoring.shutdown().await;
+}
+
+/// Background task of a session.
+struct SessionTask {
+    session: Arc<Session>,
+    server_requests: ServerRequests,
+    debounce: ListDebounce,
+    fetching: JoinSet<Result<(), CallError>>,
+    restoring: JoinSet<()>,
+    changes_seen: u64,
+    renewals_seen: u64,
+    extend_at: Option<Instant>,
+}
+
+impl SessionTask {
+    async fn run(&mut self) {
+        loop {
+            if self.session.incoming.events.close_reason().is_some() {
+                return;
+            }
+            // Queue and counters are read before waiting. A message that arrives in between is not lost:
+            // `notify_one` stores a permit, so `notified` returns at once.
+            self.take_server_requests();
+            self.take_renewals();
+            self.take_changes();
+            tokio::select! {
+                biased;
+                () = self.session.stop.cancelled() => return,
+                () = self.session.incoming.wakeup.notified() => {}
+                Some(finished) = self.server_requests.next_finished(), if self.server_requests.has_running() => {
+                    self.server_requests.finish(&self.session, finished);
+                }
+                Some(fetched) = self.fetching.join_next(), if !self.fetching.is_empty() => {
+                    self.fetched(fetched);
+                }
+                Some(_done) = self.restoring.join_next(), if !self.restoring.is_empty() => {}
+                () = wait_until(self.debounce.next_fetch()), if self.debounce.next_fetch().is_some() => self.fetch(),
+                () = wait_until(self.extend_at), if self.extend_at.is_some() => self.extend_deadlines(),
+            }
+        }
+    }
+
+    fn take_server_requests(&mut self) {
+        while let Some(request) = self.session.incoming.next_request() {
+            self.server_requests.handle(&self.session, request);
+        }
+        // The server waits for our user, so the call that waits for the server must not time out.
+        self.extend_at = match (self.server_requests.waits_for_user(), self.extend_at) {
+            (true, None) => Some(Instant::now()),
+            (true, scheduled) => scheduled,
+            (false, _) => None,
+        };
+    }
+
+    /// A counter instead of a queue: any number of notifications is one change.
+    fn take_changes(&mut self) {
+        let changes = self.session.incoming.changes(ListKind::Tools);
+        if changes != self.changes_seen {
+            self.changes_seen = changes;
+            if self.session.require(Feature::Tools).is_ok() {
+                self.debounce.on_changed(Instant::now());
+            }
+        }
+    }
+
+    /// One restore at a time: an older attempt cannot serve a newer session.
+    fn take_renewals(&mut self) {
+        let renewals = self.session.incoming.session_renewals();
+        if renewals != self.renewals_seen {
+            self.renewals_seen = renewals;
+            self.restoring.abort_all();
+            let session = Arc::clone(&self.session);
+            self.restoring.spawn(async move { session.restore().await });
+        }
+    }
+
+    fn fetch(&mut self) {
+        self.debounce.fetch_started(Instant::now());
+        let session = Arc::clone(&self.session);
+        self.fetching.spawn(async move { session.fetch_list::<Tool>().await.map(drop) });
+    }
+
+    /// After a failure the old list stays, which is better than none.
+    fn fetched(&mut self, outcome: Result<Result<(), CallError>, JoinError>) {
+        self.debounce.fetch_finished(Instant::now());
+        match outcome {
+            Ok(Ok(())) => self.session.incoming.events.emit(Event::ToolsChanged),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot refresh tools"),
+            Err(panic) => tracing::error!(%panic, "tool refresh panicked"),
+        }
+    }
+
+    fn extend_deadlines(&mut self) {
+        let last = self.session.meta.last_id();
+        // Ids are sequential, so the newest ids cover the open requests without a table of them.
+        for id in last.saturating_sub(MAX_EXTENDED)..=last {
+            self.session.transport.touch(id);
+        }
+        self.extend_at = Some(Instant::now() + EXTEND_INTERVAL);
+    }
+}
+
+async fn wait_until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""resultType""#));
+/// The two usual positions. The quotes cannot be part of a longer string, because a quote inside a JSON
+/// string is escaped.
+const IN_FRONT: &[u8] = br#"{"resultType":"complete""#;
+const AT_END: &[u8] = br#","resultType":"complete"}"#;
+
+/// Finds the result type, usually from the first or last bytes alone.
+pub(crate) fn detect_result_type(raw: &[u8]) -> ResultType {
+    let decided = raw.starts_with(IN_FRONT) || raw.ends_with(AT_END) || KEY.find(raw).is_none();
+    if decided { ResultType::Complete } else { ResultType::read(raw) }
+}
+
+/// Locks a mutex and ignores poisoning: every critical section here leaves its data consistent, so a panic
+/// in another task cannot have corrupted it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attendant::attend;
+    use crate::session::run_session_task;
 
     fn size_of_future<F: Future>(_: impl Fn(Arc<Session>) -> F) -> usize {
         size_of::<F>()
     }
 
-    /// Hundreds of servers may be connected and idle. What a server says about itself comes on top.
+    /// Hundreds of servers may be connected and idle. The server's self-description comes on top.
     #[test]
-    fn an_idle_conversation_is_small() {
-        let sizes = [size_of::<Session>(), size_of::<Mailbox>(), size_of_future(attend)];
+    fn idle_session_is_small() {
+        let sizes =
+            [size_of::<Session>(), size_of::<IncomingRouter>(), size_of_future(run_session_task)];
         assert!(sizes.iter().sum::<usize>() < 3 << 10, "{sizes:?} bytes");
+    }
+}
+
+#[cfg(test)]
+mod result_type_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(raw: &str, expected: ResultType) {
+        assert_eq!(detect_result_type(raw.as_bytes()), expected, "{raw}");
+    }
+
+    #[test]
+    fn result_type_is_found_anywhere() {
+        check("{}", ResultType::Complete);
+        check(r#"{"content":[]}"#, ResultType::Complete);
+        check(r#"{"resultType":"complete"}"#, ResultType::Complete);
+        check(r#"{"resultType":"complete","content":[]}"#, ResultType::Complete);
+        check(r#"{"content":[],"resultType":"complete"}"#, ResultType::Complete);
+        check(r#"{ "resultType" : "complete" }"#, ResultType::Complete);
+        check(r#"{"a":1,"resultType":"input_required","b":2}"#, ResultType::InputRequired);
+        check(r#"{"resultType":"task","taskId":"1"}"#, ResultType::Task);
+        check(r#"{"resultType":"completely"}"#, ResultType::Other);
+        check(r#"{"resultType":7}"#, ResultType::Other);
+    }
+
+    #[test]
+    fn nested_result_type_is_ignored() {
+        check(r#"{"a":{"resultType":"task"}}"#, ResultType::Complete);
+        check(r#"{"a":"\"resultType\":\"task\""}"#, ResultType::Complete);
+        check(
+            r#"{"a":"x,\"resultType\":\"complete\"}","resultType":"input_required"}"#,
+            ResultType::InputRequired,
+        );
     }
 }

@@ -1,7 +1,6 @@
-//! Tools and their answers in their plainest form: a name, a schema, a text.
+//! Plain tool types of founding document 000: a name, a schema, a text.
 //!
-//! The names are those of the founding documents. Everything a server says about a tool is in
-//! [`Tool`]; everything it answers is in the raw result.
+//! [`Tool`] has all fields of a tool; the raw result has all content.
 
 use bytes::Buf;
 use serde::{Deserialize, Serialize};
@@ -9,28 +8,28 @@ use serde_json::Value;
 use toolrack_mcp::{Method, OnlyText, Tool, ToolCallResult};
 use toolrack_transport::RawJson;
 
-use crate::call::parse;
+use crate::client::parse;
 use crate::error::CallError;
 
-/// A tool as an agent needs it.
+/// A tool definition for an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct McpToolDef {
-    /// The name to call it by.
+    /// Tool name.
     pub name: String,
-    /// What it does, empty if the server does not say.
+    /// Description, empty if the server sends none.
     #[serde(default)]
     pub description: String,
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     #[serde(default, rename = "inputSchema")]
     pub input_schema: Value,
 }
 
-/// What a tool answered, as text.
+/// A tool result as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpToolResult {
-    /// The text blocks, joined with newlines.
+    /// Text blocks, joined with newlines.
     pub content: String,
-    /// The tool ran and failed; the text says why.
+    /// Whether the tool ran and failed; the text then says why.
     pub is_error: bool,
 }
 
@@ -44,12 +43,12 @@ impl From<&Tool> for McpToolDef {
     }
 }
 
-/// A text up to this is copied, which is cheaper than cutting it out of its buffer.
+/// Texts up to this size are copied, which is cheaper than reusing the response buffer.
 const COPY_BYTES: usize = 4 << 10;
 
 impl McpToolResult {
-    /// Reads the answer to a call. The common answer, one block of plain text, keeps the buffer in which
-    /// it came, so that a large one is in memory once and not twice.
+    /// Decodes a result. The common one, a single text block, reuses the response buffer, so that a large text is
+    /// in memory once.
     pub(crate) fn read(raw: RawJson) -> Result<Self, CallError> {
         let Some(only) = OnlyText::find(raw.as_bytes()) else {
             return Ok(Self::from(&parse(&raw)?));
@@ -57,7 +56,7 @@ impl McpToolResult {
         let text = raw.as_bytes().get(only.text.clone());
         let small = text.filter(|text| text.len() <= COPY_BYTES).map(<[u8]>::to_vec);
         let text = small.unwrap_or_else(|| {
-            // Cut in place: a second handle on the buffer would force a copy of it.
+            // Truncate in place: a second handle on the buffer would force a copy.
             let mut text = raw.into_bytes();
             text.truncate(only.text.end);
             text.advance(only.text.start);
@@ -65,7 +64,7 @@ impl McpToolResult {
         });
         match String::from_utf8(text) {
             Ok(content) => Ok(Self { content, is_error: only.is_error }),
-            Err(fault) => Err(CallError::unexpected(Method::CallTool, fault.to_string())),
+            Err(error) => Err(CallError::unexpected(Method::CallTool, error.to_string())),
         }
     }
 }
@@ -76,7 +75,7 @@ impl From<&ToolCallResult<'_>> for McpToolResult {
     }
 }
 
-/// The tools of a `tools/list` result. Entries that cannot be read are left out.
+/// The tools of a `tools/list` result. Malformed entries are skipped.
 pub fn parse_tools_list(result: &Value) -> Vec<McpToolDef> {
     let listed = result.get("tools").and_then(Value::as_array);
     let entries = listed.into_iter().flatten();
@@ -142,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn a_large_text_stays_in_its_buffer() {
+    fn large_text_reuses_its_buffer() {
         for n_bytes in [0, 2, COPY_BYTES, COPY_BYTES + 2, 100_000] {
             let expected = "ä".repeat(n_bytes / 2);
-            // As servers write it, which is not how our own JSON is sorted.
+            // Members in the order servers write them, which differs from our own serializer.
             let text = format!(r#"{{"content":[{{"type":"text","text":"{expected}"}}]}}"#);
             let raw = RawJson::new(text);
             let place = raw.as_bytes().as_ptr();

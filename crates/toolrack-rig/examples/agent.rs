@@ -1,9 +1,9 @@
-//! A whole agent without an API key: a stub model asks for a tool, reads what it says, and answers.
+//! A complete agent without an API key: a stub model calls a tool and answers with its text.
 //!
-//! `cargo run -p toolrack-rig --example agent -- DIR` lists DIR with the filesystem server of npm if
-//! `cargo xtask servers` has installed it, and greets with the demo server if not.
+//! `cargo run -p toolrack-rig --example agent -- DIR` lists DIR with the npm filesystem server if
+//! `cargo xtask servers` has installed it, else it greets with the demo server.
 
-#![expect(clippy::print_stdout, reason = "the example shows what the agent says")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -22,18 +22,18 @@ use rig_core::test_utils::{MockFrame, MockScript};
 use serde_json::{Value, json};
 use toolrack_config::McpServerConfig;
 use toolrack_manager::McpManager;
-use toolrack_rig::tools_of;
+use toolrack_rig::dynamic_tools;
 
-/// A model that knows one trick: it calls `tool` first, and repeats what the tool said.
+/// A model that calls `tool` once and repeats its text.
 #[derive(Clone)]
-struct Stub {
+struct StubModel {
     tool: ToolName,
     arguments: Value,
 }
 
-impl Stub {
+impl StubModel {
     fn answer(&self, request: &CompletionRequest) -> AssistantContent {
-        if let Some(text) = request.chat_history.iter().find_map(said_by_tool) {
+        if let Some(text) = request.chat_history.iter().find_map(tool_text) {
             return AssistantContent::text(format!("The tool says: {text}"));
         }
         let function = ToolFunction::new(self.tool.clone(), self.arguments.clone());
@@ -41,8 +41,8 @@ impl Stub {
     }
 }
 
-/// A real agent has a provider's model here, and nothing else changes.
-impl Transport<MockScript> for Stub {
+/// A real agent uses a provider's model here; nothing else changes.
+impl Transport<MockScript> for StubModel {
     fn send(&self, request: CompletionRequest, _exchange: Exchange) -> Opening<MockFrame> {
         let content = vec![self.answer(&request)];
         let origin = Origin::new("stub.api", "stub", "");
@@ -52,7 +52,7 @@ impl Transport<MockScript> for Stub {
     }
 }
 
-fn said_by_tool(message: &Message) -> Option<String> {
+fn tool_text(message: &Message) -> Option<String> {
     let Message::User { content } = message else { return None };
     content.iter().find_map(|part| match part {
         UserContent::ToolResult(result) => match result.content.first()? {
@@ -63,7 +63,7 @@ fn said_by_tool(message: &Message) -> Option<String> {
     })
 }
 
-/// The filesystem server of npm, or the demo server if it is not installed.
+/// The npm filesystem server, or the demo server if it is not installed.
 fn server(dir: &Path) -> Result<(McpServerConfig, &'static str, Value), Box<dyn Error>> {
     let node = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers/node");
     let program = node.join("node_modules/.bin/mcp-server-filesystem");
@@ -77,7 +77,7 @@ fn server(dir: &Path) -> Result<(McpServerConfig, &'static str, Value), Box<dyn 
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // First of all: this program is started again to guard its server.
+    // Must come first: this program runs again as the guardian of its server.
     toolrack_stdio::init();
     run()
 }
@@ -89,11 +89,11 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let manager = Arc::new(McpManager::new(vec![config]));
     manager.connect_all().await?;
 
-    let stub = Stub { tool: ToolName::new(tool)?, arguments };
+    let stub = StubModel { tool: ToolName::new(tool)?, arguments };
     let model = Model::new(MockScript::new("stub"), stub);
     let agent = AgentBuilder::new(model)
         .preamble("Use tools to answer.")
-        .dynamic_tools(tools_of(&manager))
+        .dynamic_tools(dynamic_tools(&manager))
         .build();
     println!("{}", agent.prompt("What is there?").max_turns(3).await?);
 

@@ -1,23 +1,24 @@
-//! One MCP tool as a tool of rig.
+//! `McpToolAdapter`: an MCP tool as a rig tool, with errors as text for the model.
+//!
+//! **Invariant:** an error is retryable only if the call cannot have reached its server.
 
 use std::fmt;
 use std::sync::Arc;
 
 use rig_core::message::{EmptyToolName, ToolName};
 use rig_core::tool::{
-    DynamicTool, ErasedTool, ToolContext, ToolExecutionError, ToolOutput, ToolResult,
+    DynamicTool, ErasedTool, ToolContext, ToolErrorKind, ToolExecutionError, ToolOutput, ToolResult,
 };
 use rig_core::wasm_compat::WasmBoxedFuture;
 use serde_json::{Value, json};
-use toolrack_client::McpToolDef;
-use toolrack_manager::{McpManager, ToolWithServer};
+use toolrack_client::{CallError, McpToolDef};
+use toolrack_manager::{ConnectionState, McpManager, RackError, ToolWithServer, with_causes};
+use toolrack_transport::{Delivery, TransportError, clean_text};
 
-use crate::failure::{not_an_object, said_by_tool, unreachable_tool};
-
-/// One tool of one server, as rig calls it. Cheap to clone.
+/// One tool of one server as a rig tool. Cheap to clone.
 ///
-/// It keeps the manager alive, and describes the tool as it was when the adapter was made. Calls go by the server
-/// and the name that the server gives, so a server may be connected anew meanwhile.
+/// It keeps the manager alive, and describes the tool as it was when the adapter was created. Calls use the server
+/// name and the server's own tool name, so they survive a reconnect.
 #[derive(Clone)]
 pub struct McpToolAdapter {
     manager: Arc<McpManager>,
@@ -25,69 +26,69 @@ pub struct McpToolAdapter {
     definition: Arc<McpToolDef>,
 }
 
-/// All tools that the manager offers, as rig wants them: for `AgentBuilder::dynamic_tools`,
-/// `ToolServer::dynamic_tools` or `ToolSet::from_dynamic_tools`.
+/// All tools of the manager, for `AgentBuilder::dynamic_tools`, `ToolServer::dynamic_tools` or
+/// `ToolSet::from_dynamic_tools`.
 ///
-/// Tools of servers that are started by their first call are among them.
-pub fn tools_of(manager: &Arc<McpManager>) -> Vec<DynamicTool> {
+/// Includes tools of servers that start with their first call.
+pub fn dynamic_tools(manager: &Arc<McpManager>) -> Vec<DynamicTool> {
     let tools = manager.all_tools();
-    let adapters = tools.iter().map(|it| McpToolAdapter::new(manager, it.clone()));
+    let adapters = tools.iter().map(|tool| McpToolAdapter::new(manager, tool.clone()));
     adapters.flat_map(DynamicTool::try_from).collect()
 }
 
 impl McpToolAdapter {
-    /// An adapter for a tool of this manager.
+    /// Creates an adapter for a tool of this manager.
     pub fn new(manager: &Arc<McpManager>, tool: ToolWithServer) -> Self {
         let definition = tool.definition();
-        let input_schema = parameters(definition.input_schema);
+        let input_schema = schema_or_empty(definition.input_schema);
         let definition = Arc::new(McpToolDef { input_schema, ..definition });
         Self { manager: Arc::clone(manager), tool, definition }
     }
 
-    /// The public name, by which models call it: server and tool in one.
+    /// Public name for models: server and tool name.
     pub fn name(&self) -> &str {
         &self.definition.name
     }
 
-    /// The server that has it.
+    /// Server name.
     pub fn server_name(&self) -> &str {
         self.tool.server()
     }
 
-    /// The name that the server gives.
+    /// The server's own tool name.
     pub fn tool_name(&self) -> &str {
         &self.tool.tool().name
     }
 
-    /// What it does, as the server says.
+    /// The server's description.
     pub fn description(&self) -> &str {
         &self.definition.description
     }
 
-    /// The JSON Schema of its arguments, as the server says.
+    /// JSON Schema of the arguments.
     pub fn input_schema(&self) -> &Value {
         &self.definition.input_schema
     }
 
-    /// Calls the tool and gives its text: joined, cleaned, and cut at the server's `max_output_bytes`.
+    /// Calls the tool and returns its text: joined, sanitized, and truncated at the server's `max_output_bytes`.
     ///
     /// # Cancel safety
-    /// Dropping the future abandons the call, and the server is told.
+    /// Dropping the future cancels the call and notifies the server.
     pub async fn call(&self, arguments: Value) -> Result<String, ToolExecutionError> {
         if !matches!(arguments, Value::Object(_) | Value::Null) {
-            return Err(not_an_object(&arguments));
+            return Err(arguments_error(&arguments));
         }
         let call = self.manager.call_tool(self.server_name(), self.tool_name(), &arguments);
         match call.await {
-            Ok(answer) if answer.is_error => Err(said_by_tool(answer.content)),
-            Ok(answer) => Ok(answer.content),
-            Err(error) => Err(unreachable_tool(error)),
+            Ok(result) if result.is_error => Err(tool_error(result.content)),
+            Ok(result) => Ok(result.content),
+            Err(error) => Err(call_error(error)),
         }
     }
 }
 
-/// The schema as it is, if it is one. Some servers leave it out for tools without arguments, and models need one.
-fn parameters(schema: Value) -> Value {
+/// The schema, or an empty object schema: some servers omit it for tools without arguments, and models need one.
+fn schema_or_empty(schema: Value) -> Value {
     if schema.is_object() { schema } else { json!({"type": "object", "properties": {}}) }
 }
 
@@ -113,8 +114,8 @@ impl ErasedTool for McpToolAdapter {
             let arguments: Value = match serde_json::from_str(&args) {
                 Ok(arguments) => arguments,
                 Err(error) => {
-                    let why = format!("the arguments are no JSON: {error}");
-                    return ToolResult::failed(ToolExecutionError::invalid_args(why));
+                    let message = format!("the arguments are not valid JSON: {error}");
+                    return ToolResult::failed(ToolExecutionError::invalid_args(message));
                 }
             };
             match self.call(arguments).await {
@@ -146,21 +147,96 @@ impl fmt::Debug for McpToolAdapter {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The tool ran and reported an error.
+pub(crate) fn tool_error(content: String) -> ToolExecutionError {
+    let text = if content.trim().is_empty() {
+        "the tool failed without an error message"
+    } else {
+        &content
+    };
+    ToolExecutionError::new(ToolErrorKind::Other, text).with_retryable(false)
+}
 
-    #[track_caller]
-    fn check(schema: Value, expected: &Value) {
-        assert_eq!(parameters(schema), *expected);
-    }
+/// MCP arguments must be an object.
+pub(crate) fn arguments_error(arguments: &Value) -> ToolExecutionError {
+    let given = match arguments {
+        Value::Array(_) => "an array",
+        Value::String(_) => "a string",
+        Value::Number(_) => "a number",
+        _ => "a boolean",
+    };
+    ToolExecutionError::invalid_args(format!("the arguments must be an object, not {given}"))
+}
 
-    #[test]
-    fn a_schema_is_passed_on_as_it_is() {
-        let schema = json!({"type": "object", "properties": {"b": {}, "a": {}}, "x-more": 1});
-        check(schema.clone(), &schema);
-        check(json!({}), &json!({}));
-        check(Value::Null, &json!({"type": "object", "properties": {}}));
-        check(json!("?"), &json!({"type": "object", "properties": {}}));
+/// The call has no result.
+pub(crate) fn call_error(error: RackError) -> ToolExecutionError {
+    let message = match error.hint() {
+        Some(hint) => format!("{} ({hint})", with_causes(&error)),
+        None => with_causes(&error),
+    };
+    let (kind, retryable) = (error_kind(&error), is_retryable(&error));
+    let failure = ToolExecutionError::new(kind, clean_text(&message)).with_retryable(retryable);
+    match error_code(&error) {
+        Some(code) => failure.with_code(code.to_string()).with_source(error),
+        None => failure.with_source(error),
     }
 }
+
+fn error_kind(error: &RackError) -> ToolErrorKind {
+    match error {
+        RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => ToolErrorKind::NotFound,
+        RackError::Denied { .. } => ToolErrorKind::PermissionDenied,
+        RackError::NotConnected { state: ConnectionState::NeedsAuth(_), .. } => {
+            ToolErrorKind::PermissionDenied
+        }
+        // Disabled or stopped by the user: a retry does not start it.
+        RackError::NotConnected {
+            state: ConnectionState::Disabled | ConnectionState::Disconnected,
+            ..
+        } => ToolErrorKind::Other,
+        RackError::NotConnected { .. } => ToolErrorKind::Network,
+        RackError::NotReady { .. } => ToolErrorKind::Timeout,
+        RackError::Undecodable { .. } => ToolErrorKind::Provider,
+        RackError::Closed => ToolErrorKind::Cancelled,
+        RackError::Call { source, .. } => call_error_kind(source),
+        _ => ToolErrorKind::Other,
+    }
+}
+
+fn call_error_kind(error: &CallError) -> ToolErrorKind {
+    match error {
+        // JSON-RPC 2.0: -32602 means invalid parameters.
+        CallError::Refused(error) if error.code == -32602 => ToolErrorKind::InvalidArgs,
+        CallError::TimedOut { .. } => ToolErrorKind::Timeout,
+        CallError::Transport(source) => match &source.error {
+            TransportError::Unauthorized(_) => ToolErrorKind::PermissionDenied,
+            TransportError::Status { code: 429, .. } => ToolErrorKind::RateLimited,
+            TransportError::Timeout(_) => ToolErrorKind::Timeout,
+            _ => ToolErrorKind::Network,
+        },
+        _ => ToolErrorKind::Provider,
+    }
+}
+
+/// Whether the call may succeed later and cannot have run already.
+fn is_retryable(error: &RackError) -> bool {
+    let is_transient = matches!(
+        error_kind(error),
+        ToolErrorKind::Network | ToolErrorKind::Timeout | ToolErrorKind::RateLimited
+    );
+    is_transient && error.delivery() == Delivery::NotSent
+}
+
+/// The server's JSON-RPC error code.
+fn error_code(error: &RackError) -> Option<i64> {
+    match error {
+        RackError::Call { source, .. } => match &**source {
+            CallError::Refused(error) => Some(error.code),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

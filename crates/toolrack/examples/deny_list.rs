@@ -1,9 +1,9 @@
-//! Tools that an agent must not have: they are not listed, and calling one says which rule forbids it.
+//! Deny tools: they are not listed, and a call returns the rule that denies it.
 //!
-//! `cargo run -p toolrack --example deny_list -- PROGRAM`; without a program it is the demo server of this
+//! `cargo run -p toolrack --example deny_list -- PROGRAM`. The default program is the demo server of this
 //! repository (`cargo build -p toolrack-testkit`).
 
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use toolrack::{McpServerConfig, RackError, Toolrack};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // First of all: this program is started again to guard its server.
+    // Must come first: this program runs again as the guardian of its server.
     toolrack::init();
     run()
 }
@@ -23,10 +23,10 @@ async fn run() -> Result<(), Box<dyn Error>> {
         None => toolrack_testkit::program("demo-server").display().to_string(),
     };
 
-    // In a file this is `deny = ["dice"]`. Patterns are matched against the names that the server gives.
+    // In a config file: `deny = ["dice"]`. Patterns match the server's own tool names.
     let mut server = McpServerConfig::stdio("demo", program, &[]);
     server.deny = vec!["dice".to_owned()];
-    // And this is for every server.
+    // This pattern applies to every server.
     let rack = Toolrack::builder().server(server).deny("count*").open().await?;
     for tool in rack.tools().iter() {
         println!("{}", tool.name());
@@ -37,7 +37,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
         other => println!("not denied: {other:?}"),
     }
 
-    // While it runs, more can be denied.
+    // More tools can be denied at run time.
     rack.set_denied_tools("demo", &["add"]).await?;
     println!("{} tools are left", rack.tools().len());
 

@@ -1,9 +1,9 @@
-//! What servers ask back: a form for the user, a model, the folders to work in. Here a program answers by itself.
+//! Answer server requests: elicitation, sampling and roots. This handler answers without a user.
 //!
-//! `cargo run -p toolrack --example handler`, against the fixture server of this repository
+//! `cargo run -p toolrack --example handler`, with the fixture server of this repository
 //! (`cargo build -p toolrack-testkit`).
 
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use toolrack::mcp::{
 };
 use toolrack::{
     BoxFuture, ClientCapabilities, ClientHandler, Content, Elicitation, ElicitationAnswer,
-    McpServerConfig, Refusal, Root, SamplingParams, SamplingResult, Toolrack,
+    McpServerConfig, Root, SamplingError, SamplingParams, SamplingResult, Toolrack,
 };
 
-/// Who answers. A server is told of exactly what `capabilities` names.
-struct Desk;
+/// Client handler. Servers get exactly the capabilities it returns.
+struct AutoHandler;
 
-impl ClientHandler for Desk {
+impl ClientHandler for AutoHandler {
     fn capabilities(&self) -> ClientCapabilities {
         ClientCapabilities {
             roots: Some(RootsCapability::default()),
@@ -31,14 +31,14 @@ impl ClientHandler for Desk {
         }
     }
 
-    // A real program shows the form to its user, and says which server asks.
+    // A real program shows the form to its user, with the name of the server.
     fn elicit<'a>(
         &'a self,
         server: &'a str,
-        question: Elicitation,
+        request: Elicitation,
     ) -> BoxFuture<'a, ElicitationAnswer> {
         Box::pin(async move {
-            let Elicitation::Form(form) = question else { return ElicitationAnswer::Decline };
+            let Elicitation::Form(form) = request else { return ElicitationAnswer::Decline };
             println!("{server} asks: {}", form.message);
             let answer = |name: &str| (name.to_owned(), FieldValue::Text(format!("my {name}")));
             let fields = form.schema.fields().iter();
@@ -47,12 +47,12 @@ impl ClientHandler for Desk {
         })
     }
 
-    // A real program asks its model, after its user has agreed.
+    // A real program asks its model, after the user has agreed.
     fn sample<'a>(
         &'a self,
         server: &'a str,
         params: SamplingParams,
-    ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
+    ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
         Box::pin(async move {
             println!("{server} wants at most {} tokens", params.max_tokens);
             let text = Content::Text { text: "Paris".into(), extra: Extra::default() };
@@ -67,7 +67,7 @@ impl ClientHandler for Desk {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // First of all: this program is started again to guard its server.
+    // Must come first: this program runs again as the guardian of its server.
     toolrack::init();
     run()
 }
@@ -76,10 +76,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn run() -> Result<(), Box<dyn Error>> {
     let program = toolrack_testkit::program("fixture-server").display().to_string();
     let server = McpServerConfig::stdio("curious", program, &[]);
-    let rack = Toolrack::builder().server(server).handler(Arc::new(Desk)).open().await?;
+    let rack = Toolrack::builder().server(server).handler(Arc::new(AutoHandler)).open().await?;
 
-    let question = json!({"message": "Who are you?"});
-    println!("{}", rack.call("curious.test_elicitation", &question).await?.content);
+    let request = json!({"message": "Who are you?"});
+    println!("{}", rack.call("curious.test_elicitation", &request).await?.content);
     let prompt = json!({"prompt": "The capital of France?"});
     println!("{}", rack.call("curious.test_sampling", &prompt).await?.content);
 

@@ -1,9 +1,9 @@
-//! A server over HTTP that wants a token.
+//! Connect to an HTTP server with a bearer token.
 //!
-//! `cargo run -p toolrack --example http_with_token -- URL TOKEN [TOOL]` lists its tools, and calls one that needs
-//! no arguments.
+//! `cargo run -p toolrack --example http_with_token -- URL TOKEN [TOOL]` lists the tools, and calls one without
+//! arguments.
 
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::json;
 use toolrack::{Credentials, McpServerConfig, Secret, StaticBearer, Toolrack};
 
-// A program without child processes needs no `toolrack::init()`.
+// A program without child processes does not need `toolrack::init()`.
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
@@ -19,8 +19,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: http_with_token URL TOKEN [TOOL]".into());
     };
 
-    // In a file this is `headers = { Authorization = "Bearer ${TOKEN}" }`. Credentials go only to the server that
-    // they are for, and cannot be printed by accident. For OAuth there is `Authorizer`.
+    // In a config file: `headers = { Authorization = "Bearer ${TOKEN}" }`. The token is sent only to its server and
+    // does not appear in `Debug` output. For OAuth, use `Authorizer`.
     let bearer = StaticBearer::new(&Secret::new(token));
     let rack = Toolrack::builder()
         .server(McpServerConfig::http("remote", url))

@@ -1,9 +1,9 @@
-//! Many servers from one config file, one of them broken: the others work, and it says what is wrong.
+//! Many servers from one config file. One is broken: it reports its error, and the others work.
 //!
-//! `cargo run -p toolrack --example many_servers -- toolrack.toml`; without a file it writes one for the demo
+//! `cargo run -p toolrack --example many_servers -- toolrack.toml`. Without a file it writes one for the demo
 //! server of this repository (`cargo build -p toolrack-testkit`).
 
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use serde_json::json;
 use toolrack::Toolrack;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // First of all: this program is started again to guard each of its servers.
+    // Must come first: this program runs again as the guardian of each server.
     toolrack::init();
     run()
 }
@@ -31,9 +31,9 @@ async fn run() -> Result<(), Box<dyn Error>> {
         }
     };
 
-    // A faulty file is told whole, every fault with its line. A faulty server is no error.
+    // An invalid file is an error with all diagnostics. A failed server is not an error.
     let rack = Toolrack::open(&path).await?;
-    // Servers that are still on their way are waited for; those that have failed are not.
+    // Waits for servers that are still connecting, not for failed ones.
     rack.ready(Duration::from_mins(2)).await;
     for server in rack.servers() {
         println!("{}: {}, {} tools", server.name(), server.state(), server.n_tools());
@@ -42,7 +42,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
         println!("{}", tool.name());
     }
 
-    // Calls to different servers run side by side.
+    // Calls run concurrently.
     let arguments = json!({"name": "both of you"});
     let (one, two) = tokio::join!(
         rack.call("first_greet", &arguments),

@@ -1,9 +1,9 @@
-//! A slow call: hear of its progress, and give up on another one.
+//! Follow the progress of a slow call, and cancel another.
 //!
-//! `cargo run -p toolrack --example progress_and_cancel -- PROGRAM`; without a program it is the demo server of
+//! `cargo run -p toolrack --example progress_and_cancel -- PROGRAM`. The default program is the demo server of
 //! this repository (`cargo build -p toolrack-testkit`).
 
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde_json::json;
 use toolrack::{CallOptions, McpServerConfig, Progress, RackEvent, Toolrack};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // First of all: this program is started again to guard its server.
+    // Must come first: this program runs again as the guardian of its server.
     toolrack::init();
     run()
 }
@@ -27,7 +27,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let server = McpServerConfig::stdio("demo", program, &[]);
     let rack = Toolrack::builder().server(server).open().await?;
 
-    // Each report of progress also renews the time that the call has.
+    // Each progress report restarts the timeout.
     let report = |progress: &Progress| println!("progress: {}", progress.progress);
     let options = CallOptions {
         timeout: Some(Duration::from_secs(10)),
@@ -38,11 +38,11 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let result = rack.call_full("demo_countdown", &arguments, &options).await?;
     println!("done: {}", result.text());
 
-    // A call that is dropped is cancelled: the server is told, and may stop working on it.
+    // Dropping a call cancels it and notifies the server.
     let mut events = rack.events();
     let slow = json!({"from": 1000, "every_ms": 1000});
-    let patience = Duration::from_millis(200);
-    if tokio::time::timeout(patience, rack.call("demo_countdown", &slow)).await.is_err() {
+    let limit = Duration::from_millis(200);
+    if tokio::time::timeout(limit, rack.call("demo_countdown", &slow)).await.is_err() {
         println!("gave up on the second call");
     }
     while let Some(event) = events.next().await {
@@ -52,7 +52,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    // The line goes on as if nothing had happened.
+    // The connection stays usable.
     println!("{}", rack.call("demo_greet", &json!({"name": "again"})).await?.content);
     rack.shutdown().await;
     Ok(())

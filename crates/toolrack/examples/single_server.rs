@@ -1,9 +1,9 @@
-//! One server: start it, see its tools, call one, end it.
+//! Start one server, list its tools, call one, and shut down.
 //!
-//! `cargo run -p toolrack --example single_server -- PROGRAM [ARGUMENT …]`; without a program it is the demo
-//! server of this repository (`cargo build -p toolrack-testkit`).
+//! `cargo run -p toolrack --example single_server -- PROGRAM [ARGUMENT …]`. The default program is the demo server
+//! of this repository (`cargo build -p toolrack-testkit`).
 
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::json;
 use toolrack::{McpServerConfig, Toolrack};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // First of all: this program is started again to guard its server.
+    // Must come first: this program runs again as the guardian of its server.
     toolrack::init();
     run()
 }
@@ -28,7 +28,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
 
     let server = McpServerConfig::stdio("demo", program, &args);
     let rack = Toolrack::builder().server(server).open().await?;
-    // A server that has to be fetched first, as by `npx`, takes its time.
+    // A server that `npx` has to install takes a while.
     for server in rack.ready(Duration::from_mins(2)).await {
         println!("{}: {}", server.name(), server.state());
     }
@@ -39,7 +39,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let answer = rack.call("demo_greet", &json!({"name": "World"})).await?;
     println!("{}", answer.content);
 
-    // Ends the server and everything it has started.
+    // Stops the server and all its processes.
     rack.shutdown().await;
     Ok(())
 }

@@ -1,6 +1,7 @@
-//! How a rack is set up: from a file, from code, or from both.
+//! `ToolrackBuilder`: options of the facade, from a config file, from code, or both.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +10,16 @@ use tokio::runtime::Handle;
 use toolrack_client::ClientHandler;
 use toolrack_config::{ConfigFile, Fault, Lookup, McpServerConfig, Names};
 use toolrack_http::HttpOptions;
-use toolrack_manager::{FileWatch, McpManager, RackBuilder};
+use toolrack_manager::{FileWatch, McpManager, RackBuilder, RackError};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_transport::Credentials;
 
-use crate::error::OpenError;
-use crate::file::{Selection, load};
-use crate::rack::Toolrack;
-use crate::settings::Environment;
+use crate::config_source::{Environment, Selection, load};
+use crate::toolrack::Toolrack;
 
-/// Everything that can be set about a rack. Made by [`Toolrack::builder`].
-#[must_use = "nothing happens until it is opened"]
+/// Options of a [`Toolrack`]. Made by [`Toolrack::builder`].
+#[must_use = "does nothing until `open`"]
 #[derive(Default)]
 pub struct ToolrackBuilder {
     path: Option<PathBuf>,
@@ -32,42 +31,41 @@ pub struct ToolrackBuilder {
 }
 
 impl ToolrackBuilder {
-    /// A config file, which is followed from then on.
+    /// Reads and watches a config file.
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
         self.path = Some(path.into());
         self
     }
 
-    /// Which agent of the file this is. It has the servers of every agent, and its own.
+    /// Selects an agent of the file. It has the default servers and its own.
     pub fn agent(mut self, id: impl Into<String>) -> Self {
         self.selection.agent = Some(id.into());
         self
     }
 
-    /// Adds a server. It takes the place of one with the same name in the file. Its name has to be one that a file
-    /// may have: not empty, and without slashes.
+    /// Adds a server. It replaces a server with the same name in the file. Its name must not be empty or contain
+    /// slashes.
     pub fn server(mut self, config: McpServerConfig) -> Self {
         self.selection.servers.push(config);
         self
     }
 
-    /// Denies tools on every server, as a name or as a pattern such as `write_*`. Each call adds one.
+    /// Denies tools on every server, by name or by a pattern such as `write_*`. Each call adds one.
     pub fn deny(mut self, pattern: impl Into<String>) -> Self {
         self.selection.deny.push(pattern.into());
         self
     }
 
-    /// Who knows the values that configs refer to, such as `${TOKEN}` or `${secret:name}`.
+    /// Sets the source of values that configs refer to, such as `${TOKEN}` or `${secret:name}`.
     ///
-    /// Unless this is set, variables come from the environment of the process and files from the machine, with
-    /// relative paths beginning at the folder of the config file; there are no secrets. An [`Environment`] can be
-    /// asked for what the caller does not know.
+    /// By default, variables come from the process environment and files are relative to the config file's
+    /// directory; there are no secrets. A custom lookup can fall back to an [`Environment`].
     pub fn lookup(mut self, lookup: impl Lookup + Send + Sync + 'static) -> Self {
         self.lookup = Some(Arc::new(lookup));
         self
     }
 
-    /// Who speaks for the user at each server over HTTP. Asked with each connection.
+    /// Sets the credentials of HTTP servers. Called for each connection.
     pub fn credentials<F>(mut self, credentials: F) -> Self
     where
         F: Fn(&McpServerConfig) -> Option<Arc<dyn Credentials>> + Send + Sync + 'static,
@@ -76,61 +74,60 @@ impl ToolrackBuilder {
         self
     }
 
-    /// Where tools are remembered between runs, so that those of a server with `start = "lazy"` are listed before
-    /// it runs. Nothing is remembered unless this is set.
-    pub fn catalog(mut self, dir: impl Into<PathBuf>) -> Self {
+    /// Sets the directory of the tool cache, so that the tools of a server with `start = "lazy"` are listed before
+    /// it runs. Without one, nothing is cached.
+    pub fn tool_cache(mut self, dir: impl Into<PathBuf>) -> Self {
         self.manager = self.manager.catalog(dir);
         self
     }
 
-    /// How public names of tools are made. As the file says, unless set.
+    /// Sets how public tool names are built. Defaults to the file's settings.
     pub fn names(mut self, names: Names) -> Self {
         self.names = Some(names);
         self
     }
 
-    /// Who watches over child processes. This program itself if it called [`init`](crate::init), unless set.
+    /// Sets the guardian of child processes. Defaults to this program, if it called [`init`](crate::init).
     pub fn guardian(mut self, guardian: Guardian) -> Self {
         self.stdio.guardian = guardian;
         self
     }
 
-    /// How servers over HTTP are reached. Limits are those of each config.
+    /// Sets the HTTP options. Limits come from each server's config.
     pub fn http(mut self, options: HttpOptions) -> Self {
         self.manager = self.manager.http(options);
         self
     }
 
-    /// Who we say we are. Toolrack itself, unless set.
+    /// Sets the client info sent to servers. Defaults to Toolrack.
     pub fn client(mut self, client: Implementation) -> Self {
         self.manager = self.manager.client(client);
         self
     }
 
-    /// Who answers what servers ask. Without one, nothing is offered to them.
+    /// Sets the handler for server requests. Without one, no client capabilities are declared.
     pub fn handler(mut self, handler: Arc<dyn ClientHandler>) -> Self {
         self.manager = self.manager.handler(handler);
         self
     }
 
-    /// How long [`open`](Self::open) waits for slow servers. Five seconds, unless set, which is too short for the
-    /// first start of a server that has to be fetched: see [`Toolrack::ready`].
+    /// Sets how long [`open`](Self::open) waits for slow servers. Defaults to five seconds, which is too short for
+    /// the first start of a server that has to be installed: see [`Toolrack::ready`].
     pub fn ready_wait(mut self, wait: Duration) -> Self {
         self.manager = self.manager.ready_wait(wait);
         self
     }
 
-    /// Reads the file, starts every server, and follows the file from then on.
+    /// Reads the file, starts every server, and watches the file.
     ///
-    /// Returns when every server is connected or has failed, and at the latest after the time set with
-    /// [`ready_wait`](Self::ready_wait); what is slower goes on by itself, and [`Toolrack::ready`] waits for it. A
-    /// server that fails is no error: see [`Toolrack::servers`].
+    /// Returns when every server is connected or has failed, at the latest after
+    /// [`ready_wait`](Self::ready_wait); slower servers keep connecting, and [`Toolrack::ready`] waits for them. A
+    /// failed server is not an error: see [`Toolrack::servers`].
     ///
-    /// The runtime in which this is called has to run for as long as the rack is used. It needs its timer and its IO
-    /// (`enable_all`).
+    /// The Tokio runtime that calls this must outlive the [`Toolrack`]. It needs time and IO (`enable_all`).
     ///
     /// # Cancel safety
-    /// Dropping the future ends whatever was started.
+    /// Dropping the future stops all servers.
     pub async fn open(self) -> Result<Toolrack, OpenError> {
         Handle::try_current().map_err(|_none| OpenError::NoRuntime)?;
         self.selection.check()?;
@@ -139,41 +136,42 @@ impl ToolrackBuilder {
             None => (ConfigFile::default(), Vec::new()),
         };
         let servers = self.selection.servers(&file);
-        let lookup = self.lookup.unwrap_or_else(|| environment(self.path.as_deref()));
+        let lookup = self.lookup.unwrap_or_else(|| process_environment(self.path.as_deref()));
         let names = self.names.unwrap_or_else(|| file.names());
         let manager = self.manager.names(names).lookup(lookup).stdio(self.stdio);
         let manager = Arc::new(manager.build(servers.clone()));
         manager.connect_all().await.map_err(OpenError::Start)?;
-        let watch = self.path.and_then(|path| follow(&manager, path, servers, self.selection));
+        let watch =
+            self.path.and_then(|path| watch_config(&manager, path, servers, self.selection));
         Ok(Toolrack::new(manager, watch, warnings))
     }
 }
 
 async fn read(path: PathBuf) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
-    let shown = path.clone();
+    let shown_path = path.clone();
     let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
-    loaded.unwrap_or_else(|panicked| {
-        Err(OpenError::Unreadable { path: shown, source: std::io::Error::other(panicked) })
+    loaded.unwrap_or_else(|panic| {
+        Err(OpenError::Unreadable { path: shown_path, source: io::Error::other(panic) })
     })
 }
 
-fn environment(path: Option<&Path>) -> Arc<dyn Lookup + Send + Sync> {
+fn process_environment(path: Option<&Path>) -> Arc<dyn Lookup + Send + Sync> {
     let dir = path.and_then(Path::parent).unwrap_or(Path::new(""));
-    Arc::new(Environment::of_process().beginning_at(dir))
+    Arc::new(Environment::from_process().with_base_dir(dir))
 }
 
-/// Follows the file. A machine that cannot watch files does not keep an agent from working.
-fn follow(
+/// Watches the file. Without file watching the agent still works, so a failure is only logged.
+fn watch_config(
     manager: &McpManager,
     path: PathBuf,
     servers: Vec<McpServerConfig>,
     selection: Selection,
 ) -> Option<FileWatch> {
-    let reread = move |path: &Path, text: &str| selection.reread(path, text);
-    match manager.watch_file(&path, servers, Arc::new(reread)) {
+    let reload = move |path: &Path, text: &str| selection.reload(path, text);
+    match manager.watch_file(&path, servers, Arc::new(reload)) {
         Ok(watch) => Some(watch),
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "changes of the config go unnoticed");
+            tracing::warn!(%error, path = %path.display(), "cannot watch the config file");
             None
         }
     }
@@ -186,5 +184,46 @@ impl fmt::Debug for ToolrackBuilder {
             .field("selection", &self.selection)
             .field("manager", &self.manager)
             .finish_non_exhaustive()
+    }
+}
+
+/// Why opening failed. [`with_causes`](crate::with_causes) joins the error and its causes in one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The config file does not exist or cannot be read.
+    #[error("cannot read the config file {}", path.display())]
+    Unreadable {
+        /// Config file.
+        path: PathBuf,
+        /// IO error.
+        source: io::Error,
+    },
+    /// There is no Tokio runtime.
+    #[error("no tokio runtime is running")]
+    NoRuntime,
+    /// The config file, or a server from code, is invalid. The message has one line per diagnostic.
+    #[error("{}", DiagnosticLines(.diagnostics))]
+    Invalid {
+        /// All diagnostics, first of the file, then of the code. Includes warnings.
+        diagnostics: Vec<Fault>,
+    },
+    /// The manager is closed.
+    #[error("cannot start the servers")]
+    Start(#[source] RackError),
+}
+
+/// Displays diagnostics, one per line.
+pub(crate) struct DiagnosticLines<'a>(pub(crate) &'a [Fault]);
+
+impl fmt::Display for DiagnosticLines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, diagnostic) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_char('\n')?;
+            }
+            write!(f, "{diagnostic}")?;
+        }
+        Ok(())
     }
 }

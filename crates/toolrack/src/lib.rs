@@ -1,5 +1,4 @@
-//! One rack for every MCP server: what an agent embeds to have many servers, one list of tools and one way to
-//! call them.
+//! MCP client runtime for agents: many servers, one list of tools, one way to call them.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -8,7 +7,7 @@
 //! use toolrack::Toolrack;
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     // First of all: this program is started again to guard each of its servers.
+//!     // Must come first: this program runs again as the guardian of each server.
 //!     toolrack::init();
 //!     agent()
 //! }
@@ -16,22 +15,22 @@
 //! #[tokio::main]
 //! async fn agent() -> Result<(), Box<dyn std::error::Error>> {
 //!     let rack = Toolrack::open("toolrack.toml").await?;
-//!     // A server that `npx` has to fetch first takes its time. Those that cannot be used say why.
+//!     // A server that `npx` has to install takes a while. Servers that failed say why.
 //!     for server in rack.ready(Duration::from_mins(2)).await {
 //!         eprintln!("{}: {}", server.name(), server.state());
 //!     }
 //!     for tool in rack.tools().iter() {
 //!         println!("{}", tool.name());
 //!     }
-//!     let answer = rack.call("filesystem_list_directory", &json!({"path": "."})).await?;
-//!     println!("{}", answer.content);
+//!     let result = rack.call("filesystem_list_directory", &json!({"path": "."})).await?;
+//!     println!("{}", result.content);
 //!     rack.shutdown().await;
 //!     Ok(())
 //! }
 //! ```
 //!
-//! The file names the servers. It is followed: a server that is added, changed or removed there is connected,
-//! reconnected or ended, and the others are left alone.
+//! The config file lists the servers. It is watched: servers that are added, changed or removed are connected,
+//! reconnected or stopped; the others are not affected.
 //!
 //! ```toml
 //! [[defaults.mcp]]
@@ -48,10 +47,10 @@
 //! headers = { Authorization = "Bearer ${SENTRY_TOKEN}" }
 //! ```
 //!
-//! Servers can be given in code as well, with [`Toolrack::builder`]. One broken server never keeps the others
-//! from working: [`Toolrack::servers`] says what is wrong with it, and it is tried again by and by.
+//! [`Toolrack::builder`] adds servers from code. A failed server does not affect the others:
+//! [`Toolrack::servers`] has its error, and it is retried with backoff.
 //!
-//! What servers ask of the user, of a model or of the program is answered by a [`ClientHandler`]:
+//! A [`ClientHandler`] answers server requests for elicitation, sampling and roots:
 //!
 //! ```
 //! use toolrack::mcp::{
@@ -59,11 +58,11 @@
 //!     RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 //! };
 //! use toolrack::serde_json::value::RawValue;
-//! use toolrack::{BoxFuture, ClientHandler, JsonRpcError, RawQuestion, Refusal};
+//! use toolrack::{BoxFuture, ClientHandler, JsonRpcError, RawServerRequest, SamplingError};
 //!
-//! struct Desk;
+//! struct Handler;
 //!
-//! impl ClientHandler for Desk {
+//! impl ClientHandler for Handler {
 //!     fn capabilities(&self) -> ClientCapabilities {
 //!         ClientCapabilities {
 //!             roots: Some(RootsCapability::default()),
@@ -73,15 +72,15 @@
 //!         }
 //!     }
 //!
-//!     fn elicit<'a>(&'a self, server: &'a str, question: Elicitation) -> BoxFuture<'a, ElicitationAnswer> {
+//!     fn elicit<'a>(&'a self, server: &'a str, request: Elicitation) -> BoxFuture<'a, ElicitationAnswer> {
 //!         Box::pin(async move {
-//!             match question {
+//!             match request {
 //!                 Elicitation::Form(form) if form.message == "Go on?" => {
 //!                     ElicitationAnswer::Accept { content: Some(FormContent::default()) }
 //!                 }
-//!                 // The user has to see who asks, and which page it is.
+//!                 // The user must see the server and the URL.
 //!                 Elicitation::Url(page) => {
-//!                     println!("{server} wants {} to be opened", page.url);
+//!                     println!("{server} asks to open {}", page.url);
 //!                     ElicitationAnswer::Decline
 //!                 }
 //!                 _ => ElicitationAnswer::Cancel,
@@ -93,18 +92,18 @@
 //!         &'a self,
 //!         _server: &'a str,
 //!         params: SamplingParams,
-//!     ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
-//!         Box::pin(async move { Err(Refusal::Failed(format!("no model for {} tokens", params.max_tokens))) })
+//!     ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
+//!         Box::pin(async move { Err(SamplingError::Failed(format!("no model for {} tokens", params.max_tokens))) })
 //!     }
 //!
 //!     fn roots<'a>(&'a self, _server: &'a str) -> BoxFuture<'a, Vec<Root>> {
 //!         Box::pin(async { Root::new("file:///work".into(), None).into_iter().collect() })
 //!     }
 //!
-//!     fn pass_on<'a>(
+//!     fn forward_request<'a>(
 //!         &'a self,
 //!         _server: &'a str,
-//!         _question: RawQuestion<'a>,
+//!         _request: RawServerRequest<'a>,
 //!     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
 //!         None
 //!     }
@@ -115,94 +114,99 @@
 //! }
 //! ```
 //!
-//! Errors say what was asked for, and their source says why it came to nothing; [`with_causes`] gives both in one line.
+//! An error has its cause as source; [`with_causes`] joins both in one line.
 //!
 //! The examples of this crate are short and meant to be copied: `single_server`, `many_servers`, `deny_list`,
-//! `http_with_token`, `progress_and_cancel` and `handler`. For agents on `rig` there is the crate `toolrack-rig`.
+//! `http_with_token`, `progress_and_cancel` and `handler`. For `rig` agents, see the crate `toolrack-rig`.
 //!
-//! What most programs need is here; everything else that is public is in the module of its part, such as [`mcp`] for
-//! what servers say and [`config`] for files.
+//! The root exports the common types; each module below exports one layer completely.
 //!
-//! **Invariant:** nothing is decided here. This crate reads a file, sets up a manager and passes calls on.
+//! | module | contents |
+//! |---|---|
+//! | `toolrack` | [`Toolrack`]: tools, calls, events, shutdown |
+//! | `builder` | [`ToolrackBuilder`], [`OpenError`] |
+//! | `config_source` | config file with the selection of servers; [`Environment`] for `${…}` values |
+//! | `llm_tools` | tool definitions for `OpenAI` and Anthropic |
+//! | [`auth`], [`client`], [`config`], [`http`], [`manager`], [`mcp`], [`stdio`], [`transport`] | the crates below |
+//!
+//! Start reading with `toolrack`, then `builder`.
+//!
+//! # Invariants
+//!
+//! - This crate makes no decisions: it reads a file, sets up a manager and forwards calls.
+//! - Every type in a public signature is exported by this crate.
+//! - A config edit affects only the servers it changes.
 
 #![warn(missing_docs)]
 
 mod builder;
-mod error;
-mod file;
-mod model;
-mod rack;
-mod settings;
+mod config_source;
+mod llm_tools;
+mod toolrack;
 
-pub use builder::ToolrackBuilder;
-pub use error::OpenError;
-pub use model::{to_anthropic, to_openai};
-pub use rack::Toolrack;
-pub use settings::Environment;
+pub use builder::{OpenError, ToolrackBuilder};
+pub use config_source::Environment;
+pub use llm_tools::{to_anthropic, to_openai};
+pub use toolrack::Toolrack;
 
-/// Login to servers over HTTP: OAuth, tokens, and where they are kept.
+/// Authentication of HTTP servers: OAuth, tokens, token stores.
 pub mod auth {
     pub use toolrack_auth::*;
 }
 
-/// One server: how it is connected, what can be asked of it, and who answers what it asks.
+/// Client of one server: connecting, requests, and the handler of server requests.
 pub mod client {
     pub use toolrack_client::*;
 }
 
-/// Config files as data: reading, checking, comparing.
+/// Config files: parsing, validation, diff.
 pub mod config {
     pub use toolrack_config::*;
 }
 
-/// The way to servers over HTTP.
+/// HTTP transport.
 pub mod http {
     pub use toolrack_http::*;
 }
 
-/// What a connection of any kind is, and how it can fail.
-pub mod link {
+/// Transports and JSON-RPC: messages, errors, close reasons.
+pub mod transport {
     pub use toolrack_transport::*;
 }
 
-/// Many servers: the manager behind a [`Toolrack`].
-pub mod servers {
+/// The manager of all servers behind a [`Toolrack`].
+pub mod manager {
     pub use toolrack_manager::*;
 }
 
-/// What clients and servers say to each other, as data: tools, results, resources, prompts, questions, capabilities.
+/// Protocol types: tools, results, resources, prompts, elicitation, capabilities.
 pub mod mcp {
     pub use toolrack_mcp::*;
 }
 
-/// JSON-RPC, on which the protocol stands.
-pub mod rpc {
-    pub use toolrack_transport::*;
-}
-
-/// Servers as child processes, and who watches over them.
+/// Stdio transport: server processes and their guardian.
 pub mod stdio {
     pub use toolrack_stdio::*;
 }
 
-/// The crate whose values arguments and schemas are.
+/// JSON values of arguments and schemas.
 pub use serde_json;
-/// An address, as [`Authorizer`] takes it.
+/// URL type of [`Authorizer`].
 pub use url::Url;
 
-// For who lets us in.
+// Authentication.
 pub use toolrack_auth::{
     AuthSettings, Authorizer, Browser, FileTokenStore, MemoryTokenStore, PastedRedirect, Secret,
     StaticBearer, SystemBrowser, TokenStore,
 };
 pub use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
 
-// For one server.
+// One server.
 pub use toolrack_client::{
-    CallError, CallOptions, Changes, ClientBuilder, ClientHandler, ConnectError, ConnectStep,
-    Connector, EraChoice, Event, Events, HttpConnector, Limits, Listing, McpClient, McpToolDef,
-    McpToolResult, OnProgress, RawQuestion, Refusal, StdioConnector, StepWatcher, Timeouts,
-    Verdict,
+    CallError, CallOptions, ClientBuilder, ClientHandler, ConnectError, ConnectStep, Connector,
+    DetectedVersion, EraChoice, Event, Events, HttpConnector, Limits, List, ListChanges, McpClient,
+    McpToolDef, McpToolResult, OnConnectStep, OnProgress, RawServerRequest, SamplingError,
+    StdioConnector, Timeouts,
 };
 pub use toolrack_http::{HttpOptions, HttpServerDef, ProxySettings};
 pub use toolrack_stdio::{
@@ -212,7 +216,7 @@ pub use toolrack_transport::{
     Delivery, Diagnosis, Ending, Exit, LineError, Mask, ServerExit, SpawnFault, TransportError,
 };
 
-// For many of them.
+// Many servers.
 pub use toolrack_config::{
     EnvValue, Fault, FaultKind, Lookup, McpServerConfig, McpTransport, Names, Origin, Package,
     PackageKind, Pin, Plan, Position, Sandbox, Severity, Source, StartMode,
@@ -223,7 +227,7 @@ pub use toolrack_manager::{
     ToolWithServer, with_causes,
 };
 
-// What servers say.
+// Protocol types.
 pub use toolrack_mcp::{
     ClientCapabilities, Content, DecodeError, Elicitation, ElicitationAnswer, GetPromptResult,
     Implementation, LogLevel, LogMessage, Progress, Prompt, ReadResourceResult, Resource,
@@ -232,7 +236,7 @@ pub use toolrack_mcp::{
 };
 pub use toolrack_transport::{JsonRpcError, RawJson};
 
-/// The examples of the README, compiled.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Spec 002, phase 3: names, descriptions, schemas, calls and failures of adapted tools.
+//! Founding document 002, phase 3: names, descriptions, schemas, calls and errors of adapted tools.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use rig_core::tool::{DynamicTool, ErasedTool, ToolContext, ToolErrorKind, ToolRe
 use serde_json::{Value, json};
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
 use toolrack_manager::McpManager;
-use toolrack_rig::{McpToolAdapter, tools_of};
+use toolrack_rig::{McpToolAdapter, dynamic_tools};
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Marker, program};
 
-/// A demo server whose processes can be found by their marker.
+/// A demo server whose processes carry the marker.
 fn demo(marker: &Marker) -> McpServerConfig {
     let command = program("demo-server").display().to_string();
     let mut config = McpServerConfig::stdio("demo", command, &[]);
     let (variable, value) = marker.pair();
-    let McpTransport::Stdio { env, .. } = &mut config.transport else { panic!("no child") };
+    let McpTransport::Stdio { env, .. } = &mut config.transport else { panic!("not stdio") };
     env.insert(variable.to_owned(), EnvValue::from(value));
     config
 }
@@ -30,7 +30,7 @@ async fn manager(config: McpServerConfig) -> Arc<McpManager> {
 }
 
 fn named(manager: &Arc<McpManager>, name: &str) -> DynamicTool {
-    tools_of(manager).into_iter().find(|it| it.name().as_str() == name).unwrap()
+    dynamic_tools(manager).into_iter().find(|tool| tool.name().as_str() == name).unwrap()
 }
 
 fn adapter(manager: &Arc<McpManager>, name: &str) -> McpToolAdapter {
@@ -38,10 +38,11 @@ fn adapter(manager: &Arc<McpManager>, name: &str) -> McpToolAdapter {
 }
 
 #[tokio::test]
-async fn tools_are_described_as_their_server_does() {
+async fn tools_keep_their_description_and_schema() {
     let marker = Marker::new();
     let manager = manager(demo(&marker)).await;
-    let names: Vec<String> = tools_of(&manager).iter().map(|it| it.name().to_string()).collect();
+    let names: Vec<String> =
+        dynamic_tools(&manager).iter().map(|tool| tool.name().to_string()).collect();
     let expected = ["demo_greet", "demo_add", "demo_dice", "demo_countdown", "demo_word_count"];
     assert_eq!(names, expected);
 
@@ -60,7 +61,7 @@ async fn tools_are_described_as_their_server_does() {
 }
 
 #[tokio::test]
-async fn a_call_gives_the_text_of_the_tool() {
+async fn call_returns_the_text_of_the_tool() {
     let marker = Marker::new();
     let config = McpServerConfig { max_output_bytes: 12, ..demo(&marker) };
     let manager = manager(config).await;
@@ -84,25 +85,25 @@ async fn run(tool: &McpToolAdapter, args: &str) -> ToolResult {
     tool.execute(args.to_owned(), &mut ToolContext::new()).await
 }
 
-/// The failure of a call: its kind, and the words that the model reads.
+/// Kind and model text of a failed call.
 async fn failure(tool: &DynamicTool, arguments: Value) -> (ToolErrorKind, String) {
     let error = tool.execute(arguments).await.unwrap_err();
     (error.kind(), error.model_feedback().unwrap().to_owned())
 }
 
 #[tokio::test]
-async fn failures_are_words_for_the_model_and_never_panics() {
+async fn failures_are_text_for_the_model() {
     let marker = Marker::new();
     let manager = manager(demo(&marker)).await;
     let add = named(&manager, "demo_add");
 
     let (kind, text) = failure(&add, json!({"a": "one"})).await;
     assert_eq!(kind, ToolErrorKind::Other);
-    assert!(!text.is_empty() && text != "the tool failed and did not say why", "{text}");
+    assert!(!text.is_empty() && text != "the tool failed without an error message", "{text}");
 
     let (kind, text) = failure(&add, json!("one")).await;
     assert_eq!(kind, ToolErrorKind::InvalidArgs);
-    assert_eq!(text, "the arguments have to be an object, not a text");
+    assert_eq!(text, "the arguments must be an object, not a string");
 
     let result = run(&adapter(&manager, "demo_add"), "{").await;
     assert!(result.is_error_kind(ToolErrorKind::InvalidArgs));
@@ -111,7 +112,7 @@ async fn failures_are_words_for_the_model_and_never_panics() {
     let (kind, text) = failure(&add, json!({"a": 1, "b": 2})).await;
     assert_eq!(kind, ToolErrorKind::PermissionDenied);
     assert!(text.contains("it was denied as `add`"), "{text}");
-    assert!(!tools_of(&manager).iter().any(|it| it.name().as_str() == "demo_add"));
+    assert!(!dynamic_tools(&manager).iter().any(|tool| tool.name().as_str() == "demo_add"));
 
     let greet = named(&manager, "demo_greet");
     manager.close().await;
@@ -120,9 +121,9 @@ async fn failures_are_words_for_the_model_and_never_panics() {
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// A tool that was fetched before its server was connected anew goes on working.
+/// A tool keeps working after its server reconnects.
 #[tokio::test]
-async fn tools_survive_a_new_connection_of_their_server() {
+async fn tools_survive_a_reconnect() {
     let marker = Marker::new();
     let manager = manager(demo(&marker)).await;
     let greet = named(&manager, "demo_greet");

@@ -1,10 +1,6 @@
-//! The adapter with real servers, and the example agent as a newcomer runs it.
+//! Integration tests: the adapter with real servers, and the example agent.
 
-#![expect(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
-)]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "tests and their helpers may panic")]
 
 mod adapter;
 mod agent;

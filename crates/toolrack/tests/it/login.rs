@@ -1,4 +1,4 @@
-//! A login at an authorization server that others wrote.
+//! OAuth login with a third-party authorization server.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,23 +12,23 @@ use toolrack_testkit::oauth::visit;
 use toolrack_testkit::{HttpServer, HttpServerKind, skipped};
 use url::Url;
 
-/// Longer than anything here takes, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any step takes, even on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_login_at_a_server_on_the_python_sdk() {
+async fn oauth_login_with_a_python_sdk_server() {
     let kind = HttpServerKind::FastMcpLogin;
     if let Some(reason) = kind.missing() {
-        return skipped("a_login_at_a_server_on_the_python_sdk", &reason);
+        return skipped("oauth_login_with_a_python_sdk_server", &reason);
     }
     let server = HttpServer::start(kind).unwrap();
-    // Somebody who agrees to everything.
+    // A browser that approves everything.
     let opener = |url: &Url| {
         let url = url.to_string();
         thread::spawn(move || visit(&url));
         Ok(())
     };
-    let browser = Arc::new(SystemBrowser::new(Arc::new(opener)).patient_for(PATIENCE));
+    let browser = Arc::new(SystemBrowser::new(Arc::new(opener)).patient_for(TIMEOUT));
     let (url, store) = (Url::parse(&server.url()).unwrap(), Arc::new(MemoryTokenStore::default()));
     let login = Authorizer::new(&url, AuthSettings::default(), store, Some(browser)).unwrap();
     let options = HttpOptions { credentials: Some(login), ..HttpOptions::default() };

@@ -1,16 +1,16 @@
-//! The facade as programs use it: files, builders, and the examples that newcomers copy.
+//! Integration tests of the facade: config files, builder, and the examples.
 
 #![expect(
     clippy::expect_used,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "tests and their helpers may panic"
 )]
 
-mod example;
-mod follow;
+mod config_watch;
+mod examples;
+mod fixture;
 mod login;
 mod open;
-mod real;
-mod stage;
-mod surface;
+mod public_types;
+mod real_servers;

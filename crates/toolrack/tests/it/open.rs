@@ -1,4 +1,4 @@
-//! Opening a rack, from a file and from code, and everything that can be wrong with that.
+//! Opening from a file and from code, and all its errors.
 
 use std::error::Error as _;
 use std::pin::pin;
@@ -13,43 +13,44 @@ use toolrack::{
 };
 use toolrack_testkit::Marker;
 
-use crate::stage::{LONG, builder, connected, entry, eventually, put, scripted, tools};
+use crate::fixture::{LONG, builder, connected, entry, eventually, scripted, tools, write_file};
 
 #[tokio::test]
-async fn a_missing_file_is_named() {
+async fn missing_config_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("toolrack.toml");
     let error = Toolrack::open(&path).await.unwrap_err();
-    let expected = format!("the config file {} cannot be read", path.display());
+    let expected = format!("cannot read the config file {}", path.display());
     assert_eq!(error.to_string(), expected);
     assert!(error.source().unwrap().to_string().contains("No such file"));
 }
 
 #[tokio::test]
-async fn a_faulty_file_is_refused_with_every_fault_in_its_place() {
+async fn invalid_config_reports_every_error_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("toolrack.toml");
     let text = "[[defaults.mcp]]\nname = \"a\"\ntransport = \"stdio\"\n\n[[defaults.mcp]]\n\
                 name = \"b\"\ntransport = \"http\"\nurl = 5\n\n[[defaults.mcp]]\nname = \"c\"\n\
                 transport = \"stdio\"\ncommand = \"x\"\ntimeuot = \"3s\"\n";
-    put(&path, text);
+    write_file(&path, text);
     let error = Toolrack::open(&path).await.unwrap_err();
-    let OpenError::Faulty { faults } = &error else { panic!("{error:?}") };
+    let OpenError::Invalid { diagnostics } = &error else { panic!("{error:?}") };
     let shown = error.to_string();
     let lines: Vec<&str> = shown.lines().collect();
-    assert_eq!(lines.len(), faults.len(), "{shown}");
+    assert_eq!(lines.len(), diagnostics.len(), "{shown}");
     for (line, place) in [("command", ":1:"), ("url", ":8:"), ("timeuot", ":14:")] {
         let begins = format!("{}{place}", path.display());
-        let is_there = lines.iter().any(|it| it.starts_with(&begins) && it.contains(line));
-        assert!(is_there, "{line} at {place} in\n{shown}");
+        let is_reported =
+            lines.iter().any(|shown| shown.starts_with(&begins) && shown.contains(line));
+        assert!(is_reported, "{line} at {place} in\n{shown}");
     }
 }
 
 #[tokio::test]
-async fn an_odd_file_is_used_and_its_oddities_are_told() {
+async fn config_warnings_are_reported() {
     let (marker, dir) = (Marker::new(), tempfile::tempdir().unwrap());
     let path = dir.path().join("toolrack.toml");
-    put(&path, &entry("defaults.mcp", "a", &marker, "timeuot = \"3s\""));
+    write_file(&path, &entry("defaults.mcp", "a", &marker, "timeuot = \"3s\""));
     let rack = builder().file(&path).open().await.unwrap();
     let warnings: Vec<String> = rack.warnings().iter().map(ToString::to_string).collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -60,7 +61,7 @@ async fn an_odd_file_is_used_and_its_oddities_are_told() {
 }
 
 #[tokio::test]
-async fn an_agent_has_the_servers_of_all_and_its_own() {
+async fn agent_has_default_and_own_servers() {
     let (marker, dir) = (Marker::new(), tempfile::tempdir().unwrap());
     let path = dir.path().join("toolrack.toml");
     let text = format!(
@@ -68,17 +69,17 @@ async fn an_agent_has_the_servers_of_all_and_its_own() {
         entry("defaults.mcp", "all", &marker, "allow = [\"echo\"]"),
         entry("agents.mcp", "own", &marker, "allow = [\"pid\"]"),
     );
-    put(&path, &text);
-    let everybody = builder().file(&path).open().await.unwrap();
-    assert_eq!(tools(&everybody), ["all__echo"]);
+    write_file(&path, &text);
+    let defaults = builder().file(&path).open().await.unwrap();
+    assert_eq!(tools(&defaults), ["all__echo"]);
     let main = builder().file(&path).agent("main").open().await.unwrap();
     assert_eq!(tools(&main), ["all__echo", "own__pid"]);
-    tokio::join!(everybody.shutdown(), main.shutdown());
+    tokio::join!(defaults.shutdown(), main.shutdown());
     marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
-async fn a_rack_needs_no_file() {
+async fn open_works_without_a_file() {
     let marker = Marker::new();
     let rack = builder()
         .server(scripted("one", &marker, &[]))
@@ -95,19 +96,19 @@ async fn a_rack_needs_no_file() {
     let denied = rack.call("two.pid", &json!({})).await.unwrap_err();
     assert!(matches!(denied, RackError::Denied { .. }), "{denied}");
     assert!(rack.find_tool("one_pid").is_none());
-    let again = rack.reconnect("one").await.unwrap();
-    assert_eq!(*again.state(), ConnectionState::Connected);
+    let reconnected = rack.reconnect("one").await.unwrap();
+    assert_eq!(*reconnected.state(), ConnectionState::Connected);
     rack.shutdown().await;
-    let gone = rack.call("one_echo", &json!({"text": "late"})).await.unwrap_err();
-    assert!(matches!(gone, RackError::Closed), "{gone}");
+    let closed = rack.call("one_echo", &json!({"text": "late"})).await.unwrap_err();
+    assert!(matches!(closed, RackError::Closed), "{closed}");
     marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
-async fn values_come_from_whom_the_caller_names() {
+async fn lookup_resolves_secrets() {
     let marker = Marker::new();
     let mut server = scripted("a", &marker, &[]);
-    let McpTransport::Stdio { env, .. } = &mut server.transport else { panic!("no child") };
+    let McpTransport::Stdio { env, .. } = &mut server.transport else { panic!("not stdio") };
     env.insert("GIVEN".to_owned(), EnvValue::from("<${secret:word}>"));
     let lookup = |source: Source, name: &str| {
         Ok((source == Source::Secret && name == "word").then(|| "s3cret".to_owned()))
@@ -117,7 +118,7 @@ async fn values_come_from_whom_the_caller_names() {
     assert!(answer.content.contains("<s3cret>"), "{}", answer.content);
     rack.shutdown().await;
 
-    // Nobody has secrets unless somebody says so, and the reason names the field.
+    // Without a lookup there are no secrets, and the error names the field.
     let rack = builder().server(server).open().await.unwrap();
     let state = rack.servers()[0].state().to_string();
     assert!(state.starts_with("failed: ") && state.contains("the secret `word`"), "{state}");
@@ -125,13 +126,13 @@ async fn values_come_from_whom_the_caller_names() {
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// A server that hangs holds up nobody: the rack is there after the wait, and the others work.
+/// A hanging server delays neither `open` nor the other servers.
 #[tokio::test]
-async fn a_server_that_hangs_does_not_delay_the_start() {
+async fn hanging_server_does_not_delay_open() {
     let marker = Marker::new();
     let mut slow = scripted("slow", &marker, &["--plan", "unknown=hang; initialize=hang"]);
     slow.startup_timeout = Duration::from_mins(5);
-    let began = Instant::now();
+    let started = Instant::now();
     let rack = builder()
         .server(slow)
         .server(scripted("good", &marker, &[]))
@@ -139,18 +140,18 @@ async fn a_server_that_hangs_does_not_delay_the_start() {
         .open()
         .await
         .unwrap();
-    eventually("the good one", || connected(&rack) == ["good"]).await;
+    eventually("the good server connects", || connected(&rack) == ["good"]).await;
     let echo = rack.call("good_echo", &json!({"text": "hello"})).await.unwrap();
     assert_eq!(echo.content, "hello");
-    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+    assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
     assert_eq!(*rack.servers()[0].state(), ConnectionState::Connecting);
     rack.shutdown().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// Opening does not wait for long, so whoever wants all tools waits for them.
+/// `open` does not wait long; `ready` waits for all tools.
 #[tokio::test]
-async fn a_slow_server_is_waited_for_and_a_broken_one_is_told() {
+async fn ready_waits_for_slow_servers_and_returns_failed_ones() {
     let marker = Marker::new();
     let rack = builder()
         .server(scripted("slow", &marker, &["--plan", "initialize=late(700ms)"]))
@@ -161,14 +162,14 @@ async fn a_slow_server_is_waited_for_and_a_broken_one_is_told() {
         .unwrap();
     assert_eq!(tools(&rack), Vec::<String>::new());
     let late = rack.ready(LONG).await;
-    assert_eq!(late.iter().map(|it| it.name()).collect::<Vec<_>>(), ["broken"]);
+    assert_eq!(late.iter().map(|server| server.name()).collect::<Vec<_>>(), ["broken"]);
     assert!(tools(&rack).contains(&"slow_echo".to_owned()));
     rack.shutdown().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
-async fn servers_from_code_have_names_that_a_file_may_have() {
+async fn server_names_from_code_are_validated() {
     let open = builder()
         .server(McpServerConfig::stdio("", "x", &[]))
         .server(McpServerConfig::stdio("a/b", "x", &[]))
@@ -182,14 +183,14 @@ async fn servers_from_code_have_names_that_a_file_may_have() {
 }
 
 #[test]
-fn a_rack_needs_a_runtime() {
+fn open_requires_a_runtime() {
     let mut opening = pin!(Toolrack::builder().open());
     let outcome = opening.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(outcome, Poll::Ready(Err(OpenError::NoRuntime))), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn a_call_can_give_everything() {
+async fn call_full_returns_the_decoded_result() {
     let marker = Marker::new();
     let rack = builder().server(scripted("a", &marker, &[])).open().await.unwrap();
     let arguments = json!({"text": "hello"});
@@ -202,7 +203,7 @@ async fn a_call_can_give_everything() {
 }
 
 #[tokio::test]
-async fn dropping_the_last_handle_ends_the_servers() {
+async fn dropping_the_last_handle_stops_the_servers() {
     let marker = Marker::new();
     let rack = builder().server(scripted("a", &marker, &[])).open().await.unwrap();
     let other = rack.clone();
@@ -211,5 +212,5 @@ async fn dropping_the_last_handle_ends_the_servers() {
     assert_eq!(echo.content, "still there");
     assert!(!marker.survivors().is_empty());
     drop(other);
-    eventually("nobody is left", || marker.survivors().is_empty()).await;
+    eventually("no process is left", || marker.survivors().is_empty()).await;
 }

@@ -1,0 +1,438 @@
+//! Pagination, list cache, and debounce of list refreshes.
+//!
+//! [`ListDebounce`] decides when to fetch a changed list again: changes are collected for a moment, fetches
+//! keep a minimum interval, and one fetch runs at a time. It is pure: callers pass in the time.
+//!
+//! **Invariant:** pagination terminates for any cursors a server returns. A cached list is never replaced by
+//! an older one. Every change is followed by a fetch that started after it.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use toolrack_mcp::{
+    ErrorCode, ListKind, ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams,
+    ListToolsParams, Listed, Page, Prompt, Resource, ResourceTemplate, Skipped, Tool,
+};
+use toolrack_transport::{BoxFuture, Patience};
+
+use crate::error::CallError;
+use crate::session::{Session, lock};
+use crate::timeouts::{Limits, deadline_after};
+
+/// Upper limit of a server's TTL.
+const MAX_TTL: Duration = Duration::from_hours(24);
+
+/// A complete list, as far as it was readable.
+#[derive(Debug, Clone)]
+pub struct List<T> {
+    /// Entries in the server's order.
+    pub items: Vec<T>,
+    /// Unreadable entries.
+    pub skipped: Vec<Skipped>,
+    /// Why the list is incomplete.
+    pub truncated: Option<Truncated>,
+}
+
+/// Why a list is incomplete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Truncated {
+    /// The server returned a cursor twice, which would loop forever.
+    RepeatedCursor,
+    /// More pages than [`Limits::pages`](crate::Limits::pages).
+    TooManyPages,
+    /// More entries than [`Limits::entries`](crate::Limits::entries).
+    TooManyEntries,
+}
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), skipped: Vec::new(), truncated: None }
+    }
+}
+
+/// The most recent lists of one session.
+#[derive(Debug, Default)]
+pub(crate) struct ListCache {
+    tools: Mutex<CachedList<Tool>>,
+    prompts: Mutex<CachedList<Prompt>>,
+    resources: Mutex<CachedList<Resource>>,
+    templates: Mutex<CachedList<ResourceTemplate>>,
+}
+
+/// A cached list and its expiry.
+#[derive(Debug)]
+pub(crate) struct CachedList<T> {
+    list: Arc<List<T>>,
+    /// Change counter when the fetch started.
+    changes: u64,
+    fresh_until: Option<Instant>,
+}
+
+impl<T> Default for CachedList<T> {
+    fn default() -> Self {
+        Self { list: Arc::default(), changes: 0, fresh_until: None }
+    }
+}
+
+/// An entry type with a paginated list method.
+pub(crate) trait Paginated: Listed + Send + Sync + 'static {
+    /// The list whose changes invalidate the cache.
+    const KIND: ListKind;
+
+    /// Requests one page.
+    fn fetch_page<'a>(
+        session: &'a Session,
+        cursor: Option<&'a str>,
+        timeout: Patience,
+    ) -> BoxFuture<'a, Result<Page<Self>, CallError>>;
+
+    fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>>;
+
+    /// Removes entries that this transport must not offer.
+    fn filter(_session: &Session, _list: &mut List<Self>) {}
+}
+
+macro_rules! paginated {
+    ($($item:ident $params:ident $kind:ident $slot:ident $(, $filter:item)?;)*) => {
+        $(impl Paginated for $item {
+            const KIND: ListKind = ListKind::$kind;
+
+            fn fetch_page<'a>(
+                session: &'a Session,
+                cursor: Option<&'a str>,
+                timeout: Patience,
+            ) -> BoxFuture<'a, Result<Page<Self>, CallError>> {
+                let params = $params { cursor };
+                Box::pin(async move { session.call(&params, timeout).await })
+            }
+
+            fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>> {
+                &cache.$slot
+            }
+
+            $($filter)?
+        })*
+    };
+}
+
+paginated! {
+    Tool ListToolsParams Tools tools, fn filter(session: &Session, list: &mut List<Self>) {
+        if session.is_stateless() {
+            session.param_headers.update(list);
+        }
+        session.update_task_tools(list);
+    };
+    Prompt ListPromptsParams Prompts prompts;
+    Resource ListResourcesParams Resources resources;
+    ResourceTemplate ListResourceTemplatesParams Resources templates;
+}
+
+impl Session {
+    /// The cached list, empty if never fetched.
+    pub(crate) fn cached_list<T: Paginated>(&self) -> Arc<List<T>> {
+        Arc::clone(&lock(T::cache_slot(&self.list_cache)).list)
+    }
+
+    /// The cached list while it is fresh, else a new one.
+    ///
+    /// Spec 2026-07-28, caching: fresh for the server's TTL, until a change notification. Legacy servers send no
+    /// TTL, so their lists are always fetched.
+    pub(crate) async fn list<T: Paginated>(&self) -> Result<Arc<List<T>>, CallError> {
+        {
+            let cached = lock(T::cache_slot(&self.list_cache));
+            let is_fresh = cached.fresh_until.is_some_and(|until| Instant::now() < until);
+            if is_fresh && cached.changes == self.incoming.changes(T::KIND) {
+                return Ok(Arc::clone(&cached.list));
+            }
+        }
+        self.fetch_list().await
+    }
+
+    /// Fetches the whole list and caches it. All pages share the timeout of one call.
+    pub(crate) async fn fetch_list<T: Paginated>(&self) -> Result<Arc<List<T>>, CallError> {
+        // Read before the first request, so that a change during the fetch leaves the cached list stale.
+        let changes = self.incoming.changes(T::KIND);
+        let deadline = deadline_after(self.timeouts.call);
+        let mut restart = Restart::Allowed;
+        let builder = loop {
+            match self.fetch_pages::<T>(deadline, restart).await? {
+                Some(builder) => break builder,
+                None => restart = Restart::Used,
+            }
+        };
+        let ttl = builder.ttl.unwrap_or_default().min(MAX_TTL);
+        let fresh_until = (!ttl.is_zero()).then(|| Instant::now() + ttl);
+        let mut list = builder.list;
+        T::filter(self, &mut list);
+        let list = Arc::new(list);
+        let mut cached = lock(T::cache_slot(&self.list_cache));
+        // Only tools are read from the cache after expiry, so other expired lists need not be kept.
+        let is_cacheable = T::KIND == ListKind::Tools || fresh_until.is_some();
+        // A slow fetch must not replace the list of a later fetch.
+        if is_cacheable && cached.changes <= changes {
+            *cached = CachedList { list: Arc::clone(&list), changes, fresh_until };
+        }
+        Ok(list)
+    }
+
+    /// Fetches page after page. `None` if the server rejects its own cursor.
+    async fn fetch_pages<T: Paginated>(
+        &self,
+        deadline: Instant,
+        restart: Restart,
+    ) -> Result<Option<ListBuilder<T>>, CallError> {
+        let mut builder = ListBuilder::new(&self.limits);
+        let mut cursor: Option<String> = None;
+        loop {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let page =
+                match T::fetch_page(self, cursor.as_deref(), Patience::exactly(remaining)).await {
+                    // Spec 2025-11-25, pagination §Error Handling: the error for an invalid cursor. A server that
+                    // no longer knows its own cursor gets one restart.
+                    Err(CallError::Refused(error))
+                        if ErrorCode(error.code) == ErrorCode::INVALID_PARAMS
+                            && cursor.is_some()
+                            && restart == Restart::Allowed =>
+                    {
+                        return Ok(None);
+                    }
+                    Err(CallError::TimedOut { delivery, .. }) => {
+                        return Err(CallError::TimedOut { waited: self.timeouts.call, delivery });
+                    }
+                    outcome => outcome?,
+                };
+            cursor = builder.add(page);
+            if cursor.is_none() {
+                return Ok(Some(builder));
+            }
+        }
+    }
+}
+
+/// Whether the list may be restarted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Restart {
+    Allowed,
+    Used,
+}
+
+/// A list under construction.
+#[derive(Debug)]
+struct ListBuilder<T> {
+    list: List<T>,
+    cursors: HashSet<String>,
+    n_pages: usize,
+    /// Shortest TTL of all pages.
+    ttl: Option<Duration>,
+    max_pages: usize,
+    max_entries: usize,
+}
+
+impl<T> ListBuilder<T> {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            list: List::default(),
+            cursors: HashSet::new(),
+            n_pages: 0,
+            ttl: None,
+            max_pages: limits.pages,
+            max_entries: limits.entries,
+        }
+    }
+
+    /// Adds a page and returns the cursor of the next one, or `None` at the end.
+    fn add(&mut self, page: Page<T>) -> Option<String> {
+        let before = self.list.items.len() + self.list.skipped.len();
+        self.list.items.extend(page.items);
+        let skipped = page.skipped.into_iter();
+        let renumbered = skipped.map(|entry| Skipped { index: before + entry.index, ..entry });
+        self.list.skipped.extend(renumbered);
+        self.n_pages += 1;
+        self.ttl = Some(self.ttl.map_or(page.cache.ttl, |ttl| ttl.min(page.cache.ttl)));
+        let remaining = self.max_entries.saturating_sub(self.list.items.len());
+        if self.list.items.len() > self.max_entries {
+            self.list.items.truncate(self.max_entries);
+            return self.truncate(Truncated::TooManyEntries);
+        }
+        // An empty cursor is a valid cursor.
+        let cursor = page.next_cursor?;
+        if !self.cursors.insert(cursor.clone()) {
+            return self.truncate(Truncated::RepeatedCursor);
+        }
+        if remaining == 0 {
+            return self.truncate(Truncated::TooManyEntries);
+        }
+        if self.n_pages >= self.max_pages {
+            return self.truncate(Truncated::TooManyPages);
+        }
+        Some(cursor)
+    }
+
+    fn truncate(&mut self, reason: Truncated) -> Option<String> {
+        tracing::warn!(?reason, n_pages = self.n_pages, "list truncated");
+        self.list.truncated = Some(reason);
+        None
+    }
+}
+
+/// Changes within this time share one fetch.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// Minimum time between the starts of two fetches.
+const MIN_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Debounce state of one list.
+#[derive(Debug, Default)]
+pub(crate) struct ListDebounce {
+    next_fetch: Option<Instant>,
+    last_fetch: Option<Instant>,
+    is_running: bool,
+    /// The list changed during a fetch, which may have missed the change.
+    changed_meanwhile: bool,
+}
+
+impl ListDebounce {
+    /// Handles a `list_changed` notification.
+    pub(crate) fn on_changed(&mut self, now: Instant) {
+        if self.is_running {
+            self.changed_meanwhile = true;
+            return;
+        }
+        let earliest = self.last_fetch.map_or(now, |last| last + MIN_INTERVAL);
+        // The first change sets the time: a flood of changes must not postpone the fetch forever.
+        self.next_fetch.get_or_insert((now + DEBOUNCE).max(earliest));
+    }
+
+    /// When to start the next fetch.
+    pub(crate) fn next_fetch(&self) -> Option<Instant> {
+        self.next_fetch
+    }
+
+    /// Records the start of a fetch.
+    pub(crate) fn fetch_started(&mut self, now: Instant) {
+        self.next_fetch = None;
+        self.last_fetch = Some(now);
+        self.is_running = true;
+    }
+
+    /// Records the end of a fetch, successful or not.
+    pub(crate) fn fetch_finished(&mut self, now: Instant) {
+        self.is_running = false;
+        if std::mem::take(&mut self.changed_meanwhile) {
+            self.on_changed(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolrack_mcp::CacheHint;
+
+    use super::*;
+
+    /// Adds pages, given as entry count and next cursor; compares the number of pages and entries, and the
+    /// reason for truncation.
+    #[track_caller]
+    fn check(pages: &[(usize, Option<&str>)], expected: (usize, usize, Option<Truncated>)) {
+        let limits = Limits { pages: 4, entries: 10, ..Limits::default() };
+        let mut builder = ListBuilder::new(&limits);
+        for (n_items, cursor) in pages {
+            let page = Page {
+                items: vec![(); *n_items],
+                next_cursor: cursor.map(str::to_owned),
+                skipped: Vec::new(),
+                cache: CacheHint::default(),
+            };
+            if builder.add(page).is_none() {
+                break;
+            }
+        }
+        let list = &builder.list;
+        assert_eq!((builder.n_pages, list.items.len(), list.truncated), expected, "{pages:?}");
+    }
+
+    /// Protocol facts §14.5.
+    #[test]
+    fn pagination_terminates_for_any_cursors() {
+        check(&[(2, None)], (1, 2, None));
+        check(&[(2, Some("")), (2, Some("a")), (1, None)], (3, 5, None));
+        check(
+            &[(2, Some("a")), (2, Some("a")), (1, None)],
+            (2, 4, Some(Truncated::RepeatedCursor)),
+        );
+        check(&[(1, Some("")), (1, Some("")), (1, None)], (2, 2, Some(Truncated::RepeatedCursor)));
+        let endless: Vec<_> = ["a", "b", "c", "d", "e"].map(|cursor| (0, Some(cursor))).to_vec();
+        check(&endless, (4, 0, Some(Truncated::TooManyPages)));
+        check(&[(6, Some("a")), (6, None)], (2, 10, Some(Truncated::TooManyEntries)));
+        check(&[(10, Some("a")), (1, None)], (1, 10, Some(Truncated::TooManyEntries)));
+        check(&[(10, None)], (1, 10, None));
+    }
+
+    #[test]
+    fn skipped_entries_keep_their_list_index() {
+        let limits = Limits::default();
+        let mut builder = ListBuilder::new(&limits);
+        for (items, cursor) in [(vec![1, 2], Some("a")), (vec![3], None)] {
+            let skipped = vec![Skipped { index: 1, name: None, reason: "odd".to_owned() }];
+            let next_cursor = cursor.map(str::to_owned);
+            let ttl = Duration::from_secs(u64::try_from(items.len()).unwrap());
+            let cache = CacheHint { ttl, ..CacheHint::default() };
+            builder.add(Page { items, next_cursor, skipped, cache });
+        }
+        let indexes: Vec<usize> = builder.list.skipped.iter().map(|entry| entry.index).collect();
+        assert_eq!((indexes.as_slice(), builder.ttl), (&[1, 4][..], Some(Duration::from_secs(1))));
+    }
+}
+
+#[cfg(test)]
+mod list_debounce_tests {
+    use super::*;
+
+    /// Replays changes against fetches of duration `fetch` and compares the start times. All in milliseconds.
+    #[track_caller]
+    fn check(changes: &[u64], fetch: u64, expected: &[u64]) {
+        const END: u64 = 20_000;
+        let start = Instant::now();
+        let instant = |ms: u64| start + Duration::from_millis(ms);
+        let mut debounce = ListDebounce::default();
+        let mut began = Vec::new();
+        let mut done = None;
+        for now in 0..END {
+            if done == Some(now) {
+                debounce.fetch_finished(instant(now));
+            }
+            if changes.contains(&now) {
+                debounce.on_changed(instant(now));
+            }
+            if debounce.next_fetch().is_some_and(|due| due <= instant(now)) {
+                debounce.fetch_started(instant(now));
+                began.push(now);
+                done = Some(now + fetch);
+            }
+        }
+        assert_eq!(began, expected, "{changes:?} {fetch}");
+    }
+
+    #[test]
+    fn changes_are_debounced() {
+        check(&[], 10, &[]);
+        check(&[0], 10, &[200]);
+        check(&[0, 50, 199], 10, &[200]);
+        check(&[0, 300], 10, &[200, 2200]);
+        check(&[0, 300, 5000], 10, &[200, 2200, 5200]);
+    }
+
+    #[test]
+    fn change_during_a_fetch_is_not_lost() {
+        check(&[0, 205], 10, &[200, 2200]);
+        check(&[0, 250, 260], 3000, &[200, 3400]);
+    }
+
+    #[test]
+    fn flood_of_changes_is_fetched_at_intervals() {
+        let flood: Vec<u64> = (0..6000).step_by(7).collect();
+        check(&flood, 10, &[200, 2200, 4200, 6200]);
+    }
+}

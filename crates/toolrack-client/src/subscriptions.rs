@@ -1,0 +1,352 @@
+//! Subscriptions of the modern era: `subscriptions/listen` requests that stay open.
+//!
+//! Spec 2026-07-28, subscriptions: the first message acknowledges the granted notifications, every message
+//! carries the request id as subscription id, and the end is a result, a cancellation, or both.
+//!
+//! **Invariant:** a subscription is in the table exactly as long as its request is open.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use toolrack_mcp::{ListenParams, LogLevel, Method, SubscriptionFilter, Token};
+use toolrack_transport::{
+    Abandon, Backoff, CANCELLED, Cancelled, Delivery, LineError, Medium, Outgoing, Patience,
+    RawJson, TransportError,
+};
+
+use crate::error::CallError;
+use crate::event::Event;
+use crate::request_meta::{PerRequestMeta, RequestWithMeta};
+use crate::session::{Session, lock};
+
+/// How long connecting waits for the acknowledgment over HTTP.
+const ACK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Open subscriptions, by request id.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    open: Mutex<HashMap<u64, Arc<SubscriptionEntry>>>,
+}
+
+/// State that the task and the message router share.
+#[derive(Debug)]
+struct SubscriptionEntry {
+    requested: SubscriptionFilter,
+    /// Minimum level of log messages while the subscription is open.
+    log_level: Option<LogLevel>,
+    state: watch::Sender<SubscriptionState>,
+    /// Cancelled when the server ends the subscription.
+    ended: CancellationToken,
+    /// The acknowledgment came too late to wait for, so changes before it may be missed.
+    is_late: AtomicBool,
+}
+
+/// Lifecycle of a subscription.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum SubscriptionState {
+    /// Not sent yet.
+    NotSent,
+    /// Sent, not acknowledged.
+    Sent,
+    /// Acknowledged, with the granted filter.
+    Active(SubscriptionFilter),
+    /// The request broke after it may have been granted; it will be sent again.
+    Broken,
+    /// Rejected or ended for good.
+    Failed,
+}
+
+/// Handle of a subscription. Dropping it ends the subscription.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    state: watch::Receiver<SubscriptionState>,
+    failure: Arc<Mutex<Option<CallError>>>,
+    requested: SubscriptionFilter,
+    entry: Arc<SubscriptionEntry>,
+    _stop: DropGuard,
+}
+
+impl Subscriptions {
+    pub(crate) fn contains(&self, id: &Token) -> bool {
+        self.find(id).is_some()
+    }
+
+    /// Handles an acknowledgment. Returns the filter of changes that may have been missed in a gap before it.
+    pub(crate) fn on_acknowledged(
+        &self,
+        id: &Token,
+        granted: SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let entry = self.find(id)?;
+        let missing = entry.requested.without(&granted);
+        if missing != SubscriptionFilter::default() {
+            tracing::debug!(?missing, "subscription granted only in part");
+        }
+        let before = entry.state.send_replace(SubscriptionState::Active(granted.clone()));
+        if before == SubscriptionState::Broken && !missing.resource_subscriptions.is_empty() {
+            // It was granted before, so a subscriber relies on it and must get `SubscriptionEnded`.
+            entry.ended.cancel();
+        }
+        let is_late = entry.is_late.swap(false, Ordering::AcqRel);
+        (before == SubscriptionState::Broken || is_late).then_some(granted)
+    }
+
+    pub(crate) fn on_cancelled(&self, id: &Token) {
+        if let Some(entry) = self.find(id) {
+            entry.ended.cancel();
+        }
+    }
+
+    fn find(&self, id: &Token) -> Option<Arc<SubscriptionEntry>> {
+        // Spec 2026-07-28, subscriptions: the id comes back with the type it was sent with, a number.
+        let Token::Integer(number) = id else { return None };
+        let id = u64::try_from(*number).ok()?;
+        lock(&self.open).get(&id).map(Arc::clone)
+    }
+}
+
+impl Subscription {
+    /// Opens a subscription.
+    pub(crate) fn open(session: &Arc<Session>, requested: SubscriptionFilter) -> Self {
+        Self::open_with(session, requested, None)
+    }
+
+    /// Opens the same subscription with a log level, to replace this one. Changes before its acknowledgment count
+    /// as missed.
+    pub(crate) fn with_log_level(&self, session: &Arc<Session>, log_level: LogLevel) -> Self {
+        let replacement = Self::open_with(session, self.requested.clone(), Some(log_level));
+        replacement.entry.is_late.store(true, Ordering::Release);
+        replacement
+    }
+
+    fn open_with(
+        session: &Arc<Session>,
+        requested: SubscriptionFilter,
+        log_level: Option<LogLevel>,
+    ) -> Self {
+        let (state, receiver) = watch::channel(SubscriptionState::NotSent);
+        let failure = Arc::default();
+        let stop = CancellationToken::new();
+        let entry = Arc::new(SubscriptionEntry {
+            requested: requested.clone(),
+            log_level,
+            state,
+            ended: CancellationToken::new(),
+            is_late: AtomicBool::new(false),
+        });
+        let task = SubscriptionTask {
+            session: Arc::clone(session),
+            entry: Arc::clone(&entry),
+            failure: Arc::clone(&failure),
+            stop: stop.clone(),
+            id: AtomicU64::new(0),
+        };
+        session.tasks.spawn(task.run());
+        Self { state: receiver, failure, requested, entry, _stop: stop.drop_guard() }
+    }
+
+    /// Waits until the request is sent, or has failed.
+    pub(crate) async fn sent(&mut self) {
+        wait_for(&mut self.state, |state| *state != SubscriptionState::NotSent).await;
+    }
+
+    /// Waits until no change can be missed. A stream delivers in order, so the sent request suffices; parallel
+    /// HTTP requests need the acknowledgment. If that is late, everything counts as changed when it arrives.
+    pub(crate) async fn established(&mut self, medium: Medium) {
+        if medium == Medium::Stream {
+            return self.sent().await;
+        }
+        let is_settled = |state: &SubscriptionState| {
+            matches!(state, SubscriptionState::Active(_) | SubscriptionState::Failed)
+        };
+        if timeout(ACK_TIMEOUT, wait_for(&mut self.state, is_settled)).await.is_err() {
+            self.entry.is_late.store(true, Ordering::Release);
+        }
+    }
+
+    /// Waits for the acknowledgment and returns the part of the filter that was not granted.
+    pub(crate) async fn acknowledged(
+        &mut self,
+        wait: Duration,
+    ) -> Result<SubscriptionFilter, CallError> {
+        let is_settled = |state: &SubscriptionState| {
+            matches!(state, SubscriptionState::Active(_) | SubscriptionState::Failed)
+        };
+        match timeout(wait, wait_for(&mut self.state, is_settled)).await {
+            Ok(SubscriptionState::Active(granted)) => Ok(self.requested.without(&granted)),
+            Ok(_) => {
+                let failure = lock(&self.failure).take();
+                Err(failure.unwrap_or_else(|| {
+                    CallError::unexpected(
+                        Method::Listen,
+                        "subscription ended before its acknowledgment".to_owned(),
+                    )
+                }))
+            }
+            Err(_elapsed) => Err(CallError::TimedOut { waited: wait, delivery: Delivery::Unknown }),
+        }
+    }
+}
+
+/// Background task of one subscription.
+struct SubscriptionTask {
+    session: Arc<Session>,
+    entry: Arc<SubscriptionEntry>,
+    failure: Arc<Mutex<Option<CallError>>>,
+    stop: CancellationToken,
+    id: AtomicU64,
+}
+
+/// How a `subscriptions/listen` request ended.
+enum ListenEnd {
+    /// The handle was dropped.
+    Stopped,
+    /// The client was closed or dropped.
+    SessionClosed,
+    /// The server sent `notifications/cancelled`.
+    Cancelled,
+    /// The request got a response or failed.
+    Response(Result<RawJson, CallError>),
+}
+
+impl SubscriptionTask {
+    async fn run(self) {
+        let mut backoff = Backoff::default();
+        loop {
+            let began = Instant::now();
+            let end = self.listen().await;
+            // The next attempt registers under a new id.
+            let id = self.id.load(Ordering::Relaxed);
+            lock(&self.session.incoming.subscriptions.open).remove(&id);
+            match end {
+                ListenEnd::SessionClosed => return,
+                // An unsent request has no id, and dropping an HTTP request cancels it.
+                ListenEnd::Stopped if id == 0 || self.session.is_stateless() => return,
+                ListenEnd::Stopped => return self.send_cancelled(id).await,
+                ListenEnd::Cancelled | ListenEnd::Response(Ok(_)) => return self.finish(None),
+                ListenEnd::Response(Err(error)) if !self.may_reopen(&error) => {
+                    return self.finish(Some(error));
+                }
+                ListenEnd::Response(Err(error)) => {
+                    tracing::debug!(%error, "subscription interrupted");
+                }
+            }
+            if matches!(*self.entry.state.borrow(), SubscriptionState::Active(_)) {
+                backoff.worked(began);
+            }
+            self.entry.state.send_replace(SubscriptionState::Broken);
+            let wait = backoff.failed(Instant::now(), fastrand::f64());
+            tokio::select! {
+                () = self.session.stop.cancelled() => return,
+                () = self.stop.cancelled() => return,
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Spec 2026-07-28, subscriptions §Ending: a broken stream may be opened again. A resource subscription
+    /// that was never granted has a waiting caller, so it fails at once instead.
+    fn may_reopen(&self, error: &CallError) -> bool {
+        let CallError::Transport(LineError { error, .. }) = error else { return false };
+        let is_transient = match error {
+            TransportError::Status { code, .. } => matches!(code, 408 | 425 | 429 | 500..),
+            TransportError::Io(_)
+            | TransportError::Unreachable { .. }
+            | TransportError::Parse(_)
+            | TransportError::Oversize { .. } => true,
+            _ => false,
+        };
+        let has_waiter = !self.entry.requested.resource_subscriptions.is_empty();
+        let never_active = matches!(
+            *self.entry.state.borrow(),
+            SubscriptionState::NotSent | SubscriptionState::Sent
+        );
+        is_transient && self.session.is_stateless() && !(has_waiter && never_active)
+    }
+
+    async fn listen(&self) -> ListenEnd {
+        let session = &self.session;
+        // Runs while the request is serialized, before the server can see the id: the acknowledgment may
+        // arrive before `request` is polled again.
+        let on_id = |id| {
+            self.id.store(id, Ordering::Relaxed);
+            lock(&session.incoming.subscriptions.open).insert(id, Arc::clone(&self.entry));
+            // A repeated request stays `Broken` until its acknowledgment, which then reports the gap.
+            self.entry.state.send_if_modified(|state| {
+                let is_first = *state == SubscriptionState::NotSent;
+                if is_first {
+                    *state = SubscriptionState::Sent;
+                }
+                is_first
+            });
+        };
+        let params = ListenParams { notifications: &self.entry.requested };
+        let meta = PerRequestMeta {
+            on_id: Some(&on_id),
+            log_level: self.entry.log_level,
+            ..PerRequestMeta::default()
+        };
+        let params = RequestWithMeta { template: &session.meta, params: &params, meta };
+        let request = session.transport.request(Outgoing {
+            method: Method::Listen.as_str(),
+            params: &params,
+            patience: Patience::endless(),
+            // A subscription that the server ended must not be cancelled, so this task sends the
+            // cancellation itself when there is something to cancel.
+            abandon: Abandon::Quietly,
+        });
+        // Our own stop wins over a response that is ready at the same time, so that a dropped handle does
+        // not emit `SubscriptionEnded`.
+        tokio::select! {
+            biased;
+            () = session.stop.cancelled() => ListenEnd::SessionClosed,
+            () = self.stop.cancelled() => ListenEnd::Stopped,
+            outcome = request => ListenEnd::Response(outcome.map_err(CallError::from)),
+            () = self.entry.ended.cancelled() => ListenEnd::Cancelled,
+        }
+    }
+
+    async fn send_cancelled(&self, id: u64) {
+        let sent = self.session.transport.notify(CANCELLED, &Cancelled(id)).await;
+        sent.unwrap_or_else(|error| tracing::trace!(%error, "cancellation not sent"));
+    }
+
+    /// Passes the failure to a caller that waits for the acknowledgment, and emits `SubscriptionEnded` if the
+    /// subscription had been granted.
+    fn finish(&self, error: Option<CallError>) {
+        let granted = matches!(
+            *self.entry.state.borrow(),
+            SubscriptionState::Active(_) | SubscriptionState::Broken
+        );
+        if let Some(error) = &error {
+            tracing::debug!(%error, "subscription failed");
+        }
+        // Before the state changes: the waiting caller reads the failure when the state wakes it.
+        *lock(&self.failure) = error;
+        self.entry.state.send_replace(SubscriptionState::Failed);
+        let uris = self.entry.requested.resource_subscriptions.clone();
+        for uri in &uris {
+            lock(&self.session.resource_subscriptions).remove(uri);
+        }
+        // `Closed` is the last event, so nothing follows a closed transport.
+        if granted && self.session.incoming.events.close_reason().is_none() {
+            self.session.incoming.events.emit(Event::SubscriptionEnded { uris });
+        }
+    }
+}
+
+/// Waits for a state that `wanted` accepts. A vanished task counts as failed.
+async fn wait_for(
+    state: &mut watch::Receiver<SubscriptionState>,
+    wanted: impl FnMut(&SubscriptionState) -> bool,
+) -> SubscriptionState {
+    match state.wait_for(wanted).await {
+        Ok(state) => state.clone(),
+        Err(_gone) => SubscriptionState::Failed,
+    }
+}

@@ -1,0 +1,332 @@
+//! Protocol version detection: a state machine that decides the era from the server's replies.
+//!
+//! [`VersionDetection`] decides and the handshake performs. There is no clock, transport or task in this file,
+//! so each row of the protocol's table is one line of a test.
+//!
+//! **Invariant:** a server known to be modern never gets `initialize`. Detection terminates: there is at most
+//! one version retry, one second offer and one second probe.
+
+use std::fmt;
+
+use toolrack_mcp::{Era, ErrorCode, Revision};
+use toolrack_transport::JsonRpcError;
+
+/// Eras to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EraChoice {
+    /// Detect the era.
+    #[default]
+    Auto,
+    /// Send `initialize` at once.
+    Legacy,
+    /// Never send `initialize`.
+    Modern,
+}
+
+/// Detected protocol version of a server. Worth caching while the server's configuration is unchanged; a
+/// legacy result should expire after some days, because the server may be upgraded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DetectedVersion {
+    revision: Revision,
+}
+
+impl DetectedVersion {
+    /// Creates it from a negotiated revision.
+    pub fn new(revision: Revision) -> Self {
+        Self { revision }
+    }
+
+    /// Parses the [`Display`](fmt::Display) form.
+    pub fn parse(text: &str) -> Option<Self> {
+        Revision::parse(text).map(Self::new)
+    }
+
+    /// Negotiated revision.
+    pub fn revision(self) -> Revision {
+        self.revision
+    }
+
+    /// Era of the revision.
+    pub fn era(self) -> Era {
+        self.revision.era()
+    }
+}
+
+impl fmt::Display for DetectedVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.revision.fmt(f)
+    }
+}
+
+/// Reply to one handshake request. `T` is the content of a good response.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Reply<'a, T> {
+    /// Good response.
+    Ok(T),
+    /// Malformed response.
+    Malformed,
+    /// Error response.
+    Error(&'a JsonRpcError),
+    /// No response in time.
+    TimedOut,
+    /// The server or its output closed.
+    Closed,
+    /// No information: unreachable, unauthorized, or out of service.
+    Unavailable,
+}
+
+/// Next step of the handshake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Send `server/discover`.
+    Probe { revision: Revision, transport: TransportChoice, wait: ProbeTimeout },
+    /// Send `initialize`.
+    Initialize { revision: Revision, transport: TransportChoice },
+    /// Version negotiated.
+    Done(Revision),
+    /// Give up.
+    Fail(Failure),
+}
+
+/// Transport for the next request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TransportChoice {
+    /// The open one.
+    Current,
+    /// A new one: the old server has exited, or is confused by an unknown method.
+    New,
+}
+
+/// How long to wait for the probe's response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProbeTimeout {
+    /// Short: old servers may never respond.
+    Short,
+    /// All remaining time: there is no alternative left.
+    Long,
+}
+
+/// Why detection failed. The last reply has the details.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The server supports only these versions.
+    Unsupported(Vec<String>),
+    /// Error response for another reason.
+    Error,
+    /// Malformed response.
+    Malformed,
+    /// No response.
+    TimedOut,
+    /// Connection closed.
+    Closed,
+    /// Server unavailable.
+    Unavailable,
+}
+
+/// Detection state.
+#[derive(Debug)]
+pub(crate) struct VersionDetection {
+    choice: EraChoice,
+    known_version: Option<DetectedVersion>,
+    /// Retry the probe with a version the server lists.
+    version_retry: OneTime,
+    /// Retry `initialize` with another version.
+    second_offer: OneTime,
+    /// Probe after a rejected `initialize`.
+    second_probe: OneTime,
+    /// The probe got a reply that only a legacy server sends. Silence and exit prove less.
+    answered_as_legacy: bool,
+    /// Transport for `initialize` after an unanswered probe.
+    after_silence: TransportChoice,
+    /// Repeat `initialize` on a new transport, for a server that got both requests on one transport and may have
+    /// been confused by the probe.
+    second_initialize: OneTime,
+}
+
+/// An action allowed once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OneTime {
+    Available,
+    Used,
+}
+
+impl VersionDetection {
+    pub(crate) fn new(choice: EraChoice, known_version: Option<DetectedVersion>) -> Self {
+        Self {
+            choice,
+            known_version,
+            version_retry: OneTime::Available,
+            second_offer: OneTime::Available,
+            second_probe: OneTime::Available,
+            answered_as_legacy: false,
+            after_silence: TransportChoice::New,
+            // Available only after an unanswered probe on the same transport.
+            second_initialize: OneTime::Used,
+        }
+    }
+
+    /// For a launcher that may have to install the server first. Its silence says nothing about the server, and
+    /// killing it would leave a half-finished installation.
+    pub(crate) fn behind_launcher(self) -> Self {
+        Self { after_silence: TransportChoice::Current, ..self }
+    }
+
+    /// First step on a new transport.
+    pub(crate) fn first_step(&self) -> Step {
+        let transport = TransportChoice::Current;
+        let wait = match (self.choice, self.known_version.map(DetectedVersion::era)) {
+            (EraChoice::Legacy, _) | (EraChoice::Auto, Some(Era::Legacy)) => {
+                return Step::Initialize { revision: Revision::LATEST_LEGACY, transport };
+            }
+            (EraChoice::Modern, _) | (EraChoice::Auto, Some(Era::Modern)) => ProbeTimeout::Long,
+            (EraChoice::Auto, None) => ProbeTimeout::Short,
+        };
+        Step::Probe { revision: Revision::LATEST, transport, wait }
+    }
+
+    /// Handles the reply to `server/discover`: the supported versions, or a failure.
+    pub(crate) fn on_discover(&mut self, reply: Reply<'_, &[String]>) -> Step {
+        match reply {
+            Reply::Ok(versions) => match Revision::best_of(versions, Era::Modern) {
+                Some(revision) => Step::Done(revision),
+                None => self.offer_listed(versions),
+            },
+            Reply::Error(error) if ErrorCode(error.code) == ErrorCode::UNSUPPORTED_VERSION => {
+                self.retry_version(error)
+            }
+            // Spec 2026-07-28, stdio §Backward Compatibility: such a code proves a modern server, and a
+            // repeated request would lack the same thing again.
+            Reply::Error(error) if ErrorCode(error.code).proves_modern() => {
+                Step::Fail(Failure::Error)
+            }
+            // Any other code: servers disagree on which one means "method not found".
+            Reply::Error(_) => self.initialize_legacy(Failure::Error),
+            Reply::Malformed => self.initialize_legacy(Failure::Malformed),
+            Reply::TimedOut => self.initialize_after_silence(self.after_silence, Failure::TimedOut),
+            Reply::Closed => self.initialize_after_silence(TransportChoice::New, Failure::Closed),
+            // Spec 2026-07-28, transports §Backward Compatibility: an outage does not indicate a legacy server.
+            Reply::Unavailable => Step::Fail(Failure::Unavailable),
+        }
+    }
+
+    /// Handles the reply to `initialize`: the version the server chose, or a failure.
+    pub(crate) fn on_initialize(&mut self, offered: Revision, reply: Reply<'_, &str>) -> Step {
+        match reply {
+            Reply::Ok(chosen) => match Revision::parse(chosen) {
+                // Some servers answer with a modern version; then they are modern.
+                Some(revision) if revision.era() == Era::Legacy || self.may_probe() => {
+                    Step::Done(revision)
+                }
+                _ => Step::Fail(Failure::Unsupported(vec![chosen.to_owned()])),
+            },
+            Reply::Error(error) => self.offer_other_version(offered, error),
+            Reply::Malformed => Step::Fail(Failure::Malformed),
+            Reply::TimedOut | Reply::Closed if self.may_initialize_again() => {
+                self.second_initialize = OneTime::Used;
+                Step::Initialize { revision: offered, transport: TransportChoice::New }
+            }
+            Reply::TimedOut => Step::Fail(Failure::TimedOut),
+            Reply::Closed => Step::Fail(Failure::Closed),
+            Reply::Unavailable => Step::Fail(Failure::Unavailable),
+        }
+    }
+
+    /// Spec 2026-07-28, basic §Protocol Version Negotiation: never fall back on this error, except to a legacy
+    /// version that the server itself lists.
+    fn retry_version(&mut self, error: &JsonRpcError) -> Step {
+        let versions = supported(error);
+        match Revision::best_of(&versions, Era::Modern) {
+            Some(revision) if self.version_retry == OneTime::Available => {
+                self.version_retry = OneTime::Used;
+                Step::Probe {
+                    revision,
+                    transport: TransportChoice::Current,
+                    wait: ProbeTimeout::Long,
+                }
+            }
+            Some(_) => Step::Fail(Failure::Error),
+            None if versions.is_empty() => Step::Fail(Failure::Error),
+            None => self.offer_listed(&versions),
+        }
+    }
+
+    /// Continues with a legacy version from a modern server's list, if any.
+    fn offer_listed(&mut self, versions: &[String]) -> Step {
+        match Revision::best_of(versions, Era::Legacy) {
+            Some(revision) if self.choice != EraChoice::Modern => {
+                self.answered_as_legacy = true;
+                Step::Initialize { revision, transport: TransportChoice::Current }
+            }
+            _ => Step::Fail(Failure::Unsupported(versions.to_vec())),
+        }
+    }
+
+    /// Sends `initialize` after a legacy server's reply to the probe.
+    fn initialize_legacy(&mut self, failure: Failure) -> Step {
+        self.answered_as_legacy = true;
+        self.initialize(TransportChoice::Current, failure)
+    }
+
+    /// Sends `initialize` after an unanswered probe.
+    fn initialize_after_silence(&mut self, transport: TransportChoice, failure: Failure) -> Step {
+        self.answered_as_legacy = false;
+        // This server gets `initialize` behind an unanswered probe. If it stays silent, the probe may be the
+        // reason, so it deserves one start with `initialize` as the first message.
+        if transport == TransportChoice::Current {
+            self.second_initialize = OneTime::Available;
+        }
+        self.initialize(transport, failure)
+    }
+
+    fn initialize(&self, transport: TransportChoice, failure: Failure) -> Step {
+        // A second probe follows a rejected `initialize`; another `initialize` would start a loop.
+        if self.choice == EraChoice::Modern || self.second_probe == OneTime::Used {
+            return Step::Fail(failure);
+        }
+        Step::Initialize { revision: Revision::LATEST_LEGACY, transport }
+    }
+
+    fn offer_other_version(&mut self, offered: Revision, error: &JsonRpcError) -> Step {
+        let versions = supported(error);
+        let common = Revision::best_of(&versions, Era::Legacy);
+        let other = common
+            .filter(|revision| *revision != offered && self.second_offer == OneTime::Available);
+        if let Some(revision) = other {
+            self.second_offer = OneTime::Used;
+            return Step::Initialize { revision, transport: TransportChoice::Current };
+        }
+        // The probe went unanswered or was skipped, so the server may be modern but slow to start, or
+        // upgraded since.
+        let era_unproven = !self.answered_as_legacy && self.second_probe == OneTime::Available;
+        let may_be_modern =
+            versions.is_empty() || Revision::best_of(&versions, Era::Modern).is_some();
+        if era_unproven && may_be_modern && self.may_probe() {
+            self.second_probe = OneTime::Used;
+            let transport = TransportChoice::Current;
+            return Step::Probe { revision: Revision::LATEST, transport, wait: ProbeTimeout::Long };
+        }
+        match common {
+            None if !versions.is_empty() => Step::Fail(Failure::Unsupported(versions)),
+            _ => Step::Fail(Failure::Error),
+        }
+    }
+
+    /// Whether an unanswered `initialize` is followed by another, which needs time.
+    pub(crate) fn may_initialize_again(&self) -> bool {
+        self.second_initialize == OneTime::Available
+    }
+
+    fn may_probe(&self) -> bool {
+        self.choice != EraChoice::Legacy
+    }
+}
+
+/// The versions that an error response lists, if any.
+fn supported(error: &JsonRpcError) -> Vec<String> {
+    let listed = error.data.as_ref().and_then(|data| data.get("supported")?.as_array());
+    let texts = listed.into_iter().flatten().filter_map(|version| version.as_str());
+    texts.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Kind, text and retryability of every error.
+
+use std::time::Duration;
+
+use serde_json::json;
+use toolrack_transport::JsonRpcError;
+use toolrack_transport::LineError;
+
+use super::*;
+
+#[track_caller]
+fn check(error: RackError, kind: ToolErrorKind, retryable: Option<bool>, text: &str) {
+    let failure = call_error(error);
+    assert_eq!((failure.kind(), failure.retryable()), (kind, retryable), "{text}");
+    assert_eq!(failure.model_feedback(), Some(text));
+}
+
+fn call(source: CallError) -> RackError {
+    RackError::Call { server: "s".to_owned(), tool: "t".to_owned(), source: Box::new(source) }
+}
+
+fn transport(error: TransportError, delivery: Delivery) -> RackError {
+    call(CallError::Transport(LineError { error, delivery }))
+}
+
+#[test]
+fn call_errors_map_to_kind_and_text() {
+    check(
+        RackError::NoSuchTool { tool: "s_x".to_owned(), nearest: vec!["s_y".to_owned()] },
+        ToolErrorKind::NotFound,
+        Some(false),
+        "there is no tool `s_x`, but there is `s_y`",
+    );
+    check(
+        RackError::NotConnected { server: "s".to_owned(), state: ConnectionState::Disabled },
+        ToolErrorKind::Other,
+        Some(false),
+        "the server `s` is not connected (disabled) (set `enabled = true` in the config to use it)",
+    );
+    let rejected = |code: i64, message: &str| {
+        let message = message.to_owned();
+        call(CallError::Refused(JsonRpcError { code, message, data: None }))
+    };
+    check(
+        rejected(-32602, "no \u{1b}[1mpath"),
+        ToolErrorKind::InvalidArgs,
+        Some(false),
+        "the call of `t` on `s` has no result: the server returned an error: \
+         JSON-RPC error -32602: no path",
+    );
+    assert_eq!(call_error(rejected(-32000, "no")).code(), Some("-32000"));
+    check(
+        RackError::Closed,
+        ToolErrorKind::Cancelled,
+        Some(false),
+        "the manager is closed (it was shut down, or the runtime in which it was opened has ended)",
+    );
+}
+
+#[test]
+fn only_unsent_calls_are_retryable() {
+    let late = |delivery| {
+        let error = call(CallError::TimedOut { waited: Duration::from_secs(1), delivery });
+        call_error(error).retryable()
+    };
+    assert_eq!(late(Delivery::NotSent), Some(true));
+    assert_eq!(late(Delivery::Unknown), Some(false));
+    let lost = |delivery| call_error(transport(TransportError::Shutdown, delivery)).retryable();
+    assert_eq!(lost(Delivery::NotSent), Some(true));
+    assert_eq!(lost(Delivery::Unknown), Some(false));
+    let busy = TransportError::Status { code: 429, text: String::new() };
+    let failure = call_error(transport(busy, Delivery::Unknown));
+    assert_eq!((failure.kind(), failure.retryable()), (ToolErrorKind::RateLimited, Some(false)));
+}
+
+#[test]
+fn tool_error_text_is_passed_to_the_model() {
+    let failure = tool_error("no such file".to_owned());
+    assert_eq!(failure.model_feedback(), Some("no such file"));
+    assert_eq!(failure.retryable(), Some(false));
+    let failure = tool_error(" ".to_owned());
+    assert_eq!(failure.model_feedback(), Some("the tool failed without an error message"));
+    let failure = arguments_error(&json!([1]));
+    assert_eq!(failure.model_feedback(), Some("the arguments must be an object, not an array"));
+}
+
+#[track_caller]
+fn check_schema(schema: Value, expected: &Value) {
+    assert_eq!(schema_or_empty(schema), *expected);
+}
+
+#[test]
+fn input_schema_is_passed_through() {
+    let schema = json!({"type": "object", "properties": {"b": {}, "a": {}}, "x-more": 1});
+    check_schema(schema.clone(), &schema);
+    check_schema(json!({}), &json!({}));
+    check_schema(Value::Null, &json!({"type": "object", "properties": {}}));
+    check_schema(json!("?"), &json!({"type": "object", "properties": {}}));
+}

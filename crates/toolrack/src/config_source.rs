@@ -1,0 +1,236 @@
+//! Config source: the config file with the selection of servers, and the environment for `${…}` values.
+//!
+//! **Invariant:** a file is accepted as a whole or not at all, with all its diagnostics.
+//!
+//! **Invariant:** the environment is read once, when an [`Environment`] is created.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+use toolrack_config::{ConfigFile, Fault, Lookup, McpServerConfig, Source, read};
+use toolrack_manager::read_at_most;
+
+use crate::builder::{DiagnosticLines, OpenError};
+
+/// Maximum size of a config file.
+const CONFIG_LIMIT_BYTES: u64 = 16 << 20;
+
+/// Selects the servers of one agent, and adds servers and rules from code.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Selection {
+    /// Agent id. `None` selects the default servers.
+    pub(crate) agent: Option<String>,
+    /// Servers from code. They replace servers of the file with the same name.
+    pub(crate) servers: Vec<McpServerConfig>,
+    /// Patterns denied on every server.
+    pub(crate) deny: Vec<String>,
+}
+
+impl Selection {
+    /// Validates the names of servers from code.
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        let diagnostics: Vec<Fault> =
+            self.servers.iter().filter_map(McpServerConfig::name_fault).collect();
+        if diagnostics.is_empty() { Ok(()) } else { Err(OpenError::Invalid { diagnostics }) }
+    }
+
+    /// The agent's servers of `file`, merged with those from code.
+    pub(crate) fn servers(&self, file: &ConfigFile) -> Vec<McpServerConfig> {
+        let mut servers = match &self.agent {
+            Some(agent) => file.resolve(agent),
+            None => file.resolve_defaults(),
+        };
+        for server in &self.servers {
+            match servers.iter_mut().find(|configured| configured.name == server.name) {
+                Some(known) => *known = server.clone(),
+                None => servers.push(server.clone()),
+            }
+        }
+        for server in &mut servers {
+            server.deny.extend(self.deny.iter().cloned());
+        }
+        servers
+    }
+
+    /// Like [`servers`](Self::servers), for a changed file. The error lists all diagnostics.
+    pub(crate) fn reload(&self, path: &Path, text: &str) -> Result<Vec<McpServerConfig>, String> {
+        let parsed =
+            parse(path, text).map_err(|diagnostics| DiagnosticLines(&diagnostics).to_string())?;
+        let (file, warnings) = parsed;
+        log_warnings(&warnings);
+        Ok(self.servers(&file))
+    }
+}
+
+/// Reads a file. Returns its warnings too.
+pub(crate) fn load(path: &Path) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
+    let unreadable = |source| OpenError::Unreadable { path: PathBuf::from(path), source };
+    let text = read_at_most(path, CONFIG_LIMIT_BYTES).map_err(unreadable)?;
+    let (file, warnings) =
+        parse(path, &text).map_err(|diagnostics| OpenError::Invalid { diagnostics })?;
+    log_warnings(&warnings);
+    Ok((file, warnings))
+}
+
+fn parse(path: &Path, text: &str) -> Result<(ConfigFile, Vec<Fault>), Vec<Fault>> {
+    read(&path.display().to_string(), text).accept()
+}
+
+fn log_warnings(warnings: &[Fault]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// Maximum size of a file that holds a value. Tokens and keys are short.
+const VALUE_LIMIT_BYTES: u64 = 1 << 20;
+
+/// Lookup of process variables and files. It has no secrets.
+#[derive(Clone, Default)]
+pub struct Environment {
+    variables: HashMap<OsString, OsString>,
+    /// Base directory of relative paths.
+    dir: PathBuf,
+}
+
+impl Environment {
+    /// Captures the environment of this process.
+    pub fn from_process() -> Self {
+        Self { variables: std::env::vars_os().collect(), dir: PathBuf::new() }
+    }
+
+    /// Sets the base directory of relative paths in `${file:…}`.
+    #[must_use]
+    pub fn with_base_dir(self, dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), ..self }
+    }
+
+    fn variable(&self, name: &str) -> Result<Option<String>, String> {
+        let Some(value) = self.variables.get(&OsString::from(name)) else { return Ok(None) };
+        value.to_str().map(|text| Some(text.to_owned())).ok_or_else(|| "not valid UTF-8".to_owned())
+    }
+}
+
+impl Lookup for Environment {
+    fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String> {
+        match source {
+            Source::Env => self.variable(name),
+            Source::File => read_value(&self.dir.join(name)),
+            Source::Secret => Ok(None),
+        }
+    }
+}
+
+fn read_value(path: &Path) -> Result<Option<String>, String> {
+    match read_at_most(path, VALUE_LIMIT_BYTES) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl fmt::Debug for Environment {
+    /// Omits the values, because many of them are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment")
+            .field("variables", &self.variables.len())
+            .field("dir", &self.dir)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "
+        [[defaults.mcp]]
+        name = \"files\"
+        transport = \"stdio\"
+        command = \"one\"
+        deny = [\"write_*\"]
+
+        [[agents]]
+        id = \"main\"
+        [[agents.mcp]]
+        name = \"mail\"
+        transport = \"stdio\"
+        command = \"two\"
+    ";
+
+    #[track_caller]
+    fn check(selection: Selection, expected: &[(&str, &[&str])]) {
+        let servers = selection.reload(Path::new("rack.toml"), FILE).unwrap();
+        let merged: Vec<_> =
+            servers.iter().map(|server| (server.name.as_str(), server.deny.clone())).collect();
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(name, deny)| (*name, deny.iter().map(|pattern| (*pattern).to_owned()).collect()))
+            .collect();
+        assert_eq!(merged, expected);
+    }
+
+    #[test]
+    fn selection_merges_file_agent_and_code() {
+        let all = Selection::default();
+        check(all.clone(), &[("files", &["write_*"])]);
+        let main = Selection { agent: Some("main".to_owned()), ..all.clone() };
+        check(main, &[("files", &["write_*"]), ("mail", &[])]);
+        let unknown = Selection { agent: Some("unknown".to_owned()), ..all.clone() };
+        check(unknown, &[("files", &["write_*"])]);
+        let servers = vec![
+            McpServerConfig::stdio("files", "other", &[]),
+            McpServerConfig::stdio("more", "more", &[]),
+        ];
+        let added = Selection { servers, deny: vec!["delete_*".to_owned()], ..all };
+        check(added, &[("files", &["delete_*"]), ("more", &["delete_*"])]);
+    }
+
+    #[test]
+    fn every_diagnostic_has_a_line() {
+        let text = "[[defaults.mcp]]\nname = \"a\"\n\n[[defaults.mcp]]\nname = 3\n";
+        let message = Selection::default().reload(Path::new("rack.toml"), text).unwrap_err();
+        let lines: Vec<&str> = message.lines().collect();
+        assert!(lines.len() >= 2, "{message}");
+        assert!(lines.iter().all(|line| line.starts_with("rack.toml:")), "{message}");
+        assert!(lines.iter().any(|line| line.starts_with("rack.toml:1:")), "{message}");
+        assert!(lines.iter().any(|line| line.starts_with("rack.toml:5:")), "{message}");
+    }
+}
+
+#[cfg(test)]
+mod environment_tests {
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(
+        environment: &Environment,
+        source: Source,
+        name: &str,
+        expected: Result<Option<&str>, ()>,
+    ) {
+        let found = environment.look_up(source, name);
+        assert_eq!(found.as_ref().map(Option::as_deref).map_err(|_reason| ()), expected, "{name}");
+    }
+
+    #[test]
+    fn values_come_from_variables_and_files() {
+        let dir = tempfile::tempdir().unwrap();
+        File::create(dir.path().join("token")).unwrap().write_all(b"t0ken\n").unwrap();
+        File::create(dir.path().join("noise")).unwrap().write_all(&[0xff, 0xfe]).unwrap();
+        let variables = HashMap::from([("TOKEN".into(), "s3cret".into())]);
+        let environment = Environment { variables, dir: PathBuf::new() }.with_base_dir(dir.path());
+        check(&environment, Source::Env, "TOKEN", Ok(Some("s3cret")));
+        check(&environment, Source::Env, "OTHER", Ok(None));
+        check(&environment, Source::File, "token", Ok(Some("t0ken\n")));
+        check(&environment, Source::File, "other", Ok(None));
+        check(&environment, Source::File, "noise", Err(()));
+        check(&environment, Source::Secret, "TOKEN", Ok(None));
+        assert!(!format!("{environment:?}").contains("s3cret"));
+    }
+}
