@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use bytes::Bytes;
 use flate2::write::GzDecoder;
 
-use crate::reply::BodyFault;
+use crate::response::BodyFault;
 
 /// A packed byte becomes at most about a thousand, so so many at a time overshoot a limit by half a
 /// megabyte at most.

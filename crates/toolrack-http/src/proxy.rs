@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use http::HeaderValue;
 use url::{Host, Url};
 
-use crate::address::{Origin, Security, is_loopback};
+use crate::endpoint_url::{Origin, Security, is_loopback};
 
 /// Proxies as values. Libraries do not read the environment: whoever does gives its variables to
 /// [`from_pairs`](Self::from_pairs).
@@ -157,7 +157,7 @@ impl fmt::Debug for Proxy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Address;
+    use crate::endpoint_url::Address;
 
     fn pair(name: &str, value: &str) -> (String, String) {
         (name.to_owned(), value.to_owned())

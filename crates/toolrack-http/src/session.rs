@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use toolrack_transport::{AuthError, Backoff, Inbox as _, LineError, TransportError};
 
-use crate::address::Address;
-use crate::shared::Shared;
+use crate::endpoint_url::Address;
+use crate::inner::Shared;
 
 /// What a short session counts beyond one failure.
 pub(crate) const SESSION_WEIGHT: u32 = 3;

@@ -16,11 +16,11 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
-use crate::dispatch::Dispatch;
-use crate::draft::Draft;
+use crate::request::Dispatch;
+use crate::scratch_buffer::Draft;
 use crate::http1::{COPY_BYTES, Decoded, Framing, Head, Malformed, Parsed, parse};
 use crate::proxy::Proxy;
-use crate::wire::Wire;
+use crate::stream::Wire;
 
 /// What is read at once, at first and when more keeps coming.
 const READ_BYTES: usize = 8 << 10;

@@ -8,7 +8,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use toolrack_transport::Credentials;
 
-use crate::header::is_reserved;
+use crate::mcp_headers::is_reserved;
 use crate::proxy::ProxySettings;
 
 /// A server that is reached over HTTP.

@@ -12,14 +12,14 @@ use toolrack_transport::{
 };
 use toolrack_transport::{Params, RawJson};
 
-use crate::beside::Beside;
-use crate::exchange::{INITIALIZE, body_of};
-use crate::header;
-use crate::lane::Sent;
-use crate::line::INITIALIZED;
+use crate::request_headers::Beside;
+use crate::rpc_call::{INITIALIZE, body_of};
+use crate::mcp_headers as header;
+use crate::http1_connection::Sent;
+use crate::transport::INITIALIZED;
 use crate::session::{Route, Standing};
-use crate::shared::{Errand, REFUSAL_BYTES, Shared};
-use crate::verdict::{is_modern, may_be_double, refusal};
+use crate::inner::{Errand, REFUSAL_BYTES, Shared};
+use crate::status_mapping::{is_modern, may_be_double, refusal};
 
 /// How long a new session may take to begin.
 const GREETING_LIMIT: Duration = Duration::from_secs(30);

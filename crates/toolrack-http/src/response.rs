@@ -16,12 +16,12 @@ use http::{Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 
-use crate::content::{Content, Kind, Packing, Remarks};
+use crate::response_headers::{Content, Kind, Packing, Remarks};
 use crate::gzip::Unpacker;
 use crate::http1::Head;
-use crate::lane::Lane;
-use crate::pool::{Pool, as_io};
-use crate::staff::Staff;
+use crate::http1_connection::Lane;
+use crate::connection_pool::{Pool, as_io};
+use crate::task_group::Staff;
 
 /// A small body is copied, so that it does not keep a large buffer alive.
 const COPY_BYTES: usize = 4 << 10;

@@ -11,13 +11,13 @@ use tokio::time::{Instant, sleep};
 use toolrack_transport::{Backoff, LineError, TransportError};
 use toolrack_transport::{Lost, RawJson};
 
-use crate::beside::Beside;
-use crate::content::Kind;
-use crate::event::{Event, EventReader};
-use crate::exchange::Fit;
-use crate::reply::{BodyFault, Reply};
-use crate::shared::Shared;
-use crate::verdict::refusal;
+use crate::request_headers::Beside;
+use crate::response_headers::Kind;
+use crate::sse::{Event, EventReader};
+use crate::rpc_call::Fit;
+use crate::response::{BodyFault, Reply};
+use crate::inner::Shared;
+use crate::status_mapping::refusal;
 
 /// What a stream of a session needs to be taken up again: the headers of the session.
 pub(crate) struct Resume<'a>(pub(crate) &'a Beside<'static>);

@@ -11,16 +11,16 @@ use tokio_util::sync::CancellationToken;
 use toolrack_transport::RawJson;
 use toolrack_transport::{Inbox as _, LineError, TransportError, plain_text};
 
-use crate::address::Address;
-use crate::beside::Beside;
-use crate::content::Kind;
-use crate::event::{Event, EventReader};
-use crate::exchange::Fit;
-use crate::follow::broke_off;
-use crate::reply::Reply;
+use crate::endpoint_url::Address;
+use crate::request_headers::Beside;
+use crate::response_headers::Kind;
+use crate::sse::{Event, EventReader};
+use crate::rpc_call::Fit;
+use crate::sse_response::broke_off;
+use crate::response::Reply;
 use crate::session::{Loss, Route, loss_of};
-use crate::shared::{Errand, REFUSAL_BYTES, Shared};
-use crate::verdict::{no_answer, refusal};
+use crate::inner::{Errand, REFUSAL_BYTES, Shared};
+use crate::status_mapping::{no_answer, refusal};
 
 /// How long a server may take to name the address for messages.
 const ENDPOINT_LIMIT: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use httpdate::parse_http_date;
 use toolrack_transport::{Frame, JsonRpcError};
 use toolrack_transport::{LineError, TransportError, plain_text};
 
-use crate::pool::Repeat;
+use crate::connection_pool::Repeat;
 
 /// How much of a refusal is shown.
 const SHOWN_CHARS: usize = 200;

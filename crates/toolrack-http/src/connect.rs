@@ -15,10 +15,10 @@ use tokio_rustls::TlsConnector;
 use toolrack_transport::after;
 use url::Host;
 
-use crate::address::{Origin, Security};
+use crate::endpoint_url::{Origin, Security};
 use crate::proxy::Proxy;
 use crate::tls;
-use crate::wire::Wire;
+use crate::stream::Wire;
 
 /// The most that a proxy may say before a tunnel is open.
 const TUNNEL_HEAD_BYTES: usize = 8 << 10;

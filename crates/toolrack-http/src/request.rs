@@ -8,9 +8,9 @@ use http::uri::{Parts, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 
-use crate::address::Address;
-use crate::beside::Beside;
-use crate::header::HTTP_SESSION_ID;
+use crate::endpoint_url::Address;
+use crate::request_headers::Beside;
+use crate::mcp_headers::HTTP_SESSION_ID;
 use crate::proxy::Proxy;
 
 /// Everything about a request that does not depend on its connection.

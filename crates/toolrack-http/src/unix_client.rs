@@ -11,11 +11,11 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use tokio::time::timeout;
 
-use crate::address::{Address, AddressFault};
-use crate::beside::Beside;
-use crate::dial::socket;
-use crate::dispatch::{Dispatch, Usual};
-use crate::lane::Lane;
+use crate::endpoint_url::{Address, AddressFault};
+use crate::request_headers::Beside;
+use crate::connect::socket;
+use crate::request::{Dispatch, Usual};
+use crate::http1_connection::Lane;
 
 /// The most that an answer may have.
 const LIMIT_BYTES: usize = 64 << 20;

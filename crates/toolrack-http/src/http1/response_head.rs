@@ -6,8 +6,8 @@ use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::{Framing, Malformed};
-use crate::content::{Content, Kind, Packing, Remarks};
-use crate::header::HTTP_SESSION_ID;
+use crate::response_headers::{Content, Kind, Packing, Remarks};
+use crate::mcp_headers::HTTP_SESSION_ID;
 
 const MAX_HEADERS: usize = 100;
 const MAX_HEAD_BYTES: usize = 64 << 10;

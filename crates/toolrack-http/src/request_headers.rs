@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 use toolrack_transport::Dialect;
 use toolrack_transport::Params;
 
-use crate::header;
+use crate::mcp_headers as header;
 
 /// The header `MCP-Protocol-Version` came with this version of the protocol.
 const FIRST_WITH_VERSION_HEADER: &str = "2025-06-18";

@@ -21,16 +21,16 @@ use toolrack_transport::{
     JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification,
 };
 
-use crate::address::{Address, discreet};
-use crate::courier::{Courier, name_ourselves};
-use crate::definition::{HttpOptions, HttpServerDef};
-use crate::dial::Dialer;
-use crate::gate::Gate;
-use crate::lane::Sent;
-use crate::pool::Pool;
+use crate::endpoint_url::{Address, discreet};
+use crate::request_sender::{Courier, name_ourselves};
+use crate::options::{HttpOptions, HttpServerDef};
+use crate::connect::Dialer;
+use crate::handler_guard::Gate;
+use crate::http1_connection::Sent;
+use crate::connection_pool::Pool;
 use crate::session::{Route, Session};
-use crate::shared::{Errand, Shared};
-use crate::staff::Staff;
+use crate::inner::{Errand, Shared};
+use crate::task_group::Staff;
 use crate::tls;
 
 /// How long the first request waits for the server's stream. Some servers hold back the head of an answer

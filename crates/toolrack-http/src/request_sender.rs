@@ -15,14 +15,14 @@ use toolrack_transport::{
     AtHand, AuthError, Authorization, Credentials, LineError, Rebuff, TransportError, plain_text,
 };
 
-use crate::address::Address;
-use crate::beside::Beside;
-use crate::dispatch::{Dispatch, Usual};
-use crate::lane::Sent;
-use crate::pool::{Broken, Pool, Repeat};
-use crate::reply::Reply;
-use crate::staff::Staff;
-use crate::verdict::retry_after;
+use crate::endpoint_url::Address;
+use crate::request_headers::Beside;
+use crate::request::{Dispatch, Usual};
+use crate::http1_connection::Sent;
+use crate::connection_pool::{Broken, Pool, Repeat};
+use crate::response::Reply;
+use crate::task_group::Staff;
+use crate::status_mapping::retry_after;
 
 const MAX_SENDS: u32 = 4;
 const MAX_REDIRECTS: u32 = 5;

@@ -9,10 +9,10 @@ use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use toolrack_transport::{Backoff, Inbox as _, TransportError};
 
-use crate::content::Kind;
-use crate::event::EventReader;
+use crate::response_headers::Kind;
+use crate::sse::EventReader;
 use crate::session::{Phase, Route, SESSION_WEIGHT, Standing, weigh};
-use crate::shared::Shared;
+use crate::inner::Shared;
 
 /// What a refused login counts, beyond one failure: it took several requests, and somebody has to act.
 const LOGIN_WEIGHT: u32 = 8;

@@ -9,15 +9,15 @@ use http::StatusCode;
 use toolrack_transport::{Dialect, LineError, Outgoing, Patience, TransportError};
 use toolrack_transport::{Frame, FrameError, RawJson, elements, write_request};
 
-use crate::beside::Beside;
-use crate::content::Kind;
-use crate::draft::Draft;
-use crate::follow::Resume;
-use crate::header;
-use crate::reply::{BodyFault, Reply};
+use crate::request_headers::Beside;
+use crate::response_headers::Kind;
+use crate::scratch_buffer::Draft;
+use crate::sse_response::Resume;
+use crate::mcp_headers as header;
+use crate::response::{BodyFault, Reply};
 use crate::session::Route;
-use crate::shared::{Errand, REFUSAL_BYTES, Shared};
-use crate::verdict::{no_answer, refusal, speaks_of_session};
+use crate::inner::{Errand, REFUSAL_BYTES, Shared};
+use crate::status_mapping::{no_answer, refusal, speaks_of_session};
 
 pub(crate) const INITIALIZE: &str = "initialize";
 

@@ -11,16 +11,16 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_transport::{Dialect, Inbound, Inbox as _, LineError, TransportError};
 
-use crate::address::Address;
-use crate::beside::Beside;
-use crate::courier::{Courier, Letter};
-use crate::gate::Gate;
-use crate::lane::Sent;
-use crate::pool::Repeat;
-use crate::reply::Reply;
+use crate::endpoint_url::Address;
+use crate::request_headers::Beside;
+use crate::request_sender::{Courier, Letter};
+use crate::handler_guard::Gate;
+use crate::http1_connection::Sent;
+use crate::connection_pool::Repeat;
+use crate::response::Reply;
 use crate::session::{Route, Session, Standing};
-use crate::staff::Staff;
-use crate::verdict::{is_absence, refusal, repeat_of};
+use crate::task_group::Staff;
+use crate::status_mapping::{is_absence, refusal, repeat_of};
 
 /// How long a server may think about something that nobody waits for.
 const QUIET_LIMIT: Duration = Duration::from_secs(5);
