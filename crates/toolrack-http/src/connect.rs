@@ -2,23 +2,29 @@
 //!
 //! **Invariant:** reaching a server takes no longer than the limit, whatever stands in between.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use toolrack_transport::after;
 use url::Host;
 
 use crate::endpoint_url::{Origin, Security};
 use crate::proxy::Proxy;
-use crate::tls;
-use crate::stream::Wire;
 
 /// The most that a proxy may say before a tunnel is open.
 const TUNNEL_HEAD_BYTES: usize = 8 << 10;
@@ -83,7 +89,7 @@ impl Dialer {
             Some(proxy) => tunnel(stream, proxy, host, port).await?,
             None => stream,
         };
-        let connector = self.tls.get_or_try_init(|| tls::connector(&self.extra_roots)).await?;
+        let connector = self.tls.get_or_try_init(|| tls_connector(&self.extra_roots)).await?;
         let name = ServerName::try_from(bare(host)).map_err(io::Error::other)?;
         let stream = connector.connect(name, stream).await?;
         let version = match stream.get_ref().1.alpn_protocol() {
@@ -162,6 +168,120 @@ async fn tunnel(
 fn tunnel_status(head: &[u8]) -> Option<u16> {
     let line = head.strip_prefix(b"HTTP/1.")?;
     std::str::from_utf8(line.get(2..5)?).ok()?.parse().ok()
+}
+
+// FOLDED stream.rs
+// DOC A connection as bytes, whatever it runs over.
+
+/// Bytes to and from a server.
+#[derive(Debug)]
+pub(crate) enum Wire {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Does the same with whatever is inside.
+macro_rules! inside {
+    ($self:ident, $stream:ident => $action:expr) => {
+        match $self.get_mut() {
+            Wire::Tcp($stream) => $action,
+            #[cfg(unix)]
+            Wire::Unix($stream) => $action,
+            Wire::Tls($stream) => $action,
+        }
+    };
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        inside!(self, stream => Pin::new(stream).poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        inside!(self, stream => Pin::new(stream).poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        inside!(self, stream => Pin::new(stream).poll_write_vectored(context, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Wire::Tcp(stream) => stream.is_write_vectored(),
+            #[cfg(unix)]
+            Wire::Unix(stream) => stream.is_write_vectored(),
+            Wire::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inside!(self, stream => Pin::new(stream).poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        inside!(self, stream => Pin::new(stream).poll_shutdown(context))
+    }
+}
+
+// FOLDED tls.rs
+// DOC Whom we trust: the certificates of the platform, and those a user adds.
+
+/// The platform's certificates, read once for all lines.
+static PLATFORM: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
+
+/// What makes connections safe. HTTP/2 is offered, and the server chooses.
+pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector> {
+    let platform = tokio::task::spawn_blocking(|| PLATFORM.get_or_init(read_platform));
+    let platform = platform.await.map_err(io::Error::other)?;
+    let mut roots = RootCertStore::empty();
+    let (_n_added, n_ignored) = roots.add_parsable_certificates(platform.iter().cloned());
+    if n_ignored > 0 {
+        tracing::debug!(n_ignored, "certificates of the platform cannot be read");
+    }
+    for certificate in CertificateDer::pem_slice_iter(extra_roots) {
+        let certificate = certificate.map_err(io::Error::other)?;
+        roots.add(certificate).map_err(io::Error::other)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Whether a text holds certificates, all of which can be read.
+pub(crate) fn check_roots(extra_roots: &[u8]) -> Result<(), String> {
+    for certificate in CertificateDer::pem_slice_iter(extra_roots) {
+        certificate.map_err(|fault| format!("the added certificates cannot be read: {fault}"))?;
+    }
+    Ok(())
+}
+
+fn read_platform() -> Vec<CertificateDer<'static>> {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::debug!(%error, "certificates of the platform cannot be read");
+    }
+    found.certs
 }
 
 #[cfg(test)]

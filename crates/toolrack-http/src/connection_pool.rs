@@ -16,12 +16,12 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::connect::Wire;
 use crate::connect::{Dialer, Version};
-use crate::request::Dispatch;
-use crate::http1_connection::{Lane, Sent, Silence};
+use crate::http1::{Lane, Sent, Silence};
+use crate::request_sender::Dispatch;
 use crate::response::Reply;
-use crate::task_group::Staff;
-use crate::stream::Wire;
+use crate::transport::Staff;
 
 /// Many servers close idle connections after a few seconds; few keep them for longer than this.
 const MAX_IDLE: Duration = Duration::from_secs(30);

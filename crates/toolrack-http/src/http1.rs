@@ -1,11 +1,329 @@
 //! HTTP/1.1 as a client reads it: pure functions from bytes to heads and bodies.
 
-mod body_framing;
-mod response_head;
+mod decoder;
 
-pub(crate) use body_framing::{COPY_BYTES, Decoded, Framing};
-pub(crate) use response_head::{Head, Parsed, parse};
+pub(crate) use decoder::Head;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::mem;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use decoder::{COPY_BYTES, Decoded, Framing, Parsed, parse};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use tokio::time::Instant;
+use tokio_util::io::poll_read_buf;
+
+use crate::connect::Wire;
+use crate::proxy::Proxy;
+use crate::request_sender::{Dispatch, Draft};
 
 /// What the server sent is not HTTP, or not what HTTP allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
+
+// FOLDED http1_connection.rs
+// DOC One connection that carries one exchange at a time, driven by whoever waits for the answer.
+// DOC
+// DOC **Invariant:** no task of ours stands between a caller and its HTTP/1.1 connection.
+// DOC **Invariant:** a connection at rest holds no buffer.
+
+/// What is read at once, at first and when more keeps coming.
+const READ_BYTES: usize = 8 << 10;
+const BUSY_READ_BYTES: usize = 64 << 10;
+/// Less room than this is not worth a system call.
+const LEAST_READ_BYTES: usize = 1 << 10;
+/// What is believed of a body's own word on its size before it comes.
+const MAX_FORESIGHT_BYTES: u64 = 4 << 20;
+/// A body up to this goes out in one piece with its head, and is read where it is if it came so.
+const SMALL_BYTES: usize = 4 << 10;
+/// Memory beyond this is not kept for the next answer.
+const SPARE_BYTES: usize = 16 << 10;
+
+thread_local! {
+    /// What the next answer is read into.
+    static SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
+}
+
+/// A connection, and what has come on it.
+pub(crate) struct Lane {
+    wire: Wire,
+    input: BytesMut,
+    framing: Framing,
+    is_reusable: bool,
+    /// A part of the input was given away without being copied.
+    is_cut: bool,
+    /// How much is read at once.
+    appetite_bytes: usize,
+    pub(crate) idle_since: Instant,
+}
+
+/// Whether the server may have heard of a message.
+#[derive(Debug, Default)]
+pub(crate) struct Sent(AtomicBool);
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    pub(crate) error: io::Error,
+    /// Whether not a byte of the request has left.
+    pub(crate) is_unsent: bool,
+}
+
+/// A request that is being written.
+struct Outgoing<'a> {
+    /// With the body, if that is small.
+    head: &'a [u8],
+    body: &'a [u8],
+    n_sent: usize,
+    is_flushed: bool,
+}
+
+impl Sent {
+    pub(crate) fn mark(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// What was sent has come back untouched.
+    pub(crate) fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(wire: Wire) -> Self {
+        Self {
+            wire,
+            input: BytesMut::new(),
+            framing: Framing::Empty,
+            is_reusable: true,
+            is_cut: false,
+            appetite_bytes: READ_BYTES,
+            idle_since: Instant::now(),
+        }
+    }
+
+    /// Whether the exchange has ended in a way that allows another one.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_reusable && self.framing == Framing::Empty && self.input.is_empty()
+    }
+
+    /// Whether the connection can take a request, as far as can be known without waiting.
+    pub(crate) fn is_fit(&mut self) -> bool {
+        if !self.is_done() {
+            return false;
+        }
+        // Whatever can be read now is the end, or something that nobody asked for.
+        let (mut context, mut byte) = (Context::from_waker(Waker::noop()), [0]);
+        let wire = Pin::new(&mut self.wire);
+        wire.poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
+    }
+
+    /// Lets go of memory until the next exchange.
+    pub(crate) fn rest(&mut self) {
+        let input = mem::take(&mut self.input);
+        if !mem::take(&mut self.is_cut) {
+            keep(input);
+        }
+        self.appetite_bytes = READ_BYTES;
+        self.idle_since = Instant::now();
+    }
+
+    /// Sends a request and waits for the head of the answer.
+    pub(crate) async fn send(
+        &mut self,
+        dispatch: &Dispatch<'_>,
+        proxy: Option<&Proxy>,
+    ) -> Result<Head, Silence> {
+        let mut draft = Draft::new();
+        dispatch.write_head(&mut draft, proxy);
+        let mut body = dispatch.body;
+        if body.len() <= SMALL_BYTES {
+            draft.extend_from_slice(mem::take(&mut body));
+        }
+        let mut outgoing = Outgoing { head: &draft, body, n_sent: 0, is_flushed: false };
+        let answered = poll_fn(|context| self.poll_exchange(&mut outgoing, context)).await;
+        let (n_sent, is_whole) = (outgoing.n_sent, outgoing.is_flushed);
+        match answered {
+            Ok(head) => {
+                self.framing = head.framing.clone();
+                // A server that has not heard everything will take the rest for something else.
+                self.is_reusable = head.is_reusable && is_whole;
+                Ok(head)
+            }
+            Err(error) => {
+                self.is_reusable = false;
+                Err(Silence { error, is_unsent: n_sent == 0 })
+            }
+        }
+    }
+
+    /// Writes and reads at once, because a server may answer before it has heard everything.
+    fn poll_exchange(
+        &mut self,
+        outgoing: &mut Outgoing<'_>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Head>> {
+        let written = outgoing.poll(&mut self.wire, context);
+        if let Poll::Ready(Err(error)) = &written
+            && outgoing.n_sent == 0
+        {
+            return Poll::Ready(Err(io::Error::new(error.kind(), error.to_string())));
+        }
+        match self.poll_head(context) {
+            // Why it cannot be written to says more than that it was closed.
+            Poll::Ready(Err(closed)) => match written {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                _ => Poll::Ready(Err(closed)),
+            },
+            outcome => outcome,
+        }
+    }
+
+    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Head>> {
+        loop {
+            if !self.input.is_empty() {
+                match parse(&self.input).map_err(malformed)? {
+                    Parsed::Whole { head, n_bytes } => {
+                        self.input.advance(n_bytes);
+                        return Poll::Ready(Ok(head));
+                    }
+                    Parsed::Interim { n_bytes } => {
+                        self.input.advance(n_bytes);
+                        continue;
+                    }
+                    Parsed::Part => {}
+                }
+            }
+            if ready!(self.poll_more(context))? == 0 {
+                let reason = "the connection was closed before an answer came";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason)));
+            }
+        }
+    }
+
+    /// The whole body, if it is small and has come already.
+    pub(crate) fn at_hand(&self) -> Option<&[u8]> {
+        match self.framing {
+            Framing::Length { n_bytes } if n_bytes <= SMALL_BYTES as u64 => {
+                self.input.get(..usize::try_from(n_bytes).ok()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// The body at hand has been used.
+    pub(crate) fn skip(&mut self) {
+        let n_bytes = self.at_hand().map_or(0, <[u8]>::len);
+        if n_bytes > 0 {
+            self.input.advance(n_bytes);
+            self.framing = Framing::Empty;
+        }
+    }
+
+    /// How many bytes of the body are to come, if the server has said so.
+    pub(crate) fn told_bytes(&self) -> Option<u64> {
+        self.framing.told_bytes()
+    }
+
+    /// The next piece of the body; `None` at its end.
+    pub(crate) fn poll_piece(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Bytes>>> {
+        loop {
+            if !self.is_gathering() {
+                match self.framing.decode(&mut self.input).map_err(malformed)? {
+                    Decoded::Piece(piece) => {
+                        self.is_cut |= piece.len() > COPY_BYTES;
+                        return Poll::Ready(Ok(Some(piece)));
+                    }
+                    Decoded::End => return Poll::Ready(Ok(None)),
+                    Decoded::Nothing => {}
+                }
+            }
+            if ready!(self.poll_more(context))? == 0 {
+                return Poll::Ready(match self.framing {
+                    Framing::UntilClose => {
+                        self.framing = Framing::Empty;
+                        Ok(None)
+                    }
+                    _ => {
+                        let reason = "the connection was closed in the middle of an answer";
+                        Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
+                    }
+                });
+            }
+        }
+    }
+
+    /// A body of known size is taken in one piece, unless it is huge.
+    fn is_gathering(&self) -> bool {
+        let told = self.told_bytes().filter(|told| *told <= MAX_FORESIGHT_BYTES);
+        told.is_some_and(|told| told > self.input.len() as u64)
+    }
+
+    fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let told = self.told_bytes().unwrap_or_default().min(MAX_FORESIGHT_BYTES);
+        let missing = usize::try_from(told).unwrap_or_default().saturating_sub(self.input.len());
+        if self.input.capacity() == 0 {
+            self.input = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        }
+        if self.input.capacity() - self.input.len() < missing.max(LEAST_READ_BYTES) {
+            self.input.reserve(missing.max(self.appetite_bytes));
+        }
+        let room = self.input.capacity() - self.input.len();
+        let read = ready!(poll_read_buf(Pin::new(&mut self.wire), context, &mut self.input))?;
+        if read == room {
+            self.appetite_bytes = BUSY_READ_BYTES;
+        }
+        Poll::Ready(Ok(read))
+    }
+}
+
+impl Outgoing<'_> {
+    fn poll(&mut self, wire: &mut Wire, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.n_sent < self.head.len() + self.body.len() {
+            let head = self.head.get(self.n_sent..).unwrap_or_default();
+            let n_body_sent = self.n_sent.saturating_sub(self.head.len());
+            let body = self.body.get(n_body_sent..).unwrap_or_default();
+            let wire = Pin::new(&mut *wire);
+            let n_bytes = ready!(if self.body.is_empty() {
+                wire.poll_write(context, head)
+            } else {
+                let slices = [IoSlice::new(head), IoSlice::new(body)];
+                wire.poll_write_vectored(context, &slices)
+            })?;
+            if n_bytes == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.n_sent += n_bytes;
+        }
+        if !self.is_flushed {
+            ready!(Pin::new(wire).poll_flush(context))?;
+            self.is_flushed = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Keeps a buffer that nobody else has a part of for the next exchange in this thread, unless it is large.
+fn keep(mut buffer: BytesMut) {
+    buffer.clear();
+    if buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= SPARE_BYTES {
+        // A thread that is ending keeps nothing.
+        let _is_kept = SPARE.try_with(|spare| spare.set(Some(buffer)));
+    }
+}
+
+fn malformed(Malformed(reason): Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}

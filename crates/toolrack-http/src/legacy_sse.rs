@@ -13,14 +13,14 @@ use toolrack_transport::{Inbox as _, LineError, TransportError, plain_text};
 
 use crate::endpoint_url::Address;
 use crate::request_headers::Beside;
-use crate::response_headers::Kind;
-use crate::sse::{Event, EventReader};
-use crate::rpc_call::Fit;
-use crate::sse_response::broke_off;
 use crate::response::Reply;
+use crate::response_headers::Kind;
+use crate::rpc_call::Fit;
+use crate::rpc_call::broke_off;
 use crate::session::{Loss, Route, loss_of};
-use crate::inner::{Errand, REFUSAL_BYTES, Shared};
+use crate::sse::{Event, EventReader};
 use crate::status_mapping::{no_answer, refusal};
+use crate::transport::{Errand, REFUSAL_BYTES, Shared};
 
 /// How long a server may take to name the address for messages.
 const ENDPOINT_LIMIT: Duration = Duration::from_secs(10);

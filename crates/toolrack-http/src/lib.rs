@@ -8,39 +8,26 @@
 
 #![warn(missing_docs)]
 
-mod endpoint_url;
-mod request_headers;
-mod response_headers;
-mod request_sender;
-mod options;
 mod connect;
-mod request;
-mod legacy_sse;
-mod scratch_buffer;
-mod sse;
-mod rpc_call;
-mod sse_response;
-mod handler_guard;
-mod initialize;
-mod gzip;
-mod mcp_headers;
-mod http1;
-mod http1_connection;
-mod transport;
-mod notification_stream;
 mod connection_pool;
+mod endpoint_url;
+mod http1;
+mod legacy_sse;
+mod notification_stream;
+mod options;
 mod proxy;
+mod request_headers;
+mod request_sender;
 mod response;
+mod response_headers;
+mod rpc_call;
 mod session;
-mod inner;
-mod unix_client;
-mod task_group;
-mod tls;
+mod sse;
 mod status_mapping;
-mod stream;
+mod transport;
+mod unix_client;
 
 pub use options::{HttpOptions, HttpServerDef};
-pub use transport::HttpLine;
-pub use transport::HttpLine as HttpTransport;
 pub use proxy::ProxySettings;
+pub use transport::HttpLine;
 pub use unix_client::{SocketAnswer, SocketClient};

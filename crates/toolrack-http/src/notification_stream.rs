@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep};
 use toolrack_transport::{Backoff, Inbox as _, TransportError};
 
 use crate::response_headers::Kind;
-use crate::sse::EventReader;
 use crate::session::{Phase, Route, SESSION_WEIGHT, Standing, weigh};
-use crate::inner::Shared;
+use crate::sse::EventReader;
+use crate::transport::Shared;
 
 /// What a refused login counts, beyond one failure: it took several requests, and somebody has to act.
 const LOGIN_WEIGHT: u32 = 8;

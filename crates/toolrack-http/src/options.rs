@@ -8,8 +8,8 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use toolrack_transport::Credentials;
 
-use crate::mcp_headers::is_reserved;
 use crate::proxy::ProxySettings;
+use crate::request_headers::is_reserved;
 
 /// A server that is reached over HTTP.
 #[derive(Clone, Default, PartialEq, Eq)]

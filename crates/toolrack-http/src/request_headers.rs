@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use http::{HeaderName, HeaderValue};
-use toolrack_transport::Dialect;
-use toolrack_transport::Params;
-
-use crate::mcp_headers as header;
+use toolrack_transport::{Dialect, Params};
 
 /// The header `MCP-Protocol-Version` came with this version of the protocol.
 const FIRST_WITH_VERSION_HEADER: &str = "2025-06-18";
@@ -31,8 +30,8 @@ impl<'a> Beside<'a> {
     ) -> Self {
         Self {
             version: Some(version),
-            method: Some(header::encoded(method)),
-            subject: subject.map(header::encoded),
+            method: Some(encoded(method)),
+            subject: subject.map(encoded),
             ..Self::default()
         }
     }
@@ -55,8 +54,8 @@ impl<'a> Beside<'a> {
 
     /// Adds the arguments that are repeated in headers.
     pub(crate) fn mirror(&mut self, params: &dyn Params) {
-        params.mirror(&mut |name, value| match header::param_name(name) {
-            Some(name) => self.arguments.push((name, header::encoded(value).into_owned())),
+        params.mirror(&mut |name, value| match param_name(name) {
+            Some(name) => self.arguments.push((name, encoded(value).into_owned())),
             None => tracing::debug!(name, "an argument cannot be said in a header"),
         });
     }
@@ -73,24 +72,99 @@ impl<'a> Beside<'a> {
     /// Gives the name and the value of every header.
     pub(crate) fn each(&self, mut each: impl FnMut(&HeaderName, &[u8])) {
         if let Some(version) = self.version {
-            each(&header::PROTOCOL_VERSION, version.as_bytes());
+            each(&PROTOCOL_VERSION, version.as_bytes());
         }
         if let Some(method) = &self.method {
-            each(&header::METHOD, method.as_bytes());
+            each(&METHOD, method.as_bytes());
         }
         if let Some(subject) = &self.subject {
-            each(&header::NAME, subject.as_bytes());
+            each(&NAME, subject.as_bytes());
         }
         for (name, value) in &self.arguments {
             each(name, value.as_bytes());
         }
         if let Some(id) = &self.http_session_id {
-            each(&header::HTTP_SESSION_ID, id.as_bytes());
+            each(&HTTP_SESSION_ID, id.as_bytes());
         }
         if let Some(id) = &self.last_event_id {
-            each(&header::LAST_EVENT_ID, id);
+            each(&LAST_EVENT_ID, id);
         }
     }
+}
+
+// FOLDED mcp_headers.rs
+// DOC The headers of the protocol: their names, and how a value is written that a header cannot hold.
+
+pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(crate) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+pub(crate) const NAME: HeaderName = HeaderName::from_static("mcp-name");
+pub(crate) const HTTP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const PARAM_PREFIX: &str = "mcp-param-";
+const RESERVED_PREFIX: &str = "mcp-";
+
+const SENTINEL_START: &str = "=?base64?";
+const SENTINEL_END: &str = "?=";
+
+/// Headers that are ours to set, beside those of the protocol.
+const RESERVED: [&str; 16] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Whether a config must leave this header alone.
+pub(crate) fn is_reserved(name: &HeaderName) -> bool {
+    name.as_str().starts_with(RESERVED_PREFIX) || RESERVED.contains(&name.as_str())
+}
+
+/// The header that mirrors the argument `name`, if that can be the name of a header.
+pub(crate) fn param_name(name: &str) -> Option<HeaderName> {
+    let full = format!("{PARAM_PREFIX}{name}");
+    HeaderName::try_from(full).ok()
+}
+
+/// Spec 2026-07-28, transports §Value Encoding: what is not plain ASCII goes as Base64 between markers.
+pub(crate) fn encoded(value: &str) -> Cow<'_, str> {
+    if is_plain(value) {
+        return Cow::Borrowed(value);
+    }
+    let base64 = BASE64_STANDARD.encode(value);
+    Cow::Owned(format!("{SENTINEL_START}{base64}{SENTINEL_END}"))
+}
+
+/// Spec 2025-11-25, transports §Session Management: visible ASCII only. Never shown to anybody.
+pub(crate) fn http_session_id(value: &HeaderValue) -> Option<HeaderValue> {
+    let bytes = value.as_bytes();
+    if bytes.is_empty() || !bytes.iter().all(u8::is_ascii_graphic) {
+        return None;
+    }
+    let mut value = value.clone();
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// An empty value is not plain, because some proxies drop headers without one.
+fn is_plain(value: &str) -> bool {
+    let looks_encoded = value.starts_with(SENTINEL_START) && value.ends_with(SENTINEL_END);
+    let has_edge = value.starts_with(' ') || value.ends_with(' ');
+    // Without a branch inside, so that the compiler looks at many bytes at once.
+    let odd = |byte: u8| u8::from(byte < 0x20) | u8::from(byte > 0x7e);
+    let is_printable = value.bytes().fold(0, |seen, byte| seen | odd(byte)) == 0;
+    !value.is_empty() && is_printable && !has_edge && !looks_encoded
 }
 
 #[cfg(test)]
@@ -129,10 +203,10 @@ mod tests {
         let id = Some(HeaderValue::from_static("s1"));
         let mut beside = Beside::stateless("2026-07-28", "tools/call", Some("x"));
         beside.http_session_id = id;
-        beside.arguments = vec![(header::param_name("region").unwrap(), "x".to_owned())];
+        beside.arguments = vec![(param_name("region").unwrap(), "x".to_owned())];
         let mut n_headers = 0;
         beside.resumed(Some(b"7")).each(|name, _| {
-            assert!(header::is_reserved(name), "{name}");
+            assert!(is_reserved(name), "{name}");
             n_headers += 1;
         });
         assert_eq!(n_headers, 6);
@@ -159,5 +233,60 @@ mod tests {
             "mcp-param-region: us west",
         ];
         check(&beside, &expected);
+    }
+}
+
+#[cfg(test)]
+mod encoding_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(value: &str, expected: &str) {
+        assert_eq!(encoded(value), expected, "{value:?}");
+    }
+
+    #[test]
+    fn values_that_a_header_cannot_hold_are_encoded() {
+        check("us-west1", "us-west1");
+        check("Hello World", "Hello World");
+        check("file:///a%20b?c=d", "file:///a%20b?c=d");
+        check("~!\"#", "~!\"#");
+        check("", "=?base64??=");
+        check(" edge", "=?base64?IGVkZ2U=?=");
+        check("edge ", "=?base64?ZWRnZSA=?=");
+        check("tab\there", "=?base64?dGFiCWhlcmU=?=");
+        check("a\r\nb", "=?base64?YQ0KYg==?=");
+        check("日本", "=?base64?5pel5pys?=");
+        check("\u{7f}", "=?base64?fw==?=");
+        check("=?base64?aGk=?=", "=?base64?PT9iYXNlNjQ/YUdrPT89?=");
+        check("=?base64?x", "=?base64?x");
+    }
+
+    #[test]
+    fn arguments_are_mirrored_under_their_names() {
+        assert_eq!(param_name("Region").unwrap(), "mcp-param-region");
+        assert_eq!(param_name("a.b|c~").unwrap(), "mcp-param-a.b|c~");
+        assert_eq!(param_name("no space"), None);
+        assert_eq!(param_name("käse"), None);
+    }
+
+    #[test]
+    fn headers_of_the_protocol_are_reserved() {
+        for name in ["host", "mcp-session-id", "mcp-param-x", "content-type", "last-event-id"] {
+            assert!(is_reserved(&HeaderName::from_static(name)), "{name}");
+        }
+        for name in ["authorization", "x-api-key", "user-agent", "cookie", "mcpx"] {
+            assert!(!is_reserved(&HeaderName::from_static(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_session_id_is_visible_ascii_and_stays_unseen() {
+        let id = http_session_id(&HeaderValue::from_static("abc-~!")).unwrap();
+        assert_eq!(format!("{id:?}"), "Sensitive");
+        for odd in ["", "a b", "a\tb"] {
+            assert_eq!(http_session_id(&HeaderValue::from_static(odd)), None, "{odd:?}");
+        }
+        assert_eq!(http_session_id(&HeaderValue::from_bytes(b"\xe4").unwrap()), None);
     }
 }

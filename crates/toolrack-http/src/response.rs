@@ -4,24 +4,23 @@
 //! when it has been read to its end.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use flate2::write::GzDecoder;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 
-use crate::response_headers::{Content, Kind, Packing, Remarks};
-use crate::gzip::Unpacker;
-use crate::http1::Head;
-use crate::http1_connection::Lane;
 use crate::connection_pool::{Pool, as_io};
-use crate::task_group::Staff;
+use crate::http1::{Head, Lane};
+use crate::response_headers::{Content, Kind, Packing, Remarks};
+use crate::transport::Staff;
 
 /// A small body is copied, so that it does not keep a large buffer alive.
 const COPY_BYTES: usize = 4 << 10;
@@ -251,5 +250,88 @@ fn poll_shared(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Resul
             Some(Err(error)) => return Poll::Ready(Err(as_io(error))),
             None => return Poll::Ready(Ok(None)),
         }
+    }
+}
+
+// FOLDED gzip.rs
+// DOC Unpacking of what came as gzip, without unpacking more than is wanted.
+
+/// A packed byte becomes at most about a thousand, so so many at a time overshoot a limit by half a
+/// megabyte at most.
+const STEP_BYTES: usize = 512;
+
+/// Unpacks one body, piece by piece.
+#[derive(Debug)]
+pub(crate) struct Unpacker {
+    decoder: GzDecoder<Vec<u8>>,
+}
+
+impl Default for Unpacker {
+    fn default() -> Self {
+        Self { decoder: GzDecoder::new(Vec::new()) }
+    }
+}
+
+impl Unpacker {
+    /// What the next packed piece holds, which may be nothing yet.
+    pub(crate) fn unpack(&mut self, packed: &[u8], limit_bytes: usize) -> Result<Bytes, BodyFault> {
+        for step in packed.chunks(STEP_BYTES) {
+            self.decoder.write_all(step).map_err(broken)?;
+            if self.decoder.get_ref().len() > limit_bytes {
+                return Err(BodyFault::Oversize);
+            }
+        }
+        self.decoder.flush().map_err(broken)?;
+        if self.decoder.get_ref().len() > limit_bytes {
+            return Err(BodyFault::Oversize);
+        }
+        Ok(Bytes::from(std::mem::take(self.decoder.get_mut())))
+    }
+}
+
+fn broken(error: io::Error) -> BodyFault {
+    BodyFault::Broken(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn every_cut_unpacks_to_the_same() {
+        let text = b"{\"jsonrpc\":\"2.0\"} and more, and more, and more".repeat(20);
+        let packed = packed(&text);
+        for size in [1, 7, 64, packed.len()] {
+            let mut unpacker = Unpacker::default();
+            let mut found = Vec::new();
+            for piece in packed.chunks(size) {
+                found.extend_from_slice(&unpacker.unpack(piece, 1 << 20).unwrap());
+            }
+            assert_eq!(found, text, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_does_not_go_off() {
+        let packed = packed(&vec![0; 64 << 20]);
+        assert!(packed.len() < 100 << 10);
+        let mut unpacker = Unpacker::default();
+        assert!(matches!(unpacker.unpack(&packed, 1 << 20), Err(BodyFault::Oversize)));
+        assert!(unpacker.decoder.get_ref().len() < 3 << 20);
+    }
+
+    #[test]
+    fn what_is_not_packed_is_no_answer() {
+        let unpacked = Unpacker::default().unpack(b"{\"jsonrpc\":\"2.0\"}", 1 << 20);
+        assert!(matches!(unpacked, Err(BodyFault::Broken(_))));
     }
 }

@@ -4,34 +4,35 @@
 //! what nobody waits for: streams of the server, new sessions, farewells.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderValue, Method};
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use toolrack_transport::{
-    Abandon, BoxFuture, CANCELLED, Cancelled, Diagnosis, Dialect, Ending, Inbound, Inbox, Line,
-    LineError, Medium, Outgoing, TransportError, answer_within,
-};
-use toolrack_transport::{
-    JsonRpcError, Params, RawJson, RequestId, write_answer, write_notification,
+    Abandon, BoxFuture, CANCELLED, Cancelled, Diagnosis, Dialect, Ending, Inbound, Inbox,
+    JsonRpcError, Line, LineError, Medium, Outgoing, Params, RawJson, RequestId, TransportError,
+    answer_within, write_answer, write_notification,
 };
 
+use crate::connect::{Dialer, check_roots};
+use crate::connection_pool::{Pool, Repeat};
 use crate::endpoint_url::{Address, discreet};
-use crate::request_sender::{Courier, name_ourselves};
+use crate::http1::Sent;
 use crate::options::{HttpOptions, HttpServerDef};
-use crate::connect::Dialer;
-use crate::handler_guard::Gate;
-use crate::http1_connection::Sent;
-use crate::connection_pool::Pool;
-use crate::session::{Route, Session};
-use crate::inner::{Errand, Shared};
-use crate::task_group::Staff;
-use crate::tls;
+use crate::request_headers::Beside;
+use crate::request_sender::{Courier, Letter, name_ourselves};
+use crate::response::Reply;
+use crate::session::{Route, Session, Standing};
+use crate::status_mapping::{is_absence, refusal, repeat_of};
 
 /// How long the first request waits for the server's stream. Some servers hold back the head of an answer
 /// until they have something to say.
@@ -68,7 +69,7 @@ impl HttpLine {
         let address = Address::parse(&definition.url).map_err(|it| refuse(it.to_string()))?;
         let mut headers = definition.checked_headers(&options).map_err(refuse)?;
         name_ourselves(&mut headers, &options.user_agent).map_err(refuse)?;
-        tls::check_roots(&options.extra_roots).map_err(refuse)?;
+        check_roots(&options.extra_roots).map_err(refuse)?;
         let proxy = options.proxy.choose(&address.origin).map_err(refuse)?;
         if !address.is_encrypted() && !address.is_local() {
             tracing::warn!(%address, "messages to this server can be read on the way");
@@ -345,5 +346,303 @@ impl fmt::Debug for HttpLine {
             .field("session", &self.shared.session.standing())
             .field("inbound", &self.shared.inbound)
             .finish_non_exhaustive()
+    }
+}
+
+// FOLDED inner.rs
+// DOC What callers and tasks of a line share, and how one message is sent in any dialect.
+
+/// How long a server may think about something that nobody waits for.
+const QUIET_LIMIT: Duration = Duration::from_secs(5);
+/// How much of a refusal is looked at.
+pub(crate) const REFUSAL_BYTES: usize = 64 << 10;
+
+/// The inside of a line.
+pub(crate) struct Shared {
+    pub(crate) courier: Courier,
+    pub(crate) inbound: Inbound,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) staff: Staff,
+    /// The staff of the connections, which outlive the line by a farewell.
+    pub(crate) porters: Staff,
+    pub(crate) session: Session,
+    pub(crate) dialect: Mutex<Dialect>,
+    pub(crate) max_message_bytes: usize,
+    pub(crate) stream_idle: Duration,
+    pub(crate) is_listening: AtomicBool,
+    /// Raised when the first request for the server's stream was answered, or never will be.
+    pub(crate) has_heard: CancellationToken,
+    /// Nobody waited for the stream any longer, so something may have been said before it was open.
+    pub(crate) is_late: AtomicBool,
+    /// Answers to the server that are on their way. When none is left, the server does not read them.
+    pub(crate) replies: Arc<Semaphore>,
+}
+
+/// What a message is about, and how long it is waited for.
+pub(crate) struct Errand<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) subject: Option<&'a str>,
+    pub(crate) until: Option<Instant>,
+    pub(crate) sent: &'a Sent,
+}
+
+impl Shared {
+    pub(crate) fn dialect(&self) -> Dialect {
+        *self.dialect.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) async fn post(
+        &self,
+        errand: &Errand<'_>,
+        address: &Address,
+        beside: &Beside<'_>,
+        body: &[u8],
+    ) -> Result<Reply, LineError> {
+        let letter = Letter {
+            verb: Method::POST,
+            address,
+            beside,
+            body,
+            repeat: repeat_of(errand.method),
+            until: errand.until,
+            operation: (errand.method, errand.subject),
+            sent: errand.sent,
+        };
+        self.courier.deliver(&letter).await.inspect_err(|failure| self.notice(failure))
+    }
+
+    /// Opens a stream on which the server speaks.
+    pub(crate) async fn get(&self, beside: &Beside<'_>) -> Result<Reply, LineError> {
+        let sent = Sent::default();
+        let letter = self.courier.quiet(Method::GET, beside, "GET", &sent);
+        self.courier.deliver(&letter).await.inspect_err(|failure| self.notice(failure))
+    }
+
+    /// Tells the owner of the line if a message found nobody.
+    fn notice(&self, failure: &LineError) {
+        if is_absence(&failure.error) {
+            self.gate.unreachable(&failure.error);
+        }
+    }
+
+    /// Sends a message that is not answered, and waits for a moment until it was taken.
+    pub(crate) async fn tell(
+        self: &Arc<Self>,
+        method: &str,
+        subject: Option<&str>,
+        body: Bytes,
+    ) -> Result<(), LineError> {
+        let sent = Sent::default();
+        let errand = Errand { method, subject, until: None, sent: &sent };
+        let reply = timeout(QUIET_LIMIT, self.tell_now(&errand, body)).await;
+        let Ok(reply) = reply else {
+            // Some servers hold such a request open. What was written has been told.
+            tracing::debug!(method, "the server took a message without a word");
+            let late = TransportError::timed_out(QUIET_LIMIT);
+            return if sent.get() { Ok(()) } else { Err(LineError::not_sent(late)) };
+        };
+        let mut reply = reply?;
+        if reply.status.is_success() {
+            reply.leave(&self.staff);
+            return Ok(());
+        }
+        let body = timeout(QUIET_LIMIT, reply.beginning(REFUSAL_BYTES)).await.unwrap_or_default();
+        Err(refusal(reply.status, &body))
+    }
+
+    async fn tell_now(
+        self: &Arc<Self>,
+        errand: &Errand<'_>,
+        body: Bytes,
+    ) -> Result<Reply, LineError> {
+        match self.dialect() {
+            Dialect::Stateless(version) => {
+                let beside = Beside::stateless(version, errand.method, errand.subject);
+                self.post(errand, &self.courier.address, &beside, &body).await
+            }
+            Dialect::Greeting | Dialect::Session(_) => {
+                let standing = self.usable().await?;
+                let beside = self.session_headers(&standing);
+                self.post(errand, self.destination(&standing), &beside, &body).await
+            }
+        }
+    }
+
+    /// Where messages go in a session.
+    pub(crate) fn destination<'a>(&'a self, standing: &'a Standing) -> &'a Address {
+        match &standing.route {
+            Route::Single { .. } => &self.courier.address,
+            Route::Double { endpoint, .. } => endpoint,
+        }
+    }
+
+    pub(crate) fn session_headers(&self, standing: &Standing) -> Beside<'static> {
+        let http_session_id = match &standing.route {
+            Route::Single { http_session_id } => http_session_id.clone(),
+            Route::Double { .. } => None,
+        };
+        Beside::session(self.dialect(), http_session_id)
+    }
+
+    /// Ends a session on the server, as far as it lets us.
+    pub(crate) async fn forget(&self, http_session_id: HeaderValue, dialect: Dialect) {
+        let beside = Beside::session(dialect, Some(http_session_id));
+        let sent = Sent::default();
+        let mut letter = self.courier.quiet(Method::DELETE, &beside, "DELETE", &sent);
+        letter.repeat = Repeat::Never;
+        match timeout(QUIET_LIMIT / 2, self.courier.deliver(&letter)).await {
+            Ok(Ok(mut reply)) => reply.leave(&self.porters),
+            Ok(Err(error)) => tracing::debug!(%error, "a session was not ended on the server"),
+            Err(_elapsed) => tracing::debug!("a session was not ended on the server in time"),
+        }
+    }
+}
+
+// FOLDED task_group.rs
+// DOC The tasks of a line: where they are begun, and how all of them are ended.
+
+/// Begins tasks, from inside and outside of the runtime.
+#[derive(Debug, Clone)]
+pub(crate) struct Staff {
+    tracker: TaskTracker,
+    handle: Handle,
+    /// Raised when the line ends. Every task listens to it.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Staff {
+    /// Staff in the runtime in which this is called: for the line, and for its connections, which end a
+    /// little later.
+    pub(crate) fn pair() -> (Self, Self) {
+        let first = Self {
+            tracker: TaskTracker::new(),
+            handle: Handle::current(),
+            stop: CancellationToken::new(),
+        };
+        let second = Self { stop: CancellationToken::new(), ..first.clone() };
+        (first, second)
+    }
+
+    /// Begins a task, which ends by itself soon after `stop`.
+    pub(crate) fn employ(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn_on(task, &self.handle);
+    }
+
+    /// Waits until every task has ended.
+    pub(crate) async fn gone(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Staff
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, task: F) {
+        let stop = self.stop.clone();
+        self.employ(async move {
+            tokio::select! {
+                _output = task => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+}
+
+// FOLDED handler_guard.rs
+// DOC The inbox as many tasks use it: one at a time, and never after its end.
+
+/// Stands before the inbox of a line.
+pub(crate) struct Gate {
+    inbox: Arc<dyn Inbox>,
+    ended: Mutex<bool>,
+    /// Whether servers may ask, which the stateless era does not allow.
+    is_shut_to_requests: AtomicBool,
+    n_dropped: AtomicU64,
+}
+
+impl Gate {
+    pub(crate) fn new(inbox: Arc<dyn Inbox>) -> Self {
+        Self {
+            inbox,
+            ended: Mutex::new(false),
+            is_shut_to_requests: AtomicBool::new(false),
+            n_dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on the server must not ask anything.
+    pub(crate) fn shut_to_requests(&self) {
+        self.is_shut_to_requests.store(true, Ordering::Release);
+    }
+
+    /// From now on the server may ask.
+    pub(crate) fn open_to_requests(&self) {
+        self.is_shut_to_requests.store(false, Ordering::Release);
+    }
+
+    /// Requests that the server should not have sent.
+    pub(crate) fn n_dropped(&self) -> u64 {
+        self.n_dropped.load(Ordering::Relaxed)
+    }
+
+    /// Spec 2026-07-28, transports: servers must not ask; what they ask is not answered.
+    fn admits(&self, method: &str) -> bool {
+        let is_shut = self.is_shut_to_requests.load(Ordering::Acquire);
+        if is_shut {
+            self.n_dropped.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(method, "a request of the server was dropped");
+        }
+        !is_shut
+    }
+
+    fn pass(&self, tell: impl FnOnce(&dyn Inbox)) {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*ended {
+            tell(&*self.inbox);
+        }
+    }
+}
+
+impl Inbox for Gate {
+    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+        if self.admits(method) {
+            self.pass(|inbox| inbox.request(id, method, params));
+        }
+    }
+
+    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
+        if self.admits(method) {
+            self.pass(|inbox| inbox.request_about(about, id, method, params));
+        }
+    }
+
+    fn notification(&self, method: &str, params: Option<RawJson>) {
+        self.pass(|inbox| inbox.notification(method, params));
+    }
+
+    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+        self.pass(|inbox| inbox.stray(id, outcome));
+    }
+
+    fn unreadable(&self, sample: &str) {
+        self.pass(|inbox| inbox.unreadable(sample));
+    }
+
+    fn renewed(&self) {
+        self.pass(|inbox| inbox.renewed());
+    }
+
+    fn unreachable(&self, reason: &TransportError) {
+        self.pass(|inbox| inbox.unreachable(reason));
+    }
+
+    fn ended(&self, ending: &Ending) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut *ended, true) {
+            self.inbox.ended(ending);
+        }
     }
 }

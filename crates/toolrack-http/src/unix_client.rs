@@ -11,11 +11,11 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use tokio::time::timeout;
 
-use crate::endpoint_url::{Address, AddressFault};
-use crate::request_headers::Beside;
 use crate::connect::socket;
-use crate::request::{Dispatch, Usual};
-use crate::http1_connection::Lane;
+use crate::endpoint_url::{Address, AddressFault};
+use crate::http1::Lane;
+use crate::request_headers::Beside;
+use crate::request_sender::{Dispatch, Usual};
 
 /// The most that an answer may have.
 const LIMIT_BYTES: usize = 64 << 20;
