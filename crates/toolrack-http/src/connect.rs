@@ -1,6 +1,6 @@
 //! From an address to a connection: names, sockets, proxies, TLS.
 //!
-//! **Invariant:** reaching a server takes no longer than the limit, whatever stands in between.
+//! **Invariant:** reaching a server takes no longer than the timeout_after, whatever stands in between.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -27,81 +27,81 @@ use crate::endpoint_url::{Origin, Security};
 use crate::proxy::Proxy;
 
 /// The most that a proxy may say before a tunnel is open.
-const TUNNEL_HEAD_BYTES: usize = 8 << 10;
+const MAX_CONNECT_HEAD_BYTES: usize = 8 << 10;
 
 /// Makes connections to one origin.
-pub(crate) struct Dialer {
+pub(crate) struct Connector {
     origin: Origin,
     proxy: Option<Proxy>,
     extra_roots: Vec<u8>,
-    limit: Duration,
+    timeout_after: Duration,
     /// Made for the first connection that needs it: reading certificates takes a while.
     tls: OnceCell<TlsConnector>,
 }
 
 /// What is spoken on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(crate) enum HttpVersion {
     Http1,
     Http2,
 }
 
-impl Dialer {
+impl Connector {
     pub(crate) fn new(
         origin: Origin,
         proxy: Option<Proxy>,
         extra_roots: Vec<u8>,
-        limit: Duration,
+        timeout_after: Duration,
     ) -> Self {
-        Self { origin, proxy, extra_roots, limit, tls: OnceCell::new() }
+        Self { origin, proxy, extra_roots, timeout_after, tls: OnceCell::new() }
     }
 
-    /// The proxy to which requests are written as if it were the server, if there is one.
-    pub(crate) fn forwarding(&self) -> Option<&Proxy> {
+    /// The proxy to which requests are encode as if it were the server, if there is one.
+    pub(crate) fn forward_proxy(&self) -> Option<&Proxy> {
         match self.origin {
             Origin::Tcp { security: Security::Plain, .. } => self.proxy.as_ref(),
             _ => None,
         }
     }
 
-    pub(crate) async fn dial(&self) -> io::Result<(Wire, Version)> {
-        let reached = timeout(self.limit, self.reach()).await;
-        reached.map_err(|_elapsed| {
-            let reason = format!("not reached within {:?}", self.limit);
+    pub(crate) async fn open(&self) -> io::Result<(NetStream, HttpVersion)> {
+        let opened = timeout(self.timeout_after, self.open_now()).await;
+        opened.map_err(|_elapsed| {
+            let reason = format!("not opened within {:?}", self.timeout_after);
             io::Error::new(io::ErrorKind::TimedOut, reason)
         })?
     }
 
-    async fn reach(&self) -> io::Result<(Wire, Version)> {
+    async fn open_now(&self) -> io::Result<(NetStream, HttpVersion)> {
         let (security, host, port) = match &self.origin {
-            Origin::Unix(path) => return Ok((socket(path).await?, Version::Http1)),
+            Origin::Unix(path) => return Ok((connect_unix(path).await?, HttpVersion::Http1)),
             Origin::Tcp { security, host, port } => (*security, host, *port),
         };
         let stream = match &self.proxy {
-            Some(proxy) => self.connect(&proxy.host, proxy.port).await,
-            None => self.connect(&bare(host), port).await,
+            Some(proxy) => self.connect_tcp(&proxy.host, proxy.port).await,
+            None => self.connect_tcp(&without_brackets(host), port).await,
         }?;
         stream.set_nodelay(true)?;
         if security == Security::Plain {
-            return Ok((Wire::Tcp(stream), Version::Http1));
+            return Ok((NetStream::Tcp(stream), HttpVersion::Http1));
         }
         let stream = match &self.proxy {
-            Some(proxy) => tunnel(stream, proxy, host, port).await?,
+            Some(proxy) => open_tunnel(stream, proxy, host, port).await?,
             None => stream,
         };
         let connector = self.tls.get_or_try_init(|| tls_connector(&self.extra_roots)).await?;
-        let name = ServerName::try_from(bare(host)).map_err(io::Error::other)?;
+        let name = ServerName::try_from(without_brackets(host)).map_err(io::Error::other)?;
         let stream = connector.connect(name, stream).await?;
         let version = match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => Version::Http2,
-            _ => Version::Http1,
+            Some(b"h2") => HttpVersion::Http2,
+            _ => HttpVersion::Http1,
         };
-        Ok((Wire::Tls(Box::new(stream)), version))
+        Ok((NetStream::Tls(Box::new(stream)), version))
     }
 
     /// Tries every address of a name. One that does not answer leaves time for the others.
-    async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        let deadline = after(Instant::now(), self.limit);
+    async fn connect_tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let deadline = after(Instant::now(), self.timeout_after);
         let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for (index, address) in addresses.iter().enumerate() {
@@ -118,17 +118,17 @@ impl Dialer {
 }
 
 #[cfg(unix)]
-pub(crate) async fn socket(path: &std::path::Path) -> io::Result<Wire> {
-    Ok(Wire::Unix(tokio::net::UnixStream::connect(path).await?))
+pub(crate) async fn connect_unix(path: &std::path::Path) -> io::Result<NetStream> {
+    Ok(NetStream::Unix(UnixStream::connect(path).await?))
 }
 
 #[cfg(not(unix))]
-pub(crate) async fn socket(_path: &std::path::Path) -> io::Result<Wire> {
+pub(crate) async fn connect_unix(_path: &std::path::Path) -> io::Result<NetStream> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no such sockets"))
 }
 
 /// A host as the resolver and TLS want it, without brackets.
-fn bare(host: &Host) -> String {
+fn without_brackets(host: &Host) -> String {
     match host {
         Host::Ipv6(address) => address.to_string(),
         other => other.to_string(),
@@ -136,36 +136,37 @@ fn bare(host: &Host) -> String {
 }
 
 /// Asks the proxy to pass bytes on.
-async fn tunnel(
+async fn open_tunnel(
     mut stream: TcpStream,
     proxy: &Proxy,
     host: &Host,
     port: u16,
 ) -> io::Result<TcpStream> {
-    let mut ask = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n").into_bytes();
+    let mut request =
+        format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n").into_bytes();
     if let Some(authorization) = &proxy.authorization {
-        ask.extend_from_slice(b"Proxy-Authorization: ");
-        ask.extend_from_slice(authorization.as_bytes());
-        ask.extend_from_slice(b"\r\n");
+        request.extend_from_slice(b"Proxy-Authorization: ");
+        request.extend_from_slice(authorization.as_bytes());
+        request.extend_from_slice(b"\r\n");
     }
-    ask.extend_from_slice(b"\r\n");
-    stream.write_all(&ask).await?;
+    request.extend_from_slice(b"\r\n");
+    stream.write_all(&request).await?;
     let mut head = Vec::new();
     // Byte by byte, because what follows the head belongs to the server.
     while !head.ends_with(b"\r\n\r\n") {
-        if head.len() >= TUNNEL_HEAD_BYTES {
+        if head.len() >= MAX_CONNECT_HEAD_BYTES {
             return Err(io::Error::other("the proxy's answer has no end"));
         }
         head.push(stream.read_u8().await?);
     }
-    match tunnel_status(&head) {
+    match parse_connect_status(&head) {
         Some(200..=299) => Ok(stream),
         Some(status) => Err(io::Error::other(format!("the proxy answered with status {status}"))),
         None => Err(io::Error::other("the proxy does not speak HTTP")),
     }
 }
 
-fn tunnel_status(head: &[u8]) -> Option<u16> {
+fn parse_connect_status(head: &[u8]) -> Option<u16> {
     let line = head.strip_prefix(b"HTTP/1.")?;
     std::str::from_utf8(line.get(2..5)?).ok()?.parse().ok()
 }
@@ -175,7 +176,7 @@ fn tunnel_status(head: &[u8]) -> Option<u16> {
 
 /// Bytes to and from a server.
 #[derive(Debug)]
-pub(crate) enum Wire {
+pub(crate) enum NetStream {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
@@ -183,34 +184,34 @@ pub(crate) enum Wire {
 }
 
 /// Does the same with whatever is inside.
-macro_rules! inside {
+macro_rules! delegate {
     ($self:ident, $stream:ident => $action:expr) => {
         match $self.get_mut() {
-            Wire::Tcp($stream) => $action,
+            NetStream::Tcp($stream) => $action,
             #[cfg(unix)]
-            Wire::Unix($stream) => $action,
-            Wire::Tls($stream) => $action,
+            NetStream::Unix($stream) => $action,
+            NetStream::Tls($stream) => $action,
         }
     };
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for NetStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        inside!(self, stream => Pin::new(stream).poll_read(context, buffer))
+        delegate!(self, stream => Pin::new(stream).poll_read(context, buffer))
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for NetStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        inside!(self, stream => Pin::new(stream).poll_write(context, bytes))
+        delegate!(self, stream => Pin::new(stream).poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -218,41 +219,42 @@ impl AsyncWrite for Wire {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        inside!(self, stream => Pin::new(stream).poll_write_vectored(context, slices))
+        delegate!(self, stream => Pin::new(stream).poll_write_vectored(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
-            Wire::Tcp(stream) => stream.is_write_vectored(),
+            NetStream::Tcp(stream) => stream.is_write_vectored(),
             #[cfg(unix)]
-            Wire::Unix(stream) => stream.is_write_vectored(),
-            Wire::Tls(stream) => stream.is_write_vectored(),
+            NetStream::Unix(stream) => stream.is_write_vectored(),
+            NetStream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inside!(self, stream => Pin::new(stream).poll_flush(context))
+        delegate!(self, stream => Pin::new(stream).poll_flush(context))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inside!(self, stream => Pin::new(stream).poll_shutdown(context))
+        delegate!(self, stream => Pin::new(stream).poll_shutdown(context))
     }
 }
 
 // FOLDED tls.rs
-// DOC Whom we trust: the certificates of the platform, and those a user adds.
+// DOC Whom we trust: the certificates of the platform_certs, and those a user adds.
 
-/// The platform's certificates, read once for all lines.
-static PLATFORM: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
+/// The platform_certs's certificates, read once for all lines.
+static PLATFORM_CERTS: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
 
 /// What makes connections safe. HTTP/2 is offered, and the server chooses.
 pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector> {
-    let platform = tokio::task::spawn_blocking(|| PLATFORM.get_or_init(read_platform));
-    let platform = platform.await.map_err(io::Error::other)?;
+    let platform_certs =
+        tokio::task::spawn_blocking(|| PLATFORM_CERTS.get_or_init(load_platform_certs));
+    let platform_certs = platform_certs.await.map_err(io::Error::other)?;
     let mut roots = RootCertStore::empty();
-    let (_n_added, n_ignored) = roots.add_parsable_certificates(platform.iter().cloned());
+    let (_n_added, n_ignored) = roots.add_parsable_certificates(platform_certs.iter().cloned());
     if n_ignored > 0 {
-        tracing::debug!(n_ignored, "certificates of the platform cannot be read");
+        tracing::debug!(n_ignored, "certificates of the platform_certs cannot be read");
     }
     for certificate in CertificateDer::pem_slice_iter(extra_roots) {
         let certificate = certificate.map_err(io::Error::other)?;
@@ -276,12 +278,12 @@ pub(crate) fn check_roots(extra_roots: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn read_platform() -> Vec<CertificateDer<'static>> {
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        tracing::debug!(%error, "certificates of the platform cannot be read");
+fn load_platform_certs() -> Vec<CertificateDer<'static>> {
+    let loaded = rustls_native_certs::load_native_certs();
+    for error in &loaded.errors {
+        tracing::debug!(%error, "certificates of the platform_certs cannot be read");
     }
-    found.certs
+    loaded.certs
 }
 
 #[cfg(test)]
@@ -290,7 +292,7 @@ mod tests {
 
     #[track_caller]
     fn check(head: &str, expected: Option<u16>) {
-        assert_eq!(tunnel_status(head.as_bytes()), expected, "{head}");
+        assert_eq!(parse_connect_status(head.as_bytes()), expected, "{head}");
     }
 
     #[test]

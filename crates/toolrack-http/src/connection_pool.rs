@@ -1,4 +1,4 @@
-//! The connections to one server: used again while they are good, and closed when they are idle.
+//! The connections to one server: take_idle again while they are good, and closed when they are idle.
 //!
 //! **Invariant:** a request is sent a second time only if no byte of it can have been acted on, or if
 //! repeating it is harmless by the rules of the protocol.
@@ -16,36 +16,36 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::Wire;
-use crate::connect::{Dialer, Version};
-use crate::http1::{Lane, Sent, Silence};
-use crate::request_sender::Dispatch;
-use crate::response::Reply;
-use crate::transport::Staff;
+use crate::connect::NetStream;
+use crate::connect::{Connector, HttpVersion};
+use crate::http1::{AttemptError, Http1Connection, SentFlag};
+use crate::request_sender::RequestParts;
+use crate::response::HttpResponse;
+use crate::transport::TaskGroup;
 
-/// Many servers close idle connections after a few seconds; few keep them for longer than this.
+/// Many servers close idle connections after a few seconds; few watch_runtime them for longer than this.
 const MAX_IDLE: Duration = Duration::from_secs(30);
 /// Further ones are closed after their exchange.
-const MAX_IDLE_LANES: usize = 64;
-/// How often a shared connection is checked, and how long it may take to answer.
-const PING: Duration = Duration::from_secs(20);
-const PONG: Duration = Duration::from_secs(10);
+const MAX_IDLE_CONNECTIONS: usize = 64;
+/// How often a sender connection is checked, and how long it may take to answer.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-type Payload = Full<Bytes>;
+type RequestBody = Full<Bytes>;
 
 /// The connections to one origin.
 pub(crate) struct Pool {
-    dialer: Dialer,
-    staff: Staff,
-    stock: Mutex<Stock>,
+    connector: Connector,
+    tasks: TaskGroup,
+    idle_connections: Mutex<IdleConnections>,
     /// Exchanges that wait for the head of their answer.
-    n_out: AtomicUsize,
+    n_in_flight: AtomicUsize,
 }
 
 /// One exchange that waits for the head of its answer.
-struct Out<'a>(&'a AtomicUsize);
+struct InFlight<'a>(&'a AtomicUsize);
 
-impl Drop for Out<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -53,190 +53,202 @@ impl Drop for Out<'_> {
 
 #[derive(Default)]
 #[expect(clippy::vec_box, reason = "they are large and change places with every exchange")]
-struct Stock {
-    idle: Vec<Box<Lane>>,
-    shared: Option<http2::SendRequest<Payload>>,
-    has_janitor: bool,
+struct IdleConnections {
+    idle: Vec<Box<Http1Connection>>,
+    http2: Option<http2::SendRequest<RequestBody>>,
+    has_reaper: bool,
 }
 
 /// What an exchange runs on.
-enum Way {
-    Own(Box<Lane>),
-    Shared(http2::SendRequest<Payload>),
+enum Connection {
+    Http1(Box<Http1Connection>),
+    Http2(http2::SendRequest<RequestBody>),
 }
 
 /// Whether sending a request twice does no harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeat {
-    Harmless,
-    Never,
+pub(crate) enum Idempotency {
+    Idempotent,
+    NotIdempotent,
 }
 
 /// Why an exchange brought nothing.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum ExchangeError {
     /// Nobody was reached.
     Unreachable(io::Error),
     /// The server was reached and did not answer.
-    Lost(io::Error),
+    NoResponse(io::Error),
 }
 
 impl Pool {
-    pub(crate) fn new(dialer: Dialer, staff: Staff) -> Self {
-        Self { dialer, staff, stock: Mutex::default(), n_out: AtomicUsize::new(0) }
+    pub(crate) fn new(connector: Connector, tasks: TaskGroup) -> Self {
+        Self {
+            connector,
+            tasks,
+            idle_connections: Mutex::default(),
+            n_in_flight: AtomicUsize::new(0),
+        }
     }
 
     /// Sends a request and gives the head of the answer.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
-        dispatch: &Dispatch<'_>,
-        repeat: Repeat,
-        sent: &Sent,
-    ) -> Result<Reply, Broken> {
-        let n_others = self.n_out.fetch_add(1, Ordering::Relaxed);
-        let _out = Out(&self.n_out);
-        if n_others > 0 {
+        parts: &RequestParts<'_>,
+        idempotency: Idempotency,
+        sent: &SentFlag,
+    ) -> Result<HttpResponse, ExchangeError> {
+        let n_before = self.n_in_flight.fetch_add(1, Ordering::Relaxed);
+        let _in_flight = InFlight(&self.n_in_flight);
+        if n_before > 0 {
             // Whoever else is ready sends as well, and the server is woken for all of them.
             yield_now().await;
         }
-        let mut reuse = true;
+        let mut may_reuse = true;
         loop {
-            let used = if reuse { self.used() } else { None };
-            let was_used = used.is_some();
-            let way = match used {
-                Some(way) => way,
+            let reused = if may_reuse { self.take_idle() } else { None };
+            let was_reused = reused.is_some();
+            let connection = match reused {
+                Some(connection) => connection,
                 // Behind a pointer: it is rare, and every call would be as large as it.
-                None => Box::pin(self.fresh()).await.map_err(Broken::Unreachable)?,
+                None => Box::pin(self.connect()).await.map_err(ExchangeError::Unreachable)?,
             };
             sent.mark();
-            let silence = match self.send(way, dispatch).await {
-                Ok(reply) => return Ok(reply),
-                Err(silence) => silence,
+            let failure = match self.send(connection, parts).await {
+                Ok(response) => return Ok(response),
+                Err(failure) => failure,
             };
-            if silence.is_unsent {
+            if failure.is_unsent {
                 sent.clear();
             }
-            if !was_used || !(silence.is_unsent || repeat == Repeat::Harmless) {
-                return Err(Broken::Lost(silence.error));
+            if !was_reused || !(failure.is_unsent || idempotency == Idempotency::Idempotent) {
+                return Err(ExchangeError::NoResponse(failure.error));
             }
-            reuse = false;
+            may_reuse = false;
         }
     }
 
-    async fn send(self: &Arc<Self>, way: Way, dispatch: &Dispatch<'_>) -> Result<Reply, Silence> {
-        match way {
-            Way::Own(mut lane) => {
-                let head = lane.send(dispatch, self.dialer.forwarding()).await?;
-                Ok(Reply::own(head, lane, Arc::clone(self)))
+    async fn send(
+        self: &Arc<Self>,
+        connection: Connection,
+        parts: &RequestParts<'_>,
+    ) -> Result<HttpResponse, AttemptError> {
+        match connection {
+            Connection::Http1(mut connection) => {
+                let head = connection.send(parts, self.connector.forward_proxy()).await?;
+                Ok(HttpResponse::from_http1(head, connection, Arc::clone(self)))
             }
-            Way::Shared(sender) => Box::pin(send_shared(sender, dispatch)).await,
+            Connection::Http2(sender) => Box::pin(send_http2(sender, parts)).await,
         }
     }
 
     /// Takes a connection back after its exchange.
-    pub(crate) fn give_back(self: &Arc<Self>, mut lane: Box<Lane>) {
-        if !lane.is_done() || self.staff.stop.is_cancelled() {
+    pub(crate) fn return_connection(self: &Arc<Self>, mut connection: Box<Http1Connection>) {
+        if !connection.is_complete() || self.tasks.stop.is_cancelled() {
             return;
         }
-        lane.rest();
-        let mut stock = self.stock();
-        if stock.idle.len() >= MAX_IDLE_LANES {
+        connection.release_buffers();
+        let mut idle_connections = self.idle_connections();
+        if idle_connections.idle.len() >= MAX_IDLE_CONNECTIONS {
             return;
         }
-        stock.idle.push(lane);
-        if !std::mem::replace(&mut stock.has_janitor, true) {
-            drop(stock);
-            self.staff.employ(tidy_up(Arc::clone(self)));
+        idle_connections.idle.push(connection);
+        if !std::mem::replace(&mut idle_connections.has_reaper, true) {
+            drop(idle_connections);
+            self.tasks.spawn(reap_idle(Arc::clone(self)));
         }
     }
 
     /// Closes everything that is not in use.
     pub(crate) fn close(&self) {
-        *self.stock() = Stock::default();
+        *self.idle_connections() = IdleConnections::default();
     }
 
-    /// The connection used last that is still good.
-    fn used(&self) -> Option<Way> {
-        let mut stock = self.stock();
-        if let Some(shared) = &stock.shared {
-            if !shared.is_closed() {
-                return Some(Way::Shared(shared.clone()));
+    /// The connection take_idle last that is still good.
+    fn take_idle(&self) -> Option<Connection> {
+        let mut idle_connections = self.idle_connections();
+        if let Some(sender) = &idle_connections.http2 {
+            if !sender.is_closed() {
+                return Some(Connection::Http2(sender.clone()));
             }
-            stock.shared = None;
+            idle_connections.http2 = None;
         }
-        while let Some(mut lane) = stock.idle.pop() {
-            if lane.idle_since.elapsed() < MAX_IDLE && lane.is_fit() {
-                return Some(Way::Own(lane));
+        while let Some(mut connection) = idle_connections.idle.pop() {
+            if connection.idle_since.elapsed() < MAX_IDLE && connection.is_usable() {
+                return Some(Connection::Http1(connection));
             }
         }
         None
     }
 
-    async fn fresh(self: &Arc<Self>) -> io::Result<Way> {
-        let (wire, version) = self.dialer.dial().await?;
+    async fn connect(self: &Arc<Self>) -> io::Result<Connection> {
+        let (stream, version) = self.connector.open().await?;
         match version {
-            Version::Http1 => Ok(Way::Own(Box::new(Lane::new(wire)))),
-            Version::Http2 => self.share(wire).await.map_err(as_io),
+            HttpVersion::Http1 => Ok(Connection::Http1(Box::new(Http1Connection::new(stream)))),
+            HttpVersion::Http2 => self.handshake_http2(stream).await.map_err(to_io_error),
         }
     }
 
     /// Several callers may have dialed at once; one connection is enough for all of them.
-    async fn share(self: &Arc<Self>, wire: Wire) -> Result<Way, hyper::Error> {
-        let (sender, driver) = http2::Builder::new(self.staff.clone())
+    async fn handshake_http2(
+        self: &Arc<Self>,
+        stream: NetStream,
+    ) -> Result<Connection, hyper::Error> {
+        let (sender, driver) = http2::Builder::new(self.tasks.clone())
             .timer(TokioTimer::new())
-            .keep_alive_interval(PING)
-            .keep_alive_timeout(PONG)
-            .handshake(TokioIo::new(wire))
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(stream))
             .await?;
-        self.staff.employ(drive_shared(driver, self.staff.stop.clone()));
-        let mut stock = self.stock();
-        match &stock.shared {
-            Some(shared) if !shared.is_closed() => Ok(Way::Shared(shared.clone())),
+        self.tasks.spawn(drive_http2(driver, self.tasks.stop.clone()));
+        let mut idle_connections = self.idle_connections();
+        match &idle_connections.http2 {
+            Some(sender) if !sender.is_closed() => Ok(Connection::Http2(sender.clone())),
             _ => {
-                stock.shared = Some(sender.clone());
-                Ok(Way::Shared(sender))
+                idle_connections.http2 = Some(sender.clone());
+                Ok(Connection::Http2(sender))
             }
         }
     }
 
-    fn stock(&self) -> MutexGuard<'_, Stock> {
-        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle_connections(&self) -> MutexGuard<'_, IdleConnections> {
+        self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn send_shared(
-    mut sender: http2::SendRequest<Payload>,
-    dispatch: &Dispatch<'_>,
-) -> Result<Reply, Silence> {
-    let answered = sender.try_send_request(dispatch.to_request()).await;
-    answered.map(Reply::shared).map_err(|mut failure| {
+async fn send_http2(
+    mut sender: http2::SendRequest<RequestBody>,
+    parts: &RequestParts<'_>,
+) -> Result<HttpResponse, AttemptError> {
+    let answered = sender.try_send_request(parts.to_request()).await;
+    answered.map(HttpResponse::from_http2).map_err(|mut failure| {
         let is_unsent = failure.take_message().is_some();
-        Silence { error: as_io(failure.into_error()), is_unsent }
+        AttemptError { error: to_io_error(failure.into_error()), is_unsent }
     })
 }
 
-/// Closes connections that nobody has used for a while, and goes home when there are none.
-async fn tidy_up(pool: Arc<Pool>) {
+/// Closes connections that nobody has take_idle for a while, and goes home when there are none.
+async fn reap_idle(pool: Arc<Pool>) {
     loop {
-        let oldest = pool.stock().idle.first().map(|lane| lane.idle_since);
+        let oldest = pool.idle_connections().idle.first().map(|connection| connection.idle_since);
         let next = oldest.unwrap_or_else(Instant::now) + MAX_IDLE;
         tokio::select! {
-            () = pool.staff.stop.cancelled() => return pool.close(),
+            () = pool.tasks.stop.cancelled() => return pool.close(),
             () = sleep_until(next) => {}
         }
-        let mut stock = pool.stock();
-        stock.idle.retain(|lane| lane.idle_since.elapsed() < MAX_IDLE);
-        if stock.idle.is_empty() {
+        let mut idle_connections = pool.idle_connections();
+        idle_connections.idle.retain(|connection| connection.idle_since.elapsed() < MAX_IDLE);
+        if idle_connections.idle.is_empty() {
             // An idle line holds no buffer.
-            stock.idle = Vec::new();
-            stock.has_janitor = false;
+            idle_connections.idle = Vec::new();
+            idle_connections.has_reaper = false;
             return;
         }
     }
 }
 
-async fn drive_shared(
-    driver: http2::Connection<TokioIo<Wire>, Payload, Staff>,
+async fn drive_http2(
+    driver: http2::Connection<TokioIo<NetStream>, RequestBody, TaskGroup>,
     stop: CancellationToken,
 ) {
     tokio::select! {
@@ -246,10 +258,10 @@ async fn drive_shared(
 }
 
 /// What the system said is more telling than what hyper makes of it.
-pub(crate) fn as_io(error: hyper::Error) -> io::Error {
+pub(crate) fn to_io_error(error: hyper::Error) -> io::Error {
     let source = std::error::Error::source(&error);
     let kind = source.and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
     let ended = error.is_incomplete_message();
-    let usual = if ended { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::Other };
-    io::Error::new(kind.unwrap_or(usual), error)
+    let common_headers = if ended { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::Other };
+    io::Error::new(kind.unwrap_or(common_headers), error)
 }

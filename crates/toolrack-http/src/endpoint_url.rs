@@ -13,14 +13,14 @@ use url::{Host, Url};
 
 /// Where requests go.
 #[derive(Clone)]
-pub(crate) struct Address {
+pub(crate) struct EndpointUrl {
     pub(crate) origin: Origin,
     pub(crate) path: PathAndQuery,
     pub(crate) authority: Authority,
-    /// How the head of a request goes on after its verb: the path, the version and `Host`.
-    pub(crate) head: Box<[u8]>,
+    /// How the head of a request goes on after its http_method: the path, the version and `Host`.
+    pub(crate) request_line: Box<[u8]>,
     /// What references are resolved against. For sockets it is made up.
-    url: Url,
+    base: Url,
 }
 
 /// Whom we trust with what we send.
@@ -39,28 +39,28 @@ pub(crate) enum Security {
 
 /// Why a text is no address we use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum AddressFault {
+pub(crate) enum UrlError {
     /// It cannot be read, for this reason.
-    Unreadable(String),
+    Invalid(String),
     /// It leads to this other origin.
-    Elsewhere(String),
+    CrossOrigin(String),
 }
 
-impl Address {
-    pub(crate) fn parse(text: &str) -> Result<Self, AddressFault> {
+impl EndpointUrl {
+    pub(crate) fn parse(text: &str) -> Result<Self, UrlError> {
         match text.strip_prefix("unix:") {
-            Some(rest) => Self::socket(rest),
-            None => Self::tcp(Url::parse(text).map_err(unreadable)?),
+            Some(rest) => Self::parse_unix(rest),
+            None => Self::parse_tcp(Url::parse(text).map_err(invalid)?),
         }
     }
 
     /// Resolves what the server says instead of an address.
-    pub(crate) fn join(&self, reference: &str) -> Result<Self, AddressFault> {
-        let url = self.url.join(reference).map_err(unreadable)?;
-        if url.origin() != self.url.origin() || has_user(&url) {
-            return Err(AddressFault::Elsewhere(url.origin().ascii_serialization()));
+    pub(crate) fn join(&self, reference: &str) -> Result<Self, UrlError> {
+        let url = self.base.join(reference).map_err(invalid)?;
+        if url.origin() != self.base.origin() || has_userinfo(&url) {
+            return Err(UrlError::CrossOrigin(url.origin().ascii_serialization()));
         }
-        Self::at(self.origin.clone(), url)
+        Self::from_url(self.origin.clone(), url)
     }
 
     /// Whether nothing leaves this machine.
@@ -75,40 +75,40 @@ impl Address {
         matches!(self.origin, Origin::Tcp { security: Security::Tls, .. })
     }
 
-    fn socket(rest: &str) -> Result<Self, AddressFault> {
+    fn parse_unix(rest: &str) -> Result<Self, UrlError> {
         let (socket, path) = match rest.split_once(":/") {
             Some((socket, path)) => (socket, format!("/{path}")),
             None => (rest, "/".to_owned()),
         };
         if !socket.starts_with('/') {
             let reason = "a socket needs an absolute path, as in `unix:/run/server.sock:/mcp`";
-            return Err(AddressFault::Unreadable(reason.to_owned()));
+            return Err(UrlError::Invalid(reason.to_owned()));
         }
         let url = Url::parse("http://localhost/").and_then(|base| base.join(&path));
-        Self::at(Origin::Unix(PathBuf::from(socket)), url.map_err(unreadable)?)
+        Self::from_url(Origin::Unix(PathBuf::from(socket)), url.map_err(invalid)?)
     }
 
-    fn tcp(url: Url) -> Result<Self, AddressFault> {
+    fn parse_tcp(url: Url) -> Result<Self, UrlError> {
         let security = match url.scheme() {
             "http" => Security::Plain,
             "https" => Security::Tls,
             other => {
                 let reason = format!("`{other}` is no scheme we speak; use http, https or unix");
-                return Err(AddressFault::Unreadable(reason));
+                return Err(UrlError::Invalid(reason));
             }
         };
-        if has_user(&url) {
+        if has_userinfo(&url) {
             let reason = "name and password do not belong into the URL; use a header";
-            return Err(AddressFault::Unreadable(reason.to_owned()));
+            return Err(UrlError::Invalid(reason.to_owned()));
         }
         let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else {
-            return Err(AddressFault::Unreadable("the URL has no host".to_owned()));
+            return Err(UrlError::Invalid("the URL has no host".to_owned()));
         };
         let origin = Origin::Tcp { security, host: host.to_owned(), port };
-        Self::at(origin, url)
+        Self::from_url(origin, url)
     }
 
-    fn at(origin: Origin, url: Url) -> Result<Self, AddressFault> {
+    fn from_url(origin: Origin, url: Url) -> Result<Self, UrlError> {
         let path = match url.query() {
             Some(query) => format!("{}?{query}", url.path()),
             None => url.path().to_owned(),
@@ -117,36 +117,42 @@ impl Address {
             Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
             None => url.host_str().unwrap_or_default().to_owned(),
         };
-        let path = PathAndQuery::try_from(path).map_err(unreadable)?;
-        let authority = Authority::try_from(host).map_err(unreadable)?;
-        let head = format!("{path} HTTP/1.1\r\nhost: {authority}\r\n").into_bytes();
-        Ok(Self { origin, path, authority, head: head.into_boxed_slice(), url })
+        let path = PathAndQuery::try_from(path).map_err(invalid)?;
+        let authority = Authority::try_from(host).map_err(invalid)?;
+        let request_line = format!("{path} HTTP/1.1\r\nhost: {authority}\r\n").into_bytes();
+        Ok(Self {
+            origin,
+            path,
+            authority,
+            request_line: request_line.into_boxed_slice(),
+            base: url,
+        })
     }
 }
 
 /// Shown without the query, which may hold a key.
-impl fmt::Display for Address {
+impl fmt::Display for EndpointUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
             Origin::Unix(socket) => write!(f, "unix:{}:{}", socket.display(), self.path.path()),
             Origin::Tcp { .. } => {
-                write!(f, "{}://{}{}", self.url.scheme(), self.authority, self.path.path())
+                write!(f, "{}://{}{}", self.base.scheme(), self.authority, self.path.path())
             }
         }
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for EndpointUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Address({self})")
+        write!(f, "EndpointUrl({self})")
     }
 }
 
-impl fmt::Display for AddressFault {
+impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AddressFault::Unreadable(reason) => f.write_str(reason),
-            AddressFault::Elsewhere(origin) => write!(f, "it leads to another origin: {origin}"),
+            UrlError::Invalid(reason) => f.write_str(reason),
+            UrlError::CrossOrigin(origin) => write!(f, "it leads to another origin: {origin}"),
         }
     }
 }
@@ -162,8 +168,8 @@ pub(crate) fn is_loopback<S: AsRef<str>>(host: &Host<S>) -> bool {
     }
 }
 
-/// An address that may be unusable, without what may be secret in it: user, password, query and fragment.
-pub(crate) fn discreet(url: &str) -> String {
+/// An address that may be invalid_definition, without what may be secret in it: user, password, query and fragment.
+pub(crate) fn redact_url(url: &str) -> String {
     let shown = url.split(['?', '#']).next().unwrap_or_default();
     let (scheme, rest) = shown.split_once("//").unwrap_or(("", shown));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -173,12 +179,12 @@ pub(crate) fn discreet(url: &str) -> String {
     }
 }
 
-fn has_user(url: &Url) -> bool {
+fn has_userinfo(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
-fn unreadable(fault: impl fmt::Display) -> AddressFault {
-    AddressFault::Unreadable(fault.to_string())
+fn invalid(fault: impl fmt::Display) -> UrlError {
+    UrlError::Invalid(fault.to_string())
 }
 
 #[cfg(test)]
@@ -194,13 +200,13 @@ mod tests {
             ("htp:user:pass@host", "//…@host"),
             ("", ""),
         ] {
-            assert_eq!(discreet(url), expected, "{url}");
+            assert_eq!(redact_url(url), expected, "{url}");
         }
     }
 
     #[track_caller]
     fn check(text: &str, shown: &str, host: &str, path: &str) {
-        let address = Address::parse(text).unwrap();
+        let address = EndpointUrl::parse(text).unwrap();
         let found = (address.to_string(), address.authority.as_str(), address.path.as_str());
         assert_eq!(found, (shown.to_owned(), host, path), "{text}");
     }
@@ -224,14 +230,18 @@ mod tests {
     fn what_is_no_address_is_refused() {
         for text in ["", "mcp", "ftp://a", "file:///x", "https://u:p@a/", "unix:a.sock", "http://"]
         {
-            assert!(Address::parse(text).is_err(), "{text}");
+            assert!(EndpointUrl::parse(text).is_err(), "{text}");
         }
     }
 
     #[track_caller]
-    fn follow(base: &str, reference: &str, expected: Option<&str>) {
-        let joined = Address::parse(base).unwrap().join(reference);
-        assert_eq!(joined.ok().map(|it| it.to_string()).as_deref(), expected, "{base} {reference}");
+    fn read_sse_response(base: &str, reference: &str, expected: Option<&str>) {
+        let joined = EndpointUrl::parse(base).unwrap().join(reference);
+        assert_eq!(
+            joined.ok().map(|url| url.to_string()).as_deref(),
+            expected,
+            "{base} {reference}"
+        );
     }
 
     #[test]
@@ -260,7 +270,7 @@ mod tests {
             ("http://localhost.example/", false),
             ("http://10.0.0.1/", false),
         ] {
-            assert_eq!(Address::parse(text).unwrap().is_local(), expected, "{text}");
+            assert_eq!(EndpointUrl::parse(text).unwrap().is_local(), expected, "{text}");
         }
     }
 }

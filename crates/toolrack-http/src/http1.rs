@@ -2,7 +2,7 @@
 
 mod decoder;
 
-pub(crate) use decoder::Head;
+pub(crate) use decoder::ResponseHead;
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use decoder::{COPY_BYTES, Decoded, Framing, Parsed, parse};
+use decoder::{BodyFraming, COPY_BYTES, Decoded, Parsed, parse_head};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
-use crate::connect::Wire;
+use crate::connect::NetStream;
 use crate::proxy::Proxy;
-use crate::request_sender::{Dispatch, Draft};
+use crate::request_sender::{RequestParts, ScratchBuffer};
 
 /// What the server sent is not HTTP, or not what HTTP allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,48 +34,48 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 
 /// What is read at once, at first and when more keeps coming.
 const READ_BYTES: usize = 8 << 10;
-const BUSY_READ_BYTES: usize = 64 << 10;
+const MAX_READ_BYTES: usize = 64 << 10;
 /// Less room than this is not worth a system call.
-const LEAST_READ_BYTES: usize = 1 << 10;
+const MIN_READ_BYTES: usize = 1 << 10;
 /// What is believed of a body's own word on its size before it comes.
-const MAX_FORESIGHT_BYTES: u64 = 4 << 20;
-/// A body up to this goes out in one piece with its head, and is read where it is if it came so.
-const SMALL_BYTES: usize = 4 << 10;
+const MAX_PREALLOC_BYTES: u64 = 4 << 20;
+/// A body up to this goes out in one chunk with its head, and is read where it is if it came so.
+const INLINE_BODY_BYTES: usize = 4 << 10;
 /// Memory beyond this is not kept for the next answer.
-const SPARE_BYTES: usize = 16 << 10;
+const MAX_SPARE_BYTES: usize = 16 << 10;
 
 thread_local! {
     /// What the next answer is read into.
-    static SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
+    static SPARE_BUFFER: Cell<Option<BytesMut>> = const { Cell::new(None) };
 }
 
 /// A connection, and what has come on it.
-pub(crate) struct Lane {
-    wire: Wire,
+pub(crate) struct Http1Connection {
+    stream: NetStream,
     input: BytesMut,
-    framing: Framing,
+    framing: BodyFraming,
     is_reusable: bool,
     /// A part of the input was given away without being copied.
-    is_cut: bool,
+    is_split: bool,
     /// How much is read at once.
-    appetite_bytes: usize,
+    read_size: usize,
     pub(crate) idle_since: Instant,
 }
 
 /// Whether the server may have heard of a message.
 #[derive(Debug, Default)]
-pub(crate) struct Sent(AtomicBool);
+pub(crate) struct SentFlag(AtomicBool);
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(crate) struct Silence {
+pub(crate) struct AttemptError {
     pub(crate) error: io::Error,
     /// Whether not a byte of the request has left.
     pub(crate) is_unsent: bool,
 }
 
-/// A request that is being written.
-struct Outgoing<'a> {
+/// A request that is being encode.
+struct RequestWriter<'a> {
     /// With the body, if that is small.
     head: &'a [u8],
     body: &'a [u8],
@@ -83,7 +83,7 @@ struct Outgoing<'a> {
     is_flushed: bool,
 }
 
-impl Sent {
+impl SentFlag {
     pub(crate) fn mark(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -98,60 +98,60 @@ impl Sent {
     }
 }
 
-impl Lane {
-    pub(crate) fn new(wire: Wire) -> Self {
+impl Http1Connection {
+    pub(crate) fn new(stream: NetStream) -> Self {
         Self {
-            wire,
+            stream,
             input: BytesMut::new(),
-            framing: Framing::Empty,
+            framing: BodyFraming::Empty,
             is_reusable: true,
-            is_cut: false,
-            appetite_bytes: READ_BYTES,
+            is_split: false,
+            read_size: READ_BYTES,
             idle_since: Instant::now(),
         }
     }
 
     /// Whether the exchange has ended in a way that allows another one.
-    pub(crate) fn is_done(&self) -> bool {
-        self.is_reusable && self.framing == Framing::Empty && self.input.is_empty()
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_reusable && self.framing == BodyFraming::Empty && self.input.is_empty()
     }
 
     /// Whether the connection can take a request, as far as can be known without waiting.
-    pub(crate) fn is_fit(&mut self) -> bool {
-        if !self.is_done() {
+    pub(crate) fn is_usable(&mut self) -> bool {
+        if !self.is_complete() {
             return false;
         }
         // Whatever can be read now is the end, or something that nobody asked for.
         let (mut context, mut byte) = (Context::from_waker(Waker::noop()), [0]);
-        let wire = Pin::new(&mut self.wire);
-        wire.poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
+        let stream = Pin::new(&mut self.stream);
+        stream.poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
     /// Lets go of memory until the next exchange.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn release_buffers(&mut self) {
         let input = mem::take(&mut self.input);
-        if !mem::take(&mut self.is_cut) {
-            keep(input);
+        if !mem::take(&mut self.is_split) {
+            recycle_buffer(input);
         }
-        self.appetite_bytes = READ_BYTES;
+        self.read_size = READ_BYTES;
         self.idle_since = Instant::now();
     }
 
     /// Sends a request and waits for the head of the answer.
     pub(crate) async fn send(
         &mut self,
-        dispatch: &Dispatch<'_>,
+        parts: &RequestParts<'_>,
         proxy: Option<&Proxy>,
-    ) -> Result<Head, Silence> {
-        let mut draft = Draft::new();
-        dispatch.write_head(&mut draft, proxy);
-        let mut body = dispatch.body;
-        if body.len() <= SMALL_BYTES {
-            draft.extend_from_slice(mem::take(&mut body));
+    ) -> Result<ResponseHead, AttemptError> {
+        let mut buffer = ScratchBuffer::new();
+        parts.write_head(&mut buffer, proxy);
+        let mut body = parts.body;
+        if body.len() <= INLINE_BODY_BYTES {
+            buffer.extend_from_slice(mem::take(&mut body));
         }
-        let mut outgoing = Outgoing { head: &draft, body, n_sent: 0, is_flushed: false };
-        let answered = poll_fn(|context| self.poll_exchange(&mut outgoing, context)).await;
-        let (n_sent, is_whole) = (outgoing.n_sent, outgoing.is_flushed);
+        let mut writer = RequestWriter { head: &buffer, body, n_sent: 0, is_flushed: false };
+        let answered = poll_fn(|context| self.poll_send(&mut writer, context)).await;
+        let (n_sent, is_whole) = (writer.n_sent, writer.is_flushed);
         match answered {
             Ok(head) => {
                 self.framing = head.framing.clone();
@@ -161,26 +161,26 @@ impl Lane {
             }
             Err(error) => {
                 self.is_reusable = false;
-                Err(Silence { error, is_unsent: n_sent == 0 })
+                Err(AttemptError { error, is_unsent: n_sent == 0 })
             }
         }
     }
 
     /// Writes and reads at once, because a server may answer before it has heard everything.
-    fn poll_exchange(
+    fn poll_send(
         &mut self,
-        outgoing: &mut Outgoing<'_>,
+        writer: &mut RequestWriter<'_>,
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<Head>> {
-        let written = outgoing.poll(&mut self.wire, context);
-        if let Poll::Ready(Err(error)) = &written
-            && outgoing.n_sent == 0
+    ) -> Poll<io::Result<ResponseHead>> {
+        let encode = writer.poll(&mut self.stream, context);
+        if let Poll::Ready(Err(error)) = &encode
+            && writer.n_sent == 0
         {
             return Poll::Ready(Err(io::Error::new(error.kind(), error.to_string())));
         }
         match self.poll_head(context) {
-            // Why it cannot be written to says more than that it was closed.
-            Poll::Ready(Err(closed)) => match written {
+            // Why it cannot be encode to says more than that it was closed.
+            Poll::Ready(Err(closed)) => match encode {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 _ => Poll::Ready(Err(closed)),
             },
@@ -188,11 +188,11 @@ impl Lane {
         }
     }
 
-    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Head>> {
+    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<ResponseHead>> {
         loop {
             if !self.input.is_empty() {
-                match parse(&self.input).map_err(malformed)? {
-                    Parsed::Whole { head, n_bytes } => {
+                match parse_head(&self.input).map_err(invalid_data)? {
+                    Parsed::Complete { head, n_bytes } => {
                         self.input.advance(n_bytes);
                         return Poll::Ready(Ok(head));
                     }
@@ -200,10 +200,10 @@ impl Lane {
                         self.input.advance(n_bytes);
                         continue;
                     }
-                    Parsed::Part => {}
+                    Parsed::Partial => {}
                 }
             }
-            if ready!(self.poll_more(context))? == 0 {
+            if ready!(self.poll_fill(context))? == 0 {
                 let reason = "the connection was closed before an answer came";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason)));
             }
@@ -211,9 +211,9 @@ impl Lane {
     }
 
     /// The whole body, if it is small and has come already.
-    pub(crate) fn at_hand(&self) -> Option<&[u8]> {
+    pub(crate) fn buffered_body(&self) -> Option<&[u8]> {
         match self.framing {
-            Framing::Length { n_bytes } if n_bytes <= SMALL_BYTES as u64 => {
+            BodyFraming::Length { n_bytes } if n_bytes <= INLINE_BODY_BYTES as u64 => {
                 self.input.get(..usize::try_from(n_bytes).ok()?)
             }
             _ => None,
@@ -221,39 +221,39 @@ impl Lane {
     }
 
     /// The body at hand has been used.
-    pub(crate) fn skip(&mut self) {
-        let n_bytes = self.at_hand().map_or(0, <[u8]>::len);
+    pub(crate) fn consume_buffered_body(&mut self) {
+        let n_bytes = self.buffered_body().map_or(0, <[u8]>::len);
         if n_bytes > 0 {
             self.input.advance(n_bytes);
-            self.framing = Framing::Empty;
+            self.framing = BodyFraming::Empty;
         }
     }
 
     /// How many bytes of the body are to come, if the server has said so.
-    pub(crate) fn told_bytes(&self) -> Option<u64> {
-        self.framing.told_bytes()
+    pub(crate) fn remaining_length(&self) -> Option<u64> {
+        self.framing.remaining_length()
     }
 
-    /// The next piece of the body; `None` at its end.
-    pub(crate) fn poll_piece(
+    /// The next chunk of the body; `None` at its end.
+    pub(crate) fn poll_chunk(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Bytes>>> {
         loop {
-            if !self.is_gathering() {
-                match self.framing.decode(&mut self.input).map_err(malformed)? {
-                    Decoded::Piece(piece) => {
-                        self.is_cut |= piece.len() > COPY_BYTES;
-                        return Poll::Ready(Ok(Some(piece)));
+            if !self.wants_whole_body() {
+                match self.framing.decode(&mut self.input).map_err(invalid_data)? {
+                    Decoded::Data(chunk) => {
+                        self.is_split |= chunk.len() > COPY_BYTES;
+                        return Poll::Ready(Ok(Some(chunk)));
                     }
                     Decoded::End => return Poll::Ready(Ok(None)),
-                    Decoded::Nothing => {}
+                    Decoded::NeedMore => {}
                 }
             }
-            if ready!(self.poll_more(context))? == 0 {
+            if ready!(self.poll_fill(context))? == 0 {
                 return Poll::Ready(match self.framing {
-                    Framing::UntilClose => {
-                        self.framing = Framing::Empty;
+                    BodyFraming::UntilClose => {
+                        self.framing = BodyFraming::Empty;
                         Ok(None)
                     }
                     _ => {
@@ -265,42 +265,43 @@ impl Lane {
         }
     }
 
-    /// A body of known size is taken in one piece, unless it is huge.
-    fn is_gathering(&self) -> bool {
-        let told = self.told_bytes().filter(|told| *told <= MAX_FORESIGHT_BYTES);
-        told.is_some_and(|told| told > self.input.len() as u64)
+    /// A body of known size is taken in one chunk, unless it is huge.
+    fn wants_whole_body(&self) -> bool {
+        let declared = self.remaining_length().filter(|declared| *declared <= MAX_PREALLOC_BYTES);
+        declared.is_some_and(|declared| declared > self.input.len() as u64)
     }
 
-    fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let told = self.told_bytes().unwrap_or_default().min(MAX_FORESIGHT_BYTES);
-        let missing = usize::try_from(told).unwrap_or_default().saturating_sub(self.input.len());
+    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let declared = self.remaining_length().unwrap_or_default().min(MAX_PREALLOC_BYTES);
+        let missing =
+            usize::try_from(declared).unwrap_or_default().saturating_sub(self.input.len());
         if self.input.capacity() == 0 {
-            self.input = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+            self.input = SPARE_BUFFER.try_with(Cell::take).ok().flatten().unwrap_or_default();
         }
-        if self.input.capacity() - self.input.len() < missing.max(LEAST_READ_BYTES) {
-            self.input.reserve(missing.max(self.appetite_bytes));
+        if self.input.capacity() - self.input.len() < missing.max(MIN_READ_BYTES) {
+            self.input.reserve(missing.max(self.read_size));
         }
         let room = self.input.capacity() - self.input.len();
-        let read = ready!(poll_read_buf(Pin::new(&mut self.wire), context, &mut self.input))?;
+        let read = ready!(poll_read_buf(Pin::new(&mut self.stream), context, &mut self.input))?;
         if read == room {
-            self.appetite_bytes = BUSY_READ_BYTES;
+            self.read_size = MAX_READ_BYTES;
         }
         Poll::Ready(Ok(read))
     }
 }
 
-impl Outgoing<'_> {
-    fn poll(&mut self, wire: &mut Wire, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+impl RequestWriter<'_> {
+    fn poll(&mut self, stream: &mut NetStream, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.n_sent < self.head.len() + self.body.len() {
             let head = self.head.get(self.n_sent..).unwrap_or_default();
             let n_body_sent = self.n_sent.saturating_sub(self.head.len());
             let body = self.body.get(n_body_sent..).unwrap_or_default();
-            let wire = Pin::new(&mut *wire);
+            let stream = Pin::new(&mut *stream);
             let n_bytes = ready!(if self.body.is_empty() {
-                wire.poll_write(context, head)
+                stream.poll_write(context, head)
             } else {
                 let slices = [IoSlice::new(head), IoSlice::new(body)];
-                wire.poll_write_vectored(context, &slices)
+                stream.poll_write_vectored(context, &slices)
             })?;
             if n_bytes == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
@@ -308,7 +309,7 @@ impl Outgoing<'_> {
             self.n_sent += n_bytes;
         }
         if !self.is_flushed {
-            ready!(Pin::new(wire).poll_flush(context))?;
+            ready!(Pin::new(stream).poll_flush(context))?;
             self.is_flushed = true;
         }
         Poll::Ready(Ok(()))
@@ -316,14 +317,14 @@ impl Outgoing<'_> {
 }
 
 /// Keeps a buffer that nobody else has a part of for the next exchange in this thread, unless it is large.
-fn keep(mut buffer: BytesMut) {
+fn recycle_buffer(mut buffer: BytesMut) {
     buffer.clear();
-    if buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= SPARE_BYTES {
+    if buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= MAX_SPARE_BYTES {
         // A thread that is ending keeps nothing.
-        let _is_kept = SPARE.try_with(|spare| spare.set(Some(buffer)));
+        let _is_kept = SPARE_BUFFER.try_with(|spare| spare.set(Some(buffer)));
     }
 }
 
-fn malformed(Malformed(reason): Malformed) -> io::Error {
+fn invalid_data(Malformed(reason): Malformed) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }

@@ -11,92 +11,95 @@ use tokio_util::sync::CancellationToken;
 use toolrack_transport::RawJson;
 use toolrack_transport::{Inbox as _, LineError, TransportError, plain_text};
 
-use crate::endpoint_url::Address;
-use crate::request_headers::Beside;
-use crate::response::Reply;
-use crate::response_headers::Kind;
-use crate::rpc_call::Fit;
-use crate::rpc_call::broke_off;
-use crate::session::{Loss, Route, loss_of};
-use crate::sse::{Event, EventReader};
-use crate::status_mapping::{no_answer, refusal};
-use crate::transport::{Errand, REFUSAL_BYTES, Shared};
+use crate::endpoint_url::EndpointUrl;
+use crate::request_headers::RequestHeaders;
+use crate::response::HttpResponse;
+use crate::response_headers::BodyKind;
+use crate::rpc_call::Matched;
+use crate::rpc_call::stream_ended;
+use crate::session::{Flavor, SessionFailure, session_failure};
+use crate::sse::{SseEvent, SseParser};
+use crate::status_mapping::{error_from_response, missing_message};
+use crate::transport::{Inner, MAX_ERROR_BODY_BYTES, MessageContext};
 
 /// How long a server may take to name the address for messages.
-const ENDPOINT_LIMIT: Duration = Duration::from_secs(10);
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A stream on its way.
-struct Stream {
-    reply: Reply,
-    reader: EventReader,
-    broken: CancellationToken,
+struct LegacyStream {
+    response: HttpResponse,
+    parser: SseParser,
+    stream_closed: CancellationToken,
 }
 
-impl Shared {
-    /// Begins a session by this route.
-    pub(crate) async fn greet_double(
+impl Inner {
+    /// Begins a session by this flavor.
+    pub(crate) async fn initialize_sse(
         self: &Arc<Self>,
         body: &[u8],
         id: u64,
-        errand: &Errand<'_>,
+        context: &MessageContext<'_>,
     ) -> Result<RawJson, LineError> {
-        let route = self.open_double().await?;
-        let Route::Double { endpoint, broken } = route.clone() else { return Err(broke_off()) };
+        let flavor = self.open_sse().await?;
+        let Flavor::Sse2024 { endpoint, stream_closed } = flavor.clone() else {
+            return Err(stream_ended());
+        };
         // From here on the answer comes on the stream, to whoever waits for its id.
-        self.session.begin(route);
-        let mut reply = self.post(errand, &endpoint, &Beside::default(), body).await?;
-        self.answer_on_stream(&mut reply, id, &broken).await
+        self.session.open(flavor);
+        let mut response = self.post(context, &endpoint, &RequestHeaders::default(), body).await?;
+        self.wait_for_sse_response(&mut response, id, &stream_closed).await
     }
 
     /// Opens the stream and waits for the address that messages go to.
-    pub(crate) async fn open_double(self: &Arc<Self>) -> Result<Route, LineError> {
-        let late = |_elapsed| LineError::not_sent(TransportError::timed_out(ENDPOINT_LIMIT));
-        timeout(ENDPOINT_LIMIT, self.open_double_now()).await.map_err(late)?
+    pub(crate) async fn open_sse(self: &Arc<Self>) -> Result<Flavor, LineError> {
+        let late = |_elapsed| LineError::not_sent(TransportError::timed_out(ENDPOINT_TIMEOUT));
+        timeout(ENDPOINT_TIMEOUT, self.open_sse_now()).await.map_err(late)?
     }
 
-    async fn open_double_now(self: &Arc<Self>) -> Result<Route, LineError> {
-        let mut reply = self.get(&Beside::default()).await?;
-        if !reply.status.is_success() {
-            let body = reply.beginning(REFUSAL_BYTES).await;
-            return Err(LineError::not_sent(refusal(reply.status, &body).error));
+    async fn open_sse_now(self: &Arc<Self>) -> Result<Flavor, LineError> {
+        let mut response = self.get(&RequestHeaders::default()).await?;
+        if !response.status.is_success() {
+            let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
+            return Err(LineError::not_sent(error_from_response(response.status, &body).error));
         }
-        if reply.kind() != Kind::Events {
-            return Err(LineError::not_sent(no_answer(reply.status, "no stream", b"")));
+        if response.kind() != BodyKind::EventStream {
+            return Err(LineError::not_sent(missing_message(response.status, "no stream", b"")));
         }
-        let mut reader = EventReader::new(self.max_message_bytes);
-        let mut early = Vec::new();
+        let mut parser = SseParser::new(self.max_message_bytes);
+        let mut events = Vec::new();
         let endpoint = loop {
-            let piece = reply.piece(self.max_message_bytes).await;
-            let piece = piece.map_err(|fault| self.body_failure(fault))?.ok_or_else(broke_off)?;
-            reader.feed(&piece, &mut |event| early.push(event));
-            let found = early.iter().position(is_endpoint);
-            if let Some(Event::Named(_, reference)) = found.map(|place| early.remove(place)) {
-                break self.endpoint(&reference)?;
+            let chunk = response.next_chunk(self.max_message_bytes).await;
+            let chunk = chunk.map_err(|fault| self.body_error(fault))?.ok_or_else(stream_ended)?;
+            parser.feed(&chunk, &mut |event| events.push(event));
+            let found = events.iter().position(is_endpoint);
+            if let Some(SseEvent::Other(_, reference)) = found.map(|slot| events.remove(slot)) {
+                break self.parse_endpoint(&reference)?;
             }
-            early.clear();
+            events.clear();
         };
-        let broken = CancellationToken::new();
-        let route = Route::Double { endpoint: Arc::new(endpoint), broken: broken.clone() };
-        for event in &early {
-            self.pass_on(event);
+        let stream_closed = CancellationToken::new();
+        let flavor =
+            Flavor::Sse2024 { endpoint: Arc::new(endpoint), stream_closed: stream_closed.clone() };
+        for event in &events {
+            self.route_event(event);
         }
-        let stream = Stream { reply, reader, broken };
-        let shared = Arc::clone(self);
-        self.staff.employ(async move {
-            let stop = shared.staff.stop.clone();
+        let stream = LegacyStream { response, parser, stream_closed };
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let stop = inner.tasks.stop.clone();
             tokio::select! {
-                () = shared.attend(stream) => {}
+                () = inner.serve_stream(stream) => {}
                 () = stop.cancelled() => {}
             }
         });
-        Ok(route)
+        Ok(flavor)
     }
 
     /// Spec 2024-11-05, transports §HTTP with SSE names no rule; without one, a server could have our
     /// credentials sent anywhere.
-    fn endpoint(&self, reference: &[u8]) -> Result<Address, LineError> {
+    fn parse_endpoint(&self, reference: &[u8]) -> Result<EndpointUrl, LineError> {
         let text = String::from_utf8_lossy(reference);
-        self.courier.address.join(text.trim()).map_err(|fault| {
+        self.sender.url.join(text.trim()).map_err(|fault| {
             let reason =
                 format!("the address for messages: {}", plain_text(&fault.to_string(), 200));
             LineError::not_sent(io::Error::new(io::ErrorKind::InvalidData, reason))
@@ -104,49 +107,53 @@ impl Shared {
     }
 
     /// Waits until the stream ends. The answer itself is handed over by the table of open requests.
-    pub(crate) async fn answer_on_stream(
+    pub(crate) async fn wait_for_sse_response(
         &self,
-        reply: &mut Reply,
+        response: &mut HttpResponse,
         id: u64,
-        broken: &CancellationToken,
+        stream_closed: &CancellationToken,
     ) -> Result<RawJson, LineError> {
-        if !reply.status.is_success() {
-            let body = reply.beginning(REFUSAL_BYTES).await;
-            return Err(refusal(reply.status, &body));
+        if !response.status.is_success() {
+            let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
+            return Err(error_from_response(response.status, &body));
         }
-        // Some servers answer in place after all.
-        if reply.kind() == Kind::Json
-            && let Ok(body) = reply.whole(self.max_message_bytes).await
-            && let Fit::Answer(answer) = self.fit(&body, id)
+        // Some servers answer in slot after all.
+        if response.kind() == BodyKind::Json
+            && let Ok(body) = response.read_all(self.max_message_bytes).await
+            && let Matched::Response(answer) = self.match_message(&body, id)
         {
             return answer;
         }
-        reply.leave(&self.staff);
-        broken.cancelled().await;
-        Err(broke_off())
+        response.release(&self.tasks);
+        stream_closed.cancelled().await;
+        Err(stream_ended())
     }
 
-    fn pass_on(&self, event: &Event) {
+    fn route_event(&self, event: &SseEvent) {
         match event {
-            Event::Message(message) => {
+            SseEvent::Message(message) => {
                 self.inbound.accept_owned(message);
             }
-            Event::Oversize(head) => {
+            SseEvent::TooLarge(head) => {
                 self.inbound.oversize(head, b"", self.max_message_bytes);
             }
-            Event::Named(name, _) => tracing::trace!(name, "an event of no use"),
+            SseEvent::Other(name, _) => tracing::trace!(name, "an event of no use"),
         }
     }
 
     /// Reads a stream that stays open by design, to its end. Any byte is a sign of life.
-    pub(crate) async fn drain(&self, reply: &mut Reply, reader: &mut EventReader) {
-        reply.idle = Some(self.stream_idle);
+    pub(crate) async fn read_until_closed(
+        &self,
+        response: &mut HttpResponse,
+        parser: &mut SseParser,
+    ) {
+        response.idle = Some(self.stream_idle);
         loop {
-            match reply.piece(self.max_message_bytes).await {
-                Ok(Some(piece)) => reader.feed(&piece, &mut |event| self.pass_on(&event)),
+            match response.next_chunk(self.max_message_bytes).await {
+                Ok(Some(chunk)) => parser.feed(&chunk, &mut |event| self.route_event(&event)),
                 Ok(None) => return,
                 Err(fault) => {
-                    let error = self.body_failure(fault);
+                    let error = self.body_error(fault);
                     tracing::debug!(error = ?error.error, "a stream of the server broke");
                     return;
                 }
@@ -155,26 +162,26 @@ impl Shared {
     }
 
     /// Serves a stream, and once it has ended sees to it that there is a new session.
-    async fn attend(self: &Arc<Self>, mut stream: Stream) {
+    async fn serve_stream(self: &Arc<Self>, mut stream: LegacyStream) {
         tokio::select! {
-            () = self.drain(&mut stream.reply, &mut stream.reader) => {}
-            () = stream.broken.cancelled() => return,
+            () = self.read_until_closed(&mut stream.response, &mut stream.parser) => {}
+            () = stream.stream_closed.cancelled() => return,
         }
-        stream.broken.cancel();
-        let standing = self.session.standing();
-        let is_current = match &standing.route {
-            Route::Double { broken, .. } => broken.is_cancelled(),
-            Route::Single { .. } => false,
+        stream.stream_closed.cancel();
+        let state = self.session.state();
+        let is_current = match &state.flavor {
+            Flavor::Sse2024 { stream_closed, .. } => stream_closed.is_cancelled(),
+            Flavor::StreamableHttp { .. } => false,
         };
         drop(stream);
-        if !is_current || !self.session.claim_renewal(standing.epoch) {
+        if !is_current || !self.session.try_start_renewal(state.epoch) {
             return;
         }
-        let shared = Arc::clone(self);
-        self.staff.employ(async move {
-            let stop = shared.staff.stop.clone();
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let stop = inner.tasks.stop.clone();
             tokio::select! {
-                () = reopen(&shared) => {}
+                () = reconnect(&inner) => {}
                 () = stop.cancelled() => {}
             }
         });
@@ -182,18 +189,18 @@ impl Shared {
 }
 
 /// Begins a new session, however long it takes.
-async fn reopen(shared: &Arc<Shared>) {
+async fn reconnect(inner: &Arc<Inner>) {
     loop {
-        shared.session.pause().await;
-        match shared.greet_again().await {
-            Ok(()) => return shared.gate.renewed(),
+        inner.session.wait_for_retry().await;
+        match inner.reinitialize().await {
+            Ok(()) => return inner.handler.renewed(),
             Err(error) => {
                 tracing::debug!(%error, "no new stream could be opened");
-                let loss = loss_of(error.error);
-                let is_hopeless = matches!(loss, Loss::Refused(_));
-                shared.session.give_up(loss);
+                let failure = session_failure(error.error);
+                let is_hopeless = matches!(failure, SessionFailure::Unauthorized(_));
+                inner.session.fail(failure);
                 // Somebody has to log in; the next request comes back to this.
-                if is_hopeless || !shared.session.claim_renewal(shared.session.standing().epoch) {
+                if is_hopeless || !inner.session.try_start_renewal(inner.session.state().epoch) {
                     return;
                 }
             }
@@ -201,6 +208,6 @@ async fn reopen(shared: &Arc<Shared>) {
     }
 }
 
-fn is_endpoint(event: &Event) -> bool {
-    matches!(event, Event::Named(name, _) if name == "endpoint")
+fn is_endpoint(event: &SseEvent) -> bool {
+    matches!(event, SseEvent::Other(name, _) if name == "endpoint")
 }

@@ -1,6 +1,6 @@
 //! A line to a server over HTTP: stateless 2026-07-28, stateful 2025, two-endpoint SSE 2024.
 //!
-//! [`HttpLine`] is one line in three shapes. Which one it takes follows from what
+//! [`HttpTransport`] is one line in three shapes. Which one it takes follows from what
 //! [`Line::speak`](toolrack_transport::Line::speak) says and from how the server answers the first greeting.
 //!
 //! **Invariant:** one failing request never ends the line, nothing is sent to another origin, and whatever
@@ -29,5 +29,5 @@ mod unix_client;
 
 pub use options::{HttpOptions, HttpServerDef};
 pub use proxy::ProxySettings;
-pub use transport::HttpLine;
-pub use unix_client::{SocketAnswer, SocketClient};
+pub use transport::HttpTransport;
+pub use unix_client::{UnixClient, UnixResponse};

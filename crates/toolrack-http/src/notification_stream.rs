@@ -1,6 +1,6 @@
-//! The stream on which a server of 2025 speaks without being asked.
+//! The stream on which a server of 2025 speaks without being opened.
 //!
-//! **Invariant:** however the server treats it, the stream is asked for no oftener than [`Backoff`] allows.
+//! **Invariant:** however the server treats it, the stream is opened for no oftener than [`Backoff`] allows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,123 +9,127 @@ use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use toolrack_transport::{Backoff, Inbox as _, TransportError};
 
-use crate::response_headers::Kind;
-use crate::session::{Phase, Route, SESSION_WEIGHT, Standing, weigh};
-use crate::sse::EventReader;
-use crate::transport::Shared;
+use crate::response_headers::BodyKind;
+use crate::session::{Flavor, Phase, SHORT_SESSION_PENALTY, SessionState, add_failures};
+use crate::sse::SseParser;
+use crate::transport::Inner;
 
 /// What a refused login counts, beyond one failure: it took several requests, and somebody has to act.
-const LOGIN_WEIGHT: u32 = 8;
+const UNAUTHORIZED_PENALTY: u32 = 8;
 
 /// What came of asking for the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Offer {
+enum StreamOutcome {
     /// It was open.
-    Taken,
+    Closed,
     /// Perhaps another time.
-    Later,
+    RetryLater,
     /// The session is unknown.
-    Unknown,
+    SessionUnknown,
     /// We are not let in.
-    Locked,
+    Unauthorized,
     /// There is none.
-    None,
+    NotOffered,
 }
 
-impl Shared {
+impl Inner {
     /// Begins to listen, once for all sessions of the line.
-    pub(crate) fn listen(self: &Arc<Self>) {
-        if self.is_listening.swap(true, Ordering::AcqRel) {
+    pub(crate) fn start_notification_stream(self: &Arc<Self>) {
+        if self.has_notification_stream.swap(true, Ordering::AcqRel) {
             return;
         }
-        let shared = Arc::clone(self);
-        let heard = shared.has_heard.clone().drop_guard();
-        self.staff.employ(async move {
-            let _heard = heard;
-            let stop = shared.staff.stop.clone();
+        let inner = Arc::clone(self);
+        let answered = inner.stream_answered.clone().drop_guard();
+        self.tasks.spawn(async move {
+            let _answered = answered;
+            let stop = inner.tasks.stop.clone();
             tokio::select! {
-                () = listen(&shared) => {}
+                () = run(&inner) => {}
                 () = stop.cancelled() => {}
             }
         });
     }
 }
 
-async fn listen(shared: &Arc<Shared>) {
-    let mut news = shared.session.watch();
-    let mut reader = EventReader::new(shared.max_message_bytes);
+async fn run(inner: &Arc<Inner>) {
+    let mut changes = inner.session.subscribe();
+    let mut parser = SseParser::new(inner.max_message_bytes);
     let mut backoff = Backoff::default();
     // The last session that had a stream.
     let mut opened = None;
     let mut epoch = 0;
     loop {
-        let is_open = |standing: &Standing| matches!(standing.phase, Phase::Open);
-        let Ok(standing) = news.wait_for(is_open).await.map(|standing| standing.clone()) else {
+        let is_open = |state: &SessionState| matches!(state.phase, Phase::Open);
+        let Ok(state) = changes.wait_for(is_open).await.map(|state| state.clone()) else {
             return;
         };
-        if matches!(standing.route, Route::Double { .. }) {
+        if matches!(state.flavor, Flavor::Sse2024 { .. }) {
             return;
         }
-        if std::mem::replace(&mut epoch, standing.epoch) != standing.epoch {
+        if std::mem::replace(&mut epoch, state.epoch) != state.epoch {
             // Places in the streams of an old session mean nothing in a new one.
-            reader = EventReader::new(shared.max_message_bytes);
+            parser = SseParser::new(inner.max_message_bytes);
         }
-        reader.restart();
-        let over = news.wait_for(|now| now.epoch != standing.epoch);
-        let offer = tokio::select! {
-            offer = listen_once(shared, &standing, &mut reader, &mut backoff) => offer,
-            _changed = over => Offer::Taken,
+        parser.restart();
+        let new_session = changes.wait_for(|now| now.epoch != state.epoch);
+        let outcome = tokio::select! {
+            outcome = open_once(inner, &state, &mut parser, &mut backoff) => outcome,
+            _changed = new_session => StreamOutcome::Closed,
         };
-        match offer {
-            Offer::None => return,
+        match outcome {
+            StreamOutcome::NotOffered => return,
             // Servers that have no such stream often say that there is nothing here.
-            Offer::Unknown if opened.is_none() => return,
-            Offer::Unknown if opened == Some(epoch) => {
-                weigh(&mut backoff, SESSION_WEIGHT);
-                shared.renew(epoch);
+            StreamOutcome::SessionUnknown if opened.is_none() => return,
+            StreamOutcome::SessionUnknown if opened == Some(epoch) => {
+                add_failures(&mut backoff, SHORT_SESSION_PENALTY);
+                inner.renew(epoch);
             }
-            Offer::Taken => opened = Some(epoch),
-            Offer::Locked => weigh(&mut backoff, LOGIN_WEIGHT),
-            Offer::Later | Offer::Unknown => {}
+            StreamOutcome::Closed => opened = Some(epoch),
+            StreamOutcome::Unauthorized => add_failures(&mut backoff, UNAUTHORIZED_PENALTY),
+            StreamOutcome::RetryLater | StreamOutcome::SessionUnknown => {}
         }
         let wait = backoff.failed(Instant::now(), fastrand::f64());
-        sleep(wait.max(reader.retry().unwrap_or_default())).await;
+        sleep(wait.max(parser.retry().unwrap_or_default())).await;
     }
 }
 
 /// Asks for the stream and serves it to its end.
-async fn listen_once(
-    shared: &Arc<Shared>,
-    standing: &Standing,
-    reader: &mut EventReader,
+async fn open_once(
+    inner: &Arc<Inner>,
+    state: &SessionState,
+    parser: &mut SseParser,
     backoff: &mut Backoff,
-) -> Offer {
-    let beside = shared.session_headers(standing).resumed(reader.last_id());
-    let asked = shared.get(&beside).await;
-    shared.has_heard.cancel();
-    let mut reply = match asked {
-        Ok(reply) => reply,
+) -> StreamOutcome {
+    let headers = inner.session_headers(state).with_last_event_id(parser.last_id());
+    let opened = inner.get(&headers).await;
+    inner.stream_answered.cancel();
+    let mut response = match opened {
+        Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "the server's stream cannot be opened");
-            let is_login = matches!(error.error, TransportError::Unauthorized(_));
-            return if is_login { Offer::Locked } else { Offer::Later };
+            let is_unauthorized = matches!(error.error, TransportError::Unauthorized(_));
+            return if is_unauthorized {
+                StreamOutcome::Unauthorized
+            } else {
+                StreamOutcome::RetryLater
+            };
         }
     };
-    if reply.status.is_success() && reply.kind() == Kind::Events {
+    if response.status.is_success() && response.kind() == BodyKind::EventStream {
         backoff.worked(Instant::now());
-        if shared.is_late.swap(false, Ordering::AcqRel) {
-            shared.gate.renewed();
+        if inner.stream_is_late.swap(false, Ordering::AcqRel) {
+            inner.handler.renewed();
         }
-        shared.drain(&mut reply, reader).await;
-        return Offer::Taken;
+        inner.read_until_closed(&mut response, parser).await;
+        return StreamOutcome::Closed;
     }
-    let status = reply.status;
+    let status = response.status;
     tracing::debug!(%status, "the server's stream cannot be opened");
-    reply.leave(&shared.staff);
+    response.release(&inner.tasks);
     match status {
         // Spec 2025-11-25, transports §Listening: not offered, which is normal.
-        StatusCode::METHOD_NOT_ALLOWED => Offer::None,
-        StatusCode::NOT_FOUND => Offer::Unknown,
-        _ => Offer::Later,
+        StatusCode::METHOD_NOT_ALLOWED => StreamOutcome::NotOffered,
+        StatusCode::NOT_FOUND => StreamOutcome::SessionUnknown,
+        _ => StreamOutcome::RetryLater,
     }
 }

@@ -17,7 +17,7 @@ pub struct HttpServerDef {
     /// `https://…`, `http://…`, or `unix:/path/to.sock` with an optional `:/path` behind it. Plain `http`
     /// to another machine is allowed, and warned about.
     pub url: String,
-    /// Sent with every request. Headers of the protocol cannot be set here.
+    /// SentFlag with every request. Headers of the protocol cannot be set here.
     pub headers: Vec<(String, String)>,
 }
 
@@ -32,7 +32,7 @@ pub struct HttpOptions {
     pub stream_idle: Duration,
     /// Proxies, as values.
     pub proxy: ProxySettings,
-    /// Certificates in PEM that are trusted beside those of the platform.
+    /// Certificates in PEM that are trusted headers those of the platform.
     pub extra_roots: Vec<u8>,
     /// Who speaks for the user.
     pub credentials: Option<Arc<dyn Credentials>>,
@@ -65,7 +65,7 @@ impl HttpServerDef {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {
             let parsed = HeaderName::try_from(name.as_str())
-                .map_err(|_odd| format!("`{name}` is no name of a header"))?;
+                .map_err(|_invalid| format!("`{name}` is no name of a header"))?;
             if is_reserved(&parsed) {
                 return Err(format!("the header `{name}` is set by the protocol"));
             }
@@ -73,7 +73,7 @@ impl HttpServerDef {
                 return Err(format!("the header `{name}` is set by the login"));
             }
             let mut value = HeaderValue::try_from(value.as_str())
-                .map_err(|_odd| format!("the header `{name}` holds what no header can"))?;
+                .map_err(|_invalid| format!("the header `{name}` holds what no header can"))?;
             value.set_sensitive(true);
             headers.append(parsed, value);
         }
@@ -97,9 +97,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Nobody;
+    struct NoCredentials;
 
-    impl Credentials for Nobody {
+    impl Credentials for NoCredentials {
         fn at_hand(&self) -> AtHand {
             AtHand::Nothing
         }
@@ -118,26 +118,31 @@ mod tests {
         name: &str,
         value: &str,
         credentials: Option<Arc<dyn Credentials>>,
-        fault: Option<&str>,
+        expected: Option<&str>,
     ) {
         let options = HttpOptions { credentials, ..HttpOptions::default() };
         let headers = vec![(name.to_owned(), value.to_owned())];
         let checked = HttpServerDef { url: String::new(), headers }.checked_headers(&options);
-        assert_eq!(checked.err().as_deref(), fault, "{name}");
+        assert_eq!(checked.err().as_deref(), expected, "{name}");
     }
 
     #[test]
     fn configured_headers_cannot_override_the_protocol() {
-        let nobody = || Some(Arc::new(Nobody) as Arc<dyn Credentials>);
+        let no_credentials = || Some(Arc::new(NoCredentials) as Arc<dyn Credentials>);
         check("X-Api-Key", "k", None, None);
         check("Authorization", "Bearer k", None, None);
         check(
             "Authorization",
             "Bearer k",
-            nobody(),
+            no_credentials(),
             Some("the header `Authorization` is set by the login"),
         );
-        check("Content-Type", "x", None, Some("the header `Content-Type` is set by the protocol"));
+        check(
+            "ContentInfo-Type",
+            "x",
+            None,
+            Some("the header `ContentInfo-Type` is set by the protocol"),
+        );
         check(
             "MCP-Protocol-Version",
             "x",

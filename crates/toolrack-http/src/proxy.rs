@@ -1,4 +1,4 @@
-//! Which proxy stands between us and a server, by the usual rules.
+//! Which proxy stands between us and a server, by the common_headers rules.
 //!
 //! **Invariant:** what is on this machine is never asked for through a proxy.
 
@@ -21,7 +21,7 @@ pub struct ProxySettings {
     pub https: Option<String>,
     /// Hosts that are reached without a proxy, separated by commas: names with everything below them, IP
     /// addresses, and `*` for all.
-    pub exceptions: Option<String>,
+    pub no_proxy: Option<String>,
 }
 
 /// The proxy for one server.
@@ -37,7 +37,7 @@ impl ProxySettings {
     /// `NO_PROXY`, in either case, small letters first.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let pairs: Vec<(String, String)> = pairs.into_iter().collect();
-        let exact = |name: &str| pairs.iter().find(|(it, _)| it == name).map(|(_, value)| value);
+        let exact = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value);
         let find = |name: &str| {
             let found = exact(&name.to_ascii_lowercase()).or_else(|| exact(name));
             found.filter(|value| !value.trim().is_empty()).cloned()
@@ -46,41 +46,41 @@ impl ProxySettings {
         Self {
             http: find("HTTP_PROXY").or_else(|| all.clone()),
             https: find("HTTPS_PROXY").or(all),
-            exceptions: find("NO_PROXY"),
+            no_proxy: find("NO_PROXY"),
         }
     }
 
     /// The proxy to use for `origin`, if any.
-    pub(crate) fn choose(&self, origin: &Origin) -> Result<Option<Proxy>, String> {
+    pub(crate) fn proxy_for(&self, origin: &Origin) -> Result<Option<Proxy>, String> {
         let Origin::Tcp { security, host, port } = origin else { return Ok(None) };
         let setting = match security {
             Security::Plain => &self.http,
             Security::Tls => &self.https,
         };
         let Some(setting) = setting else { return Ok(None) };
-        if is_loopback(host) || self.is_exception(host, *port) {
+        if is_loopback(host) || self.bypasses_proxy(host, *port) {
             return Ok(None);
         }
         parse(setting).map(Some)
     }
 
-    fn is_exception(&self, host: &Host, port: u16) -> bool {
-        let Some(exceptions) = &self.exceptions else { return false };
-        let shown = host.to_string().to_ascii_lowercase();
-        let bare = shown.trim_start_matches('[').trim_end_matches(']');
-        exceptions.split(',').map(str::trim).filter(|it| !it.is_empty()).any(|exception| {
-            let exception = exception.to_ascii_lowercase();
-            let exception = match exception.rsplit_once(':') {
-                Some((name, its)) if !name.contains(':') => {
-                    if its.parse() == Ok(port) {
+    fn bypasses_proxy(&self, host: &Host, port: u16) -> bool {
+        let Some(no_proxy) = &self.no_proxy else { return false };
+        let host_name = host.to_string().to_ascii_lowercase();
+        let bare = host_name.trim_start_matches('[').trim_end_matches(']');
+        no_proxy.split(',').map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
+            let entry = entry.to_ascii_lowercase();
+            let entry = match entry.rsplit_once(':') {
+                Some((name, entry_port)) if !name.contains(':') => {
+                    if entry_port.parse() == Ok(port) {
                         name
                     } else {
                         return false;
                     }
                 }
-                _ => exception.as_str(),
+                _ => entry.as_str(),
             };
-            let name = exception.trim_start_matches("*.").trim_start_matches('.');
+            let name = entry.trim_start_matches("*.").trim_start_matches('.');
             let name = name.trim_start_matches('[').trim_end_matches(']');
             let below = bare.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
             name == "*" || name == bare || (below && matches!(host, Host::Domain(_)))
@@ -92,7 +92,7 @@ fn parse(setting: &str) -> Result<Proxy, String> {
     let text =
         if setting.contains("://") { setting.to_owned() } else { format!("http://{setting}") };
     // The text itself may hold a password.
-    let url = Url::parse(&text).map_err(|fault| format!("the proxy's address: {fault}"))?;
+    let url = Url::parse(&text).map_err(|error| format!("the proxy's address: {error}"))?;
     if url.scheme() != "http" {
         return Err(format!("a proxy is spoken to with http, not with {}", url.scheme()));
     }
@@ -105,10 +105,11 @@ fn parse(setting: &str) -> Result<Proxy, String> {
     let authorization = match (url.username(), url.password()) {
         ("", None) => None,
         (name, password) => {
-            let (name, password) = (decoded(name), decoded(password.unwrap_or_default()));
+            let (name, password) =
+                (percent_decode(name), percent_decode(password.unwrap_or_default()));
             let token = BASE64_STANDARD.encode([name, b":".to_vec(), password].concat());
             let mut value = HeaderValue::from_str(&format!("Basic {token}"))
-                .map_err(|fault| format!("the proxy's password: {fault}"))?;
+                .map_err(|error| format!("the proxy's password: {error}"))?;
             value.set_sensitive(true);
             Some(value)
         }
@@ -117,7 +118,7 @@ fn parse(setting: &str) -> Result<Proxy, String> {
 }
 
 /// Undoes `%40` and its like.
-fn decoded(text: &str) -> Vec<u8> {
+fn percent_decode(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -139,11 +140,11 @@ fn decoded(text: &str) -> Vec<u8> {
 /// Addresses of proxies may hold passwords.
 impl fmt::Debug for ProxySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seen = |it: &Option<String>| it.as_ref().map(|_| "…");
+        let hidden = |proxy: &Option<String>| proxy.as_ref().map(|_| "…");
         f.debug_struct("ProxySettings")
-            .field("http", &seen(&self.http))
-            .field("https", &seen(&self.https))
-            .field("exceptions", &self.exceptions)
+            .field("http", &hidden(&self.http))
+            .field("https", &hidden(&self.https))
+            .field("no_proxy", &self.no_proxy)
             .finish()
     }
 }
@@ -157,7 +158,7 @@ impl fmt::Debug for Proxy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint_url::Address;
+    use crate::endpoint_url::EndpointUrl;
 
     fn pair(name: &str, value: &str) -> (String, String) {
         (name.to_owned(), value.to_owned())
@@ -171,8 +172,8 @@ mod tests {
             pair("HTTP_PROXY", "http://ignored:3"),
             pair("NO_PROXY", no_proxy),
         ]);
-        let proxy = settings.choose(&Address::parse(url).unwrap().origin).unwrap();
-        let found = proxy.map(|it| format!("{}:{}", it.host, it.port));
+        let proxy = settings.proxy_for(&EndpointUrl::parse(url).unwrap().origin).unwrap();
+        let found = proxy.map(|proxy| format!("{}:{}", proxy.host, proxy.port));
         assert_eq!(found.as_deref(), expected, "{no_proxy} {url}");
     }
 
@@ -201,7 +202,7 @@ mod tests {
             https: Some("http://me:a%40b@p.example:8080".to_owned()),
             ..ProxySettings::default()
         };
-        let proxy = settings.choose(&Address::parse("https://a/").unwrap().origin);
+        let proxy = settings.proxy_for(&EndpointUrl::parse("https://a/").unwrap().origin);
         let proxy = proxy.unwrap().unwrap();
         assert_eq!(proxy.authorization.as_ref().unwrap(), "Basic bWU6YUBi");
         assert_eq!(format!("{settings:?} {proxy:?}").find("a%40b"), None);

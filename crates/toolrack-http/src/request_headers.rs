@@ -1,4 +1,4 @@
-//! What is said about a message beside it: the headers of the protocol.
+//! What is said about a message headers it: the headers of the protocol.
 
 use std::borrow::Cow;
 
@@ -12,32 +12,32 @@ const FIRST_WITH_VERSION_HEADER: &str = "2025-06-18";
 
 /// The headers of one message. Most messages need no memory of their own for them.
 #[derive(Clone, Default)]
-pub(crate) struct Beside<'a> {
+pub(crate) struct RequestHeaders<'a> {
     version: Option<&'static str>,
     method: Option<Cow<'a, str>>,
-    subject: Option<Cow<'a, str>>,
+    name: Option<Cow<'a, str>>,
     arguments: Vec<(HeaderName, String)>,
     http_session_id: Option<HeaderValue>,
     last_event_id: Option<Box<[u8]>>,
 }
 
-impl<'a> Beside<'a> {
+impl<'a> RequestHeaders<'a> {
     /// Spec 2026-07-28, transports §Request Headers.
-    pub(crate) fn stateless(
+    pub(crate) fn for_stateless(
         version: &'static str,
         method: &'a str,
-        subject: Option<&'a str>,
+        name: Option<&'a str>,
     ) -> Self {
         Self {
             version: Some(version),
-            method: Some(encoded(method)),
-            subject: subject.map(encoded),
+            method: Some(encode_value(method)),
+            name: name.map(encode_value),
             ..Self::default()
         }
     }
 
     /// What every message of a session has.
-    pub(crate) fn session(dialect: Dialect, http_session_id: Option<HeaderValue>) -> Self {
+    pub(crate) fn for_session(dialect: Dialect, http_session_id: Option<HeaderValue>) -> Self {
         let version = match dialect {
             Dialect::Session(version) if version >= FIRST_WITH_VERSION_HEADER => Some(version),
             _ => None,
@@ -46,54 +46,54 @@ impl<'a> Beside<'a> {
     }
 
     /// The same for a stream that goes on behind this event, if there was one.
-    pub(crate) fn resumed(self, last_event_id: Option<&[u8]>) -> Self {
-        let can_be_said = |id: &&[u8]| HeaderValue::from_bytes(id).is_ok();
-        let last_event_id = last_event_id.filter(can_be_said).map(Box::from);
+    pub(crate) fn with_last_event_id(self, last_event_id: Option<&[u8]>) -> Self {
+        let is_header_value = |id: &&[u8]| HeaderValue::from_bytes(id).is_ok();
+        let last_event_id = last_event_id.filter(is_header_value).map(Box::from);
         Self { last_event_id, ..self }
     }
 
     /// Adds the arguments that are repeated in headers.
-    pub(crate) fn mirror(&mut self, params: &dyn Params) {
+    pub(crate) fn add_param_headers(&mut self, params: &dyn Params) {
         params.mirror(&mut |name, value| match param_name(name) {
-            Some(name) => self.arguments.push((name, encoded(value).into_owned())),
+            Some(name) => self.arguments.push((name, encode_value(value).into_owned())),
             None => tracing::debug!(name, "an argument cannot be said in a header"),
         });
     }
 
     /// Whether it says where a stream broke off.
-    pub(crate) fn resumes(&self) -> bool {
+    pub(crate) fn has_last_event_id(&self) -> bool {
         self.last_event_id.is_some()
     }
 
-    pub(crate) fn names_session(&self) -> bool {
+    pub(crate) fn has_session_id(&self) -> bool {
         self.http_session_id.is_some()
     }
 
     /// Gives the name and the value of every header.
-    pub(crate) fn each(&self, mut each: impl FnMut(&HeaderName, &[u8])) {
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&HeaderName, &[u8])) {
         if let Some(version) = self.version {
-            each(&PROTOCOL_VERSION, version.as_bytes());
+            visit(&PROTOCOL_VERSION, version.as_bytes());
         }
         if let Some(method) = &self.method {
-            each(&METHOD, method.as_bytes());
+            visit(&METHOD, method.as_bytes());
         }
-        if let Some(subject) = &self.subject {
-            each(&NAME, subject.as_bytes());
+        if let Some(name) = &self.name {
+            visit(&NAME, name.as_bytes());
         }
         for (name, value) in &self.arguments {
-            each(name, value.as_bytes());
+            visit(name, value.as_bytes());
         }
         if let Some(id) = &self.http_session_id {
-            each(&HTTP_SESSION_ID, id.as_bytes());
+            visit(&HTTP_SESSION_ID, id.as_bytes());
         }
         if let Some(id) = &self.last_event_id {
-            each(&LAST_EVENT_ID, id);
+            visit(&LAST_EVENT_ID, id);
         }
     }
 }
 
 // FOLDED mcp_headers.rs
-// DOC The headers of the protocol: their names, and how a value is written that a header cannot hold.
+// DOC The headers of the protocol: their names, and how a value is encode that a header cannot hold.
 
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(crate) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
@@ -106,7 +106,7 @@ const RESERVED_PREFIX: &str = "mcp-";
 const SENTINEL_START: &str = "=?base64?";
 const SENTINEL_END: &str = "?=";
 
-/// Headers that are ours to set, beside those of the protocol.
+/// Headers that are ours to set, headers those of the protocol.
 const RESERVED: [&str; 16] = [
     "accept",
     "accept-encoding",
@@ -116,7 +116,7 @@ const RESERVED: [&str; 16] = [
     "content-type",
     "expect",
     "host",
-    "keep-alive",
+    "watch_runtime-alive",
     "last-event-id",
     "proxy-authorization",
     "proxy-connection",
@@ -138,8 +138,8 @@ pub(crate) fn param_name(name: &str) -> Option<HeaderName> {
 }
 
 /// Spec 2026-07-28, transports §Value Encoding: what is not plain ASCII goes as Base64 between markers.
-pub(crate) fn encoded(value: &str) -> Cow<'_, str> {
-    if is_plain(value) {
+pub(crate) fn encode_value(value: &str) -> Cow<'_, str> {
+    if needs_no_encoding(value) {
         return Cow::Borrowed(value);
     }
     let base64 = BASE64_STANDARD.encode(value);
@@ -147,7 +147,7 @@ pub(crate) fn encoded(value: &str) -> Cow<'_, str> {
 }
 
 /// Spec 2025-11-25, transports §Session Management: visible ASCII only. Never shown to anybody.
-pub(crate) fn http_session_id(value: &HeaderValue) -> Option<HeaderValue> {
+pub(crate) fn parse_session_id(value: &HeaderValue) -> Option<HeaderValue> {
     let bytes = value.as_bytes();
     if bytes.is_empty() || !bytes.iter().all(u8::is_ascii_graphic) {
         return None;
@@ -158,13 +158,13 @@ pub(crate) fn http_session_id(value: &HeaderValue) -> Option<HeaderValue> {
 }
 
 /// An empty value is not plain, because some proxies drop headers without one.
-fn is_plain(value: &str) -> bool {
+fn needs_no_encoding(value: &str) -> bool {
     let looks_encoded = value.starts_with(SENTINEL_START) && value.ends_with(SENTINEL_END);
-    let has_edge = value.starts_with(' ') || value.ends_with(' ');
+    let has_outer_space = value.starts_with(' ') || value.ends_with(' ');
     // Without a branch inside, so that the compiler looks at many bytes at once.
-    let odd = |byte: u8| u8::from(byte < 0x20) | u8::from(byte > 0x7e);
-    let is_printable = value.bytes().fold(0, |seen, byte| seen | odd(byte)) == 0;
-    !value.is_empty() && is_printable && !has_edge && !looks_encoded
+    let not_printable = |byte: u8| u8::from(byte < 0x20) | u8::from(byte > 0x7e);
+    let is_printable = value.bytes().fold(0, |seen, byte| seen | not_printable(byte)) == 0;
+    !value.is_empty() && is_printable && !has_outer_space && !looks_encoded
 }
 
 #[cfg(test)]
@@ -172,15 +172,15 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(beside: &Beside<'_>, expected: &[&str]) {
+    fn check(headers: &RequestHeaders<'_>, expected: &[&str]) {
         let mut shown = Vec::new();
-        beside.each(|name, value| shown.push(format!("{name}: {}", value.escape_ascii())));
+        headers.for_each(|name, value| shown.push(format!("{name}: {}", value.escape_ascii())));
         assert_eq!(shown, expected);
     }
 
     #[test]
     fn the_version_is_said_where_servers_know_it() {
-        let session = |dialect| Beside::session(dialect, None);
+        let session = |dialect| RequestHeaders::for_session(dialect, None);
         check(&session(Dialect::Greeting), &[]);
         check(&session(Dialect::Session("2024-11-05")), &[]);
         check(&session(Dialect::Session("2025-03-26")), &[]);
@@ -191,21 +191,24 @@ mod tests {
     #[test]
     fn a_stream_goes_on_where_it_broke_off() {
         let id = Some(HeaderValue::from_static("s1"));
-        let beside = Beside::session(Dialect::Session("2025-03-26"), id);
-        check(&beside.clone().resumed(None), &["mcp-session-id: s1"]);
-        check(&beside.clone().resumed(Some(b"7")), &["mcp-session-id: s1", "last-event-id: 7"]);
-        check(&beside.resumed(Some(b"a\nb")), &["mcp-session-id: s1"]);
+        let headers = RequestHeaders::for_session(Dialect::Session("2025-03-26"), id);
+        check(&headers.clone().with_last_event_id(None), &["mcp-session-id: s1"]);
+        check(
+            &headers.clone().with_last_event_id(Some(b"7")),
+            &["mcp-session-id: s1", "last-event-id: 7"],
+        );
+        check(&headers.with_last_event_id(Some(b"a\nb")), &["mcp-session-id: s1"]);
     }
 
-    /// What a config may set is sent beside these, so nothing may be both.
+    /// What a config may set is sent headers these, so nothing may be both.
     #[test]
     fn no_config_can_set_what_is_said_here() {
         let id = Some(HeaderValue::from_static("s1"));
-        let mut beside = Beside::stateless("2026-07-28", "tools/call", Some("x"));
-        beside.http_session_id = id;
-        beside.arguments = vec![(param_name("region").unwrap(), "x".to_owned())];
+        let mut headers = RequestHeaders::for_stateless("2026-07-28", "tools/call", Some("x"));
+        headers.http_session_id = id;
+        headers.arguments = vec![(param_name("region").unwrap(), "x".to_owned())];
         let mut n_headers = 0;
-        beside.resumed(Some(b"7")).each(|name, _| {
+        headers.with_last_event_id(Some(b"7")).for_each(|name, _| {
             assert!(is_reserved(name), "{name}");
             n_headers += 1;
         });
@@ -224,15 +227,15 @@ mod tests {
                 tell("no name", "lost");
             }
         }
-        let mut beside = Beside::stateless("2026-07-28", "tools/call", Some("käse"));
-        beside.mirror(&Call);
+        let mut headers = RequestHeaders::for_stateless("2026-07-28", "tools/call", Some("käse"));
+        headers.add_param_headers(&Call);
         let expected = [
             "mcp-protocol-version: 2026-07-28",
             "mcp-method: tools/call",
             "mcp-name: =?base64?a8Okc2U=?=",
             "mcp-param-region: us west",
         ];
-        check(&beside, &expected);
+        check(&headers, &expected);
     }
 }
 
@@ -242,7 +245,7 @@ mod encoding_tests {
 
     #[track_caller]
     fn check(value: &str, expected: &str) {
-        assert_eq!(encoded(value), expected, "{value:?}");
+        assert_eq!(encode_value(value), expected, "{value:?}");
     }
 
     #[test]
@@ -282,11 +285,15 @@ mod encoding_tests {
 
     #[test]
     fn a_session_id_is_visible_ascii_and_stays_unseen() {
-        let id = http_session_id(&HeaderValue::from_static("abc-~!")).unwrap();
+        let id = parse_session_id(&HeaderValue::from_static("abc-~!")).unwrap();
         assert_eq!(format!("{id:?}"), "Sensitive");
-        for odd in ["", "a b", "a\tb"] {
-            assert_eq!(http_session_id(&HeaderValue::from_static(odd)), None, "{odd:?}");
+        for not_printable in ["", "a b", "a\tb"] {
+            assert_eq!(
+                parse_session_id(&HeaderValue::from_static(not_printable)),
+                None,
+                "{not_printable:?}"
+            );
         }
-        assert_eq!(http_session_id(&HeaderValue::from_bytes(b"\xe4").unwrap()), None);
+        assert_eq!(parse_session_id(&HeaderValue::from_bytes(b"\xe4").unwrap()), None);
     }
 }

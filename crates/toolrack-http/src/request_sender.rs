@@ -22,164 +22,179 @@ use toolrack_transport::{
     AtHand, AuthError, Authorization, Credentials, LineError, Rebuff, TransportError, plain_text,
 };
 
-use crate::connection_pool::{Broken, Pool, Repeat};
-use crate::endpoint_url::Address;
-use crate::http1::Sent;
+use crate::connection_pool::{ExchangeError, Idempotency, Pool};
+use crate::endpoint_url::EndpointUrl;
+use crate::http1::SentFlag;
 use crate::proxy::Proxy;
-use crate::request_headers::{Beside, HTTP_SESSION_ID};
-use crate::response::Reply;
+use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders};
+use crate::response::HttpResponse;
 use crate::status_mapping::retry_after;
-use crate::transport::Staff;
+use crate::transport::TaskGroup;
 
 const MAX_SENDS: u32 = 4;
 const MAX_REDIRECTS: u32 = 5;
 /// How much of a rebuff is read for people.
-const REBUFF_BYTES: usize = 4 << 10;
-const REBUFF_CHARS: usize = 200;
+const MAX_CHALLENGE_BYTES: usize = 4 << 10;
+const MAX_CHALLENGE_CHARS: usize = 200;
 
 /// Everything that is the same for all messages of a line.
-pub(crate) struct Courier {
+pub(crate) struct RequestSender {
     pub(crate) pool: Arc<Pool>,
     /// Where the user says the server is.
-    pub(crate) address: Address,
-    pub(crate) staff: Staff,
+    pub(crate) url: EndpointUrl,
+    pub(crate) tasks: TaskGroup,
     credentials: Option<Arc<dyn Credentials>>,
-    post: Usual,
-    get: Usual,
+    post: CommonHeaders,
+    get: CommonHeaders,
 }
 
 /// One message on its way.
-pub(crate) struct Letter<'a> {
-    pub(crate) verb: Method,
-    pub(crate) address: &'a Address,
-    pub(crate) beside: &'a Beside<'a>,
+pub(crate) struct HttpRequest<'a> {
+    pub(crate) http_method: Method,
+    pub(crate) url: &'a EndpointUrl,
+    pub(crate) headers: &'a RequestHeaders<'a>,
     pub(crate) body: &'a [u8],
-    pub(crate) repeat: Repeat,
+    pub(crate) idempotency: Idempotency,
     /// Until when it makes sense to wait for a server that asks for time.
-    pub(crate) until: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
     /// The method of the message and what it is about.
     pub(crate) operation: (&'a str, Option<&'a str>),
-    pub(crate) sent: &'a Sent,
+    pub(crate) sent: &'a SentFlag,
 }
 
-impl Courier {
+impl RequestSender {
     pub(crate) fn new(
         pool: Arc<Pool>,
-        address: Address,
-        staff: Staff,
+        url: EndpointUrl,
+        tasks: TaskGroup,
         credentials: Option<Arc<dyn Credentials>>,
         mut headers: HeaderMap,
     ) -> Self {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let get = Usual::new(headers.clone());
+        let get = CommonHeaders::new(headers.clone());
         let both = "application/json, text/event-stream";
         headers.insert(ACCEPT, HeaderValue::from_static(both));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Self { pool, address, staff, credentials, post: Usual::new(headers), get }
+        Self { pool, url, tasks, credentials, post: CommonHeaders::new(headers), get }
     }
 
     /// Sends a message until there is an answer that is about the message.
-    pub(crate) async fn deliver(&self, letter: &Letter<'_>) -> Result<Reply, LineError> {
-        let mut moved: Option<Box<Address>> = None;
+    pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, LineError> {
+        let mut moved: Option<Box<EndpointUrl>> = None;
         let (mut n_sends, mut n_redirects, mut has_waited) = (0, 0, false);
         loop {
-            let address = moved.as_deref().unwrap_or(letter.address);
+            let address = moved.as_deref().unwrap_or(request.url);
             let authorization = match &self.credentials {
-                Some(credentials) => obtained(&**credentials).await?,
+                Some(credentials) => current_authorization(&**credentials).await?,
                 None => None,
             };
-            let dispatch = self.dispatch(letter, address, authorization.as_ref());
+            let parts = self.parts(request, address, authorization.as_ref());
             n_sends += 1;
-            let exchange = self.pool.exchange(&dispatch, letter.repeat, letter.sent);
-            let mut reply = exchange.await.map_err(|broken| lost(broken, address, letter.sent))?;
-            let status = reply.status;
+            let exchange = self.pool.exchange(&parts, request.idempotency, request.sent);
+            let mut response = exchange
+                .await
+                .map_err(|stream_closed| lost(stream_closed, address, request.sent))?;
+            let status = response.status;
             if matches!(status.as_u16(), 401 | 403) {
                 // Behind a pointer, as everything that happens rarely, so that every call is small.
-                let rebuffed = self.rebuffed(&mut reply, letter, authorization.as_ref(), n_sends);
+                let rebuffed = self.handle_auth_challenge(
+                    &mut response,
+                    request,
+                    authorization.as_ref(),
+                    n_sends,
+                );
                 Box::pin(rebuffed).await?;
                 continue;
             }
             if status.is_redirection() {
                 n_redirects += 1;
-                moved =
-                    Some(Box::new(self.redirected(&mut reply, letter, address, n_redirects)?));
+                moved = Some(Box::new(self.redirect_target(
+                    &mut response,
+                    request,
+                    address,
+                    n_redirects,
+                )?));
                 n_sends -= 1;
                 continue;
             }
-            match pause(&reply, letter).filter(|_| !has_waited && n_sends < MAX_SENDS) {
+            match retry_delay(&response, request).filter(|_| !has_waited && n_sends < MAX_SENDS) {
                 Some(wait) => {
-                    reply.leave(&self.staff);
+                    response.release(&self.tasks);
                     Box::pin(sleep(wait)).await;
                     has_waited = true;
                 }
-                None => return Ok(reply),
+                None => return Ok(response),
             }
         }
     }
 
-    /// A letter of our own, for nothing that a caller waits for.
-    pub(crate) fn quiet<'a>(
+    /// A request of our own, for nothing that a caller waits for.
+    pub(crate) fn background_request<'a>(
         &'a self,
-        verb: Method,
-        beside: &'a Beside<'a>,
+        http_method: Method,
+        headers: &'a RequestHeaders<'a>,
         operation: &'a str,
-        sent: &'a Sent,
-    ) -> Letter<'a> {
-        Letter {
-            verb,
-            address: &self.address,
-            beside,
+        sent: &'a SentFlag,
+    ) -> HttpRequest<'a> {
+        HttpRequest {
+            http_method,
+            url: &self.url,
+            headers,
             body: &[],
-            repeat: Repeat::Harmless,
-            until: None,
+            idempotency: Idempotency::Idempotent,
+            deadline: None,
             operation: (operation, None),
             sent,
         }
     }
 
-    fn dispatch<'a>(
+    fn parts<'a>(
         &'a self,
-        letter: &'a Letter<'_>,
-        address: &'a Address,
+        request: &'a HttpRequest<'_>,
+        url: &'a EndpointUrl,
         authorization: Option<&Authorization>,
-    ) -> Dispatch<'a> {
+    ) -> RequestParts<'a> {
         let authorization = authorization.and_then(|it| {
             let mut value = HeaderValue::from_str(it.reveal()).ok()?;
             value.set_sensitive(true);
             Some(value)
         });
-        Dispatch {
-            verb: &letter.verb,
-            address,
-            usual: if letter.verb == Method::POST { &self.post } else { &self.get },
-            beside: letter.beside,
+        RequestParts {
+            http_method: &request.http_method,
+            url,
+            common_headers: if request.http_method == Method::POST {
+                &self.post
+            } else {
+                &self.get
+            },
+            headers: request.headers,
             authorization,
-            body: letter.body,
+            body: request.body,
         }
     }
 
     /// `Ok` if the message is worth sending again.
-    async fn rebuffed(
+    async fn handle_auth_challenge(
         &self,
-        reply: &mut Reply,
-        letter: &Letter<'_>,
+        response: &mut HttpResponse,
+        request: &HttpRequest<'_>,
         sent: Option<&Authorization>,
         n_sends: u32,
     ) -> Result<(), LineError> {
-        let status = reply.status;
-        let challenges: Vec<String> = reply
-            .remarks
+        let status = response.status;
+        let challenges: Vec<String> = response
+            .headers
             .all(&WWW_AUTHENTICATE)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
             .collect();
-        let body = reply.beginning(REBUFF_BYTES).await;
-        reply.leave(&self.staff);
-        let said = plain_text(String::from_utf8_lossy(&body).trim(), REBUFF_CHARS);
+        let body = response.read_prefix(MAX_CHALLENGE_BYTES).await;
+        response.release(&self.tasks);
+        let said = plain_text(String::from_utf8_lossy(&body).trim(), MAX_CHALLENGE_CHARS);
         match &self.credentials {
             Some(credentials) if n_sends < MAX_SENDS => {
                 let challenges = &challenges;
-                let operation = letter.operation;
+                let operation = request.operation;
                 let rebuff = Rebuff { status: status.as_u16(), challenges, sent, operation };
                 credentials.rebuffed(rebuff).await.map_err(LineError::answered)
             }
@@ -188,23 +203,23 @@ impl Courier {
     }
 
     /// Spec-silent; what the official clients do: same origin only, and the method must stay.
-    fn redirected(
+    fn redirect_target(
         &self,
-        reply: &mut Reply,
-        letter: &Letter<'_>,
-        from: &Address,
+        response: &mut HttpResponse,
+        request: &HttpRequest<'_>,
+        from: &EndpointUrl,
         n_redirects: u32,
-    ) -> Result<Address, LineError> {
-        let status = reply.status;
+    ) -> Result<EndpointUrl, LineError> {
+        let status = response.status;
         let refuse = |text: String| {
             let error = TransportError::Status { code: status.as_u16(), text };
             LineError::answered(error)
         };
-        let location = reply.remarks.get(&LOCATION).and_then(|it| it.to_str().ok());
+        let location = response.headers.get(&LOCATION).and_then(|it| it.to_str().ok());
         let location = location.unwrap_or_default().to_owned();
-        reply.leave(&self.staff);
+        response.release(&self.tasks);
         let keeps_method = matches!(status.as_u16(), 307 | 308);
-        if location.is_empty() || !(keeps_method || letter.verb == Method::GET) {
+        if location.is_empty() || !(keeps_method || request.http_method == Method::GET) {
             return Err(refuse("a redirect that cannot be followed".to_owned()));
         }
         if n_redirects > MAX_REDIRECTS {
@@ -216,7 +231,9 @@ impl Courier {
     }
 }
 
-async fn obtained(credentials: &dyn Credentials) -> Result<Option<Authorization>, LineError> {
+async fn current_authorization(
+    credentials: &dyn Credentials,
+) -> Result<Option<Authorization>, LineError> {
     match credentials.at_hand() {
         AtHand::Nothing => Ok(None),
         AtHand::Ready(authorization) => Ok(Some(authorization)),
@@ -225,16 +242,16 @@ async fn obtained(credentials: &dyn Credentials) -> Result<Option<Authorization>
 }
 
 /// How long to wait before the one repetition that a busy server asked for.
-fn pause(reply: &Reply, letter: &Letter<'_>) -> Option<Duration> {
-    let wait = retry_after(reply.status, reply.remarks.get(&RETRY_AFTER), SystemTime::now())?;
-    let until = letter.until.filter(|_| letter.repeat == Repeat::Harmless)?;
+fn retry_delay(response: &HttpResponse, request: &HttpRequest<'_>) -> Option<Duration> {
+    let wait = retry_after(response.status, response.headers.get(&RETRY_AFTER), SystemTime::now())?;
+    let until = request.deadline.filter(|_| request.idempotency == Idempotency::Idempotent)?;
     // Those who were sent away together do not come back together.
     let wait = wait + Duration::from_millis(fastrand::u64(0..250));
     (Instant::now() + wait < until).then_some(wait)
 }
 
 /// Adds what we call ourselves, unless the user has a name for us.
-pub(crate) fn name_ourselves(headers: &mut HeaderMap, user_agent: &str) -> Result<(), String> {
+pub(crate) fn set_user_agent(headers: &mut HeaderMap, user_agent: &str) -> Result<(), String> {
     if headers.contains_key(USER_AGENT) || user_agent.is_empty() {
         return Ok(());
     }
@@ -245,7 +262,9 @@ pub(crate) fn name_ourselves(headers: &mut HeaderMap, user_agent: &str) -> Resul
 }
 
 fn rebuff_of(status: StatusCode, said: String) -> AuthError {
-    let or = |usual: &str| if said.is_empty() { usual.to_owned() } else { said.clone() };
+    let or = |common_headers: &str| {
+        if said.is_empty() { common_headers.to_owned() } else { said.clone() }
+    };
     match status {
         StatusCode::UNAUTHORIZED => {
             AuthError::LoginNeeded { reason: or("the server asks for credentials") }
@@ -254,15 +273,15 @@ fn rebuff_of(status: StatusCode, said: String) -> AuthError {
     }
 }
 
-fn lost(broken: Broken, address: &Address, sent: &Sent) -> LineError {
-    match broken {
-        Broken::Unreachable(error) => {
+fn lost(stream_closed: ExchangeError, address: &EndpointUrl, sent: &SentFlag) -> LineError {
+    match stream_closed {
+        ExchangeError::Unreachable(error) => {
             sent.clear();
             let address = address.to_string();
             LineError::not_sent(TransportError::Unreachable { address, error })
         }
-        Broken::Lost(error) if sent.get() => LineError::unknown(error),
-        Broken::Lost(error) => LineError::not_sent(error),
+        ExchangeError::NoResponse(error) if sent.get() => LineError::unknown(error),
+        ExchangeError::NoResponse(error) => LineError::not_sent(error),
     }
 }
 
@@ -270,24 +289,24 @@ fn lost(broken: Broken, address: &Address, sent: &Sent) -> LineError {
 // DOC A request as it is to be sent, borrowed from whoever has its parts: sent again without being made again.
 
 /// Everything about a request that does not depend on its connection.
-pub(crate) struct Dispatch<'a> {
-    pub(crate) verb: &'a Method,
-    pub(crate) address: &'a Address,
+pub(crate) struct RequestParts<'a> {
+    pub(crate) http_method: &'a Method,
+    pub(crate) url: &'a EndpointUrl,
     /// What is the same for all messages.
-    pub(crate) usual: &'a Usual,
-    /// What this message has. No name in it is usual too: a config cannot have them.
-    pub(crate) beside: &'a Beside<'a>,
+    pub(crate) common_headers: &'a CommonHeaders,
+    /// What this message has. No name in it is common_headers too: a config cannot have them.
+    pub(crate) headers: &'a RequestHeaders<'a>,
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) body: &'a [u8],
 }
 
-/// Headers that are the same for all messages, and their text, written once.
-pub(crate) struct Usual {
+/// Headers that are the same for all messages, and their text, encode once.
+pub(crate) struct CommonHeaders {
     headers: HeaderMap,
     text: Box<[u8]>,
 }
 
-impl Usual {
+impl CommonHeaders {
     pub(crate) fn new(headers: HeaderMap) -> Self {
         let mut text = Vec::new();
         for (name, value) in &headers {
@@ -297,25 +316,25 @@ impl Usual {
     }
 }
 
-impl Dispatch<'_> {
+impl RequestParts<'_> {
     /// The head for a connection of its own, to the server or to a proxy that reads it.
     pub(crate) fn write_head(&self, out: &mut Vec<u8>, proxy: Option<&Proxy>) {
-        out.extend_from_slice(self.verb.as_str().as_bytes());
+        out.extend_from_slice(self.http_method.as_str().as_bytes());
         out.push(b' ');
         if proxy.is_some() {
             out.extend_from_slice(b"http://");
-            out.extend_from_slice(self.address.authority.as_str().as_bytes());
+            out.extend_from_slice(self.url.authority.as_str().as_bytes());
         }
-        out.extend_from_slice(&self.address.head);
-        out.extend_from_slice(&self.usual.text);
-        self.beside.each(|name, value| write_field(out, name, value));
+        out.extend_from_slice(&self.url.request_line);
+        out.extend_from_slice(&self.common_headers.text);
+        self.headers.for_each(|name, value| write_field(out, name, value));
         if let Some(value) = &self.authorization {
             write_field(out, &AUTHORIZATION, value.as_bytes());
         }
         if let Some(value) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
             write_field(out, &PROXY_AUTHORIZATION, value.as_bytes());
         }
-        if *self.verb == Method::POST || !self.body.is_empty() {
+        if *self.http_method == Method::POST || !self.body.is_empty() {
             // Writing to memory does not fail.
             let _written = write!(out, "content-length: {}\r\n", self.body.len());
         }
@@ -326,16 +345,16 @@ impl Dispatch<'_> {
     pub(crate) fn to_request(&self) -> Request<Full<Bytes>> {
         let mut parts = Parts::default();
         parts.scheme = Some(Scheme::HTTPS);
-        parts.authority = Some(self.address.authority.clone());
-        parts.path_and_query = Some(self.address.path.clone());
-        let same_path = |_impossible| Uri::from(self.address.path.clone());
+        parts.authority = Some(self.url.authority.clone());
+        parts.path_and_query = Some(self.url.path.clone());
+        let same_path = |_impossible| Uri::from(self.url.path.clone());
         // A copy, because such a connection keeps what it sends, and it may have to be sent again.
         let mut request = Request::new(Full::new(Bytes::copy_from_slice(self.body)));
-        *request.method_mut() = self.verb.clone();
+        *request.method_mut() = self.http_method.clone();
         *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(same_path);
         let headers = request.headers_mut();
-        headers.clone_from(&self.usual.headers);
-        self.beside.each(|name, value| {
+        headers.clone_from(&self.common_headers.headers);
+        self.headers.for_each(|name, value| {
             if let Ok(mut value) = HeaderValue::from_bytes(value) {
                 value.set_sensitive(*name == HTTP_SESSION_ID);
                 headers.append(name, value);
@@ -356,7 +375,7 @@ fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
 }
 
 // FOLDED scratch_buffer.rs
-// DOC What is written for one exchange. Its memory serves the next one on the same thread.
+// DOC What is encode for one exchange. Its memory serves the next one on the same thread.
 
 /// What one thread keeps at most.
 const MAX_SPARES: usize = 16;
@@ -367,9 +386,9 @@ thread_local! {
 }
 
 /// Bytes that go out once, or several times.
-pub(crate) struct Draft(Vec<u8>);
+pub(crate) struct ScratchBuffer(Vec<u8>);
 
-impl Draft {
+impl ScratchBuffer {
     /// An empty one.
     pub(crate) fn new() -> Self {
         let spare = SPARES.try_with(|spares| spares.borrow_mut().pop()).ok().flatten();
@@ -377,7 +396,7 @@ impl Draft {
     }
 }
 
-impl Deref for Draft {
+impl Deref for ScratchBuffer {
     type Target = Vec<u8>;
 
     fn deref(&self) -> &Vec<u8> {
@@ -385,13 +404,13 @@ impl Deref for Draft {
     }
 }
 
-impl DerefMut for Draft {
+impl DerefMut for ScratchBuffer {
     fn deref_mut(&mut self) -> &mut Vec<u8> {
         &mut self.0
     }
 }
 
-impl Drop for Draft {
+impl Drop for ScratchBuffer {
     fn drop(&mut self) {
         if self.0.capacity() > SPARE_BYTES {
             return;
@@ -414,64 +433,64 @@ mod tests {
 
     use super::*;
 
-    fn usual(pairs: &[(&'static str, &'static str)]) -> Usual {
+    fn common_headers(pairs: &[(&'static str, &'static str)]) -> CommonHeaders {
         let pairs = pairs
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-        Usual::new(pairs.collect())
+        CommonHeaders::new(pairs.collect())
     }
 
     #[track_caller]
-    fn check(dispatch: &Dispatch<'_>, proxy: Option<&Proxy>, expected: &str) {
+    fn check(parts: &RequestParts<'_>, proxy: Option<&Proxy>, expected: &str) {
         let mut head = Vec::new();
-        dispatch.write_head(&mut head, proxy);
+        parts.write_head(&mut head, proxy);
         assert_eq!(String::from_utf8(head).unwrap(), expected.replace('\n', "\r\n"));
     }
 
     #[test]
     fn a_head_has_what_is_usual_and_what_is_its_own() {
-        let address = Address::parse("http://127.0.0.1:8080/mcp?x=1").unwrap();
-        let mut dispatch = Dispatch {
-            verb: &Method::POST,
-            address: &address,
-            usual: &usual(&[("accept", "text/event-stream"), ("x-key", "k")]),
-            beside: &Beside::stateless("2026-07-28", "ping", None),
+        let url = EndpointUrl::parse("http://127.0.0.1:8080/mcp?x=1").unwrap();
+        let mut parts = RequestParts {
+            http_method: &Method::POST,
+            url: &url,
+            common_headers: &common_headers(&[("accept", "text/event-stream"), ("x-key", "k")]),
+            headers: &RequestHeaders::for_stateless("2026-07-28", "ping", None),
             authorization: None,
             body: b"{}",
         };
         let head = "POST /mcp?x=1 HTTP/1.1\nhost: 127.0.0.1:8080\naccept: text/event-stream\n\
                     x-key: k\nmcp-protocol-version: 2026-07-28\nmcp-method: ping\n";
-        check(&dispatch, None, &format!("{head}content-length: 2\n\n"));
-        dispatch.authorization = Some(HeaderValue::from_static("Bearer t"));
+        check(&parts, None, &format!("{head}content-length: 2\n\n"));
+        parts.authorization = Some(HeaderValue::from_static("Bearer t"));
         let rest = "authorization: Bearer t\ncontent-length: 2\n\n";
-        check(&dispatch, None, &format!("{head}{rest}"));
-        let request = dispatch.to_request();
+        check(&parts, None, &format!("{head}{rest}"));
+        let request = parts.to_request();
         assert_eq!(request.uri(), "https://127.0.0.1:8080/mcp?x=1");
         assert_eq!(request.headers().len(), 5);
         assert_eq!(request.headers()["mcp-method"], "ping");
         assert_eq!(request.headers()["authorization"], "Bearer t");
         let id = Some(HeaderValue::from_static("s1"));
-        let beside = Beside::session(Dialect::Session("2025-11-25"), id);
-        dispatch.beside = &beside;
-        let request = dispatch.to_request();
+        let headers = RequestHeaders::for_session(Dialect::Session("2025-11-25"), id);
+        parts.headers = &headers;
+        let request = parts.to_request();
         assert_eq!(request.headers()["mcp-session-id"], "s1");
         assert!(request.headers()["mcp-session-id"].is_sensitive());
     }
 
     #[test]
     fn a_body_is_announced_where_one_is_expected() {
-        let address = Address::parse("unix:/run/x.sock:/mcp").unwrap();
-        let mut dispatch = Dispatch {
-            verb: &Method::GET,
-            address: &address,
-            usual: &usual(&[]),
-            beside: &Beside::default(),
+        let url = EndpointUrl::parse("unix:/run/x.sock:/mcp").unwrap();
+        let mut parts = RequestParts {
+            http_method: &Method::GET,
+            url: &url,
+            common_headers: &common_headers(&[]),
+            headers: &RequestHeaders::default(),
             authorization: None,
             body: b"",
         };
-        check(&dispatch, None, "GET /mcp HTTP/1.1\nhost: localhost\n\n");
-        dispatch.verb = &Method::POST;
-        check(&dispatch, None, "POST /mcp HTTP/1.1\nhost: localhost\ncontent-length: 0\n\n");
+        check(&parts, None, "GET /mcp HTTP/1.1\nhost: localhost\n\n");
+        parts.http_method = &Method::POST;
+        check(&parts, None, "POST /mcp HTTP/1.1\nhost: localhost\ncontent-length: 0\n\n");
     }
 }
 
@@ -479,24 +498,24 @@ mod tests {
 mod scratch_buffer_tests {
     use super::*;
 
-    fn written(n_bytes: usize) -> Draft {
-        let mut draft = Draft::new();
+    fn encode(n_bytes: usize) -> ScratchBuffer {
+        let mut draft = ScratchBuffer::new();
         draft.resize(n_bytes, b'x');
         draft
     }
 
     #[test]
     fn the_memory_of_one_serves_the_next() {
-        drop(written(1_000));
-        let next = Draft::new();
+        drop(encode(1_000));
+        let next = ScratchBuffer::new();
         assert!(next.is_empty() && next.capacity() >= 1_000);
     }
 
     #[test]
     fn a_thread_keeps_little() {
-        drop(written(SPARE_BYTES + 1));
+        drop(encode(SPARE_BYTES + 1));
         assert!(SPARES.with_borrow(Vec::is_empty), "a large one is let go");
-        let many: Vec<Draft> = (0..MAX_SPARES + 5).map(|_| written(10)).collect();
+        let many: Vec<ScratchBuffer> = (0..MAX_SPARES + 5).map(|_| encode(10)).collect();
         drop(many);
         assert_eq!(SPARES.with_borrow(Vec::len), MAX_SPARES);
     }

@@ -1,6 +1,6 @@
-//! The answer of a server as it comes in: its head, and its body piece by piece.
+//! The answer of a server as it comes in: its head, and its body chunk by chunk.
 //!
-//! **Invariant:** a body never grows beyond its limit, packed or not, and its connection is used again only
+//! **Invariant:** a body never grows beyond its limit, encoded or not, and its connection is used again only
 //! when it has been read to its end.
 
 use std::future::poll_fn;
@@ -17,151 +17,168 @@ use http::{Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 
-use crate::connection_pool::{Pool, as_io};
-use crate::http1::{Head, Lane};
-use crate::response_headers::{Content, Kind, Packing, Remarks};
-use crate::transport::Staff;
+use crate::connection_pool::{Pool, to_io_error};
+use crate::http1::{Http1Connection, ResponseHead};
+use crate::response_headers::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
+use crate::transport::TaskGroup;
 
-/// A small body is copied, so that it does not keep a large buffer alive.
+/// A small body is copied, so that it does not watch_runtime a large buffer alive.
 const COPY_BYTES: usize = 4 << 10;
 /// What is believed of a body's own word on its size before it comes.
-const MAX_FORESIGHT_BYTES: u64 = 4 << 20;
+const MAX_PREALLOC_BYTES: u64 = 4 << 20;
 /// How long the end of a stream may take after its answer, for its connection to be kept.
-const FINISH_LIMIT: Duration = Duration::from_millis(500);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What brings a body, and where it goes afterwards.
-enum Carrier {
-    Own(Box<Lane>, Arc<Pool>),
-    Shared(Incoming),
+enum BodySource {
+    Http1(Box<Http1Connection>, Arc<Pool>),
+    Http2(Incoming),
 }
 
 /// An answer of which the head has come.
-pub(crate) struct Reply {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
-    pub(crate) remarks: Remarks,
+    pub(crate) headers: ResponseHeaders,
     /// `None` after the end of the body.
-    carrier: Option<Carrier>,
-    content: Content,
-    unpacker: Option<Box<Unpacker>>,
+    source: Option<BodySource>,
+    content: ContentInfo,
+    gzip: Option<Box<GzipDecoder>>,
     /// After how long without a byte the body counts as dead.
     pub(crate) idle: Option<Duration>,
     /// What has been read of the body by somebody who had to look.
-    pub(crate) said: Option<Bytes>,
+    pub(crate) peeked_body: Option<Bytes>,
 }
 
 /// Why a body could not be taken.
 #[derive(Debug)]
-pub(crate) enum BodyFault {
-    Oversize,
-    Broken(io::Error),
+pub(crate) enum BodyError {
+    TooLarge,
+    Io(io::Error),
 }
 
-impl Reply {
-    pub(crate) fn own(head: Head, lane: Box<Lane>, pool: Arc<Pool>) -> Self {
-        Self::new(head.status, head.remarks, head.content, Carrier::Own(lane, pool))
+impl HttpResponse {
+    pub(crate) fn from_http1(
+        head: ResponseHead,
+        connection: Box<Http1Connection>,
+        pool: Arc<Pool>,
+    ) -> Self {
+        Self::new(head.status, head.headers, head.content, BodySource::Http1(connection, pool))
     }
 
-    pub(crate) fn shared(response: Response<Incoming>) -> Self {
+    pub(crate) fn from_http2(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
-        let content = Content::of(&head.headers);
-        Self::new(head.status, head.headers.into(), content, Carrier::Shared(body))
+        let content = ContentInfo::from_headers(&head.headers);
+        Self::new(head.status, head.headers.into(), content, BodySource::Http2(body))
     }
 
-    fn new(status: StatusCode, remarks: Remarks, content: Content, carrier: Carrier) -> Self {
-        let unpacker = (content.packing == Packing::Gzip).then(Box::default);
-        Self { status, remarks, carrier: Some(carrier), content, unpacker, idle: None, said: None }
+    fn new(
+        status: StatusCode,
+        headers: ResponseHeaders,
+        content: ContentInfo,
+        source: BodySource,
+    ) -> Self {
+        let gzip = (content.encoding == ContentEncoding::Gzip).then(Box::default);
+        Self { status, headers, source: Some(source), content, gzip, idle: None, peeked_body: None }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> BodyKind {
         self.content.kind
     }
 
     /// What the server calls the body, for people.
     pub(crate) fn content_type(&self) -> &str {
         match self.content.kind {
-            Kind::Json => "application/json",
-            Kind::Events => "text/event-stream",
-            Kind::Other => {
-                let value = self.remarks.get(&CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            BodyKind::Json => "application/json",
+            BodyKind::EventStream => "text/event-stream",
+            BodyKind::Other => {
+                let value = self.headers.get(&CONTENT_TYPE).and_then(|value| value.to_str().ok());
                 value.unwrap_or_default()
             }
         }
     }
 
-    /// The whole body, if it is small and has come already. Whoever has used it says so by [`Reply::skip`].
-    pub(crate) fn at_hand(&self) -> Option<&[u8]> {
-        match &self.carrier {
-            Some(Carrier::Own(lane, _)) if self.content.packing == Packing::None => lane.at_hand(),
+    /// The whole body, if it is small and has come already. Whoever has used it says so by [`HttpResponse::skip`].
+    pub(crate) fn buffered_body(&self) -> Option<&[u8]> {
+        match &self.source {
+            Some(BodySource::Http1(connection, _))
+                if self.content.encoding == ContentEncoding::Identity =>
+            {
+                connection.buffered_body()
+            }
             _ => None,
         }
     }
 
-    /// The next piece, unpacked; `None` at the end.
-    pub(crate) async fn piece(&mut self, limit_bytes: usize) -> Result<Option<Bytes>, BodyFault> {
+    /// The next chunk, unpacked; `None` at the end.
+    pub(crate) async fn next_chunk(
+        &mut self,
+        limit_bytes: usize,
+    ) -> Result<Option<Bytes>, BodyError> {
         loop {
-            let Some(packed) = self.packed_piece().await? else { return Ok(None) };
-            let piece = match (&mut self.unpacker, self.content.packing) {
-                (Some(unpacker), _) => unpacker.unpack(&packed, limit_bytes)?,
-                (None, Packing::None) => packed,
+            let Some(encoded) = self.next_encoded_chunk().await? else { return Ok(None) };
+            let chunk = match (&mut self.gzip, self.content.encoding) {
+                (Some(gzip), _) => gzip.decode(&encoded, limit_bytes)?,
+                (None, ContentEncoding::Identity) => encoded,
                 (None, _) => {
                     let reason = io::Error::other("a content encoding that nobody asked for");
-                    return Err(BodyFault::Broken(reason));
+                    return Err(BodyError::Io(reason));
                 }
             };
-            if !piece.is_empty() {
-                return Ok(Some(piece));
+            if !chunk.is_empty() {
+                return Ok(Some(chunk));
             }
         }
     }
 
-    async fn packed_piece(&mut self) -> Result<Option<Bytes>, BodyFault> {
+    async fn next_encoded_chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         let Some(idle) = self.idle else {
-            return poll_fn(|context| self.poll_piece(context)).await;
+            return poll_fn(|context| self.poll_chunk(context)).await;
         };
-        let piece = timeout(idle, poll_fn(|context| self.poll_piece(context))).await;
-        piece.unwrap_or_else(|_elapsed| {
+        let chunk = timeout(idle, poll_fn(|context| self.poll_chunk(context))).await;
+        chunk.unwrap_or_else(|_elapsed| {
             let reason = format!("not a byte within {idle:?}");
-            Err(BodyFault::Broken(io::Error::new(io::ErrorKind::TimedOut, reason)))
+            Err(BodyError::Io(io::Error::new(io::ErrorKind::TimedOut, reason)))
         })
     }
 
-    /// The whole body in one buffer. A body that comes in one piece is not copied, unless it is small.
-    pub(crate) async fn whole(&mut self, limit_bytes: usize) -> Result<Bytes, BodyFault> {
-        let told = self.told_bytes().filter(|_| self.content.packing == Packing::None);
-        if told.is_some_and(|told| told > limit_bytes as u64) {
-            return Err(BodyFault::Oversize);
+    /// The whole body in one buffer. A body that comes in one chunk is not copied, unless it is small.
+    pub(crate) async fn read_all(&mut self, limit_bytes: usize) -> Result<Bytes, BodyError> {
+        let declared =
+            self.remaining_length().filter(|_| self.content.encoding == ContentEncoding::Identity);
+        if declared.is_some_and(|declared| declared > limit_bytes as u64) {
+            return Err(BodyError::TooLarge);
         }
-        let Some(first) = self.piece(limit_bytes).await? else { return Ok(Bytes::new()) };
+        let Some(first) = self.next_chunk(limit_bytes).await? else { return Ok(Bytes::new()) };
         if first.len() > limit_bytes {
-            return Err(BodyFault::Oversize);
+            return Err(BodyError::TooLarge);
         }
-        if told == Some(first.len() as u64) {
+        if declared == Some(first.len() as u64) {
             // What a shared connection brings is cut out of a large buffer.
-            let is_cut = matches!(self.carrier, Some(Carrier::Shared(_)));
-            let is_copied = is_cut && first.len() <= COPY_BYTES;
-            self.finish();
+            let is_slice = matches!(self.source, Some(BodySource::Http2(_)));
+            let is_copied = is_slice && first.len() <= COPY_BYTES;
+            self.try_finish();
             return Ok(if is_copied { Bytes::copy_from_slice(&first) } else { first });
         }
-        let foresight = told.unwrap_or_default().min(MAX_FORESIGHT_BYTES);
-        let mut buffer = BytesMut::with_capacity(usize::try_from(foresight).unwrap_or_default());
+        let capacity = declared.unwrap_or_default().min(MAX_PREALLOC_BYTES);
+        let mut buffer = BytesMut::with_capacity(usize::try_from(capacity).unwrap_or_default());
         buffer.extend_from_slice(&first);
         drop(first);
-        while let Some(piece) = self.piece(limit_bytes).await? {
-            if buffer.len() + piece.len() > limit_bytes {
-                return Err(BodyFault::Oversize);
+        while let Some(chunk) = self.next_chunk(limit_bytes).await? {
+            if buffer.len() + chunk.len() > limit_bytes {
+                return Err(BodyError::TooLarge);
             }
-            buffer.extend_from_slice(&piece);
+            buffer.extend_from_slice(&chunk);
         }
         Ok(buffer.freeze())
     }
 
     /// The beginning of the body, for people and for finding out what went wrong. Whatever goes wrong with
     /// it is not worth a word.
-    pub(crate) async fn beginning(&mut self, limit_bytes: usize) -> Bytes {
+    pub(crate) async fn read_prefix(&mut self, limit_bytes: usize) -> Bytes {
         let mut buffer = BytesMut::new();
-        while let Ok(Some(piece)) = self.piece(limit_bytes).await {
-            let room = limit_bytes.saturating_sub(buffer.len()).min(piece.len());
-            buffer.extend_from_slice(piece.get(..room).unwrap_or_default());
+        while let Ok(Some(chunk)) = self.next_chunk(limit_bytes).await {
+            let room = limit_bytes.saturating_sub(buffer.len()).min(chunk.len());
+            buffer.extend_from_slice(chunk.get(..room).unwrap_or_default());
             if buffer.len() >= limit_bytes {
                 break;
             }
@@ -170,84 +187,85 @@ impl Reply {
     }
 
     /// How many bytes are to come, if the server has said so.
-    fn told_bytes(&self) -> Option<u64> {
-        match self.carrier.as_ref()? {
-            Carrier::Own(lane, _) => lane.told_bytes(),
-            Carrier::Shared(body) => body.size_hint().upper(),
+    fn remaining_length(&self) -> Option<u64> {
+        match self.source.as_ref()? {
+            BodySource::Http1(connection, _) => connection.remaining_length(),
+            BodySource::Http2(body) => body.size_hint().upper(),
         }
     }
 
     /// The body at hand has been used: gives the connection back.
-    pub(crate) fn skip(&mut self) {
-        if let Some(Carrier::Own(mut lane, pool)) = self.carrier.take() {
-            lane.skip();
-            pool.give_back(lane);
+    pub(crate) fn consume_buffered_body(&mut self) {
+        if let Some(BodySource::Http1(mut connection, pool)) = self.source.take() {
+            connection.consume_buffered_body();
+            pool.return_connection(connection);
         }
     }
 
     /// Lets go of the connection wherever the body is.
-    pub(crate) fn cut(&mut self) {
-        self.carrier = None;
+    pub(crate) fn abort(&mut self) {
+        self.source = None;
     }
 
     /// Gives the connection back if the body has ended, which does not wait.
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn try_finish(&mut self) {
         let mut context = Context::from_waker(std::task::Waker::noop());
         // A few pieces may be at hand; a body without end is not followed.
         for _ in 0..4 {
-            if !matches!(self.poll_piece(&mut context), Poll::Ready(Ok(Some(_more)))) {
+            if !matches!(self.poll_chunk(&mut context), Poll::Ready(Ok(Some(_more)))) {
                 return;
             }
         }
     }
 
     /// Sees to it that the connection can be used again soon, without letting the caller wait for it.
-    pub(crate) fn leave(&mut self, staff: &Staff) {
-        self.finish();
-        let carrier = self.carrier.take().filter(|carrier| matches!(carrier, Carrier::Own(..)));
-        let Some(carrier) = carrier.filter(|_| !staff.stop.is_cancelled()) else { return };
+    pub(crate) fn release(&mut self, tasks: &TaskGroup) {
+        self.try_finish();
+        let source = self.source.take().filter(|source| matches!(source, BodySource::Http1(..)));
+        let Some(source) = source.filter(|_| !tasks.stop.is_cancelled()) else { return };
         // What the rest says does not matter, so it is not unpacked.
-        let mut rest = Self::new(self.status, Remarks::default(), Content::default(), carrier);
-        let stop = staff.stop.clone();
-        staff.employ(async move {
-            let rest = async { while let Ok(Some(_)) = rest.piece(COPY_BYTES).await {} };
+        let mut rest =
+            Self::new(self.status, ResponseHeaders::default(), ContentInfo::default(), source);
+        let stop = tasks.stop.clone();
+        tasks.spawn(async move {
+            let rest = async { while let Ok(Some(_)) = rest.next_chunk(COPY_BYTES).await {} };
             tokio::select! {
-                _done = timeout(FINISH_LIMIT, rest) => {}
+                _done = timeout(DRAIN_TIMEOUT, rest) => {}
                 () = stop.cancelled() => {}
             }
         });
     }
 
-    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
-        let piece = match &mut self.carrier {
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
+        let chunk = match &mut self.source {
             None => return Poll::Ready(Ok(None)),
-            Some(Carrier::Own(lane, _)) => ready!(lane.poll_piece(context)),
-            Some(Carrier::Shared(body)) => ready!(poll_shared(body, context)),
+            Some(BodySource::Http1(connection, _)) => ready!(connection.poll_chunk(context)),
+            Some(BodySource::Http2(body)) => ready!(poll_http2(body, context)),
         };
-        match piece {
-            Ok(Some(piece)) => Poll::Ready(Ok(Some(piece))),
+        match chunk {
+            Ok(Some(chunk)) => Poll::Ready(Ok(Some(chunk))),
             Ok(None) => {
-                if let Some(Carrier::Own(lane, pool)) = self.carrier.take() {
-                    pool.give_back(lane);
+                if let Some(BodySource::Http1(connection, pool)) = self.source.take() {
+                    pool.return_connection(connection);
                 }
                 Poll::Ready(Ok(None))
             }
             Err(error) => {
-                self.carrier = None;
-                Poll::Ready(Err(BodyFault::Broken(error)))
+                self.source = None;
+                Poll::Ready(Err(BodyError::Io(error)))
             }
         }
     }
 }
 
-fn poll_shared(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+fn poll_http2(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
     loop {
         match ready!(Pin::new(&mut *body).poll_frame(context)) {
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(piece) => return Poll::Ready(Ok(Some(piece))),
+                Ok(chunk) => return Poll::Ready(Ok(Some(chunk))),
                 Err(_trailers) => {}
             },
-            Some(Err(error)) => return Poll::Ready(Err(as_io(error))),
+            Some(Err(error)) => return Poll::Ready(Err(to_io_error(error))),
             None => return Poll::Ready(Ok(None)),
         }
     }
@@ -256,41 +274,45 @@ fn poll_shared(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Resul
 // FOLDED gzip.rs
 // DOC Unpacking of what came as gzip, without unpacking more than is wanted.
 
-/// A packed byte becomes at most about a thousand, so so many at a time overshoot a limit by half a
+/// A encoded byte becomes at most about a thousand, so so many at a time overshoot a limit by half a
 /// megabyte at most.
-const STEP_BYTES: usize = 512;
+const DECODE_STEP_BYTES: usize = 512;
 
-/// Unpacks one body, piece by piece.
+/// Unpacks one body, chunk by chunk.
 #[derive(Debug)]
-pub(crate) struct Unpacker {
+pub(crate) struct GzipDecoder {
     decoder: GzDecoder<Vec<u8>>,
 }
 
-impl Default for Unpacker {
+impl Default for GzipDecoder {
     fn default() -> Self {
         Self { decoder: GzDecoder::new(Vec::new()) }
     }
 }
 
-impl Unpacker {
-    /// What the next packed piece holds, which may be nothing yet.
-    pub(crate) fn unpack(&mut self, packed: &[u8], limit_bytes: usize) -> Result<Bytes, BodyFault> {
-        for step in packed.chunks(STEP_BYTES) {
-            self.decoder.write_all(step).map_err(broken)?;
+impl GzipDecoder {
+    /// What the next encoded chunk holds, which may be nothing yet.
+    pub(crate) fn decode(
+        &mut self,
+        encoded: &[u8],
+        limit_bytes: usize,
+    ) -> Result<Bytes, BodyError> {
+        for step in encoded.chunks(DECODE_STEP_BYTES) {
+            self.decoder.write_all(step).map_err(io_error)?;
             if self.decoder.get_ref().len() > limit_bytes {
-                return Err(BodyFault::Oversize);
+                return Err(BodyError::TooLarge);
             }
         }
-        self.decoder.flush().map_err(broken)?;
+        self.decoder.flush().map_err(io_error)?;
         if self.decoder.get_ref().len() > limit_bytes {
-            return Err(BodyFault::Oversize);
+            return Err(BodyError::TooLarge);
         }
         Ok(Bytes::from(std::mem::take(self.decoder.get_mut())))
     }
 }
 
-fn broken(error: io::Error) -> BodyFault {
-    BodyFault::Broken(error)
+fn io_error(error: io::Error) -> BodyError {
+    BodyError::Io(error)
 }
 
 #[cfg(test)]
@@ -300,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    fn packed(bytes: &[u8]) -> Vec<u8> {
+    fn encoded(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap()
@@ -308,13 +330,13 @@ mod tests {
 
     #[test]
     fn every_cut_unpacks_to_the_same() {
-        let text = b"{\"jsonrpc\":\"2.0\"} and more, and more, and more".repeat(20);
-        let packed = packed(&text);
-        for size in [1, 7, 64, packed.len()] {
-            let mut unpacker = Unpacker::default();
+        let text = b"{\"jsonrpc\":\"2.0\"} and more, and more, and more".idempotency(20);
+        let encoded = encoded(&text);
+        for size in [1, 7, 64, encoded.len()] {
+            let mut gzip = GzipDecoder::default();
             let mut found = Vec::new();
-            for piece in packed.chunks(size) {
-                found.extend_from_slice(&unpacker.unpack(piece, 1 << 20).unwrap());
+            for chunk in encoded.chunks(size) {
+                found.extend_from_slice(&gzip.decode(chunk, 1 << 20).unwrap());
             }
             assert_eq!(found, text, "{size}");
         }
@@ -322,16 +344,16 @@ mod tests {
 
     #[test]
     fn a_bomb_does_not_go_off() {
-        let packed = packed(&vec![0; 64 << 20]);
-        assert!(packed.len() < 100 << 10);
-        let mut unpacker = Unpacker::default();
-        assert!(matches!(unpacker.unpack(&packed, 1 << 20), Err(BodyFault::Oversize)));
-        assert!(unpacker.decoder.get_ref().len() < 3 << 20);
+        let encoded = encoded(&vec![0; 64 << 20]);
+        assert!(encoded.len() < 100 << 10);
+        let mut gzip = GzipDecoder::default();
+        assert!(matches!(gzip.decode(&encoded, 1 << 20), Err(BodyError::TooLarge)));
+        assert!(gzip.decoder.get_ref().len() < 3 << 20);
     }
 
     #[test]
     fn what_is_not_packed_is_no_answer() {
-        let unpacked = Unpacker::default().unpack(b"{\"jsonrpc\":\"2.0\"}", 1 << 20);
-        assert!(matches!(unpacked, Err(BodyFault::Broken(_))));
+        let unpacked = GzipDecoder::default().decode(b"{\"jsonrpc\":\"2.0\"}", 1 << 20);
+        assert!(matches!(unpacked, Err(BodyError::Io(_))));
     }
 }

@@ -5,45 +5,45 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// What a body is, and how it is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Content {
-    pub(crate) kind: Kind,
-    pub(crate) packing: Packing,
+pub(crate) struct ContentInfo {
+    pub(crate) kind: BodyKind,
+    pub(crate) encoding: ContentEncoding,
 }
 
 /// Headers that somebody may ask for. Most answers have none of them, and need no memory for them.
 #[derive(Debug, Default)]
-pub(crate) struct Remarks(Option<Box<HeaderMap>>);
+pub(crate) struct ResponseHeaders(Option<Box<HeaderMap>>);
 
 /// What kind of answer is promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Kind {
+pub(crate) enum BodyKind {
     Json,
-    Events,
+    EventStream,
     #[default]
     Other,
 }
 
 /// How it is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Packing {
+pub(crate) enum ContentEncoding {
     #[default]
-    None,
+    Identity,
     Gzip,
     /// Something we did not ask for.
-    Unknown,
+    Unsupported,
 }
 
-impl Content {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
+impl ContentInfo {
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
         let value = |name| headers.get(name).map(HeaderValue::as_bytes);
         Self {
-            kind: value(CONTENT_TYPE).map(Kind::read).unwrap_or_default(),
-            packing: value(CONTENT_ENCODING).map(Packing::read).unwrap_or_default(),
+            kind: value(CONTENT_TYPE).map(BodyKind::from_content_type).unwrap_or_default(),
+            encoding: value(CONTENT_ENCODING).map(ContentEncoding::from_header).unwrap_or_default(),
         }
     }
 }
 
-impl Remarks {
+impl ResponseHeaders {
     pub(crate) fn add(&mut self, name: &HeaderName, value: HeaderValue) {
         self.0.get_or_insert_default().append(name, value);
     }
@@ -59,32 +59,36 @@ impl Remarks {
     }
 }
 
-impl From<HeaderMap> for Remarks {
+impl From<HeaderMap> for ResponseHeaders {
     fn from(headers: HeaderMap) -> Self {
         Self(Some(Box::new(headers)))
     }
 }
 
-impl Kind {
-    /// Takes the value of `Content-Type`.
-    pub(crate) fn read(value: &[u8]) -> Self {
+impl BodyKind {
+    /// Takes the value of `ContentInfo-Type`.
+    pub(crate) fn from_content_type(value: &[u8]) -> Self {
         let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
         let essence = value.get(..end).unwrap_or_default().trim_ascii();
         if essence.eq_ignore_ascii_case(b"application/json") {
-            return Kind::Json;
+            return BodyKind::Json;
         }
         let is_stream = essence.eq_ignore_ascii_case(b"text/event-stream");
-        if is_stream { Kind::Events } else { Kind::Other }
+        if is_stream { BodyKind::EventStream } else { BodyKind::Other }
     }
 }
 
-impl Packing {
-    /// Takes the value of `Content-Encoding`.
-    pub(crate) fn read(value: &[u8]) -> Self {
+impl ContentEncoding {
+    /// Takes the value of `ContentInfo-Encoding`.
+    pub(crate) fn from_header(value: &[u8]) -> Self {
         if value.eq_ignore_ascii_case(b"identity") {
-            return Packing::None;
+            return ContentEncoding::Identity;
         }
-        if value.eq_ignore_ascii_case(b"gzip") { Packing::Gzip } else { Packing::Unknown }
+        if value.eq_ignore_ascii_case(b"gzip") {
+            ContentEncoding::Gzip
+        } else {
+            ContentEncoding::Unsupported
+        }
     }
 }
 
@@ -93,32 +97,36 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(content_type: &str, expected: Kind) {
-        assert_eq!(Kind::read(content_type.as_bytes()), expected, "{content_type}");
+    fn check(content_type: &str, expected: BodyKind) {
+        assert_eq!(
+            BodyKind::from_content_type(content_type.as_bytes()),
+            expected,
+            "{content_type}"
+        );
     }
 
     #[test]
     fn kinds_are_told_without_their_parameters() {
-        check("application/json", Kind::Json);
-        check("Application/JSON; charset=utf-8", Kind::Json);
-        check(" application/json ;x", Kind::Json);
-        check("text/event-stream;charset=utf-8", Kind::Events);
-        check("application/json-seq", Kind::Other);
-        check("text/html", Kind::Other);
-        check("", Kind::Other);
+        check("application/json", BodyKind::Json);
+        check("Application/JSON; charset=utf-8", BodyKind::Json);
+        check(" application/json ;x", BodyKind::Json);
+        check("text/event-stream;charset=utf-8", BodyKind::EventStream);
+        check("application/json-seq", BodyKind::Other);
+        check("text/html", BodyKind::Other);
+        check("", BodyKind::Other);
     }
 
     #[test]
     fn only_what_was_asked_for_is_unpacked() {
         for (value, expected) in [
-            ("identity", Packing::None),
-            ("GZIP", Packing::Gzip),
-            ("br", Packing::Unknown),
-            ("gzip, br", Packing::Unknown),
-            ("", Packing::Unknown),
+            ("identity", ContentEncoding::Identity),
+            ("GZIP", ContentEncoding::Gzip),
+            ("br", ContentEncoding::Unsupported),
+            ("gzip, br", ContentEncoding::Unsupported),
+            ("", ContentEncoding::Unsupported),
         ] {
-            assert_eq!(Packing::read(value.as_bytes()), expected, "{value}");
+            assert_eq!(ContentEncoding::from_header(value.as_bytes()), expected, "{value}");
         }
-        assert_eq!(Content::of(&HeaderMap::new()), Content::default());
+        assert_eq!(ContentInfo::from_headers(&HeaderMap::new()), ContentInfo::default());
     }
 }

@@ -1,6 +1,6 @@
 //! What a line knows of its session with a server of the handshake era, and how it begins a new one.
 //!
-//! **Invariant:** however many requests find the session gone, one of them begins a new one and the others
+//! **Invariant:** however many requests find the session wait, one of them begins a new one and the others
 //! wait for it.
 
 use std::fmt;
@@ -18,25 +18,25 @@ use toolrack_transport::{
     Params, Patience, RawJson, TransportError, answer_within,
 };
 
-use crate::endpoint_url::Address;
-use crate::http1::Sent;
-use crate::request_headers::{Beside, HTTP_SESSION_ID, http_session_id as parse_session_id};
-use crate::rpc_call::{INITIALIZE, body_of};
-use crate::status_mapping::{is_modern, may_be_double, refusal};
-use crate::transport::{Errand, INITIALIZED, REFUSAL_BYTES, Shared};
+use crate::endpoint_url::EndpointUrl;
+use crate::http1::SentFlag;
+use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders, parse_session_id};
+use crate::rpc_call::{INITIALIZE, encode_request};
+use crate::status_mapping::{error_from_response, is_stateless_error, may_be_legacy_sse};
+use crate::transport::{INITIALIZED, Inner, MAX_ERROR_BODY_BYTES, MessageContext};
 
 /// What a short session counts beyond one failure.
-pub(crate) const SESSION_WEIGHT: u32 = 3;
-/// What even somebody in a hurry waits between two attempts.
-const LEAST_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const SHORT_SESSION_PENALTY: u32 = 3;
+/// What even somebody in a retry_now waits between two attempts.
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Where a session stands.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
-    /// Counts sessions, so that news of an old one does not harm a new one.
+pub(crate) struct SessionState {
+    /// Counts sessions, so that changes of an old one does not harm a new one.
     pub(crate) epoch: u64,
     pub(crate) phase: Phase,
-    pub(crate) route: Route,
+    pub(crate) flavor: Flavor,
 }
 
 #[derive(Debug, Clone)]
@@ -45,38 +45,38 @@ pub(crate) enum Phase {
     /// A task is about to begin a new one.
     Renewing,
     /// The last attempt failed. The next request leads to another one.
-    Lost(Loss),
+    Lost(SessionFailure),
 }
 
 /// Why there is no session.
 #[derive(Debug, Clone)]
-pub(crate) enum Loss {
-    Gone,
-    Refused(AuthError),
+pub(crate) enum SessionFailure {
+    Expired,
+    Unauthorized(AuthError),
 }
 
 /// How messages reach the server.
 #[derive(Clone)]
-pub(crate) enum Route {
+pub(crate) enum Flavor {
     /// All by one address.
-    Single { http_session_id: Option<HeaderValue> },
+    StreamableHttp { http_session_id: Option<HeaderValue> },
     /// To one address, and back on a stream from another.
-    Double { endpoint: Arc<Address>, broken: CancellationToken },
+    Sse2024 { endpoint: Arc<EndpointUrl>, stream_closed: CancellationToken },
 }
 
 /// A session and what it takes to begin it again.
 pub(crate) struct Session {
-    standing: watch::Sender<Standing>,
-    memory: Mutex<Memory>,
+    state: watch::Sender<SessionState>,
+    handshake: Mutex<HandshakeRecord>,
     /// Somebody waits for the next attempt.
-    hurry: Notify,
+    retry_now: Notify,
 }
 
 /// What was said when the session began.
 #[derive(Default)]
-struct Memory {
+struct HandshakeRecord {
     /// The parameters of `initialize`.
-    greeting: Bytes,
+    initialize_params: Bytes,
     /// The whole message that confirms it.
     initialized: Bytes,
     backoff: Backoff,
@@ -86,39 +86,39 @@ struct Memory {
 
 impl Session {
     pub(crate) fn new() -> Self {
-        let route = Route::Single { http_session_id: None };
-        let standing = Standing { epoch: 0, phase: Phase::Open, route };
-        let standing = watch::Sender::new(standing);
-        Self { standing, memory: Mutex::default(), hurry: Notify::new() }
+        let flavor = Flavor::StreamableHttp { http_session_id: None };
+        let state = SessionState { epoch: 0, phase: Phase::Open, flavor };
+        let state = watch::Sender::new(state);
+        Self { state, handshake: Mutex::default(), retry_now: Notify::new() }
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        self.standing.borrow().clone()
+    pub(crate) fn state(&self) -> SessionState {
+        self.state.borrow().clone()
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    pub(crate) fn subscribe(&self) -> watch::Receiver<SessionState> {
+        self.state.subscribe()
     }
 
     /// A session has begun.
-    pub(crate) fn begin(&self, route: Route) {
-        self.memory().was_open = true;
-        self.standing.send_modify(|standing| {
-            if let Route::Double { broken, .. } = &standing.route {
+    pub(crate) fn open(&self, flavor: Flavor) {
+        self.handshake().was_open = true;
+        self.state.send_modify(|state| {
+            if let Flavor::Sse2024 { stream_closed, .. } = &state.flavor {
                 // Its stream has nothing more to say.
-                broken.cancel();
+                stream_closed.cancel();
             }
-            standing.epoch += 1;
-            standing.phase = Phase::Open;
-            standing.route = route;
+            state.epoch += 1;
+            state.phase = Phase::Open;
+            state.flavor = flavor;
         });
     }
 
     /// Takes the id away, for whoever ends the session.
-    pub(crate) fn take_id(&self) -> Option<HeaderValue> {
+    pub(crate) fn take_session_id(&self) -> Option<HeaderValue> {
         let mut taken = None;
-        self.standing.send_if_modified(|standing| {
-            if let Route::Single { http_session_id } = &mut standing.route {
+        self.state.send_if_modified(|state| {
+            if let Flavor::StreamableHttp { http_session_id } = &mut state.flavor {
                 taken = http_session_id.take();
             }
             false
@@ -126,97 +126,103 @@ impl Session {
         taken
     }
 
-    pub(crate) fn remember_greeting(&self, greeting: Bytes) {
-        self.memory().greeting = greeting;
+    pub(crate) fn save_initialize_params(&self, params: Bytes) {
+        self.handshake().initialize_params = params;
     }
 
-    pub(crate) fn remember_initialized(&self, message: Bytes) {
-        self.memory().initialized = message;
+    pub(crate) fn save_initialized(&self, message: Bytes) {
+        self.handshake().initialized = message;
     }
 
-    pub(crate) fn greeting(&self) -> Bytes {
-        self.memory().greeting.clone()
+    pub(crate) fn initialize_params(&self) -> Bytes {
+        self.handshake().initialize_params.clone()
     }
 
     pub(crate) fn initialized(&self) -> Bytes {
-        self.memory().initialized.clone()
+        self.handshake().initialized.clone()
     }
 
     /// Claims the task of renewing. `false` if somebody else has it, or it is done.
-    pub(crate) fn claim_renewal(&self, epoch: u64) -> bool {
-        self.standing.send_if_modified(|standing| {
-            let is_free = !matches!(standing.phase, Phase::Renewing);
-            let is_ours = is_free && standing.epoch == epoch;
+    pub(crate) fn try_start_renewal(&self, epoch: u64) -> bool {
+        self.state.send_if_modified(|state| {
+            let is_free = !matches!(state.phase, Phase::Renewing);
+            let is_ours = is_free && state.epoch == epoch;
             if is_ours {
-                standing.phase = Phase::Renewing;
+                state.phase = Phase::Renewing;
             }
             is_ours
         })
     }
 
-    pub(crate) fn give_up(&self, loss: Loss) {
-        self.standing.send_modify(|standing| standing.phase = Phase::Lost(loss));
+    pub(crate) fn fail(&self, failure: SessionFailure) {
+        self.state.send_modify(|state| state.phase = Phase::Lost(failure));
     }
 
     /// How long to wait before the next attempt. The first one after a long time is free. A session that
     /// began and ended counts for more than an attempt that failed, because it takes more requests.
-    fn next_wait(&self) -> Duration {
-        let mut memory = self.memory();
+    fn next_delay(&self) -> Duration {
+        let mut handshake = self.handshake();
         let now = Instant::now();
-        let wait = memory.backoff.failed(now, fastrand::f64());
-        let is_first = memory.backoff.n_failures() == 1;
-        if std::mem::take(&mut memory.was_open) {
-            weigh(&mut memory.backoff, SESSION_WEIGHT);
+        let wait = handshake.backoff.failed(now, fastrand::f64());
+        let is_first = handshake.backoff.n_failures() == 1;
+        if std::mem::take(&mut handshake.was_open) {
+            add_failures(&mut handshake.backoff, SHORT_SESSION_PENALTY);
         }
         if is_first { Duration::ZERO } else { wait }
     }
 
     /// Waits for the next attempt. Somebody who wants the session now need not wait for all of it.
-    pub(crate) async fn pause(&self) {
-        let wait = self.next_wait();
-        sleep(wait.min(LEAST_PAUSE)).await;
+    pub(crate) async fn wait_for_retry(&self) {
+        let wait = self.next_delay();
+        sleep(wait.min(MIN_RETRY_DELAY)).await;
         tokio::select! {
-            () = sleep(wait.saturating_sub(LEAST_PAUSE)) => {}
-            () = self.hurry.notified() => {}
+            () = sleep(wait.saturating_sub(MIN_RETRY_DELAY)) => {}
+            () = self.retry_now.notified() => {}
         }
     }
 
-    pub(crate) fn worked(&self) {
-        self.memory().backoff.worked(Instant::now());
+    pub(crate) fn record_success(&self) {
+        self.handshake().backoff.worked(Instant::now());
     }
 
-    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn handshake(&self) -> std::sync::MutexGuard<'_, HandshakeRecord> {
+        self.handshake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shared {
+impl Inner {
     /// The session as it can be used, after whatever it takes. The caller's patience bounds it.
-    pub(crate) async fn usable(self: &Arc<Self>) -> Result<Standing, LineError> {
-        let standing = self.session.standing();
-        match standing.phase {
-            Phase::Open => return Ok(standing),
-            Phase::Renewing => self.session.hurry.notify_one(),
-            Phase::Lost(_) => self.renew(standing.epoch),
+    pub(crate) async fn ready_session(self: &Arc<Self>) -> Result<SessionState, LineError> {
+        let state = self.session.state();
+        match state.phase {
+            Phase::Open => return Ok(state),
+            Phase::Renewing => self.session.retry_now.notify_one(),
+            Phase::Lost(_) => self.renew(state.epoch),
         }
-        let mut news = self.session.watch();
-        let settled = news.wait_for(|standing| !matches!(standing.phase, Phase::Renewing)).await;
-        let standing = settled.map_err(|_gone| LineError::not_sent(TransportError::Shutdown))?;
-        match &standing.phase {
-            Phase::Lost(Loss::Refused(error)) => Err(LineError::not_sent(error.clone())),
-            Phase::Lost(Loss::Gone) => Err(LineError::not_sent(TransportError::SessionLost)),
-            Phase::Open | Phase::Renewing => Ok(standing.clone()),
+        let mut changes = self.session.subscribe();
+        let response_or_error =
+            changes.wait_for(|state| !matches!(state.phase, Phase::Renewing)).await;
+        let state =
+            response_or_error.map_err(|_gone| LineError::not_sent(TransportError::Shutdown))?;
+        match &state.phase {
+            Phase::Lost(SessionFailure::Unauthorized(error)) => {
+                Err(LineError::not_sent(error.clone()))
+            }
+            Phase::Lost(SessionFailure::Expired) => {
+                Err(LineError::not_sent(TransportError::SessionLost))
+            }
+            Phase::Open | Phase::Renewing => Ok(state.clone()),
         }
     }
 
-    /// The session of `epoch` is gone: has a new one begun, unless that happens already.
+    /// The session of `epoch` is wait: has a new one begun, unless that happens already.
     pub(crate) fn renew(self: &Arc<Self>, epoch: u64) {
-        if self.session.claim_renewal(epoch) {
-            let shared = Arc::clone(self);
-            self.staff.employ(async move {
-                let stop = shared.staff.stop.clone();
+        if self.session.try_start_renewal(epoch) {
+            let inner = Arc::clone(self);
+            self.tasks.spawn(async move {
+                let stop = inner.tasks.stop.clone();
                 tokio::select! {
-                    () = renew_once(&shared) => {}
+                    () = renew_once(&inner) => {}
                     () = stop.cancelled() => {}
                 }
             });
@@ -224,39 +230,39 @@ impl Shared {
     }
 }
 
-async fn renew_once(shared: &Arc<Shared>) {
-    sleep(shared.session.next_wait()).await;
-    match shared.greet_again().await {
-        Ok(()) => shared.gate.renewed(),
+async fn renew_once(inner: &Arc<Inner>) {
+    sleep(inner.session.next_delay()).await;
+    match inner.reinitialize().await {
+        Ok(()) => inner.handler.renewed(),
         Err(error) => {
             tracing::debug!(%error, "no new session could be begun");
-            shared.session.give_up(loss_of(error.error));
+            inner.session.fail(session_failure(error.error));
         }
     }
 }
 
 /// Counts further failures, for tries that cost more than one request.
-pub(crate) fn weigh(backoff: &mut Backoff, n_more: u32) {
+pub(crate) fn add_failures(backoff: &mut Backoff, n_more: u32) {
     for _ in 0..n_more {
         backoff.failed(Instant::now(), 0.0);
     }
 }
 
-pub(crate) fn loss_of(error: TransportError) -> Loss {
+pub(crate) fn session_failure(error: TransportError) -> SessionFailure {
     match error {
-        TransportError::Unauthorized(error) => Loss::Refused(error),
-        _ => Loss::Gone,
+        TransportError::Unauthorized(error) => SessionFailure::Unauthorized(error),
+        _ => SessionFailure::Expired,
     }
 }
 
 /// A session id is a secret.
-impl fmt::Debug for Route {
+impl fmt::Debug for Flavor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Route::Single { http_session_id } => {
-                write!(f, "Single(has id: {})", http_session_id.is_some())
+            Flavor::StreamableHttp { http_session_id } => {
+                write!(f, "StreamableHttp(has session id: {})", http_session_id.is_some())
             }
-            Route::Double { endpoint, .. } => write!(f, "Double({endpoint})"),
+            Flavor::Sse2024 { endpoint, .. } => write!(f, "Sse2024({endpoint})"),
         }
     }
 }
@@ -265,12 +271,12 @@ impl fmt::Debug for Route {
 // DOC How a session begins, for the first time and again.
 
 /// How long a new session may take to begin.
-const GREETING_LIMIT: Duration = Duration::from_secs(30);
+const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Parameters that were written before.
-struct Written<'a>(&'a [u8]);
+/// Parameters that were encode before.
+struct PrewrittenParams<'a>(&'a [u8]);
 
-impl Params for Written<'_> {
+impl Params for PrewrittenParams<'_> {
     fn write(&self, _id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         out.extend_from_slice(self.0);
         Ok(())
@@ -280,54 +286,56 @@ impl Params for Written<'_> {
 /// The one thing a line has to know of the answer to `initialize`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Agreed<'a> {
+struct InitializeResult<'a> {
     #[serde(borrow)]
     protocol_version: std::borrow::Cow<'a, str>,
 }
 
-impl Shared {
-    /// Sends `initialize`, and finds out on the way by which route the server is reached.
-    pub(crate) async fn greet(
+impl Inner {
+    /// Sends `initialize`, and finds out on the way by which flavor the server is reached.
+    pub(crate) async fn initialize(
         self: &Arc<Self>,
         request: &Outgoing<'_>,
         id: u64,
-        errand: &Errand<'_>,
+        context: &MessageContext<'_>,
     ) -> Result<RawJson, LineError> {
         let mut params = Vec::new();
         request
             .params
             .write(id, &mut params)
             .map_err(|fault| LineError::not_sent(TransportError::Serialize(fault)))?;
-        self.session.remember_greeting(Bytes::from(params));
-        if let Some(earlier) = self.session.take_id() {
-            let shared = Arc::clone(self);
-            self.staff.employ(async move { shared.forget(earlier, Dialect::Greeting).await });
+        self.session.save_initialize_params(Bytes::from(params));
+        if let Some(earlier) = self.session.take_session_id() {
+            let inner = Arc::clone(self);
+            self.tasks.spawn(async move { inner.delete_session(earlier, Dialect::Greeting).await });
         }
-        let body = body_of(request, id)?;
+        let body = encode_request(request, id)?;
         // Such an address says itself that it is the older kind.
-        let is_named_so = self.courier.address.path.path().ends_with("/sse");
-        if is_named_so {
-            match self.greet_double(&body, id, errand).await {
-                Err(error) if is_no_stream(&error.error) => {}
+        let is_sse_url = self.sender.url.path.path().ends_with("/sse");
+        if is_sse_url {
+            match self.initialize_sse(&body, id, context).await {
+                Err(error) if has_no_stream(&error.error) => {}
                 outcome => return outcome,
             }
         }
-        let mut reply = self.post(errand, &self.courier.address, &Beside::default(), &body).await?;
-        let http_session_id = reply.remarks.get(&HTTP_SESSION_ID).and_then(parse_session_id);
-        if is_named_so || !may_be_double(reply.status) {
-            let answer = self.answer_of(&mut reply, id, None).await;
+        let mut response =
+            self.post(context, &self.sender.url, &RequestHeaders::default(), &body).await?;
+        let http_session_id = response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
+        if is_sse_url || !may_be_legacy_sse(response.status) {
+            let answer = self.read_response(&mut response, id, None).await;
             if answer.is_ok() {
-                self.session.begin(Route::Single { http_session_id });
+                self.session.open(Flavor::StreamableHttp { http_session_id });
             }
             return answer;
         }
-        let refused = refusal(reply.status, &reply.beginning(REFUSAL_BYTES).await);
-        reply.leave(&self.staff);
-        if is_modern(&refused.error) {
+        let refused =
+            error_from_response(response.status, &response.read_prefix(MAX_ERROR_BODY_BYTES).await);
+        response.release(&self.tasks);
+        if is_stateless_error(&refused.error) {
             return Err(refused);
         }
-        errand.sent.clear();
-        match self.greet_double(&body, id, errand).await {
+        context.sent.clear();
+        match self.initialize_sse(&body, id, context).await {
             Ok(answer) => Ok(answer),
             // What the server said to the first question says more.
             Err(error) => {
@@ -339,96 +347,100 @@ impl Shared {
 
     /// Repeats what was said when the session began. Behind a pointer, because a stream that it opens
     /// leads back here when it ends.
-    pub(crate) fn greet_again(self: &Arc<Self>) -> BoxFuture<'_, Result<(), LineError>> {
-        let limit = || LineError::not_sent(TransportError::timed_out(GREETING_LIMIT));
-        let greeted = timeout(GREETING_LIMIT, self.greet_again_now());
-        Box::pin(async move { greeted.await.map_err(|_late| limit())? })
+    pub(crate) fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), LineError>> {
+        let limit = || LineError::not_sent(TransportError::timed_out(INITIALIZE_TIMEOUT));
+        let initialized = timeout(INITIALIZE_TIMEOUT, self.reinitialize_now());
+        Box::pin(async move { initialized.await.map_err(|_late| limit())? })
     }
 
-    async fn greet_again_now(self: &Arc<Self>) -> Result<(), LineError> {
+    async fn reinitialize_now(self: &Arc<Self>) -> Result<(), LineError> {
         let Dialect::Session(version) = self.dialect() else {
             return Err(LineError::not_sent(TransportError::SessionLost));
         };
-        let greeting = self.session.greeting();
+        let params = self.session.initialize_params();
         let request = Outgoing {
             method: INITIALIZE,
-            params: &Written(&greeting),
-            patience: Patience::exactly(GREETING_LIMIT),
+            params: &PrewrittenParams(&params),
+            patience: Patience::exactly(INITIALIZE_TIMEOUT),
             abandon: Abandon::Quietly,
         };
         let due = request.patience.begin();
         let mut ticket =
             self.inbound.claim(due).map_err(|ending| LineError::not_sent(ending.to_error()))?;
-        let (id, sent) = (ticket.id(), Sent::default());
-        let errand = Errand { method: INITIALIZE, subject: None, until: None, sent: &sent };
-        let body = body_of(&request, id)?;
-        let (route, answer) = match self.session.standing().route {
-            Route::Single { .. } => {
-                let mut reply =
-                    self.post(&errand, &self.courier.address, &Beside::default(), &body).await?;
-                let id_of = |it| parse_session_id(it);
-                let http_session_id = reply.remarks.get(&HTTP_SESSION_ID).and_then(id_of);
-                let answer = self.answer_of(&mut reply, id, None).await?;
-                (Route::Single { http_session_id }, answer)
+        let (id, sent) = (ticket.id(), SentFlag::default());
+        let context =
+            MessageContext { method: INITIALIZE, name: None, deadline: None, sent: &sent };
+        let body = encode_request(&request, id)?;
+        let (flavor, answer) = match self.session.state().flavor {
+            Flavor::StreamableHttp { .. } => {
+                let mut response = self
+                    .post(&context, &self.sender.url, &RequestHeaders::default(), &body)
+                    .await?;
+                let http_session_id =
+                    response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
+                let answer = self.read_response(&mut response, id, None).await?;
+                (Flavor::StreamableHttp { http_session_id }, answer)
             }
-            Route::Double { .. } => {
-                let route = self.open_double().await?;
-                let Route::Double { endpoint, broken } = &route else {
+            Flavor::Sse2024 { .. } => {
+                let flavor = self.open_sse().await?;
+                let Flavor::Sse2024 { endpoint, stream_closed } = &flavor else {
                     return Err(LineError::not_sent(TransportError::SessionLost));
                 };
-                let mut reply = self.post(&errand, endpoint, &Beside::default(), &body).await?;
+                let mut response =
+                    self.post(&context, endpoint, &RequestHeaders::default(), &body).await?;
                 let answer = tokio::select! {
                     biased;
-                    waited = answer_within(&mut ticket, due) => settled(waited)?,
-                    outcome = self.answer_on_stream(&mut reply, id, broken) => outcome?,
+                    waited = answer_within(&mut ticket, due) => response_or_error(waited)?,
+                    outcome = self.wait_for_sse_response(&mut response, id, stream_closed) => outcome?,
                 };
-                (route, answer)
+                (flavor, answer)
             }
         };
-        self.confirm(route, &answer, version).await
+        self.finish_handshake(flavor, &answer, version).await
     }
 
     /// A session in another version is not the session that everybody relies on.
-    async fn confirm(
+    async fn finish_handshake(
         self: &Arc<Self>,
-        route: Route,
+        flavor: Flavor,
         answer: &RawJson,
         version: &'static str,
     ) -> Result<(), LineError> {
-        let agreed = answer.decode::<Agreed<'_>>();
-        if !agreed.is_ok_and(|agreed| agreed.protocol_version == version) {
-            if let Route::Single { http_session_id: Some(id) } = route {
-                self.forget(id, Dialect::Greeting).await;
+        let result = answer.decode::<InitializeResult<'_>>();
+        if !result.is_ok_and(|result| result.protocol_version == version) {
+            if let Flavor::StreamableHttp { http_session_id: Some(id) } = flavor {
+                self.delete_session(id, Dialect::Greeting).await;
             }
             return Err(LineError::not_sent(TransportError::SessionLost));
         }
-        let standing = Standing { route, ..self.session.standing() };
-        let sent = Sent::default();
-        let errand = Errand { method: INITIALIZED, subject: None, until: None, sent: &sent };
-        let (beside, body) = (self.session_headers(&standing), self.session.initialized());
-        let mut reply = self.post(&errand, self.destination(&standing), &beside, &body).await?;
-        if !reply.status.is_success() {
-            return Err(refusal(reply.status, b""));
+        let state = SessionState { flavor, ..self.session.state() };
+        let sent = SentFlag::default();
+        let context =
+            MessageContext { method: INITIALIZED, name: None, deadline: None, sent: &sent };
+        let (headers, body) = (self.session_headers(&state), self.session.initialized());
+        let mut response = self.post(&context, self.destination(&state), &headers, &body).await?;
+        if !response.status.is_success() {
+            return Err(error_from_response(response.status, b""));
         }
-        reply.leave(&self.staff);
-        self.session.begin(standing.route);
-        self.session.worked();
+        response.release(&self.tasks);
+        self.session.open(state.flavor);
+        self.session.record_success();
         Ok(())
     }
 }
 
 /// What became of a wait with a clock of its own.
-pub(crate) fn settled(
+pub(crate) fn response_or_error(
     waited: Result<Result<Result<RawJson, TransportError>, Ending>, Duration>,
 ) -> Result<RawJson, LineError> {
     match waited {
-        Ok(Ok(reply)) => reply.map_err(LineError::answered),
+        Ok(Ok(response)) => response.map_err(LineError::answered),
         Ok(Err(ending)) => Err(LineError::unknown(ending.to_error())),
         Err(waited) => Err(LineError::unknown(TransportError::timed_out(waited))),
     }
 }
 
 /// Whether an address has no stream to offer, so that it may be of the newer kind after all.
-fn is_no_stream(error: &TransportError) -> bool {
+fn has_no_stream(error: &TransportError) -> bool {
     matches!(error, TransportError::Status { code: 404 | 405, .. })
 }

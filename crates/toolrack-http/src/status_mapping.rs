@@ -1,4 +1,4 @@
-//! What an answer that is no success means. Pure functions over what the server, or the system, said.
+//! What an answer that is no success means. Pure functions over what the server, or the system, value.
 
 use std::io::ErrorKind;
 use std::time::{Duration, SystemTime};
@@ -8,15 +8,15 @@ use httpdate::parse_http_date;
 use toolrack_transport::{Frame, JsonRpcError};
 use toolrack_transport::{LineError, TransportError, plain_text};
 
-use crate::connection_pool::Repeat;
+use crate::connection_pool::Idempotency;
 
-/// How much of a refusal is shown.
-const SHOWN_CHARS: usize = 200;
+/// How much of a error_from_response is shown.
+const MAX_TEXT_CHARS: usize = 200;
 /// A server that wants us to wait longer than this does not want us at all.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// Methods that change nothing by the rules of the protocol, so that asking twice does no harm.
-const HARMLESS: [&str; 10] = [
+const IDEMPOTENT_METHODS: [&str; 10] = [
     "server/discover",
     "ping",
     "tools/list",
@@ -30,14 +30,18 @@ const HARMLESS: [&str; 10] = [
 ];
 
 /// The process, or the whole system, has no file descriptor left. The same numbers on every Unix.
-const NO_DESCRIPTOR: [i32; 2] = [24, 23];
+const NO_FILE_DESCRIPTOR: [i32; 2] = [24, 23];
 
-pub(crate) fn repeat_of(method: &str) -> Repeat {
-    if HARMLESS.contains(&method) { Repeat::Harmless } else { Repeat::Never }
+pub(crate) fn idempotency_of(method: &str) -> Idempotency {
+    if IDEMPOTENT_METHODS.contains(&method) {
+        Idempotency::Idempotent
+    } else {
+        Idempotency::NotIdempotent
+    }
 }
 
-/// The error that a refusal carries. Its id says nothing: the exchange does.
-pub(crate) fn error_in(body: &[u8]) -> Option<JsonRpcError> {
+/// The error that a error_from_response carries. Its id says nothing: the exchange does.
+pub(crate) fn json_rpc_error_in(body: &[u8]) -> Option<JsonRpcError> {
     match Frame::parse(body.trim_ascii()) {
         Ok(Frame::Failure { error, .. }) => Some(error),
         _ => None,
@@ -45,19 +49,23 @@ pub(crate) fn error_in(body: &[u8]) -> Option<JsonRpcError> {
 }
 
 /// Why a request was refused with `status`, told from the beginning of the body.
-pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> LineError {
-    if let Some(error) = error_in(body) {
+pub(crate) fn error_from_response(status: StatusCode, body: &[u8]) -> LineError {
+    if let Some(error) = json_rpc_error_in(body) {
         return LineError::answered(error);
     }
-    let text = plain_text(String::from_utf8_lossy(body).trim(), SHOWN_CHARS);
+    let text = plain_text(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS);
     let error = TransportError::Status { code: status.as_u16(), text };
     // What stands in front of a server cannot say what the server has done.
     if status.is_server_error() { LineError::unknown(error) } else { LineError::answered(error) }
 }
 
 /// A success without a message in it.
-pub(crate) fn no_answer(status: StatusCode, content_type: &str, body: &[u8]) -> TransportError {
-    let text = plain_text(String::from_utf8_lossy(body).trim(), SHOWN_CHARS);
+pub(crate) fn missing_message(
+    status: StatusCode,
+    content_type: &str,
+    body: &[u8],
+) -> TransportError {
+    let text = plain_text(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS);
     TransportError::Parse(if text.is_empty() {
         format!("status {} without an answer", status.as_u16())
     } else {
@@ -66,49 +74,49 @@ pub(crate) fn no_answer(status: StatusCode, content_type: &str, body: &[u8]) -> 
 }
 
 /// Errors that only servers of the stateless era give.
-pub(crate) fn is_modern(error: &TransportError) -> bool {
+pub(crate) fn is_stateless_error(error: &TransportError) -> bool {
     matches!(error, TransportError::JsonRpc(error) if (-32022..=-32020).contains(&error.code))
 }
 
 /// Whether `initialize` was refused as servers of 2024 refuse it, which know no POST at this address.
 /// Spec 2025-11-25, transports §Backwards Compatibility.
-pub(crate) fn may_be_double(status: StatusCode) -> bool {
+pub(crate) fn may_be_legacy_sse(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 404 | 405)
 }
 
 /// Whether a 400 to a request with a session id is about the session. The protocol wants 404 for that;
-/// many servers say 400 and only the text tells, so this is the one place where a text decides. A wrong
+/// many servers say 400 and only the text tells, so this is the one slot where a text decides. A wrong
 /// guess costs one new session.
-pub(crate) fn speaks_of_session(body: &[u8]) -> bool {
+pub(crate) fn mentions_session(body: &[u8]) -> bool {
     let text = body.to_ascii_lowercase();
     memchr::memmem::find(&text, b"session").is_some()
 }
 
 /// Whether no connection could be made because nobody is at the other end. What this machine lacks, and a server
 /// that is only behind with its visitors, say nothing of the kind.
-pub(crate) fn is_absence(error: &TransportError) -> bool {
+pub(crate) fn is_server_absent(error: &TransportError) -> bool {
     let TransportError::Unreachable { error, .. } = error else { return false };
     let is_ours = matches!(
         error.kind(),
         ErrorKind::AddrNotAvailable | ErrorKind::OutOfMemory | ErrorKind::WouldBlock
     );
-    !is_ours && !error.raw_os_error().is_some_and(|code| NO_DESCRIPTOR.contains(&code))
+    !is_ours && !error.raw_os_error().is_some_and(|code| NO_FILE_DESCRIPTOR.contains(&code))
 }
 
 /// How long the server wants to be left alone: so many seconds, or until a date.
 pub(crate) fn retry_after(
     status: StatusCode,
-    said: Option<&HeaderValue>,
+    value: Option<&HeaderValue>,
     now: SystemTime,
 ) -> Option<Duration> {
     if !matches!(status.as_u16(), 429 | 503) {
         return None;
     }
-    let said = said?.to_str().ok()?.trim();
-    let wait = match said.parse() {
+    let value = value?.to_str().ok()?.trim();
+    let wait = match value.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
         // A date that has passed means: now.
-        Err(_no_number) => parse_http_date(said).ok()?.duration_since(now).unwrap_or_default(),
+        Err(_not_a_number) => parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
     };
     Some(wait).filter(|wait| *wait <= MAX_RETRY_AFTER)
 }
@@ -123,7 +131,7 @@ mod tests {
 
     #[track_caller]
     fn check(status: u16, body: &str, expected: &str, delivery: Delivery) {
-        let refused = refusal(StatusCode::from_u16(status).unwrap(), body.as_bytes());
+        let refused = error_from_response(StatusCode::from_u16(status).unwrap(), body.as_bytes());
         assert_eq!(
             (refused.to_string().as_str(), refused.delivery),
             (expected, delivery),
@@ -180,19 +188,19 @@ mod tests {
             (-32601, false),
         ] {
             assert_eq!(
-                is_modern(&TransportError::JsonRpc(JsonRpcError::new(code, ""))),
+                is_stateless_error(&TransportError::JsonRpc(JsonRpcError::new(code, ""))),
                 expected,
                 "{code}"
             );
         }
-        assert!(!is_modern(&TransportError::SessionLost));
+        assert!(!is_stateless_error(&TransportError::SessionLost));
     }
 
     #[test]
     fn what_may_be_repeated_is_listed() {
-        assert_eq!(repeat_of("tools/list"), Repeat::Harmless);
-        assert_eq!(repeat_of("tools/call"), Repeat::Never);
-        assert_eq!(repeat_of("initialize"), Repeat::Never);
+        assert_eq!(idempotency_of("tools/list"), Idempotency::Idempotent);
+        assert_eq!(idempotency_of("tools/call"), Idempotency::NotIdempotent);
+        assert_eq!(idempotency_of("initialize"), Idempotency::NotIdempotent);
     }
 
     #[test]
@@ -200,7 +208,7 @@ mod tests {
         let check = |error: io::Error, expected: &str| {
             let shown = error.to_string();
             let error = TransportError::Unreachable { address: String::new(), error };
-            let word = if is_absence(&error) { "absent" } else { "unknown" };
+            let word = if is_server_absent(&error) { "absent" } else { "unknown" };
             assert_eq!(word, expected, "{shown}");
         };
         check(ErrorKind::ConnectionRefused.into(), "absent");
@@ -216,16 +224,16 @@ mod tests {
         check(ErrorKind::WouldBlock.into(), "unknown");
         let cut = io::Error::from(ErrorKind::ConnectionRefused);
         for other in [TransportError::Io(cut), TransportError::Timeout(1)] {
-            assert!(!is_absence(&other), "{other}");
+            assert!(!is_server_absent(&other), "{other}");
         }
     }
 
     #[track_caller]
     fn wait(status: u16, value: &'static str, expected: Option<u64>) {
-        let said = HeaderValue::from_static(value);
+        let value = HeaderValue::from_static(value);
         // Wednesday, 21 October 2015, 07:28:00 in Greenwich.
         let now = SystemTime::UNIX_EPOCH + Duration::from_mins(24_090_208);
-        let found = retry_after(StatusCode::from_u16(status).unwrap(), Some(&said), now);
+        let found = retry_after(StatusCode::from_u16(status).unwrap(), Some(&value), now);
         assert_eq!(found, expected.map(Duration::from_secs), "{status} {value}");
     }
 

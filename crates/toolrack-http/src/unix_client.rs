@@ -1,6 +1,6 @@
 //! Plain requests over a Unix socket, for a program that talks to its own daemon. No protocol of ours is in them.
 //!
-//! **Invariant:** an answer comes within the patience or not at all, and never has more than the limit.
+//! **Invariant:** an answer comes within the timeout_after or not at all, and never has more than the limit.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,31 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use tokio::time::timeout;
 
-use crate::connect::socket;
-use crate::endpoint_url::{Address, AddressFault};
-use crate::http1::Lane;
-use crate::request_headers::Beside;
-use crate::request_sender::{Dispatch, Usual};
+use crate::connect::connect_unix;
+use crate::endpoint_url::{EndpointUrl, UrlError};
+use crate::http1::Http1Connection;
+use crate::request_headers::RequestHeaders;
+use crate::request_sender::{CommonHeaders, RequestParts};
 
 /// The most that an answer may have.
-const LIMIT_BYTES: usize = 64 << 20;
+const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Somebody who listens on a socket of this machine.
 #[derive(Debug, Clone)]
-pub struct SocketClient {
+pub struct UnixClient {
     path: PathBuf,
 }
 
-/// An answer, whole.
+/// An answer, received.
 #[derive(Debug, Clone)]
-pub struct SocketAnswer {
+pub struct UnixResponse {
     /// Its status.
     pub status: StatusCode,
     /// What it says.
     pub body: Bytes,
 }
 
-impl SocketClient {
+impl UnixClient {
     /// Whoever listens on the socket with this path.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -55,53 +55,55 @@ impl SocketClient {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection; whether the request is fulfilled is for the other side to say.
-    pub async fn ask(
+    pub async fn request(
         &self,
         method: Method,
         target: &str,
         body: Option<Bytes>,
-        patience: Duration,
-    ) -> io::Result<SocketAnswer> {
-        let late = |_elapsed| {
-            let reason = format!("no answer within {patience:?}");
+        timeout_after: Duration,
+    ) -> io::Result<UnixResponse> {
+        let timed_out = |_elapsed| {
+            let reason = format!("no answer within {timeout_after:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, reason))
         };
-        timeout(patience, self.exchange(method, target, body)).await.unwrap_or_else(late)
+        timeout(timeout_after, self.send(method, target, body)).await.unwrap_or_else(timed_out)
     }
 
-    async fn exchange(
+    async fn send(
         &self,
         method: Method,
         target: &str,
         body: Option<Bytes>,
-    ) -> io::Result<SocketAnswer> {
-        let address = Address::parse(&format!("unix:{}:{target}", self.path.display()));
-        let address = address.map_err(|fault| match fault {
-            AddressFault::Unreadable(reason) | AddressFault::Elsewhere(reason) => {
+    ) -> io::Result<UnixResponse> {
+        let url = EndpointUrl::parse(&format!("unix:{}:{target}", self.path.display()));
+        let url = url.map_err(|error| match error {
+            UrlError::Invalid(reason) | UrlError::CrossOrigin(reason) => {
                 io::Error::new(io::ErrorKind::InvalidInput, reason)
             }
         })?;
-        let mut usual = HeaderMap::new();
+        let mut common_headers = HeaderMap::new();
         if body.is_some() {
-            usual.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            common_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let dispatch = Dispatch {
-            verb: &method,
-            address: &address,
-            usual: &Usual::new(usual),
-            beside: &Beside::default(),
+        let parts = RequestParts {
+            http_method: &method,
+            url: &url,
+            common_headers: &CommonHeaders::new(common_headers),
+            headers: &RequestHeaders::default(),
             authorization: None,
             body: body.as_deref().unwrap_or_default(),
         };
-        let mut lane = Lane::new(socket(&self.path).await?);
-        let head = lane.send(&dispatch, None).await.map_err(|silence| silence.error)?;
-        let mut whole = BytesMut::new();
-        while let Some(piece) = std::future::poll_fn(|context| lane.poll_piece(context)).await? {
-            if whole.len() + piece.len() > LIMIT_BYTES {
+        let mut connection = Http1Connection::new(connect_unix(&self.path).await?);
+        let head = connection.send(&parts, None).await.map_err(|failure| failure.error)?;
+        let mut received = BytesMut::new();
+        while let Some(chunk) =
+            std::future::poll_fn(|context| connection.poll_chunk(context)).await?
+        {
+            if received.len() + chunk.len() > MAX_BODY_BYTES {
                 return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the answer is too long"));
             }
-            whole.extend_from_slice(&piece);
+            received.extend_from_slice(&chunk);
         }
-        Ok(SocketAnswer { status: head.status, body: whole.freeze() })
+        Ok(UnixResponse { status: head.status, body: received.freeze() })
     }
 }

@@ -8,43 +8,43 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::Malformed;
 use crate::request_headers::HTTP_SESSION_ID;
-use crate::response_headers::{Content, Kind, Packing, Remarks};
+use crate::response_headers::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
 
 const MAX_HEADERS: usize = 100;
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// The headers that anybody here looks at.
-static KNOWN: [(&str, Known); 9] = [
-    ("content-type", Known::Type),
-    ("content-length", Known::Length),
-    ("connection", Known::Connection),
-    ("transfer-encoding", Known::Coding),
-    ("content-encoding", Known::Packing),
-    ("mcp-session-id", Known::Kept(HTTP_SESSION_ID)),
-    ("www-authenticate", Known::Kept(WWW_AUTHENTICATE)),
-    ("location", Known::Kept(LOCATION)),
-    ("retry-after", Known::Kept(RETRY_AFTER)),
+static KNOWN_HEADERS: [(&str, KnownHeader); 9] = [
+    ("content-type", KnownHeader::ContentType),
+    ("content-length", KnownHeader::ContentLength),
+    ("connection", KnownHeader::Connection),
+    ("transfer-encoding", KnownHeader::TransferEncoding),
+    ("content-encoding", KnownHeader::ContentEncoding),
+    ("mcp-session-id", KnownHeader::Kept(HTTP_SESSION_ID)),
+    ("www-authenticate", KnownHeader::Kept(WWW_AUTHENTICATE)),
+    ("location", KnownHeader::Kept(LOCATION)),
+    ("retry-connection", KnownHeader::Kept(RETRY_AFTER)),
 ];
 
 /// What a header is good for.
-enum Known {
-    Type,
-    Length,
+enum KnownHeader {
+    ContentType,
+    ContentLength,
     Connection,
-    Coding,
-    Packing,
+    TransferEncoding,
+    ContentEncoding,
     /// For whoever asks for it.
     Kept(HeaderName),
 }
 
 /// What is known of an answer before its body.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct ResponseHead {
     pub(crate) status: StatusCode,
-    pub(crate) content: Content,
-    pub(crate) remarks: Remarks,
-    pub(crate) framing: Framing,
-    /// Whether the connection can take another request after the body.
+    pub(crate) content: ContentInfo,
+    pub(crate) headers: ResponseHeaders,
+    pub(crate) framing: BodyFraming,
+    /// Whether the connection can take another request connection the body.
     pub(crate) is_reusable: bool,
 }
 
@@ -52,36 +52,36 @@ pub(crate) struct Head {
 #[derive(Debug)]
 pub(crate) enum Parsed {
     /// A head of so many bytes.
-    Whole { head: Head, n_bytes: usize },
+    Complete { head: ResponseHead, n_bytes: usize },
     /// A head of so many bytes that only says that the answer is still to come.
     Interim { n_bytes: usize },
     /// The beginning of a head.
-    Part,
+    Partial,
 }
 
 /// What the headers say.
 #[derive(Default)]
-struct Terms {
-    kind: Option<Kind>,
-    packing: Option<Packing>,
-    remarks: Remarks,
+struct HeaderFields {
+    kind: Option<BodyKind>,
+    encoding: Option<ContentEncoding>,
+    headers: ResponseHeaders,
     length: Option<u64>,
-    coding: Option<Coding>,
-    after: Option<After>,
+    transfer_coding: Option<TransferCoding>,
+    connection: Option<ConnectionOption>,
 }
 
-/// How a body is written, as its last coding has it.
+/// How a body is encode, as its last transfer_coding has it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Coding {
+enum TransferCoding {
     Chunked,
     Other,
 }
 
-/// What the server wants with the connection after the answer.
+/// What the server wants with the connection connection the answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum After {
+enum ConnectionOption {
     Close,
-    Keep,
+    KeepAlive,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,14 +91,16 @@ enum Version {
 }
 
 /// Reads the head of an answer from the beginning of `bytes`.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
+pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
     let parsed = parser.parse_response_with_uninit_headers(&mut response, bytes, &mut fields);
     let n_bytes = match parsed {
         Ok(httparse::Status::Complete(n_bytes)) => n_bytes,
-        Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD_BYTES => return Ok(Parsed::Part),
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD_BYTES => {
+            return Ok(Parsed::Partial);
+        }
         Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
             return Err(Malformed("the head of the answer is too large"));
         }
@@ -112,57 +114,64 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
     if status.is_informational() {
         return Ok(Parsed::Interim { n_bytes });
     }
-    let mut terms = Terms::default();
+    let mut fields = HeaderFields::default();
     for field in &*response.headers {
-        terms.read(field)?;
+        fields.read(field)?;
     }
     let version = if response.version == Some(1) { Version::Http11 } else { Version::Http10 };
-    let framing = terms.framing(status, version);
-    let is_kept = match version {
-        Version::Http11 => terms.after != Some(After::Close),
-        Version::Http10 => terms.after == Some(After::Keep),
+    let framing = fields.framing(status, version);
+    let is_keep_alive = match version {
+        Version::Http11 => fields.connection != Some(ConnectionOption::Close),
+        Version::Http10 => fields.connection == Some(ConnectionOption::KeepAlive),
     };
     // Two contradicting lengths: what follows the body cannot be trusted to be an answer.
-    let is_doubtful = terms.coding.is_some() && terms.length.is_some();
-    let is_reusable = is_kept && !is_doubtful && framing != Framing::UntilClose;
-    let Terms { kind, packing, remarks, .. } = terms;
-    let content = Content { kind: kind.unwrap_or_default(), packing: packing.unwrap_or_default() };
-    Ok(Parsed::Whole { head: Head { status, content, remarks, framing, is_reusable }, n_bytes })
+    let is_ambiguous_length = fields.transfer_coding.is_some() && fields.length.is_some();
+    let is_reusable = is_keep_alive && !is_ambiguous_length && framing != BodyFraming::UntilClose;
+    let HeaderFields { kind, encoding, headers, .. } = fields;
+    let content =
+        ContentInfo { kind: kind.unwrap_or_default(), encoding: encoding.unwrap_or_default() };
+    Ok(Parsed::Complete {
+        head: ResponseHead { status, content, headers, framing, is_reusable },
+        n_bytes,
+    })
 }
 
-impl Terms {
+impl HeaderFields {
     fn read(&mut self, field: &httparse::Header<'_>) -> Result<(), Malformed> {
-        let is = |(name, _): &&(&str, Known)| field.name.eq_ignore_ascii_case(name);
-        let Some((_, known)) = KNOWN.iter().find(is) else { return Ok(()) };
+        let is = |(name, _): &&(&str, KnownHeader)| field.name.eq_ignore_ascii_case(name);
+        let Some((_, known)) = KNOWN_HEADERS.iter().find(is) else { return Ok(()) };
         match known {
-            Known::Type => {
+            KnownHeader::ContentType => {
                 // Of several the first one counts, as everywhere.
-                let kind = *self.kind.get_or_insert_with(|| Kind::read(field.value));
-                if kind == Kind::Other {
-                    self.keep(&CONTENT_TYPE, field.value);
+                let kind =
+                    *self.kind.get_or_insert_with(|| BodyKind::from_content_type(field.value));
+                if kind == BodyKind::Other {
+                    self.watch_runtime(&CONTENT_TYPE, field.value);
                 }
             }
-            Known::Packing => {
-                self.packing.get_or_insert_with(|| Packing::read(field.value));
+            KnownHeader::ContentEncoding => {
+                self.encoding.get_or_insert_with(|| ContentEncoding::from_header(field.value));
             }
-            Known::Kept(name) => self.keep(name, field.value),
-            Known::Length => {
+            KnownHeader::Kept(name) => self.watch_runtime(name, field.value),
+            KnownHeader::ContentLength => {
                 let length =
                     parse_length(field.value).ok_or(Malformed("an unreadable content length"))?;
                 if self.length.replace(length).is_some_and(|before| before != length) {
                     return Err(Malformed("two different content lengths"));
                 }
             }
-            Known::Coding => {
-                let is_chunked = words(field.value).last().is_some_and(|it| is_word(it, "chunked"));
-                self.coding = Some(if is_chunked { Coding::Chunked } else { Coding::Other });
+            KnownHeader::TransferEncoding => {
+                let is_chunked =
+                    list_items(field.value).last().is_some_and(|it| is_token(it, "chunked"));
+                self.transfer_coding =
+                    Some(if is_chunked { TransferCoding::Chunked } else { TransferCoding::Other });
             }
-            Known::Connection => {
-                for word in words(field.value) {
-                    if is_word(word, "close") {
-                        self.after = Some(After::Close);
-                    } else if is_word(word, "keep-alive") {
-                        self.after.get_or_insert(After::Keep);
+            KnownHeader::Connection => {
+                for token in list_items(field.value) {
+                    if is_token(token, "close") {
+                        self.connection = Some(ConnectionOption::Close);
+                    } else if is_token(token, "watch_runtime-alive") {
+                        self.connection.get_or_insert(ConnectionOption::KeepAlive);
                     }
                 }
             }
@@ -170,30 +179,32 @@ impl Terms {
         Ok(())
     }
 
-    fn keep(&mut self, name: &HeaderName, value: &[u8]) {
+    fn watch_runtime(&mut self, name: &HeaderName, value: &[u8]) {
         if let Ok(value) = HeaderValue::from_bytes(value) {
-            self.remarks.add(name, value);
+            self.headers.add(name, value);
         }
     }
 
-    fn framing(&self, status: StatusCode, version: Version) -> Framing {
+    fn framing(&self, status: StatusCode, version: Version) -> BodyFraming {
         if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-            return Framing::Empty;
+            return BodyFraming::Empty;
         }
-        match (self.coding, self.length) {
-            (Some(Coding::Chunked), _) if version == Version::Http11 => Framing::chunked(),
-            (Some(_), _) | (None, None) => Framing::UntilClose,
-            (None, Some(0)) => Framing::Empty,
-            (None, Some(n_bytes)) => Framing::Length { n_bytes },
+        match (self.transfer_coding, self.length) {
+            (Some(TransferCoding::Chunked), _) if version == Version::Http11 => {
+                BodyFraming::chunked()
+            }
+            (Some(_), _) | (None, None) => BodyFraming::UntilClose,
+            (None, Some(0)) => BodyFraming::Empty,
+            (None, Some(n_bytes)) => BodyFraming::Length { n_bytes },
         }
     }
 }
 
-fn is_word(word: &[u8], expected: &str) -> bool {
-    word.eq_ignore_ascii_case(expected.as_bytes())
+fn is_token(token: &[u8], expected: &str) -> bool {
+    token.eq_ignore_ascii_case(expected.as_bytes())
 }
 
-fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
@@ -207,34 +218,34 @@ fn parse_length(value: &[u8]) -> Option<u64> {
 // DOC
 // DOC **Invariant:** not a byte behind the end of the body is taken.
 
-/// What a server may write around its chunks before we lose patience.
+/// What a server may write around its chunks before we abort patience.
 const MAX_LINE_BYTES: usize = 4 << 10;
 const MAX_TRAILER_BYTES: usize = 16 << 10;
-/// A small piece is copied, so that it does not keep a large buffer alive.
+/// A small chunk is copied, so that it does not watch_runtime a large buffer alive.
 pub(crate) const COPY_BYTES: usize = 4 << 10;
 
 /// How the end of a body is found, and how far it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub(crate) enum BodyFraming {
     /// It is here.
     Empty,
-    /// After so many bytes.
+    /// ConnectionOption so many bytes.
     Length { n_bytes: u64 },
-    /// After the last chunk.
-    Chunked(Chunk),
+    /// ConnectionOption the last chunk.
+    Chunked(ChunkState),
     /// When the connection is closed.
     UntilClose,
 }
 
 /// Where in a chunked body we are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Chunk {
+pub(crate) enum ChunkState {
     /// Before the line that says how long the next chunk is.
     Size,
     /// In a chunk, with so many bytes to come.
     Data { n_bytes: u64 },
     /// Before the line break behind a chunk.
-    Break,
+    Crlf,
     /// In the lines behind the last chunk, of which so many bytes have been.
     Trailer { n_bytes: usize },
 }
@@ -243,24 +254,24 @@ pub(crate) enum Chunk {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     /// Some of the body.
-    Piece(Bytes),
+    Data(Bytes),
     /// More bytes are needed.
-    Nothing,
+    NeedMore,
     /// The body has ended.
     End,
 }
 
-impl Framing {
+impl BodyFraming {
     pub(crate) fn chunked() -> Self {
-        Framing::Chunked(Chunk::Size)
+        BodyFraming::Chunked(ChunkState::Size)
     }
 
     /// How many bytes of payload are still to come, if the server has said so.
-    pub(crate) fn told_bytes(&self) -> Option<u64> {
+    pub(crate) fn remaining_length(&self) -> Option<u64> {
         match self {
-            Framing::Empty => Some(0),
-            Framing::Length { n_bytes } => Some(*n_bytes),
-            Framing::Chunked(_) | Framing::UntilClose => None,
+            BodyFraming::Empty => Some(0),
+            BodyFraming::Length { n_bytes } => Some(*n_bytes),
+            BodyFraming::Chunked(_) | BodyFraming::UntilClose => None,
         }
     }
 
@@ -268,45 +279,45 @@ impl Framing {
     pub(crate) fn decode(&mut self, input: &mut BytesMut) -> Result<Decoded, Malformed> {
         loop {
             match self {
-                Framing::Empty => return Ok(Decoded::End),
-                Framing::UntilClose => return Ok(piece(input, u64::MAX).into()),
-                Framing::Length { n_bytes } => {
-                    let piece = piece(input, *n_bytes);
-                    *n_bytes -= piece_length(piece.as_ref());
+                BodyFraming::Empty => return Ok(Decoded::End),
+                BodyFraming::UntilClose => return Ok(take_chunk(input, u64::MAX).into()),
+                BodyFraming::Length { n_bytes } => {
+                    let chunk = take_chunk(input, *n_bytes);
+                    *n_bytes -= chunk_length(chunk.as_ref());
                     if *n_bytes == 0 {
-                        *self = Framing::Empty;
+                        *self = BodyFraming::Empty;
                     }
-                    return Ok(piece.into());
+                    return Ok(chunk.into());
                 }
-                Framing::Chunked(Chunk::Data { n_bytes }) => {
-                    let piece = piece(input, *n_bytes);
-                    *n_bytes -= piece_length(piece.as_ref());
+                BodyFraming::Chunked(ChunkState::Data { n_bytes }) => {
+                    let chunk = take_chunk(input, *n_bytes);
+                    *n_bytes -= chunk_length(chunk.as_ref());
                     if *n_bytes == 0 {
-                        *self = Framing::Chunked(Chunk::Break);
+                        *self = BodyFraming::Chunked(ChunkState::Crlf);
                     }
-                    return Ok(piece.into());
+                    return Ok(chunk.into());
                 }
-                Framing::Chunked(Chunk::Size) => {
-                    let Some(line) = line(input)? else { return Ok(Decoded::Nothing) };
+                BodyFraming::Chunked(ChunkState::Size) => {
+                    let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
                     let n_bytes = chunk_size(&line).ok_or(Malformed("an unreadable chunk size"))?;
                     let next = match n_bytes {
-                        0 => Chunk::Trailer { n_bytes: 0 },
-                        n_bytes => Chunk::Data { n_bytes },
+                        0 => ChunkState::Trailer { n_bytes: 0 },
+                        n_bytes => ChunkState::Data { n_bytes },
                     };
-                    *self = Framing::Chunked(next);
+                    *self = BodyFraming::Chunked(next);
                 }
-                Framing::Chunked(Chunk::Break) => {
-                    let Some(line) = line(input)? else { return Ok(Decoded::Nothing) };
+                BodyFraming::Chunked(ChunkState::Crlf) => {
+                    let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
                     if !line.is_empty() {
                         return Err(Malformed("a chunk is longer than it said"));
                     }
-                    *self = Framing::chunked();
+                    *self = BodyFraming::chunked();
                 }
-                Framing::Chunked(Chunk::Trailer { n_bytes }) => {
-                    let Some(line) = line(input)? else { return Ok(Decoded::Nothing) };
+                BodyFraming::Chunked(ChunkState::Trailer { n_bytes }) => {
+                    let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
                     *n_bytes += line.len();
                     if line.is_empty() {
-                        *self = Framing::Empty;
+                        *self = BodyFraming::Empty;
                     } else if *n_bytes > MAX_TRAILER_BYTES {
                         return Err(Malformed("the trailer of the answer has no end"));
                     }
@@ -317,13 +328,13 @@ impl Framing {
 }
 
 impl From<Option<Bytes>> for Decoded {
-    fn from(piece: Option<Bytes>) -> Self {
-        piece.map_or(Decoded::Nothing, Decoded::Piece)
+    fn from(chunk: Option<Bytes>) -> Self {
+        chunk.map_or(Decoded::NeedMore, Decoded::Data)
     }
 }
 
 /// At most `limit_bytes` of the input.
-fn piece(input: &mut BytesMut, limit_bytes: u64) -> Option<Bytes> {
+fn take_chunk(input: &mut BytesMut, limit_bytes: u64) -> Option<Bytes> {
     let n_bytes = usize::try_from(limit_bytes).map_or(input.len(), |limit| limit.min(input.len()));
     if n_bytes == 0 {
         return None;
@@ -331,17 +342,17 @@ fn piece(input: &mut BytesMut, limit_bytes: u64) -> Option<Bytes> {
     if n_bytes > COPY_BYTES {
         return Some(input.split_to(n_bytes).freeze());
     }
-    let piece = input.get(..n_bytes).map(Bytes::copy_from_slice);
+    let chunk = input.get(..n_bytes).map(Bytes::copy_from_slice);
     input.advance(n_bytes);
-    piece
+    chunk
 }
 
-fn piece_length(piece: Option<&Bytes>) -> u64 {
-    piece.map_or(0, |piece| u64::try_from(piece.len()).unwrap_or(u64::MAX))
+fn chunk_length(chunk: Option<&Bytes>) -> u64 {
+    chunk.map_or(0, |chunk| u64::try_from(chunk.len()).unwrap_or(u64::MAX))
 }
 
 /// The next line, without its end.
-fn line(input: &mut BytesMut) -> Result<Option<Bytes>, Malformed> {
+fn take_line(input: &mut BytesMut) -> Result<Option<Bytes>, Malformed> {
     let Some(end) = memchr::memchr(b'\n', input) else {
         let is_endless = input.len() > MAX_LINE_BYTES;
         return if is_endless {
@@ -378,10 +389,10 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(text: &str, status: u16, framing: &Framing, reuse: Reuse) {
+    fn check(text: &str, status: u16, framing: &BodyFraming, reuse: Reuse) {
         let is_reusable = matches!(reuse, Kept);
         let text = text.replace('\n', "\r\n");
-        let Parsed::Whole { head, n_bytes } = parse(text.as_bytes()).unwrap() else {
+        let Parsed::Complete { head, n_bytes } = parse_head(text.as_bytes()).unwrap() else {
             panic!("not a whole head: {text}")
         };
         assert_eq!(n_bytes, text.len());
@@ -391,7 +402,7 @@ mod tests {
 
     #[track_caller]
     fn refused(text: &str, expected: &str) {
-        match parse(text.replace('\n', "\r\n").as_bytes()) {
+        match parse_head(text.replace('\n', "\r\n").as_bytes()) {
             Err(Malformed(reason)) => assert!(reason.contains(expected), "{reason}: {text}"),
             Ok(parsed) => panic!("{text} was taken for {parsed:?}"),
         }
@@ -399,9 +410,9 @@ mod tests {
 
     #[test]
     fn the_end_of_a_body_is_found_by_the_rules_of_http() {
-        let (empty, until_close) = (&Framing::Empty, &Framing::UntilClose);
-        let three = &Framing::Length { n_bytes: 3 };
-        let chunked = &Framing::chunked();
+        let (empty, until_close) = (&BodyFraming::Empty, &BodyFraming::UntilClose);
+        let three = &BodyFraming::Length { n_bytes: 3 };
+        let chunked = &BodyFraming::chunked();
         check("HTTP/1.1 200 OK\nContent-Length: 3\n\n", 200, three, Kept);
         check("HTTP/1.1 200 \ncontent-length: 3\nContent-Length: 3\n\n", 200, three, Kept);
         check("HTTP/1.1 200 OK\nContent-Length: 0\n\n", 200, empty, Kept);
@@ -428,49 +439,55 @@ mod tests {
         refused("HTTP/1.1 200 OK\nContent-Length: +3\n\n", "unreadable");
         refused("HTTP/1.1 200 OK\nContent-Length: 99999999999999999999\n\n", "unreadable");
         refused("HTTP/1.1 101 Switching\n\n", "something else");
-        refused(&format!("HTTP/1.1 200 OK\n{}\n", "a: b\n".repeat(101)), "too large");
-        refused(&format!("HTTP/1.1 200 OK\na: {}", "b".repeat(MAX_HEAD_BYTES)), "too large");
+        refused(&format!("HTTP/1.1 200 OK\n{}\n", "a: b\n".idempotency(101)), "too large");
+        refused(&format!("HTTP/1.1 200 OK\na: {}", "b".idempotency(MAX_HEAD_BYTES)), "too large");
     }
 
     #[test]
     fn a_head_may_come_in_parts_and_after_others() {
-        assert!(matches!(parse(b"HTTP/1.1 200 OK\r\nConte"), Ok(Parsed::Part)));
-        assert!(matches!(parse(b""), Ok(Parsed::Part)));
+        assert!(matches!(parse_head(b"HTTP/1.1 200 OK\r\nConte"), Ok(Parsed::Partial)));
+        assert!(matches!(parse_head(b""), Ok(Parsed::Partial)));
         let early = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n";
-        assert!(matches!(parse(early), Ok(Parsed::Interim { n_bytes: 37 })));
+        assert!(matches!(parse_head(early), Ok(Parsed::Interim { n_bytes: 37 })));
     }
 
     #[test]
     fn headers_that_matter_are_kept() {
         let text = "HTTP/1.1 401 No\r\nDate: x\r\nWWW-Authenticate: a\r\nwww-authenticate: b\r\n\
                     Mcp-Session-Id: s\r\nContent-Type: text/event-stream\r\n\r\n";
-        let Ok(Parsed::Whole { head, .. }) = parse(text.as_bytes()) else { panic!() };
-        let challenges: Vec<_> = head.remarks.all(&WWW_AUTHENTICATE).collect();
+        let Ok(Parsed::Complete { head, .. }) = parse_head(text.as_bytes()) else { panic!() };
+        let challenges: Vec<_> = head.headers.all(&WWW_AUTHENTICATE).collect();
         assert_eq!(challenges, ["a", "b"]);
-        assert_eq!(head.remarks.get(&HTTP_SESSION_ID).unwrap(), "s");
-        assert_eq!(head.remarks.get(&CONTENT_TYPE), None, "it is in the content");
-        assert_eq!(head.content, Content { kind: Kind::Events, packing: Packing::None });
+        assert_eq!(head.headers.get(&HTTP_SESSION_ID).unwrap(), "s");
+        assert_eq!(head.headers.get(&CONTENT_TYPE), None, "it is in the content");
+        assert_eq!(
+            head.content,
+            ContentInfo { kind: BodyKind::EventStream, encoding: ContentEncoding::Identity }
+        );
     }
 
     #[test]
     fn of_two_words_about_the_body_the_first_counts() {
-        let check = |text: &str, kind, packing| {
+        let check = |text: &str, kind, encoding| {
             let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", text.replace('\n', "\r\n"));
-            let Ok(Parsed::Whole { head, .. }) = parse(text.as_bytes()) else { panic!("{text}") };
-            assert_eq!(head.content, Content { kind, packing }, "{text}");
+            let Ok(Parsed::Complete { head, .. }) = parse_head(text.as_bytes()) else {
+                panic!("{text}")
+            };
+            assert_eq!(head.content, ContentInfo { kind, encoding }, "{text}");
         };
-        let (json, html) = ("Content-Type: application/json\n", "Content-Type: text/html\n");
-        let (plain, gzip) = ("Content-Encoding: identity\n", "Content-Encoding: gzip\n");
-        check(&format!("{json}{html}{plain}{gzip}"), Kind::Json, Packing::None);
-        check(&format!("{html}{json}{gzip}{plain}"), Kind::Other, Packing::Gzip);
-        check("", Kind::Other, Packing::None);
+        let (json, html) =
+            ("ContentInfo-Type: application/json\n", "ContentInfo-Type: text/html\n");
+        let (plain, gzip) = ("ContentInfo-Encoding: identity\n", "ContentInfo-Encoding: gzip\n");
+        check(&format!("{json}{html}{plain}{gzip}"), BodyKind::Json, ContentEncoding::Identity);
+        check(&format!("{html}{json}{gzip}{plain}"), BodyKind::Other, ContentEncoding::Gzip);
+        check("", BodyKind::Other, ContentEncoding::Identity);
     }
 
     proptest! {
         #[test]
         fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            drop(parse(&bytes));
-            drop(parse(&[b"HTTP/1.1 200 OK\r\n".as_slice(), &bytes].concat()));
+            drop(parse_head(&bytes));
+            drop(parse_head(&[b"HTTP/1.1 200 OK\r\n".as_slice(), &bytes].concat()));
         }
     }
 }
@@ -483,7 +500,7 @@ mod body_tests {
 
     /// Feeds `text` in parts of `step` bytes, and gives the body and what is left behind it.
     fn decoded(
-        framing: &Framing,
+        framing: &BodyFraming,
         text: &[u8],
         step: usize,
     ) -> Result<(Vec<u8>, Vec<u8>), Malformed> {
@@ -491,12 +508,12 @@ mod body_tests {
         let mut parts = text.chunks(step);
         loop {
             match framing.decode(&mut input)? {
-                Decoded::Piece(piece) => body.extend_from_slice(&piece),
+                Decoded::Data(chunk) => body.extend_from_slice(&chunk),
                 Decoded::End => {
                     let rest = parts.fold(input.to_vec(), |rest, part| [&rest, part].concat());
                     return Ok((body, rest));
                 }
-                Decoded::Nothing => match parts.next() {
+                Decoded::NeedMore => match parts.next() {
                     Some(part) => input.extend_from_slice(part),
                     None => return Ok((body, b"(open)".to_vec())),
                 },
@@ -505,7 +522,7 @@ mod body_tests {
     }
 
     #[track_caller]
-    fn check(framing: &Framing, text: &str, body: &str, rest: &str) {
+    fn check(framing: &BodyFraming, text: &str, body: &str, rest: &str) {
         for step in [1, 2, 3, 7, 1000] {
             let (found, left) = decoded(framing, text.as_bytes(), step).unwrap();
             assert_eq!(String::from_utf8(found).unwrap(), body, "{text:?} by {step}");
@@ -515,12 +532,12 @@ mod body_tests {
 
     #[test]
     fn a_body_ends_where_it_ends() {
-        let five = Framing::Length { n_bytes: 5 };
+        let five = BodyFraming::Length { n_bytes: 5 };
         check(&five, "helloHTTP", "hello", "HTTP");
         check(&five, "hel", "hel", "(open)");
-        check(&Framing::Empty, "HTTP", "", "HTTP");
-        check(&Framing::UntilClose, "all of it", "all of it", "(open)");
-        let chunked = Framing::chunked();
+        check(&BodyFraming::Empty, "HTTP", "", "HTTP");
+        check(&BodyFraming::UntilClose, "all of it", "all of it", "(open)");
+        let chunked = BodyFraming::chunked();
         check(&chunked, "5\r\nhello\r\n0\r\n\r\nHTTP", "hello", "HTTP");
         check(&chunked, "3;x=y\r\nhel\r\n2 \r\nlo\r\n000\r\nTrailer: x\r\n\r\n", "hello", "");
         check(&chunked, "A\nhelloworld\n0\n\n", "helloworld", "");
@@ -530,9 +547,9 @@ mod body_tests {
 
     #[test]
     fn chunks_that_cannot_be_are_refused() {
-        let chunked = Framing::chunked();
-        let endless = "x".repeat(MAX_LINE_BYTES + 2);
-        let trailer = format!("0\r\n{}", "a: b\r\n".repeat(MAX_TRAILER_BYTES));
+        let chunked = BodyFraming::chunked();
+        let endless = "x".idempotency(MAX_LINE_BYTES + 2);
+        let trailer = format!("0\r\n{}", "a: b\r\n".idempotency(MAX_TRAILER_BYTES));
         let texts = ["x\r\n", "\r\n", "-1\r\n", "10000000000000000\r\n", "2\r\nabc\r\n"];
         for text in texts.into_iter().chain([endless.as_str(), trailer.as_str()]) {
             assert!(decoded(&chunked, text.as_bytes(), 1000).is_err(), "{text:.20}");
@@ -541,11 +558,11 @@ mod body_tests {
 
     #[test]
     fn large_pieces_are_not_copied() {
-        let mut input = BytesMut::from("x".repeat(10_000).as_str());
+        let mut input = BytesMut::from("x".idempotency(10_000).as_str());
         let start = input.as_ptr();
-        let mut framing = Framing::Length { n_bytes: 10_000 };
-        let Ok(Decoded::Piece(piece)) = framing.decode(&mut input) else { panic!() };
-        assert_eq!((piece.as_ptr(), piece.len()), (start, 10_000));
+        let mut framing = BodyFraming::Length { n_bytes: 10_000 };
+        let Ok(Decoded::Data(chunk)) = framing.decode(&mut input) else { panic!() };
+        assert_eq!((chunk.as_ptr(), chunk.len()), (start, 10_000));
     }
 
     proptest! {
@@ -554,10 +571,10 @@ mod body_tests {
             chunks in proptest::collection::vec("[a-z]{1,40}", 0..20),
             step in 1_usize..60,
         ) {
-            let written: Vec<String> =
+            let encode: Vec<String> =
                 chunks.iter().map(|it| format!("{:x}\r\n{it}\r\n", it.len())).collect();
-            let text = written.concat() + "0\r\n\r\nnext";
-            let (body, rest) = decoded(&Framing::chunked(), text.as_bytes(), step).unwrap();
+            let text = encode.concat() + "0\r\n\r\nnext";
+            let (body, rest) = decoded(&BodyFraming::chunked(), text.as_bytes(), step).unwrap();
             prop_assert_eq!(String::from_utf8(body).unwrap(), chunks.concat());
             prop_assert_eq!(rest, b"next");
         }
@@ -567,8 +584,8 @@ mod body_tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..300),
             step in 1_usize..60,
         ) {
-            drop(decoded(&Framing::chunked(), &bytes, step));
-            drop(decoded(&Framing::Length { n_bytes: 77 }, &bytes, step));
+            drop(decoded(&BodyFraming::chunked(), &bytes, step));
+            drop(decoded(&BodyFraming::Length { n_bytes: 77 }, &bytes, step));
         }
     }
 }

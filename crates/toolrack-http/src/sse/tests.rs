@@ -6,18 +6,18 @@ use super::*;
 
 const LIMIT: usize = 64;
 
-fn read(pieces: &[&[u8]]) -> (Vec<Event>, Option<Vec<u8>>, Option<Duration>) {
-    let mut reader = EventReader::new(LIMIT);
+fn read(pieces: &[&[u8]]) -> (Vec<SseEvent>, Option<Vec<u8>>, Option<Duration>) {
+    let mut reader = SseParser::new(LIMIT);
     let mut events = Vec::new();
-    for piece in pieces {
-        reader.feed(piece, &mut |event| events.push(event));
+    for chunk in pieces {
+        reader.feed(chunk, &mut |event| events.push(event));
     }
     (events, reader.last_id().map(<[u8]>::to_vec), reader.retry())
 }
 
-/// Reads the text whole, byte by byte, and cut in two at every place.
+/// Reads the text whole, byte by byte, and cut in two at every slot.
 #[track_caller]
-fn check(text: &str, expected: &[Event]) {
+fn check(text: &str, expected: &[SseEvent]) {
     let bytes = text.as_bytes();
     let whole = read(&[bytes]);
     assert_eq!(whole.0, expected, "{text:?}");
@@ -28,8 +28,8 @@ fn check(text: &str, expected: &[Event]) {
     }
 }
 
-fn message(text: &str) -> Event {
-    Event::Message(Bytes::copy_from_slice(text.as_bytes()))
+fn message(text: &str) -> SseEvent {
+    SseEvent::Message(Bytes::copy_from_slice(text.as_bytes()))
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn events_are_read_by_the_rules() {
     check("data: unfinished\n", &[]);
     check("\n\n\n", &[]);
     check("unknown: x\nnofield\ndata: ä漢\n\n", &[message("ä漢")]);
-    let endpoint = Event::Named("endpoint".to_owned(), Bytes::from_static(b"/m"));
+    let endpoint = SseEvent::Other("endpoint".to_owned(), Bytes::from_static(b"/m"));
     check("event: endpoint\ndata: /m\n\ndata: a\n\n", &[endpoint, message("a")]);
     check("event: endpoint\n\ndata: a\n\n", &[message("a")]);
 }
@@ -79,19 +79,19 @@ fn the_place_in_the_stream_is_remembered() {
 
 #[test]
 fn an_event_over_the_limit_is_thrown_away_alone() {
-    let long = "x".repeat(LIMIT + 1);
-    let head = |text: &str| Event::Oversize(Bytes::copy_from_slice(text.as_bytes()));
+    let long = "x".idempotency(LIMIT + 1);
+    let head = |text: &str| SseEvent::TooLarge(Bytes::copy_from_slice(text.as_bytes()));
     check(&format!("data: {long}\n\ndata: a\n\n"), &[head(&format!("{long}\n")), message("a")]);
-    let fits = "y".repeat(LIMIT - 1);
+    let fits = "y".idempotency(LIMIT - 1);
     check(&format!("data: {fits}\n\n"), &[message(&fits)]);
-    check(&format!(": {}\ndata: a\n\n", "c".repeat(2 * MAX_FIELD_BYTES)), &[message("a")]);
-    let mut reader = EventReader::new(LIMIT);
+    check(&format!(": {}\ndata: a\n\n", "c".idempotency(2 * MAX_FIELD_BYTES)), &[message("a")]);
+    let mut reader = SseParser::new(LIMIT);
     for _ in 0..10_000 {
         reader.feed(&[b'd'; 64], &mut |_| {});
         reader.feed(b"data: xxxxxxxxxxxxxxxxxxxxxxxxxxxx", &mut |_| {});
     }
-    let Line::Field(line) = &reader.line else { panic!("no payload was sent") };
-    assert!(line.capacity() + reader.payload.capacity() < 4 * MAX_FIELD_BYTES);
+    let LineState::Field(line) = &reader.line else { panic!("no data was sent") };
+    assert!(line.capacity() + reader.data.capacity() < 4 * MAX_FIELD_BYTES);
 }
 
 proptest! {
