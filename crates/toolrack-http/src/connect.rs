@@ -1,6 +1,6 @@
-//! From an address to a connection: names, sockets, proxies, TLS.
+//! Opens connections: DNS, TCP, Unix sockets, proxy CONNECT and TLS.
 //!
-//! **Invariant:** reaching a server takes no longer than the timeout_after, whatever stands in between.
+//! **Invariant:** connecting never takes longer than the connect timeout.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -26,20 +26,20 @@ use url::Host;
 use crate::endpoint_url::{Origin, Security};
 use crate::proxy::Proxy;
 
-/// The most that a proxy may say before a tunnel is open.
+/// Limit of a proxy's response to CONNECT.
 const MAX_CONNECT_HEAD_BYTES: usize = 8 << 10;
 
-/// Makes connections to one origin.
+/// Opens connections to one origin.
 pub(crate) struct Connector {
     origin: Origin,
     proxy: Option<Proxy>,
     extra_roots: Vec<u8>,
     timeout_after: Duration,
-    /// Made for the first connection that needs it: reading certificates takes a while.
+    /// Built for the first connection that needs it: loading certificates is slow.
     tls: OnceCell<TlsConnector>,
 }
 
-/// What is spoken on a connection.
+/// HTTP version of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HttpVersion {
     Http1,
@@ -56,7 +56,7 @@ impl Connector {
         Self { origin, proxy, extra_roots, timeout_after, tls: OnceCell::new() }
     }
 
-    /// The proxy to which requests are encode as if it were the server, if there is one.
+    /// Proxy that forwards plain HTTP requests, if there is one.
     pub(crate) fn forward_proxy(&self) -> Option<&Proxy> {
         match self.origin {
             Origin::Tcp { security: Security::Plain, .. } => self.proxy.as_ref(),
@@ -67,7 +67,7 @@ impl Connector {
     pub(crate) async fn open(&self) -> io::Result<(NetStream, HttpVersion)> {
         let opened = timeout(self.timeout_after, self.open_now()).await;
         opened.map_err(|_elapsed| {
-            let reason = format!("not opened within {:?}", self.timeout_after);
+            let reason = format!("not connected within {:?}", self.timeout_after);
             io::Error::new(io::ErrorKind::TimedOut, reason)
         })?
     }
@@ -99,11 +99,11 @@ impl Connector {
         Ok((NetStream::Tls(Box::new(stream)), version))
     }
 
-    /// Tries every address of a name. One that does not answer leaves time for the others.
+    /// Tries every address of a host. An unresponsive address gets only its share of the time.
     async fn connect_tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
         let deadline = after(Instant::now(), self.timeout_after);
         let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for (index, address) in addresses.iter().enumerate() {
             let n_left = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
             let share = deadline.saturating_duration_since(Instant::now()) / n_left;
@@ -124,10 +124,10 @@ pub(crate) async fn connect_unix(path: &std::path::Path) -> io::Result<NetStream
 
 #[cfg(not(unix))]
 pub(crate) async fn connect_unix(_path: &std::path::Path) -> io::Result<NetStream> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no such sockets"))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "Unix sockets are not supported on this system"))
 }
 
-/// A host as the resolver and TLS want it, without brackets.
+/// Host for the resolver and TLS: IPv6 without brackets.
 fn without_brackets(host: &Host) -> String {
     match host {
         Host::Ipv6(address) => address.to_string(),
@@ -135,7 +135,7 @@ fn without_brackets(host: &Host) -> String {
     }
 }
 
-/// Asks the proxy to pass bytes on.
+/// Opens a tunnel with CONNECT.
 async fn open_tunnel(
     mut stream: TcpStream,
     proxy: &Proxy,
@@ -152,17 +152,17 @@ async fn open_tunnel(
     request.extend_from_slice(b"\r\n");
     stream.write_all(&request).await?;
     let mut head = Vec::new();
-    // Byte by byte, because what follows the head belongs to the server.
+    // Byte by byte: the bytes after the head belong to TLS.
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= MAX_CONNECT_HEAD_BYTES {
-            return Err(io::Error::other("the proxy's answer has no end"));
+            return Err(io::Error::other("the proxy's response head is too large"));
         }
         head.push(stream.read_u8().await?);
     }
     match parse_connect_status(&head) {
         Some(200..=299) => Ok(stream),
-        Some(status) => Err(io::Error::other(format!("the proxy answered with status {status}"))),
-        None => Err(io::Error::other("the proxy does not speak HTTP")),
+        Some(status) => Err(io::Error::other(format!("the proxy responded with status {status}"))),
+        None => Err(io::Error::other("the proxy did not respond with HTTP")),
     }
 }
 
@@ -171,10 +171,7 @@ fn parse_connect_status(head: &[u8]) -> Option<u16> {
     std::str::from_utf8(line.get(2..5)?).ok()?.parse().ok()
 }
 
-// FOLDED stream.rs
-// DOC A connection as bytes, whatever it runs over.
-
-/// Bytes to and from a server.
+/// Byte stream to a server.
 #[derive(Debug)]
 pub(crate) enum NetStream {
     Tcp(TcpStream),
@@ -183,7 +180,7 @@ pub(crate) enum NetStream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Does the same with whatever is inside.
+/// Calls the same method on the inner stream.
 macro_rules! delegate {
     ($self:ident, $stream:ident => $action:expr) => {
         match $self.get_mut() {
@@ -240,13 +237,10 @@ impl AsyncWrite for NetStream {
     }
 }
 
-// FOLDED tls.rs
-// DOC Whom we trust: the certificates of the platform_certs, and those a user adds.
-
-/// The platform_certs's certificates, read once for all lines.
+/// Platform certificates, loaded once per process.
 static PLATFORM_CERTS: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
 
-/// What makes connections safe. HTTP/2 is offered, and the server chooses.
+/// TLS connector that trusts the platform and `extra_roots`. Offers HTTP/2 and HTTP/1.1.
 pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector> {
     let platform_certs =
         tokio::task::spawn_blocking(|| PLATFORM_CERTS.get_or_init(load_platform_certs));
@@ -254,7 +248,7 @@ pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector
     let mut roots = RootCertStore::empty();
     let (_n_added, n_ignored) = roots.add_parsable_certificates(platform_certs.iter().cloned());
     if n_ignored > 0 {
-        tracing::debug!(n_ignored, "certificates of the platform_certs cannot be read");
+        tracing::debug!(n_ignored, "could not read platform certificates");
     }
     for certificate in CertificateDer::pem_slice_iter(extra_roots) {
         let certificate = certificate.map_err(io::Error::other)?;
@@ -270,10 +264,10 @@ pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Whether a text holds certificates, all of which can be read.
+/// Checks that every certificate of the PEM text can be parsed.
 pub(crate) fn check_roots(extra_roots: &[u8]) -> Result<(), String> {
     for certificate in CertificateDer::pem_slice_iter(extra_roots) {
-        certificate.map_err(|fault| format!("the added certificates cannot be read: {fault}"))?;
+        certificate.map_err(|error| format!("invalid extra root certificates: {error}"))?;
     }
     Ok(())
 }
@@ -281,7 +275,7 @@ pub(crate) fn check_roots(extra_roots: &[u8]) -> Result<(), String> {
 fn load_platform_certs() -> Vec<CertificateDer<'static>> {
     let loaded = rustls_native_certs::load_native_certs();
     for error in &loaded.errors {
-        tracing::debug!(%error, "certificates of the platform_certs cannot be read");
+        tracing::debug!(%error, "could not read platform certificates");
     }
     loaded.certs
 }
@@ -296,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_of_a_proxy_is_read() {
+    fn connect_response_status_is_parsed() {
         check("HTTP/1.1 200 Connection established\r\n\r\n", Some(200));
         check("HTTP/1.0 407 Proxy Authentication Required\r\n\r\n", Some(407));
         check("HTTP/2 200\r\n\r\n", None);

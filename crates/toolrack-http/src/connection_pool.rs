@@ -1,7 +1,7 @@
-//! The connections to one server: take_idle again while they are good, and closed when they are idle.
+//! HTTP connection pool for one origin: reuses connections and closes idle ones.
 //!
-//! **Invariant:** a request is sent a second time only if no byte of it can have been acted on, or if
-//! repeating it is harmless by the rules of the protocol.
+//! **Invariant:** a request is sent a second time only if the server cannot have received any of it, or if its
+//! method is idempotent by the MCP specification.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,26 +23,26 @@ use crate::request_sender::RequestParts;
 use crate::response::HttpResponse;
 use crate::transport::TaskGroup;
 
-/// Many servers close idle connections after a few seconds; few watch_runtime them for longer than this.
+/// Many servers close idle connections after a few seconds; few keep them longer than this.
 const MAX_IDLE: Duration = Duration::from_secs(30);
-/// Further ones are closed after their exchange.
+/// Connections beyond this are closed after their exchange.
 const MAX_IDLE_CONNECTIONS: usize = 64;
-/// How often a sender connection is checked, and how long it may take to answer.
+/// HTTP/2 keep-alive: interval of pings, and how long the server may take to acknowledge one.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 type RequestBody = Full<Bytes>;
 
-/// The connections to one origin.
+/// Connections to one origin.
 pub(crate) struct Pool {
     connector: Connector,
     tasks: TaskGroup,
     idle_connections: Mutex<IdleConnections>,
-    /// Exchanges that wait for the head of their answer.
+    /// Exchanges that wait for their response head.
     n_in_flight: AtomicUsize,
 }
 
-/// One exchange that waits for the head of its answer.
+/// Counts one exchange that waits for its response head.
 struct InFlight<'a>(&'a AtomicUsize);
 
 impl Drop for InFlight<'_> {
@@ -59,25 +59,25 @@ struct IdleConnections {
     has_reaper: bool,
 }
 
-/// What an exchange runs on.
+/// Connection that an exchange runs on.
 enum Connection {
     Http1(Box<Http1Connection>),
     Http2(http2::SendRequest<RequestBody>),
 }
 
-/// Whether sending a request twice does no harm.
+/// Whether sending a request twice is safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idempotency {
     Idempotent,
     NotIdempotent,
 }
 
-/// Why an exchange brought nothing.
+/// Why an exchange has no response.
 #[derive(Debug)]
 pub(crate) enum ExchangeError {
-    /// Nobody was reached.
+    /// No connection could be made.
     Unreachable(io::Error),
-    /// The server was reached and did not answer.
+    /// The connection failed before a response.
     NoResponse(io::Error),
 }
 
@@ -91,7 +91,7 @@ impl Pool {
         }
     }
 
-    /// Sends a request and gives the head of the answer.
+    /// Sends a request and returns the response with its head read.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         parts: &RequestParts<'_>,
@@ -101,7 +101,7 @@ impl Pool {
         let n_before = self.n_in_flight.fetch_add(1, Ordering::Relaxed);
         let _in_flight = InFlight(&self.n_in_flight);
         if n_before > 0 {
-            // Whoever else is ready sends as well, and the server is woken for all of them.
+            // Yield once, so that other ready callers write too and the server wakes up once for all of them.
             yield_now().await;
         }
         let mut may_reuse = true;
@@ -110,9 +110,11 @@ impl Pool {
             let was_reused = reused.is_some();
             let connection = match reused {
                 Some(connection) => connection,
-                // Behind a pointer: it is rare, and every call would be as large as it.
+                // Boxed: connecting is rare, and its state would enlarge the future of every call.
                 None => Box::pin(self.connect()).await.map_err(ExchangeError::Unreachable)?,
             };
+            // Before the first byte is written: a caller that drops this future in the middle of the write
+            // cannot know how much was sent.
             sent.mark();
             let failure = match self.send(connection, parts).await {
                 Ok(response) => return Ok(response),
@@ -121,6 +123,8 @@ impl Pool {
             if failure.is_unsent {
                 sent.clear();
             }
+            // A server may close an idle connection at any time, so a failure on a reused connection says
+            // nothing about the server: try once more, on a new connection.
             if !was_reused || !(failure.is_unsent || idempotency == Idempotency::Idempotent) {
                 return Err(ExchangeError::NoResponse(failure.error));
             }
@@ -159,12 +163,12 @@ impl Pool {
         }
     }
 
-    /// Closes everything that is not in use.
+    /// Closes all idle connections.
     pub(crate) fn close(&self) {
         *self.idle_connections() = IdleConnections::default();
     }
 
-    /// The connection take_idle last that is still good.
+    /// Takes the most recently used connection that is still open.
     fn take_idle(&self) -> Option<Connection> {
         let mut idle_connections = self.idle_connections();
         if let Some(sender) = &idle_connections.http2 {
@@ -189,7 +193,7 @@ impl Pool {
         }
     }
 
-    /// Several callers may have dialed at once; one connection is enough for all of them.
+    /// Several callers may have connected at once; they share the first HTTP/2 connection.
     async fn handshake_http2(
         self: &Arc<Self>,
         stream: NetStream,
@@ -220,16 +224,17 @@ async fn send_http2(
     mut sender: http2::SendRequest<RequestBody>,
     parts: &RequestParts<'_>,
 ) -> Result<HttpResponse, AttemptError> {
-    let answered = sender.try_send_request(parts.to_request()).await;
-    answered.map(HttpResponse::from_http2).map_err(|mut failure| {
+    let response = sender.try_send_request(parts.to_request()).await;
+    response.map(HttpResponse::from_http2).map_err(|mut failure| {
         let is_unsent = failure.take_message().is_some();
         AttemptError { error: to_io_error(failure.into_error()), is_unsent }
     })
 }
 
-/// Closes connections that nobody has take_idle for a while, and goes home when there are none.
+/// Closes idle connections; exits when the pool is empty.
 async fn reap_idle(pool: Arc<Pool>) {
     loop {
+        // Connections are pushed and popped at the end, so the first one is the oldest.
         let oldest = pool.idle_connections().idle.first().map(|connection| connection.idle_since);
         let next = oldest.unwrap_or_else(Instant::now) + MAX_IDLE;
         tokio::select! {
@@ -239,8 +244,9 @@ async fn reap_idle(pool: Arc<Pool>) {
         let mut idle_connections = pool.idle_connections();
         idle_connections.idle.retain(|connection| connection.idle_since.elapsed() < MAX_IDLE);
         if idle_connections.idle.is_empty() {
-            // An idle line holds no buffer.
+            // An idle transport holds no buffer.
             idle_connections.idle = Vec::new();
+            // Under the lock: a connection returned after this starts a new reaper.
             idle_connections.has_reaper = false;
             return;
         }
@@ -252,12 +258,12 @@ async fn drive_http2(
     stop: CancellationToken,
 ) {
     tokio::select! {
-        end = driver => end.unwrap_or_else(|error| tracing::trace!(%error, "a connection broke")),
+        end = driver => end.unwrap_or_else(|error| tracing::trace!(%error, "an HTTP/2 connection failed")),
         () = stop.cancelled() => {}
     }
 }
 
-/// What the system said is more telling than what hyper makes of it.
+/// The cause from the operating system has the telling kind; hyper's own error has none.
 pub(crate) fn to_io_error(error: hyper::Error) -> io::Error {
     let source = std::error::Error::source(&error);
     let kind = source.and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);

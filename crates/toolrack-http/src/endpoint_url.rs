@@ -1,9 +1,9 @@
-//! Where a server is: an origin and a path, parsed once.
+//! Server URL: origin and path, parsed once.
 //!
-//! `http://…` and `https://…` are what they always are. `unix:/run/server.sock` is a socket in the file
-//! system, and `unix:/run/server.sock:/mcp` says the path behind it, which is `/` otherwise.
+//! Besides `http://…` and `https://…`, `unix:/run/server.sock` is a Unix socket, and
+//! `unix:/run/server.sock:/mcp` adds the request path, which is `/` otherwise.
 //!
-//! **Invariant:** what is reached from an address by a reference has the same origin, or it is an error.
+//! **Invariant:** a URL resolved against an endpoint has the same origin, or it is an error.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,19 +11,19 @@ use std::path::PathBuf;
 use http::uri::{Authority, PathAndQuery};
 use url::{Host, Url};
 
-/// Where requests go.
+/// Parsed URL that requests go to.
 #[derive(Clone)]
 pub(crate) struct EndpointUrl {
     pub(crate) origin: Origin,
     pub(crate) path: PathAndQuery,
     pub(crate) authority: Authority,
-    /// How the head of a request goes on after its http_method: the path, the version and `Host`.
+    /// The request head after the HTTP method: path, version and `Host`.
     pub(crate) request_line: Box<[u8]>,
-    /// What references are resolved against. For sockets it is made up.
+    /// Base for relative references. Made up for Unix sockets.
     base: Url,
 }
 
-/// Whom we trust with what we send.
+/// Origin that credentials may be sent to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Tcp { security: Security, host: Host, port: u16 },
@@ -37,12 +37,12 @@ pub(crate) enum Security {
     Tls,
 }
 
-/// Why a text is no address we use.
+/// Why a URL cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UrlError {
-    /// It cannot be read, for this reason.
+    /// It cannot be parsed.
     Invalid(String),
-    /// It leads to this other origin.
+    /// It has this other origin.
     CrossOrigin(String),
 }
 
@@ -54,7 +54,7 @@ impl EndpointUrl {
         }
     }
 
-    /// Resolves what the server says instead of an address.
+    /// Resolves a reference from the server.
     pub(crate) fn join(&self, reference: &str) -> Result<Self, UrlError> {
         let url = self.base.join(reference).map_err(invalid)?;
         if url.origin() != self.base.origin() || has_userinfo(&url) {
@@ -63,7 +63,7 @@ impl EndpointUrl {
         Self::from_url(self.origin.clone(), url)
     }
 
-    /// Whether nothing leaves this machine.
+    /// Whether the server is on this machine.
     pub(crate) fn is_local(&self) -> bool {
         match &self.origin {
             Origin::Unix(_) => true,
@@ -81,7 +81,7 @@ impl EndpointUrl {
             None => (rest, "/".to_owned()),
         };
         if !socket.starts_with('/') {
-            let reason = "a socket needs an absolute path, as in `unix:/run/server.sock:/mcp`";
+            let reason = "a Unix socket needs an absolute path, as in `unix:/run/server.sock:/mcp`";
             return Err(UrlError::Invalid(reason.to_owned()));
         }
         let url = Url::parse("http://localhost/").and_then(|base| base.join(&path));
@@ -93,12 +93,12 @@ impl EndpointUrl {
             "http" => Security::Plain,
             "https" => Security::Tls,
             other => {
-                let reason = format!("`{other}` is no scheme we speak; use http, https or unix");
+                let reason = format!("unsupported scheme `{other}`; use http, https or unix");
                 return Err(UrlError::Invalid(reason));
             }
         };
         if has_userinfo(&url) {
-            let reason = "name and password do not belong into the URL; use a header";
+            let reason = "the URL must not contain a user name or password; use a header";
             return Err(UrlError::Invalid(reason.to_owned()));
         }
         let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else {
@@ -130,7 +130,7 @@ impl EndpointUrl {
     }
 }
 
-/// Shown without the query, which may hold a key.
+/// Without the query, which may contain a key.
 impl fmt::Display for EndpointUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
@@ -168,14 +168,14 @@ pub(crate) fn is_loopback<S: AsRef<str>>(host: &Host<S>) -> bool {
     }
 }
 
-/// An address that may be invalid_definition, without what may be secret in it: user, password, query and fragment.
+/// Removes user, password, query and fragment from a URL, which may be invalid.
 pub(crate) fn redact_url(url: &str) -> String {
-    let shown = url.split(['?', '#']).next().unwrap_or_default();
-    let (scheme, rest) = shown.split_once("//").unwrap_or(("", shown));
+    let visible = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = visible.split_once("//").unwrap_or(("", visible));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     match authority.rsplit_once('@') {
         Some((_user, host)) => format!("{scheme}//…@{host}{path}"),
-        None => shown.to_owned(),
+        None => visible.to_owned(),
     }
 }
 
@@ -183,8 +183,8 @@ fn has_userinfo(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
-fn invalid(fault: impl fmt::Display) -> UrlError {
-    UrlError::Invalid(fault.to_string())
+fn invalid(error: impl fmt::Display) -> UrlError {
+    UrlError::Invalid(error.to_string())
 }
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_password_is_shown() {
+    fn redact_url_removes_userinfo_and_query() {
         for (url, expected) in [
             ("http://user:pass@host:1/x?key=1#y", "http://…@host:1/x"),
             ("http://user:p@ss@host", "http://…@host"),
@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(text: &str, shown: &str, host: &str, path: &str) {
-        let address = EndpointUrl::parse(text).unwrap();
-        let found = (address.to_string(), address.authority.as_str(), address.path.as_str());
-        assert_eq!(found, (shown.to_owned(), host, path), "{text}");
+    fn check(text: &str, visible: &str, host: &str, path: &str) {
+        let url = EndpointUrl::parse(text).unwrap();
+        let found = (url.to_string(), url.authority.as_str(), url.path.as_str());
+        assert_eq!(found, (visible.to_owned(), host, path), "{text}");
     }
 
     #[test]
-    fn addresses_are_read() {
+    fn endpoint_urls_are_parsed() {
         check("https://a.example/mcp", "https://a.example/mcp", "a.example", "/mcp");
         check("HTTP://A.example:80", "http://a.example/", "a.example", "/");
         check("http://[::1]:8080/x?k=s#f", "http://[::1]:8080/x", "[::1]:8080", "/x?k=s");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_endpoint_urls_are_rejected() {
         for text in ["", "mcp", "ftp://a", "file:///x", "https://u:p@a/", "unix:a.sock", "http://"]
         {
             assert!(EndpointUrl::parse(text).is_err(), "{text}");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn read_sse_response(base: &str, reference: &str, expected: Option<&str>) {
+    fn check_join(base: &str, reference: &str, expected: Option<&str>) {
         let joined = EndpointUrl::parse(base).unwrap().join(reference);
         assert_eq!(
             joined.ok().map(|url| url.to_string()).as_deref(),
@@ -245,22 +245,22 @@ mod tests {
     }
 
     #[test]
-    fn references_stay_at_home() {
+    fn join_rejects_another_origin() {
         let base = "https://a.example/sse";
-        follow(base, "/messages?id=1", Some("https://a.example/messages"));
-        follow(base, "messages", Some("https://a.example/messages"));
-        follow(base, "https://a.example:443/m", Some("https://a.example/m"));
-        follow(base, "http://a.example/m", None);
-        follow(base, "https://b.example/m", None);
-        follow(base, "//b.example/m", None);
-        follow(base, "https://a.example:8443/m", None);
-        follow(base, "https://u@a.example/m", None);
-        follow("unix:/run/a.sock:/sse", "/m", Some("unix:/run/a.sock:/m"));
-        follow("unix:/run/a.sock:/sse", "http://b/m", None);
+        check_join(base, "/messages?id=1", Some("https://a.example/messages"));
+        check_join(base, "messages", Some("https://a.example/messages"));
+        check_join(base, "https://a.example:443/m", Some("https://a.example/m"));
+        check_join(base, "http://a.example/m", None);
+        check_join(base, "https://b.example/m", None);
+        check_join(base, "//b.example/m", None);
+        check_join(base, "https://a.example:8443/m", None);
+        check_join(base, "https://u@a.example/m", None);
+        check_join("unix:/run/a.sock:/sse", "/m", Some("unix:/run/a.sock:/m"));
+        check_join("unix:/run/a.sock:/sse", "http://b/m", None);
     }
 
     #[test]
-    fn loopback_is_known() {
+    fn loopback_hosts_are_local() {
         for (text, expected) in [
             ("http://localhost/", true),
             ("http://x.localhost/", true),

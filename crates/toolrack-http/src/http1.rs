@@ -1,4 +1,7 @@
-//! HTTP/1.1 as a client reads it: pure functions from bytes to heads and bodies.
+//! HTTP/1.1 connection. The task that waits for the response drives it.
+//!
+//! **Invariant:** no task runs between a caller and its HTTP/1.1 connection.
+//! **Invariant:** an idle connection holds no buffer.
 
 mod decoder;
 
@@ -22,61 +25,55 @@ use crate::connect::NetStream;
 use crate::proxy::Proxy;
 use crate::request_sender::{RequestParts, ScratchBuffer};
 
-/// What the server sent is not HTTP, or not what HTTP allows.
+/// The server sent something that is not valid HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-// FOLDED http1_connection.rs
-// DOC One connection that carries one exchange at a time, driven by whoever waits for the answer.
-// DOC
-// DOC **Invariant:** no task of ours stands between a caller and its HTTP/1.1 connection.
-// DOC **Invariant:** a connection at rest holds no buffer.
-
-/// What is read at once, at first and when more keeps coming.
+/// Read size, at first and after a read that filled the buffer.
 const READ_BYTES: usize = 8 << 10;
 const MAX_READ_BYTES: usize = 64 << 10;
-/// Less room than this is not worth a system call.
+/// With less free space than this, the buffer grows before the next system call.
 const MIN_READ_BYTES: usize = 1 << 10;
-/// What is believed of a body's own word on its size before it comes.
+/// Cap on the memory reserved for a declared length. A server can declare any length.
 const MAX_PREALLOC_BYTES: u64 = 4 << 20;
-/// A body up to this goes out in one chunk with its head, and is read where it is if it came so.
+/// A body up to this size is written together with its head, and parsed in place if it arrives with its head.
 const INLINE_BODY_BYTES: usize = 4 << 10;
-/// Memory beyond this is not kept for the next answer.
+/// A larger buffer is not kept for the next response.
 const MAX_SPARE_BYTES: usize = 16 << 10;
 
 thread_local! {
-    /// What the next answer is read into.
+    /// Buffer for the next response on this thread.
     static SPARE_BUFFER: Cell<Option<BytesMut>> = const { Cell::new(None) };
 }
 
-/// A connection, and what has come on it.
+/// HTTP/1.1 connection with its read buffer.
 pub(crate) struct Http1Connection {
     stream: NetStream,
     input: BytesMut,
     framing: BodyFraming,
     is_reusable: bool,
-    /// A part of the input was given away without being copied.
+    /// A slice of the input was handed out, so the buffer cannot be reused.
     is_split: bool,
-    /// How much is read at once.
+    /// Bytes to reserve for the next read.
     read_size: usize,
     pub(crate) idle_since: Instant,
 }
 
-/// Whether the server may have heard of a message.
+/// Whether the server may have received a message.
 #[derive(Debug, Default)]
 pub(crate) struct SentFlag(AtomicBool);
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug)]
 pub(crate) struct AttemptError {
     pub(crate) error: io::Error,
-    /// Whether not a byte of the request has left.
+    /// Whether no byte of the request was written.
     pub(crate) is_unsent: bool,
 }
 
-/// A request that is being encode.
+/// Request being written.
 struct RequestWriter<'a> {
-    /// With the body, if that is small.
+    /// Includes the body if that is small.
     head: &'a [u8],
     body: &'a [u8],
     n_sent: usize,
@@ -88,7 +85,7 @@ impl SentFlag {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// What was sent has come back untouched.
+    /// Records that the server did not process the message.
     pub(crate) fn clear(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -111,23 +108,23 @@ impl Http1Connection {
         }
     }
 
-    /// Whether the exchange has ended in a way that allows another one.
+    /// Whether the exchange has ended so that another one can follow.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_reusable && self.framing == BodyFraming::Empty && self.input.is_empty()
     }
 
-    /// Whether the connection can take a request, as far as can be known without waiting.
+    /// Whether the connection can take a request, as far as a check without waiting can tell.
     pub(crate) fn is_usable(&mut self) -> bool {
         if !self.is_complete() {
             return false;
         }
-        // Whatever can be read now is the end, or something that nobody asked for.
+        // Readable now means end of file, or bytes that belong to no request.
         let (mut context, mut byte) = (Context::from_waker(Waker::noop()), [0]);
         let stream = Pin::new(&mut self.stream);
         stream.poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
-    /// Lets go of memory until the next exchange.
+    /// Frees memory until the next exchange.
     pub(crate) fn release_buffers(&mut self) {
         let input = mem::take(&mut self.input);
         if !mem::take(&mut self.is_split) {
@@ -137,7 +134,7 @@ impl Http1Connection {
         self.idle_since = Instant::now();
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and reads the head of the response.
     pub(crate) async fn send(
         &mut self,
         parts: &RequestParts<'_>,
@@ -150,13 +147,13 @@ impl Http1Connection {
             buffer.extend_from_slice(mem::take(&mut body));
         }
         let mut writer = RequestWriter { head: &buffer, body, n_sent: 0, is_flushed: false };
-        let answered = poll_fn(|context| self.poll_send(&mut writer, context)).await;
-        let (n_sent, is_whole) = (writer.n_sent, writer.is_flushed);
-        match answered {
+        let received = poll_fn(|context| self.poll_send(&mut writer, context)).await;
+        let (n_sent, is_fully_sent) = (writer.n_sent, writer.is_flushed);
+        match received {
             Ok(head) => {
                 self.framing = head.framing.clone();
-                // A server that has not heard everything will take the rest for something else.
-                self.is_reusable = head.is_reusable && is_whole;
+                // The unsent rest of a request would be read as the next request.
+                self.is_reusable = head.is_reusable && is_fully_sent;
                 Ok(head)
             }
             Err(error) => {
@@ -166,21 +163,24 @@ impl Http1Connection {
         }
     }
 
-    /// Writes and reads at once, because a server may answer before it has heard everything.
+    /// Writes and reads at the same time, because a server may respond before it has read the whole request
+    /// (413, for example).
     fn poll_send(
         &mut self,
         writer: &mut RequestWriter<'_>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<ResponseHead>> {
-        let encode = writer.poll(&mut self.stream, context);
-        if let Poll::Ready(Err(error)) = &encode
+        // After the first byte, a write error is not final: the server may have responded before it closed
+        // its side.
+        let written = writer.poll(&mut self.stream, context);
+        if let Poll::Ready(Err(error)) = &written
             && writer.n_sent == 0
         {
             return Poll::Ready(Err(io::Error::new(error.kind(), error.to_string())));
         }
         match self.poll_head(context) {
-            // Why it cannot be encode to says more than that it was closed.
-            Poll::Ready(Err(closed)) => match encode {
+            // The write error says more than "closed".
+            Poll::Ready(Err(closed)) => match written {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 _ => Poll::Ready(Err(closed)),
             },
@@ -204,13 +204,13 @@ impl Http1Connection {
                 }
             }
             if ready!(self.poll_fill(context))? == 0 {
-                let reason = "the connection was closed before an answer came";
+                let reason = "the connection was closed before a response came";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason)));
             }
         }
     }
 
-    /// The whole body, if it is small and has come already.
+    /// Returns the whole body if it is small and has already arrived.
     pub(crate) fn buffered_body(&self) -> Option<&[u8]> {
         match self.framing {
             BodyFraming::Length { n_bytes } if n_bytes <= INLINE_BODY_BYTES as u64 => {
@@ -220,7 +220,7 @@ impl Http1Connection {
         }
     }
 
-    /// The body at hand has been used.
+    /// Marks the buffered body as used.
     pub(crate) fn consume_buffered_body(&mut self) {
         let n_bytes = self.buffered_body().map_or(0, <[u8]>::len);
         if n_bytes > 0 {
@@ -229,12 +229,12 @@ impl Http1Connection {
         }
     }
 
-    /// How many bytes of the body are to come, if the server has said so.
+    /// Bytes of the body still to come, if the server declared a length.
     pub(crate) fn remaining_length(&self) -> Option<u64> {
         self.framing.remaining_length()
     }
 
-    /// The next chunk of the body; `None` at its end.
+    /// Returns the next chunk of the body; `None` at its end.
     pub(crate) fn poll_chunk(
         &mut self,
         context: &mut Context<'_>,
@@ -257,7 +257,7 @@ impl Http1Connection {
                         Ok(None)
                     }
                     _ => {
-                        let reason = "the connection was closed in the middle of an answer";
+                        let reason = "the connection was closed in the middle of a response";
                         Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
                     }
                 });
@@ -265,7 +265,7 @@ impl Http1Connection {
         }
     }
 
-    /// A body of known size is taken in one chunk, unless it is huge.
+    /// A body of known size is read into one chunk, unless it is huge.
     fn wants_whole_body(&self) -> bool {
         let declared = self.remaining_length().filter(|declared| *declared <= MAX_PREALLOC_BYTES);
         declared.is_some_and(|declared| declared > self.input.len() as u64)
@@ -316,11 +316,11 @@ impl RequestWriter<'_> {
     }
 }
 
-/// Keeps a buffer that nobody else has a part of for the next exchange in this thread, unless it is large.
+/// Keeps the buffer for the next exchange on this thread, unless it is large or a slice of it is still in use.
 fn recycle_buffer(mut buffer: BytesMut) {
     buffer.clear();
     if buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= MAX_SPARE_BYTES {
-        // A thread that is ending keeps nothing.
+        // Fails only while the thread is being torn down; then the buffer is freed.
         let _is_kept = SPARE_BUFFER.try_with(|spare| spare.set(Some(buffer)));
     }
 }

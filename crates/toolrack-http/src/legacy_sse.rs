@@ -1,6 +1,7 @@
-//! Servers of 2024: messages go to one address, and everything comes back on a stream from another.
+//! HTTP+SSE transport of 2024-11-05: messages are posted to one URL, responses arrive on an SSE stream from
+//! another.
 //!
-//! **Invariant:** nothing is sent to an address of another origin, whatever the stream says.
+//! **Invariant:** nothing is sent to an endpoint of another origin.
 
 use std::io;
 use std::sync::Arc;
@@ -8,32 +9,30 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use toolrack_transport::RawJson;
-use toolrack_transport::{Inbox as _, LineError, TransportError, plain_text};
+use toolrack_transport::{Inbox as _, LineError, RawJson, TransportError, plain_text};
 
 use crate::endpoint_url::EndpointUrl;
 use crate::request_headers::RequestHeaders;
 use crate::response::HttpResponse;
 use crate::response_headers::BodyKind;
-use crate::rpc_call::Matched;
-use crate::rpc_call::stream_ended;
+use crate::rpc_call::{Matched, stream_ended};
 use crate::session::{Flavor, SessionFailure, session_failure};
 use crate::sse::{SseEvent, SseParser};
 use crate::status_mapping::{error_from_response, missing_message};
 use crate::transport::{Inner, MAX_ERROR_BODY_BYTES, MessageContext};
 
-/// How long a server may take to name the address for messages.
+/// How long a server may take to send the `endpoint` event.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A stream on its way.
+/// Open SSE stream of a session.
 struct LegacyStream {
     response: HttpResponse,
     parser: SseParser,
-    stream_closed: CancellationToken,
+    closed: CancellationToken,
 }
 
 impl Inner {
-    /// Begins a session by this flavor.
+    /// Starts an HTTP+SSE session.
     pub(crate) async fn initialize_sse(
         self: &Arc<Self>,
         body: &[u8],
@@ -44,16 +43,16 @@ impl Inner {
         let Flavor::Sse2024 { endpoint, stream_closed } = flavor.clone() else {
             return Err(stream_ended());
         };
-        // From here on the answer comes on the stream, to whoever waits for its id.
+        // Before the POST: the response may arrive on the stream before the POST returns.
         self.session.open(flavor);
         let mut response = self.post(context, &endpoint, &RequestHeaders::default(), body).await?;
         self.wait_for_sse_response(&mut response, id, &stream_closed).await
     }
 
-    /// Opens the stream and waits for the address that messages go to.
+    /// Opens the stream and waits for the `endpoint` event.
     pub(crate) async fn open_sse(self: &Arc<Self>) -> Result<Flavor, LineError> {
-        let late = |_elapsed| LineError::not_sent(TransportError::timed_out(ENDPOINT_TIMEOUT));
-        timeout(ENDPOINT_TIMEOUT, self.open_sse_now()).await.map_err(late)?
+        let timed_out = |_elapsed| LineError::not_sent(TransportError::timed_out(ENDPOINT_TIMEOUT));
+        timeout(ENDPOINT_TIMEOUT, self.open_sse_now()).await.map_err(timed_out)?
     }
 
     async fn open_sse_now(self: &Arc<Self>) -> Result<Flavor, LineError> {
@@ -69,10 +68,10 @@ impl Inner {
         let mut events = Vec::new();
         let endpoint = loop {
             let chunk = response.next_chunk(self.max_message_bytes).await;
-            let chunk = chunk.map_err(|fault| self.body_error(fault))?.ok_or_else(stream_ended)?;
+            let chunk = chunk.map_err(|error| self.body_error(error))?.ok_or_else(stream_ended)?;
             parser.feed(&chunk, &mut |event| events.push(event));
             let found = events.iter().position(is_endpoint);
-            if let Some(SseEvent::Other(_, reference)) = found.map(|slot| events.remove(slot)) {
+            if let Some(SseEvent::Other(_, reference)) = found.map(|index| events.remove(index)) {
                 break self.parse_endpoint(&reference)?;
             }
             events.clear();
@@ -80,10 +79,11 @@ impl Inner {
         let stream_closed = CancellationToken::new();
         let flavor =
             Flavor::Sse2024 { endpoint: Arc::new(endpoint), stream_closed: stream_closed.clone() };
+        // Events of the same chunk that came with the endpoint.
         for event in &events {
             self.route_event(event);
         }
-        let stream = LegacyStream { response, parser, stream_closed };
+        let stream = LegacyStream { response, parser, closed: stream_closed };
         let inner = Arc::clone(self);
         self.tasks.spawn(async move {
             let stop = inner.tasks.stop.clone();
@@ -95,18 +95,17 @@ impl Inner {
         Ok(flavor)
     }
 
-    /// Spec 2024-11-05, transports §HTTP with SSE names no rule; without one, a server could have our
-    /// credentials sent anywhere.
+    /// Resolves the endpoint. Spec 2024-11-05, transports §HTTP with SSE, does not restrict its origin; without
+    /// a restriction, a server could send our credentials anywhere.
     fn parse_endpoint(&self, reference: &[u8]) -> Result<EndpointUrl, LineError> {
         let text = String::from_utf8_lossy(reference);
-        self.sender.url.join(text.trim()).map_err(|fault| {
-            let reason =
-                format!("the address for messages: {}", plain_text(&fault.to_string(), 200));
+        self.sender.url.join(text.trim()).map_err(|error| {
+            let reason = format!("the `endpoint` event: {}", plain_text(&error.to_string(), 200));
             LineError::not_sent(io::Error::new(io::ErrorKind::InvalidData, reason))
         })
     }
 
-    /// Waits until the stream ends. The answer itself is handed over by the table of open requests.
+    /// Waits until the stream closes. The response itself reaches the caller through the pending requests.
     pub(crate) async fn wait_for_sse_response(
         &self,
         response: &mut HttpResponse,
@@ -117,12 +116,12 @@ impl Inner {
             let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
             return Err(error_from_response(response.status, &body));
         }
-        // Some servers answer in slot after all.
+        // Some servers respond in the POST itself.
         if response.kind() == BodyKind::Json
             && let Ok(body) = response.read_all(self.max_message_bytes).await
-            && let Matched::Response(answer) = self.match_message(&body, id)
+            && let Matched::Response(outcome) = self.match_message(&body, id)
         {
-            return answer;
+            return outcome;
         }
         response.release(&self.tasks);
         stream_closed.cancelled().await;
@@ -137,11 +136,11 @@ impl Inner {
             SseEvent::TooLarge(head) => {
                 self.inbound.oversize(head, b"", self.max_message_bytes);
             }
-            SseEvent::Other(name, _) => tracing::trace!(name, "an event of no use"),
+            SseEvent::Other(name, _) => tracing::trace!(name, "ignoring an SSE event"),
         }
     }
 
-    /// Reads a stream that stays open by design, to its end. Any byte is a sign of life.
+    /// Reads a long-lived stream to its end. Any byte resets the idle timeout, SSE comments included.
     pub(crate) async fn read_until_closed(
         &self,
         response: &mut HttpResponse,
@@ -152,23 +151,25 @@ impl Inner {
             match response.next_chunk(self.max_message_bytes).await {
                 Ok(Some(chunk)) => parser.feed(&chunk, &mut |event| self.route_event(&event)),
                 Ok(None) => return,
-                Err(fault) => {
-                    let error = self.body_error(fault);
-                    tracing::debug!(error = ?error.error, "a stream of the server broke");
+                Err(error) => {
+                    let error = self.body_error(error);
+                    tracing::debug!(error = ?error.error, "a server stream failed");
                     return;
                 }
             }
         }
     }
 
-    /// Serves a stream, and once it has ended sees to it that there is a new session.
+    /// Reads a stream and starts a new session when it ends.
     async fn serve_stream(self: &Arc<Self>, mut stream: LegacyStream) {
         tokio::select! {
             () = self.read_until_closed(&mut stream.response, &mut stream.parser) => {}
-            () = stream.stream_closed.cancelled() => return,
+            () = stream.closed.cancelled() => return,
         }
-        stream.stream_closed.cancel();
+        stream.closed.cancel();
         let state = self.session.state();
+        // This stream is that of the current session only if the token in the state is now cancelled too: a
+        // session that has replaced it has a token of its own.
         let is_current = match &state.flavor {
             Flavor::Sse2024 { stream_closed, .. } => stream_closed.is_cancelled(),
             Flavor::StreamableHttp { .. } => false,
@@ -188,18 +189,18 @@ impl Inner {
     }
 }
 
-/// Begins a new session, however long it takes.
+/// Starts a new session, retrying until it succeeds or a login is needed.
 async fn reconnect(inner: &Arc<Inner>) {
     loop {
         inner.session.wait_for_retry().await;
         match inner.reinitialize().await {
             Ok(()) => return inner.handler.renewed(),
             Err(error) => {
-                tracing::debug!(%error, "no new stream could be opened");
+                tracing::debug!(%error, "could not reopen the SSE stream");
                 let failure = session_failure(error.error);
                 let is_hopeless = matches!(failure, SessionFailure::Unauthorized(_));
                 inner.session.fail(failure);
-                // Somebody has to log in; the next request comes back to this.
+                // Retrying does not help until the user logs in; the next request starts another attempt.
                 if is_hopeless || !inner.session.try_start_renewal(inner.session.state().epoch) {
                     return;
                 }

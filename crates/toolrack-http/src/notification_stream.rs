@@ -1,6 +1,6 @@
-//! The stream on which a server of 2025 speaks without being opened.
+//! Standing GET stream for server notifications and requests (Streamable HTTP, 2025-03-26 to 2025-11-25).
 //!
-//! **Invariant:** however the server treats it, the stream is opened for no oftener than [`Backoff`] allows.
+//! **Invariant:** the stream is opened no more often than [`Backoff`] allows, whatever the server does.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,26 +14,26 @@ use crate::session::{Flavor, Phase, SHORT_SESSION_PENALTY, SessionState, add_fai
 use crate::sse::SseParser;
 use crate::transport::Inner;
 
-/// What a refused login counts, beyond one failure: it took several requests, and somebody has to act.
+/// Extra failures counted for a rejected login: it took several requests, and a user has to act first.
 const UNAUTHORIZED_PENALTY: u32 = 8;
 
-/// What came of asking for the stream.
+/// Outcome of opening the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamOutcome {
-    /// It was open.
+    /// It was open and has ended.
     Closed,
-    /// Perhaps another time.
+    /// It could not be opened this time.
     RetryLater,
-    /// The session is unknown.
+    /// The server does not know the session.
     SessionUnknown,
-    /// We are not let in.
+    /// Authentication failed.
     Unauthorized,
-    /// There is none.
+    /// The server has no such stream.
     NotOffered,
 }
 
 impl Inner {
-    /// Begins to listen, once for all sessions of the line.
+    /// Starts the stream task, once for all sessions of the transport.
     pub(crate) fn start_notification_stream(self: &Arc<Self>) {
         if self.has_notification_stream.swap(true, Ordering::AcqRel) {
             return;
@@ -55,7 +55,7 @@ async fn run(inner: &Arc<Inner>) {
     let mut changes = inner.session.subscribe();
     let mut parser = SseParser::new(inner.max_message_bytes);
     let mut backoff = Backoff::default();
-    // The last session that had a stream.
+    // Epoch of the last session that had a stream.
     let mut opened = None;
     let mut epoch = 0;
     loop {
@@ -67,7 +67,7 @@ async fn run(inner: &Arc<Inner>) {
             return;
         }
         if std::mem::replace(&mut epoch, state.epoch) != state.epoch {
-            // Places in the streams of an old session mean nothing in a new one.
+            // Event ids are valid only within their session.
             parser = SseParser::new(inner.max_message_bytes);
         }
         parser.restart();
@@ -78,7 +78,8 @@ async fn run(inner: &Arc<Inner>) {
         };
         match outcome {
             StreamOutcome::NotOffered => return,
-            // Servers that have no such stream often say that there is nothing here.
+            // A server without this stream often responds 404 instead of 405. That is a lost session only if
+            // this stream worked before.
             StreamOutcome::SessionUnknown if opened.is_none() => return,
             StreamOutcome::SessionUnknown if opened == Some(epoch) => {
                 add_failures(&mut backoff, SHORT_SESSION_PENALTY);
@@ -93,7 +94,7 @@ async fn run(inner: &Arc<Inner>) {
     }
 }
 
-/// Asks for the stream and serves it to its end.
+/// Opens the stream and reads it to its end.
 async fn open_once(
     inner: &Arc<Inner>,
     state: &SessionState,
@@ -106,7 +107,7 @@ async fn open_once(
     let mut response = match opened {
         Ok(response) => response,
         Err(error) => {
-            tracing::debug!(%error, "the server's stream cannot be opened");
+            tracing::debug!(%error, "could not open the notification stream");
             let is_unauthorized = matches!(error.error, TransportError::Unauthorized(_));
             return if is_unauthorized {
                 StreamOutcome::Unauthorized
@@ -124,10 +125,10 @@ async fn open_once(
         return StreamOutcome::Closed;
     }
     let status = response.status;
-    tracing::debug!(%status, "the server's stream cannot be opened");
+    tracing::debug!(%status, "could not open the notification stream");
     response.release(&inner.tasks);
     match status {
-        // Spec 2025-11-25, transports §Listening: not offered, which is normal.
+        // Spec 2025-11-25, transports §Listening: 405 means not offered, which is normal.
         StatusCode::METHOD_NOT_ALLOWED => StreamOutcome::NotOffered,
         StatusCode::NOT_FOUND => StreamOutcome::SessionUnknown,
         _ => StreamOutcome::RetryLater,

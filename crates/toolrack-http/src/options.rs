@@ -1,4 +1,4 @@
-//! What a user says about a server, and about the way to it.
+//! Server definition and transport options.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use toolrack_transport::Credentials;
 use crate::proxy::ProxySettings;
 use crate::request_headers::is_reserved;
 
-/// A server that is reached over HTTP.
+/// Server reached over HTTP.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HttpServerDef {
-    /// `https://…`, `http://…`, or `unix:/path/to.sock` with an optional `:/path` behind it. Plain `http`
-    /// to another machine is allowed, and warned about.
+    /// `https://…`, `http://…`, or `unix:/path/to.sock` with an optional `:/path`. Plain `http` to another
+    /// machine is allowed, with a warning.
     pub url: String,
-    /// SentFlag with every request. Headers of the protocol cannot be set here.
+    /// Sent with every request. Reserved headers cannot be set.
     pub headers: Vec<(String, String)>,
 }
 
-/// What a caller may leave out.
+/// Options with defaults.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// The most that one message of the server may take, unpacked.
+    /// Largest message from the server, after decompression.
     pub max_message_bytes: usize,
-    /// How long it may take to reach the server, TLS included.
+    /// Limit for connecting, TLS included.
     pub connect_timeout: Duration,
-    /// After how long without any byte a stream that stays open by design counts as dead.
+    /// Idle timeout of streams that stay open by design.
     pub stream_idle: Duration,
-    /// Proxies, as values.
+    /// Proxy settings.
     pub proxy: ProxySettings,
-    /// Certificates in PEM that are trusted headers those of the platform.
+    /// PEM certificates trusted in addition to those of the platform.
     pub extra_roots: Vec<u8>,
-    /// Who speaks for the user.
+    /// Source of the `Authorization` header.
     pub credentials: Option<Arc<dyn Credentials>>,
-    /// What we call ourselves.
+    /// Value of `User-Agent`.
     pub user_agent: String,
 }
 
@@ -55,17 +55,17 @@ impl Default for HttpOptions {
 }
 
 impl HttpServerDef {
-    /// A server at `url`, without headers of its own.
+    /// A server at `url` without headers.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), headers: Vec::new() }
     }
 
-    /// The headers as they go out, or the name of the one that may not.
+    /// Parsed headers, or an error that names the invalid one.
     pub(crate) fn checked_headers(&self, options: &HttpOptions) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {
             let parsed = HeaderName::try_from(name.as_str())
-                .map_err(|_invalid| format!("`{name}` is no name of a header"))?;
+                .map_err(|_invalid| format!("`{name}` is not a valid header name"))?;
             if is_reserved(&parsed) {
                 return Err(format!("the header `{name}` is set by the protocol"));
             }
@@ -73,7 +73,7 @@ impl HttpServerDef {
                 return Err(format!("the header `{name}` is set by the login"));
             }
             let mut value = HeaderValue::try_from(value.as_str())
-                .map_err(|_invalid| format!("the header `{name}` holds what no header can"))?;
+                .map_err(|_invalid| format!("the value of the header `{name}` is not valid"))?;
             value.set_sensitive(true);
             headers.append(parsed, value);
         }
@@ -81,7 +81,7 @@ impl HttpServerDef {
     }
 }
 
-/// Headers often hold keys, and so do queries.
+/// Headers and queries often contain keys.
 impl fmt::Debug for HttpServerDef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = self.url.split(['?', '#']).next().unwrap_or_default();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn configured_headers_cannot_override_the_protocol() {
+    fn configured_headers_cannot_override_protocol_headers() {
         let no_credentials = || Some(Arc::new(NoCredentials) as Arc<dyn Credentials>);
         check("X-Api-Key", "k", None, None);
         check("Authorization", "Bearer k", None, None);
@@ -137,12 +137,7 @@ mod tests {
             no_credentials(),
             Some("the header `Authorization` is set by the login"),
         );
-        check(
-            "ContentInfo-Type",
-            "x",
-            None,
-            Some("the header `ContentInfo-Type` is set by the protocol"),
-        );
+        check("Content-Type", "x", None, Some("the header `Content-Type` is set by the protocol"));
         check(
             "MCP-Protocol-Version",
             "x",
@@ -156,12 +151,12 @@ mod tests {
             Some("the header `Mcp-Session-Id` is set by the protocol"),
         );
         check("Host", "x", None, Some("the header `Host` is set by the protocol"));
-        check("a b", "x", None, Some("`a b` is no name of a header"));
-        check("X-Key", "a\nb", None, Some("the header `X-Key` holds what no header can"));
+        check("a b", "x", None, Some("`a b` is not a valid header name"));
+        check("X-Key", "a\nb", None, Some("the value of the header `X-Key` is not valid"));
     }
 
     #[test]
-    fn a_definition_is_shown_without_its_secrets() {
+    fn server_def_debug_hides_secrets() {
         let headers = vec![("X-Api-Key".to_owned(), "s3cret".to_owned())];
         let definition = HttpServerDef { url: "https://a/b?key=s3cret".to_owned(), headers };
         let shown = format!("{definition:?}");

@@ -1,6 +1,6 @@
-//! Which proxy stands between us and a server, by the common_headers rules.
+//! Proxy selection: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
 //!
-//! **Invariant:** what is on this machine is never asked for through a proxy.
+//! **Invariant:** loopback addresses are never reached through a proxy.
 
 use std::fmt;
 
@@ -11,20 +11,20 @@ use url::{Host, Url};
 
 use crate::endpoint_url::{Origin, Security, is_loopback};
 
-/// Proxies as values. Libraries do not read the environment: whoever does gives its variables to
+/// Proxy settings as values. This library does not read the environment; pass its variables to
 /// [`from_pairs`](Self::from_pairs).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxySettings {
-    /// For `http` addresses: `http://[name:password@]host:port`.
+    /// Proxy for `http` URLs: `http://[name:password@]host:port`.
     pub http: Option<String>,
-    /// For `https` addresses, through which a tunnel is made. The proxy itself is spoken to in plain HTTP.
+    /// Proxy for `https` URLs, used with CONNECT. The proxy itself is reached over plain HTTP.
     pub https: Option<String>,
-    /// Hosts that are reached without a proxy, separated by commas: names with everything below them, IP
-    /// addresses, and `*` for all.
+    /// Hosts reached without a proxy, separated by commas: domains with their subdomains, IP addresses, or `*`
+    /// for all.
     pub no_proxy: Option<String>,
 }
 
-/// The proxy for one server.
+/// Proxy for one server.
 #[derive(Clone)]
 pub(crate) struct Proxy {
     pub(crate) host: String,
@@ -33,8 +33,8 @@ pub(crate) struct Proxy {
 }
 
 impl ProxySettings {
-    /// Takes what it knows from a list of variables: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and
-    /// `NO_PROXY`, in either case, small letters first.
+    /// Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` from a list of variables. Lowercase names
+    /// take precedence.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let pairs: Vec<(String, String)> = pairs.into_iter().collect();
         let exact = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value);
@@ -50,7 +50,7 @@ impl ProxySettings {
         }
     }
 
-    /// The proxy to use for `origin`, if any.
+    /// Proxy to use for `origin`, if any.
     pub(crate) fn proxy_for(&self, origin: &Origin) -> Result<Option<Proxy>, String> {
         let Origin::Tcp { security, host, port } = origin else { return Ok(None) };
         let setting = match security {
@@ -91,15 +91,15 @@ impl ProxySettings {
 fn parse(setting: &str) -> Result<Proxy, String> {
     let text =
         if setting.contains("://") { setting.to_owned() } else { format!("http://{setting}") };
-    // The text itself may hold a password.
-    let url = Url::parse(&text).map_err(|error| format!("the proxy's address: {error}"))?;
+    // The error must not quote the text, which may contain a password.
+    let url = Url::parse(&text).map_err(|error| format!("invalid proxy URL: {error}"))?;
     if url.scheme() != "http" {
-        return Err(format!("a proxy is spoken to with http, not with {}", url.scheme()));
+        return Err(format!("unsupported proxy scheme `{}`; use http", url.scheme()));
     }
     let host = match url.host() {
         Some(Host::Ipv6(address)) => address.to_string(),
         Some(host) => host.to_string(),
-        None => return Err("the proxy's address has no host".to_owned()),
+        None => return Err("the proxy URL has no host".to_owned()),
     };
     let port = url.port_or_known_default().unwrap_or(80);
     let authorization = match (url.username(), url.password()) {
@@ -109,7 +109,7 @@ fn parse(setting: &str) -> Result<Proxy, String> {
                 (percent_decode(name), percent_decode(password.unwrap_or_default()));
             let token = BASE64_STANDARD.encode([name, b":".to_vec(), password].concat());
             let mut value = HeaderValue::from_str(&format!("Basic {token}"))
-                .map_err(|error| format!("the proxy's password: {error}"))?;
+                .map_err(|error| format!("invalid proxy credentials: {error}"))?;
             value.set_sensitive(true);
             Some(value)
         }
@@ -117,7 +117,7 @@ fn parse(setting: &str) -> Result<Proxy, String> {
     Ok(Proxy { host, port, authorization })
 }
 
-/// Undoes `%40` and its like.
+/// Decodes `%40` and the like.
 fn percent_decode(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -137,7 +137,7 @@ fn percent_decode(text: &str) -> Vec<u8> {
     out
 }
 
-/// Addresses of proxies may hold passwords.
+/// Proxy URLs may contain passwords.
 impl fmt::Debug for ProxySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hidden = |proxy: &Option<String>| proxy.as_ref().map(|_| "…");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_chosen_by_the_usual_rules() {
+    fn proxy_environment_rules() {
         check("", "https://a.example/", Some("secure:1"));
         check("", "http://a.example/", Some("plain:2"));
         check("", "http://localhost:8080/", None);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_may_want_a_password() {
+    fn proxy_credentials_become_basic_auth() {
         let settings = ProxySettings {
             https: Some("http://me:a%40b@p.example:8080".to_owned()),
             ..ProxySettings::default()
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_is_no_http_proxy_is_refused() {
+    fn non_http_proxy_is_rejected() {
         for text in ["socks5://p:1", "https://p:1", "http://", "http://[::"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! What is said about a message headers it: the headers of the protocol.
+//! MCP request headers: their names, the encoding of their values, and the set that one message carries.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use base64::prelude::BASE64_STANDARD;
 use http::{HeaderName, HeaderValue};
 use toolrack_transport::{Dialect, Params};
 
-/// The header `MCP-Protocol-Version` came with this version of the protocol.
+/// Protocol version that introduced the header `MCP-Protocol-Version`.
 const FIRST_WITH_VERSION_HEADER: &str = "2025-06-18";
 
-/// The headers of one message. Most messages need no memory of their own for them.
+/// MCP headers of one message. Allocates only in rare cases.
 #[derive(Clone, Default)]
 pub(crate) struct RequestHeaders<'a> {
     version: Option<&'static str>,
@@ -36,7 +36,7 @@ impl<'a> RequestHeaders<'a> {
         }
     }
 
-    /// What every message of a session has.
+    /// Headers of every message in a session.
     pub(crate) fn for_session(dialect: Dialect, http_session_id: Option<HeaderValue>) -> Self {
         let version = match dialect {
             Dialect::Session(version) if version >= FIRST_WITH_VERSION_HEADER => Some(version),
@@ -45,22 +45,22 @@ impl<'a> RequestHeaders<'a> {
         Self { version, http_session_id, ..Self::default() }
     }
 
-    /// The same for a stream that goes on behind this event, if there was one.
+    /// Adds `Last-Event-ID`, unless it cannot be a header value.
     pub(crate) fn with_last_event_id(self, last_event_id: Option<&[u8]>) -> Self {
         let is_header_value = |id: &&[u8]| HeaderValue::from_bytes(id).is_ok();
         let last_event_id = last_event_id.filter(is_header_value).map(Box::from);
         Self { last_event_id, ..self }
     }
 
-    /// Adds the arguments that are repeated in headers.
+    /// Adds the arguments that the tool marks with `x-mcp-header`.
     pub(crate) fn add_param_headers(&mut self, params: &dyn Params) {
         params.mirror(&mut |name, value| match param_name(name) {
             Some(name) => self.arguments.push((name, encode_value(value).into_owned())),
-            None => tracing::debug!(name, "an argument cannot be said in a header"),
+            None => tracing::debug!(name, "an argument name is not a valid header name"),
         });
     }
 
-    /// Whether it says where a stream broke off.
+    /// Whether `Last-Event-ID` is set.
     pub(crate) fn has_last_event_id(&self) -> bool {
         self.last_event_id.is_some()
     }
@@ -69,7 +69,7 @@ impl<'a> RequestHeaders<'a> {
         self.http_session_id.is_some()
     }
 
-    /// Gives the name and the value of every header.
+    /// Calls `visit` with the name and value of every header.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&HeaderName, &[u8])) {
         if let Some(version) = self.version {
             visit(&PROTOCOL_VERSION, version.as_bytes());
@@ -92,9 +92,6 @@ impl<'a> RequestHeaders<'a> {
     }
 }
 
-// FOLDED mcp_headers.rs
-// DOC The headers of the protocol: their names, and how a value is encode that a header cannot hold.
-
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(crate) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 pub(crate) const NAME: HeaderName = HeaderName::from_static("mcp-name");
@@ -106,7 +103,7 @@ const RESERVED_PREFIX: &str = "mcp-";
 const SENTINEL_START: &str = "=?base64?";
 const SENTINEL_END: &str = "?=";
 
-/// Headers that are ours to set, headers those of the protocol.
+/// Headers that the HTTP layer sets, besides those that start with `mcp-`.
 const RESERVED: [&str; 16] = [
     "accept",
     "accept-encoding",
@@ -116,7 +113,7 @@ const RESERVED: [&str; 16] = [
     "content-type",
     "expect",
     "host",
-    "watch_runtime-alive",
+    "keep-alive",
     "last-event-id",
     "proxy-authorization",
     "proxy-connection",
@@ -126,18 +123,18 @@ const RESERVED: [&str; 16] = [
     "upgrade",
 ];
 
-/// Whether a config must leave this header alone.
+/// Whether a config must not set this header.
 pub(crate) fn is_reserved(name: &HeaderName) -> bool {
     name.as_str().starts_with(RESERVED_PREFIX) || RESERVED.contains(&name.as_str())
 }
 
-/// The header that mirrors the argument `name`, if that can be the name of a header.
+/// Header that repeats the argument `name`, if that is a valid header name.
 pub(crate) fn param_name(name: &str) -> Option<HeaderName> {
     let full = format!("{PARAM_PREFIX}{name}");
     HeaderName::try_from(full).ok()
 }
 
-/// Spec 2026-07-28, transports §Value Encoding: what is not plain ASCII goes as Base64 between markers.
+/// Spec 2026-07-28, transports §Value Encoding: values other than plain ASCII go as Base64 between markers.
 pub(crate) fn encode_value(value: &str) -> Cow<'_, str> {
     if needs_no_encoding(value) {
         return Cow::Borrowed(value);
@@ -146,7 +143,8 @@ pub(crate) fn encode_value(value: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{SENTINEL_START}{base64}{SENTINEL_END}"))
 }
 
-/// Spec 2025-11-25, transports §Session Management: visible ASCII only. Never shown to anybody.
+/// Spec 2025-11-25, transports §Session Management: visible ASCII only. Marked sensitive, so that logs do not
+/// show it.
 pub(crate) fn parse_session_id(value: &HeaderValue) -> Option<HeaderValue> {
     let bytes = value.as_bytes();
     if bytes.is_empty() || !bytes.iter().all(u8::is_ascii_graphic) {
@@ -157,11 +155,11 @@ pub(crate) fn parse_session_id(value: &HeaderValue) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// An empty value is not plain, because some proxies drop headers without one.
+/// An empty value is encoded too, because some proxies drop headers without a value.
 fn needs_no_encoding(value: &str) -> bool {
     let looks_encoded = value.starts_with(SENTINEL_START) && value.ends_with(SENTINEL_END);
     let has_outer_space = value.starts_with(' ') || value.ends_with(' ');
-    // Without a branch inside, so that the compiler looks at many bytes at once.
+    // No branch inside the loop, so that the compiler vectorizes it.
     let not_printable = |byte: u8| u8::from(byte < 0x20) | u8::from(byte > 0x7e);
     let is_printable = value.bytes().fold(0, |seen, byte| seen | not_printable(byte)) == 0;
     !value.is_empty() && is_printable && !has_outer_space && !looks_encoded
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_said_where_servers_know_it() {
+    fn version_header_starts_with_2025_06_18() {
         let session = |dialect| RequestHeaders::for_session(dialect, None);
         check(&session(Dialect::Greeting), &[]);
         check(&session(Dialect::Session("2024-11-05")), &[]);
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_on_where_it_broke_off() {
+    fn last_event_id_header_is_sent_on_resume() {
         let id = Some(HeaderValue::from_static("s1"));
         let headers = RequestHeaders::for_session(Dialect::Session("2025-03-26"), id);
         check(&headers.clone().with_last_event_id(None), &["mcp-session-id: s1"]);
@@ -200,9 +198,9 @@ mod tests {
         check(&headers.with_last_event_id(Some(b"a\nb")), &["mcp-session-id: s1"]);
     }
 
-    /// What a config may set is sent headers these, so nothing may be both.
+    /// Configured headers are sent together with these, so no name may be in both sets.
     #[test]
-    fn no_config_can_set_what_is_said_here() {
+    fn protocol_headers_are_reserved() {
         let id = Some(HeaderValue::from_static("s1"));
         let mut headers = RequestHeaders::for_stateless("2026-07-28", "tools/call", Some("x"));
         headers.http_session_id = id;
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_mirrored_in_headers() {
+    fn x_mcp_header_arguments_are_sent_as_headers() {
         struct Call;
         impl Params for Call {
             fn write(&self, _id: u64, _out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
@@ -249,7 +247,7 @@ mod encoding_tests {
     }
 
     #[test]
-    fn values_that_a_header_cannot_hold_are_encoded() {
+    fn non_ascii_header_values_are_base64_encoded() {
         check("us-west1", "us-west1");
         check("Hello World", "Hello World");
         check("file:///a%20b?c=d", "file:///a%20b?c=d");
@@ -266,7 +264,7 @@ mod encoding_tests {
     }
 
     #[test]
-    fn arguments_are_mirrored_under_their_names() {
+    fn param_header_is_named_after_the_argument() {
         assert_eq!(param_name("Region").unwrap(), "mcp-param-region");
         assert_eq!(param_name("a.b|c~").unwrap(), "mcp-param-a.b|c~");
         assert_eq!(param_name("no space"), None);
@@ -274,7 +272,7 @@ mod encoding_tests {
     }
 
     #[test]
-    fn headers_of_the_protocol_are_reserved() {
+    fn config_cannot_set_reserved_headers() {
         for name in ["host", "mcp-session-id", "mcp-param-x", "content-type", "last-event-id"] {
             assert!(is_reserved(&HeaderName::from_static(name)), "{name}");
         }
@@ -284,7 +282,7 @@ mod encoding_tests {
     }
 
     #[test]
-    fn a_session_id_is_visible_ascii_and_stays_unseen() {
+    fn session_id_is_visible_ascii_and_sensitive() {
         let id = parse_session_id(&HeaderValue::from_static("abc-~!")).unwrap();
         assert_eq!(format!("{id:?}"), "Sensitive");
         for not_printable in ["", "a b", "a\tb"] {

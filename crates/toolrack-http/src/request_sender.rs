@@ -1,5 +1,4 @@
-//! Brings a message to the server and comes back with the head of its answer, through whatever the server
-//! puts in between: logins, redirects, requests for patience.
+//! Sends HTTP requests: authentication challenges, redirects and `Retry-After`.
 //!
 //! **Invariant:** nothing is sent to another origin, and no message is sent more than four times.
 
@@ -33,14 +32,14 @@ use crate::transport::TaskGroup;
 
 const MAX_SENDS: u32 = 4;
 const MAX_REDIRECTS: u32 = 5;
-/// How much of a rebuff is read for people.
+/// Limits of the error text read from a 401 or 403 response.
 const MAX_CHALLENGE_BYTES: usize = 4 << 10;
 const MAX_CHALLENGE_CHARS: usize = 200;
 
-/// Everything that is the same for all messages of a line.
+/// Everything that all requests of a transport share.
 pub(crate) struct RequestSender {
     pub(crate) pool: Arc<Pool>,
-    /// Where the user says the server is.
+    /// URL of the server, as configured.
     pub(crate) url: EndpointUrl,
     pub(crate) tasks: TaskGroup,
     credentials: Option<Arc<dyn Credentials>>,
@@ -48,16 +47,16 @@ pub(crate) struct RequestSender {
     get: CommonHeaders,
 }
 
-/// One message on its way.
+/// One request to send.
 pub(crate) struct HttpRequest<'a> {
     pub(crate) http_method: Method,
     pub(crate) url: &'a EndpointUrl,
     pub(crate) headers: &'a RequestHeaders<'a>,
     pub(crate) body: &'a [u8],
     pub(crate) idempotency: Idempotency,
-    /// Until when it makes sense to wait for a server that asks for time.
+    /// Latest time until which a `Retry-After` delay is acceptable.
     pub(crate) deadline: Option<Instant>,
-    /// The method of the message and what it is about.
+    /// JSON-RPC method and `Mcp-Name`.
     pub(crate) operation: (&'a str, Option<&'a str>),
     pub(crate) sent: &'a SentFlag,
 }
@@ -79,40 +78,40 @@ impl RequestSender {
         Self { pool, url, tasks, credentials, post: CommonHeaders::new(headers), get }
     }
 
-    /// Sends a message until there is an answer that is about the message.
+    /// Sends a request until the response is neither a challenge nor a redirect, and not a retryable
+    /// `Retry-After`.
     pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, LineError> {
-        let mut moved: Option<Box<EndpointUrl>> = None;
+        let mut redirected: Option<Box<EndpointUrl>> = None;
         let (mut n_sends, mut n_redirects, mut has_waited) = (0, 0, false);
         loop {
-            let address = moved.as_deref().unwrap_or(request.url);
+            let url = redirected.as_deref().unwrap_or(request.url);
             let authorization = match &self.credentials {
                 Some(credentials) => current_authorization(&**credentials).await?,
                 None => None,
             };
-            let parts = self.parts(request, address, authorization.as_ref());
+            let parts = self.parts(request, url, authorization.as_ref());
             n_sends += 1;
             let exchange = self.pool.exchange(&parts, request.idempotency, request.sent);
-            let mut response = exchange
-                .await
-                .map_err(|stream_closed| lost(stream_closed, address, request.sent))?;
+            let mut response =
+                exchange.await.map_err(|error| exchange_error(error, url, request.sent))?;
             let status = response.status;
             if matches!(status.as_u16(), 401 | 403) {
-                // Behind a pointer, as everything that happens rarely, so that every call is small.
-                let rebuffed = self.handle_auth_challenge(
+                // Boxed, like every rare branch, to keep the future of a normal call small.
+                let challenge = self.handle_auth_challenge(
                     &mut response,
                     request,
                     authorization.as_ref(),
                     n_sends,
                 );
-                Box::pin(rebuffed).await?;
+                Box::pin(challenge).await?;
                 continue;
             }
             if status.is_redirection() {
                 n_redirects += 1;
-                moved = Some(Box::new(self.redirect_target(
+                redirected = Some(Box::new(self.redirect_target(
                     &mut response,
                     request,
-                    address,
+                    url,
                     n_redirects,
                 )?));
                 n_sends -= 1;
@@ -129,7 +128,7 @@ impl RequestSender {
         }
     }
 
-    /// A request of our own, for nothing that a caller waits for.
+    /// A request without a waiting caller.
     pub(crate) fn background_request<'a>(
         &'a self,
         http_method: Method,
@@ -155,8 +154,8 @@ impl RequestSender {
         url: &'a EndpointUrl,
         authorization: Option<&Authorization>,
     ) -> RequestParts<'a> {
-        let authorization = authorization.and_then(|it| {
-            let mut value = HeaderValue::from_str(it.reveal()).ok()?;
+        let authorization = authorization.and_then(|authorization| {
+            let mut value = HeaderValue::from_str(authorization.reveal()).ok()?;
             value.set_sensitive(true);
             Some(value)
         });
@@ -174,7 +173,7 @@ impl RequestSender {
         }
     }
 
-    /// `Ok` if the message is worth sending again.
+    /// `Ok` if the request is worth sending again.
     async fn handle_auth_challenge(
         &self,
         response: &mut HttpResponse,
@@ -190,7 +189,7 @@ impl RequestSender {
             .collect();
         let body = response.read_prefix(MAX_CHALLENGE_BYTES).await;
         response.release(&self.tasks);
-        let said = plain_text(String::from_utf8_lossy(&body).trim(), MAX_CHALLENGE_CHARS);
+        let text = plain_text(String::from_utf8_lossy(&body).trim(), MAX_CHALLENGE_CHARS);
         match &self.credentials {
             Some(credentials) if n_sends < MAX_SENDS => {
                 let challenges = &challenges;
@@ -198,11 +197,12 @@ impl RequestSender {
                 let rebuff = Rebuff { status: status.as_u16(), challenges, sent, operation };
                 credentials.rebuffed(rebuff).await.map_err(LineError::answered)
             }
-            _ => Err(LineError::answered(rebuff_of(status, said))),
+            _ => Err(LineError::answered(auth_error(status, text))),
         }
     }
 
-    /// Spec-silent; what the official clients do: same origin only, and the method must stay.
+    /// URL to follow. The specification is silent; like the official clients: same origin only, and the HTTP
+    /// method must stay.
     fn redirect_target(
         &self,
         response: &mut HttpResponse,
@@ -211,22 +211,22 @@ impl RequestSender {
         n_redirects: u32,
     ) -> Result<EndpointUrl, LineError> {
         let status = response.status;
-        let refuse = |text: String| {
+        let fail = |text: String| {
             let error = TransportError::Status { code: status.as_u16(), text };
             LineError::answered(error)
         };
-        let location = response.headers.get(&LOCATION).and_then(|it| it.to_str().ok());
+        let location = response.headers.get(&LOCATION).and_then(|value| value.to_str().ok());
         let location = location.unwrap_or_default().to_owned();
         response.release(&self.tasks);
         let keeps_method = matches!(status.as_u16(), 307 | 308);
         if location.is_empty() || !(keeps_method || request.http_method == Method::GET) {
-            return Err(refuse("a redirect that cannot be followed".to_owned()));
+            return Err(fail("redirect cannot be followed".to_owned()));
         }
         if n_redirects > MAX_REDIRECTS {
-            return Err(refuse("too many redirects".to_owned()));
+            return Err(fail("too many redirects".to_owned()));
         }
-        from.join(&location).map_err(|fault| {
-            refuse(format!("a redirect was not followed: {}", plain_text(&fault.to_string(), 200)))
+        from.join(&location).map_err(|error| {
+            fail(format!("redirect not followed: {}", plain_text(&error.to_string(), 200)))
         })
     }
 }
@@ -241,43 +241,43 @@ async fn current_authorization(
     }
 }
 
-/// How long to wait before the one repetition that a busy server asked for.
+/// Delay before the single retry that a busy server asked for.
 fn retry_delay(response: &HttpResponse, request: &HttpRequest<'_>) -> Option<Duration> {
     let wait = retry_after(response.status, response.headers.get(&RETRY_AFTER), SystemTime::now())?;
     let until = request.deadline.filter(|_| request.idempotency == Idempotency::Idempotent)?;
-    // Those who were sent away together do not come back together.
+    // Jitter: clients that were rejected together do not come back together.
     let wait = wait + Duration::from_millis(fastrand::u64(0..250));
     (Instant::now() + wait < until).then_some(wait)
 }
 
-/// Adds what we call ourselves, unless the user has a name for us.
+/// Adds the user agent, unless the config sets one.
 pub(crate) fn set_user_agent(headers: &mut HeaderMap, user_agent: &str) -> Result<(), String> {
     if headers.contains_key(USER_AGENT) || user_agent.is_empty() {
         return Ok(());
     }
     let value = HeaderValue::from_str(user_agent)
-        .map_err(|_odd| "the user agent holds what no header can".to_owned())?;
+        .map_err(|_invalid| "the user agent is not a valid header value".to_owned())?;
     headers.insert(USER_AGENT, value);
     Ok(())
 }
 
-fn rebuff_of(status: StatusCode, said: String) -> AuthError {
-    let or = |common_headers: &str| {
-        if said.is_empty() { common_headers.to_owned() } else { said.clone() }
+fn auth_error(status: StatusCode, text: String) -> AuthError {
+    let or = |default: &str| {
+        if text.is_empty() { default.to_owned() } else { text.clone() }
     };
     match status {
         StatusCode::UNAUTHORIZED => {
-            AuthError::LoginNeeded { reason: or("the server asks for credentials") }
+            AuthError::LoginNeeded { reason: or("the server requires authentication") }
         }
         _ => AuthError::Forbidden { reason: or("the server answered with HTTP status 403") },
     }
 }
 
-fn lost(stream_closed: ExchangeError, address: &EndpointUrl, sent: &SentFlag) -> LineError {
-    match stream_closed {
+fn exchange_error(error: ExchangeError, url: &EndpointUrl, sent: &SentFlag) -> LineError {
+    match error {
         ExchangeError::Unreachable(error) => {
             sent.clear();
-            let address = address.to_string();
+            let address = url.to_string();
             LineError::not_sent(TransportError::Unreachable { address, error })
         }
         ExchangeError::NoResponse(error) if sent.get() => LineError::unknown(error),
@@ -285,22 +285,20 @@ fn lost(stream_closed: ExchangeError, address: &EndpointUrl, sent: &SentFlag) ->
     }
 }
 
-// FOLDED request.rs
-// DOC A request as it is to be sent, borrowed from whoever has its parts: sent again without being made again.
-
-/// Everything about a request that does not depend on its connection.
+/// Everything about a request that does not depend on the connection. Borrowed, so that a retry builds nothing
+/// again.
 pub(crate) struct RequestParts<'a> {
     pub(crate) http_method: &'a Method,
     pub(crate) url: &'a EndpointUrl,
-    /// What is the same for all messages.
+    /// Headers of all requests.
     pub(crate) common_headers: &'a CommonHeaders,
-    /// What this message has. No name in it is common_headers too: a config cannot have them.
+    /// Headers of this request. Disjoint from `common_headers`: a config cannot set reserved headers.
     pub(crate) headers: &'a RequestHeaders<'a>,
     pub(crate) authorization: Option<HeaderValue>,
     pub(crate) body: &'a [u8],
 }
 
-/// Headers that are the same for all messages, and their text, encode once.
+/// Headers that all requests share, serialized once.
 pub(crate) struct CommonHeaders {
     headers: HeaderMap,
     text: Box<[u8]>,
@@ -317,7 +315,7 @@ impl CommonHeaders {
 }
 
 impl RequestParts<'_> {
-    /// The head for a connection of its own, to the server or to a proxy that reads it.
+    /// Writes the HTTP/1.1 head, for the server or for a forwarding proxy.
     pub(crate) fn write_head(&self, out: &mut Vec<u8>, proxy: Option<&Proxy>) {
         out.extend_from_slice(self.http_method.as_str().as_bytes());
         out.push(b' ');
@@ -341,14 +339,14 @@ impl RequestParts<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// The same for a connection that is shared with others.
+    /// Builds the request for HTTP/2.
     pub(crate) fn to_request(&self) -> Request<Full<Bytes>> {
         let mut parts = Parts::default();
         parts.scheme = Some(Scheme::HTTPS);
         parts.authority = Some(self.url.authority.clone());
         parts.path_and_query = Some(self.url.path.clone());
         let same_path = |_impossible| Uri::from(self.url.path.clone());
-        // A copy, because such a connection keeps what it sends, and it may have to be sent again.
+        // Copied: hyper takes ownership of the body, and the request may have to be sent again.
         let mut request = Request::new(Full::new(Bytes::copy_from_slice(self.body)));
         *request.method_mut() = self.http_method.clone();
         *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(same_path);
@@ -374,10 +372,7 @@ fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-// FOLDED scratch_buffer.rs
-// DOC What is encode for one exchange. Its memory serves the next one on the same thread.
-
-/// What one thread keeps at most.
+/// Spare buffers kept per thread.
 const MAX_SPARES: usize = 16;
 const SPARE_BYTES: usize = 8 << 10;
 
@@ -385,11 +380,10 @@ thread_local! {
     static SPARES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes that go out once, or several times.
+/// Thread-local scratch buffer for a request. Its allocation is reused by the next request on the same thread.
 pub(crate) struct ScratchBuffer(Vec<u8>);
 
 impl ScratchBuffer {
-    /// An empty one.
     pub(crate) fn new() -> Self {
         let spare = SPARES.try_with(|spares| spares.borrow_mut().pop()).ok().flatten();
         Self(spare.unwrap_or_default())
@@ -417,7 +411,7 @@ impl Drop for ScratchBuffer {
         }
         self.0.clear();
         let bytes = std::mem::take(&mut self.0);
-        // A thread that is ending keeps nothing.
+        // Fails only while the thread is being torn down; then the buffer is freed.
         let _is_kept = SPARES.try_with(|spares| {
             let mut spares = spares.borrow_mut();
             if spares.len() < MAX_SPARES {
@@ -448,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_what_is_usual_and_what_is_its_own() {
+    fn request_head_has_common_and_own_headers() {
         let url = EndpointUrl::parse("http://127.0.0.1:8080/mcp?x=1").unwrap();
         let mut parts = RequestParts {
             http_method: &Method::POST,
@@ -478,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_announced_where_one_is_expected() {
+    fn post_always_has_content_length() {
         let url = EndpointUrl::parse("unix:/run/x.sock:/mcp").unwrap();
         let mut parts = RequestParts {
             http_method: &Method::GET,
@@ -505,14 +499,14 @@ mod scratch_buffer_tests {
     }
 
     #[test]
-    fn the_memory_of_one_serves_the_next() {
+    fn scratch_buffer_is_reused_on_the_same_thread() {
         drop(encode(1_000));
         let next = ScratchBuffer::new();
         assert!(next.is_empty() && next.capacity() >= 1_000);
     }
 
     #[test]
-    fn a_thread_keeps_little() {
+    fn large_scratch_buffers_are_freed() {
         drop(encode(SPARE_BYTES + 1));
         assert!(SPARES.with_borrow(Vec::is_empty), "a large one is let go");
         let many: Vec<ScratchBuffer> = (0..MAX_SPARES + 5).map(|_| encode(10)).collect();

@@ -1,7 +1,7 @@
-//! The answer of a server as it comes in: its head, and its body chunk by chunk.
+//! HTTP response: its head, and its body as a stream of chunks, decompressed if needed.
 //!
-//! **Invariant:** a body never grows beyond its limit, encoded or not, and its connection is used again only
-//! when it has been read to its end.
+//! **Invariant:** a body never grows beyond its limit, before or after decompression, and its connection is
+//! reused only after the body has been read to its end.
 
 use std::future::poll_fn;
 use std::io::{self, Write as _};
@@ -22,20 +22,20 @@ use crate::http1::{Http1Connection, ResponseHead};
 use crate::response_headers::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
 use crate::transport::TaskGroup;
 
-/// A small body is copied, so that it does not watch_runtime a large buffer alive.
+/// A body up to this size is copied, so that it does not keep a large buffer alive.
 const COPY_BYTES: usize = 4 << 10;
-/// What is believed of a body's own word on its size before it comes.
+/// Cap on the memory reserved for a declared length. A server can declare any length.
 const MAX_PREALLOC_BYTES: u64 = 4 << 20;
-/// How long the end of a stream may take after its answer, for its connection to be kept.
+/// How long the rest of a body may take for its connection to be kept.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What brings a body, and where it goes afterwards.
+/// Connection that delivers the body, and the pool that the connection returns to.
 enum BodySource {
     Http1(Box<Http1Connection>, Arc<Pool>),
     Http2(Incoming),
 }
 
-/// An answer of which the head has come.
+/// Response whose head has arrived.
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: ResponseHeaders,
@@ -43,13 +43,13 @@ pub(crate) struct HttpResponse {
     source: Option<BodySource>,
     content: ContentInfo,
     gzip: Option<Box<GzipDecoder>>,
-    /// After how long without a byte the body counts as dead.
+    /// Idle timeout of the body.
     pub(crate) idle: Option<Duration>,
-    /// What has been read of the body by somebody who had to look.
+    /// Body read in advance to classify an error.
     pub(crate) peeked_body: Option<Bytes>,
 }
 
-/// Why a body could not be taken.
+/// Why a body could not be read.
 #[derive(Debug)]
 pub(crate) enum BodyError {
     TooLarge,
@@ -85,7 +85,7 @@ impl HttpResponse {
         self.content.kind
     }
 
-    /// What the server calls the body, for people.
+    /// Content type, for error messages.
     pub(crate) fn content_type(&self) -> &str {
         match self.content.kind {
             BodyKind::Json => "application/json",
@@ -97,7 +97,8 @@ impl HttpResponse {
         }
     }
 
-    /// The whole body, if it is small and has come already. Whoever has used it says so by [`HttpResponse::skip`].
+    /// Returns the whole body if it is small and has already arrived. Call
+    /// [`HttpResponse::consume_buffered_body`] after using it.
     pub(crate) fn buffered_body(&self) -> Option<&[u8]> {
         match &self.source {
             Some(BodySource::Http1(connection, _))
@@ -109,7 +110,7 @@ impl HttpResponse {
         }
     }
 
-    /// The next chunk, unpacked; `None` at the end.
+    /// Returns the next decompressed chunk; `None` at the end.
     pub(crate) async fn next_chunk(
         &mut self,
         limit_bytes: usize,
@@ -120,7 +121,7 @@ impl HttpResponse {
                 (Some(gzip), _) => gzip.decode(&encoded, limit_bytes)?,
                 (None, ContentEncoding::Identity) => encoded,
                 (None, _) => {
-                    let reason = io::Error::other("a content encoding that nobody asked for");
+                    let reason = io::Error::other("unsupported content encoding");
                     return Err(BodyError::Io(reason));
                 }
             };
@@ -136,12 +137,12 @@ impl HttpResponse {
         };
         let chunk = timeout(idle, poll_fn(|context| self.poll_chunk(context))).await;
         chunk.unwrap_or_else(|_elapsed| {
-            let reason = format!("not a byte within {idle:?}");
+            let reason = format!("no data within {idle:?}");
             Err(BodyError::Io(io::Error::new(io::ErrorKind::TimedOut, reason)))
         })
     }
 
-    /// The whole body in one buffer. A body that comes in one chunk is not copied, unless it is small.
+    /// Reads the whole body into one buffer. A body in one chunk is not copied, unless it is small.
     pub(crate) async fn read_all(&mut self, limit_bytes: usize) -> Result<Bytes, BodyError> {
         let declared =
             self.remaining_length().filter(|_| self.content.encoding == ContentEncoding::Identity);
@@ -153,7 +154,7 @@ impl HttpResponse {
             return Err(BodyError::TooLarge);
         }
         if declared == Some(first.len() as u64) {
-            // What a shared connection brings is cut out of a large buffer.
+            // hyper slices HTTP/2 chunks out of a large read buffer.
             let is_slice = matches!(self.source, Some(BodySource::Http2(_)));
             let is_copied = is_slice && first.len() <= COPY_BYTES;
             self.try_finish();
@@ -172,8 +173,8 @@ impl HttpResponse {
         Ok(buffer.freeze())
     }
 
-    /// The beginning of the body, for people and for finding out what went wrong. Whatever goes wrong with
-    /// it is not worth a word.
+    /// Reads the start of the body, for error messages. Ignores errors: the status has already failed the
+    /// request.
     pub(crate) async fn read_prefix(&mut self, limit_bytes: usize) -> Bytes {
         let mut buffer = BytesMut::new();
         while let Ok(Some(chunk)) = self.next_chunk(limit_bytes).await {
@@ -186,7 +187,7 @@ impl HttpResponse {
         buffer.freeze()
     }
 
-    /// How many bytes are to come, if the server has said so.
+    /// Bytes still to come, if the server declared a length.
     fn remaining_length(&self) -> Option<u64> {
         match self.source.as_ref()? {
             BodySource::Http1(connection, _) => connection.remaining_length(),
@@ -194,7 +195,7 @@ impl HttpResponse {
         }
     }
 
-    /// The body at hand has been used: gives the connection back.
+    /// Marks the buffered body as used and returns the connection.
     pub(crate) fn consume_buffered_body(&mut self) {
         if let Some(BodySource::Http1(mut connection, pool)) = self.source.take() {
             connection.consume_buffered_body();
@@ -202,15 +203,15 @@ impl HttpResponse {
         }
     }
 
-    /// Lets go of the connection wherever the body is.
+    /// Drops the connection in the middle of the body.
     pub(crate) fn abort(&mut self) {
         self.source = None;
     }
 
-    /// Gives the connection back if the body has ended, which does not wait.
+    /// Returns the connection if the body has ended. Never waits.
     pub(crate) fn try_finish(&mut self) {
         let mut context = Context::from_waker(std::task::Waker::noop());
-        // A few pieces may be at hand; a body without end is not followed.
+        // A few chunks may already be buffered; an endless body is not followed.
         for _ in 0..4 {
             if !matches!(self.poll_chunk(&mut context), Poll::Ready(Ok(Some(_more)))) {
                 return;
@@ -218,12 +219,13 @@ impl HttpResponse {
         }
     }
 
-    /// Sees to it that the connection can be used again soon, without letting the caller wait for it.
+    /// Drains the body in the background so that the connection can be reused, without making the caller wait.
     pub(crate) fn release(&mut self, tasks: &TaskGroup) {
         self.try_finish();
+        // HTTP/2: dropping the body resets its stream and leaves the connection alone.
         let source = self.source.take().filter(|source| matches!(source, BodySource::Http1(..)));
         let Some(source) = source.filter(|_| !tasks.stop.is_cancelled()) else { return };
-        // What the rest says does not matter, so it is not unpacked.
+        // The rest is discarded, so it is not decompressed.
         let mut rest =
             Self::new(self.status, ResponseHeaders::default(), ContentInfo::default(), source);
         let stop = tasks.stop.clone();
@@ -271,14 +273,11 @@ fn poll_http2(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Result
     }
 }
 
-// FOLDED gzip.rs
-// DOC Unpacking of what came as gzip, without unpacking more than is wanted.
-
-/// A encoded byte becomes at most about a thousand, so so many at a time overshoot a limit by half a
+/// A gzip byte expands to about a thousand at most, so a step of this size overshoots a limit by half a
 /// megabyte at most.
 const DECODE_STEP_BYTES: usize = 512;
 
-/// Unpacks one body, chunk by chunk.
+/// Gzip decoder for one body, chunk by chunk.
 #[derive(Debug)]
 pub(crate) struct GzipDecoder {
     decoder: GzDecoder<Vec<u8>>,
@@ -291,7 +290,7 @@ impl Default for GzipDecoder {
 }
 
 impl GzipDecoder {
-    /// What the next encoded chunk holds, which may be nothing yet.
+    /// Decompresses the next chunk. The result may be empty.
     pub(crate) fn decode(
         &mut self,
         encoded: &[u8],
@@ -329,8 +328,8 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_unpacks_to_the_same() {
-        let text = b"{\"jsonrpc\":\"2.0\"} and more, and more, and more".idempotency(20);
+    fn gzip_decoding_ignores_chunk_boundaries() {
+        let text = b"{\"jsonrpc\":\"2.0\"} and more, and more, and more".repeat(20);
         let encoded = encoded(&text);
         for size in [1, 7, 64, encoded.len()] {
             let mut gzip = GzipDecoder::default();
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_does_not_go_off() {
+    fn gzip_bomb_stops_at_the_limit() {
         let encoded = encoded(&vec![0; 64 << 20]);
         assert!(encoded.len() < 100 << 10);
         let mut gzip = GzipDecoder::default();
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_packed_is_no_answer() {
+    fn invalid_gzip_is_an_error() {
         let unpacked = GzipDecoder::default().decode(b"{\"jsonrpc\":\"2.0\"}", 1 << 20);
         assert!(matches!(unpacked, Err(BodyError::Io(_))));
     }

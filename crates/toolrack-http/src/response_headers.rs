@@ -1,20 +1,20 @@
-//! What the head of an answer says: about its body, and beyond that.
+//! Response headers: content type, content encoding, and the few other headers that are kept.
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What a body is, and how it is packed.
+/// Type and encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ContentInfo {
     pub(crate) kind: BodyKind,
     pub(crate) encoding: ContentEncoding,
 }
 
-/// Headers that somebody may ask for. Most answers have none of them, and need no memory for them.
+/// Headers that are kept. Most responses have none of them and allocate nothing.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseHeaders(Option<Box<HeaderMap>>);
 
-/// What kind of answer is promised.
+/// Media type of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum BodyKind {
     Json,
@@ -23,13 +23,13 @@ pub(crate) enum BodyKind {
     Other,
 }
 
-/// How it is packed.
+/// Content encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ContentEncoding {
     #[default]
     Identity,
     Gzip,
-    /// Something we did not ask for.
+    /// Not requested in `Accept-Encoding`.
     Unsupported,
 }
 
@@ -48,12 +48,12 @@ impl ResponseHeaders {
         self.0.get_or_insert_default().append(name, value);
     }
 
-    /// The first one of this name.
+    /// First value of `name`.
     pub(crate) fn get(&self, name: &HeaderName) -> Option<&HeaderValue> {
         self.0.as_ref()?.get(name)
     }
 
-    /// All of this name.
+    /// All values of `name`.
     pub(crate) fn all(&self, name: &HeaderName) -> impl Iterator<Item = &HeaderValue> {
         self.0.iter().flat_map(move |headers| headers.get_all(name))
     }
@@ -66,7 +66,7 @@ impl From<HeaderMap> for ResponseHeaders {
 }
 
 impl BodyKind {
-    /// Takes the value of `ContentInfo-Type`.
+    /// Parses `Content-Type`.
     pub(crate) fn from_content_type(value: &[u8]) -> Self {
         let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
         let essence = value.get(..end).unwrap_or_default().trim_ascii();
@@ -79,7 +79,7 @@ impl BodyKind {
 }
 
 impl ContentEncoding {
-    /// Takes the value of `ContentInfo-Encoding`.
+    /// Parses `Content-Encoding`.
     pub(crate) fn from_header(value: &[u8]) -> Self {
         if value.eq_ignore_ascii_case(b"identity") {
             return ContentEncoding::Identity;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_without_their_parameters() {
+    fn content_type_parameters_are_ignored() {
         check("application/json", BodyKind::Json);
         check("Application/JSON; charset=utf-8", BodyKind::Json);
         check(" application/json ;x", BodyKind::Json);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_unpacked() {
+    fn only_gzip_and_identity_are_supported() {
         for (value, expected) in [
             ("identity", ContentEncoding::Identity),
             ("GZIP", ContentEncoding::Gzip),

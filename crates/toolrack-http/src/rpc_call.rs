@@ -1,6 +1,9 @@
-//! One request and its answer, in an exchange of its own.
+//! JSON-RPC request over one HTTP request: sends it and reads the response as JSON or as an SSE stream, which
+//! is resumed if it breaks.
 //!
-//! **Invariant:** whatever an exchange brings, only its own request fails of it.
+//! **Invariant:** a failed exchange fails only its own request.
+//! **Invariant:** a stream is resumed only with `Last-Event-ID`, never sooner than the server's `retry`, and no
+//! more often than [`Backoff`] allows.
 
 use std::io;
 use std::sync::Arc;
@@ -24,16 +27,19 @@ use crate::transport::{Inner, MAX_ERROR_BODY_BYTES, MessageContext};
 
 pub(crate) const INITIALIZE: &str = "initialize";
 
-/// What one message turned out to be for the request that waits.
+/// Whether a message is the response to the waiting request.
 pub(crate) enum Matched {
-    /// Its answer.
+    /// The response.
     Response(Result<RawJson, LineError>),
-    /// Something else, which has wait where it belongs.
+    /// Another message, which has been routed.
     Other,
 }
 
+/// Headers of the session, with which a stream is resumed.
+pub(crate) struct ResumeHeaders<'a>(pub(crate) &'a RequestHeaders<'static>);
+
 impl Inner {
-    /// Sends a request and gives its answer, if that comes on the exchange itself.
+    /// Sends a request and returns its response, if that comes on the same exchange.
     pub(crate) async fn exchange_request(
         self: &Arc<Self>,
         request: &Outgoing<'_>,
@@ -63,12 +69,13 @@ impl Inner {
         let body = encode_request(request, id)?;
         let mut response = self.post(context, &self.sender.url, &headers, &body).await?;
         if request.patience == Patience::endless() {
-            // Nothing else would end the wait for a server that is wait without a word.
+            // A request without a timeout (a subscription) would otherwise wait forever for a server that
+            // vanished without closing the connection.
             response.idle = Some(self.stream_idle);
         }
         let unwanted = response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
         let outcome = self.read_response(&mut response, id, None).await;
-        // A server of the era before may have begun a session before it said no.
+        // A server of an older protocol may have created a session before it rejected the request.
         if let (Err(_), Some(unwanted)) = (&outcome, unwanted) {
             let inner = Arc::clone(self);
             self.tasks
@@ -84,7 +91,7 @@ impl Inner {
         context: &MessageContext<'_>,
     ) -> Result<RawJson, LineError> {
         let body = encode_request(request, id)?;
-        let mut has_renewed = false;
+        let mut has_retried = false;
         loop {
             let state = self.ready_session().await?;
             let headers = self.session_headers(&state);
@@ -93,25 +100,26 @@ impl Inner {
                 return self.wait_for_sse_response(&mut response, id, stream_closed).await;
             }
             let mut response = self.post(context, &self.sender.url, &headers, &body).await?;
-            let is_suspicious =
+            let may_be_expired =
                 headers.has_session_id() && matches!(response.status.as_u16(), 400 | 404);
-            let refused =
-                if is_suspicious { expired_session_error(&mut response).await } else { None };
-            let Some(refused) = refused else {
+            let expired =
+                if may_be_expired { expired_session_error(&mut response).await } else { None };
+            let Some(expired) = expired else {
                 return self.read_response(&mut response, id, Some(&ResumeHeaders(&headers))).await;
             };
-            // The server did not know whom it was for, so it did nothing.
+            // The server did not know the session, so it did not process the request: sending it again is safe.
             context.sent.clear();
+            // Has no effect if another request has already renewed the session of this epoch.
             self.renew(state.epoch);
-            if has_renewed {
-                tracing::debug!(error = %refused, "a new session is unknown too");
+            if has_retried {
+                tracing::debug!(error = %expired, "the server rejects the new session too");
                 return Err(LineError::not_sent(TransportError::SessionLost));
             }
-            has_renewed = true;
+            has_retried = true;
         }
     }
 
-    /// The answer that a response holds.
+    /// Reads the JSON-RPC response from the HTTP response.
     pub(crate) async fn read_response(
         self: &Arc<Self>,
         response: &mut HttpResponse,
@@ -120,7 +128,7 @@ impl Inner {
     ) -> Result<RawJson, LineError> {
         if !response.status.is_success() {
             let body = match response.peeked_body.take() {
-                Some(said) => said,
+                Some(body) => body,
                 None => response.read_prefix(MAX_ERROR_BODY_BYTES).await,
             };
             return Err(error_from_response(response.status, &body));
@@ -128,71 +136,77 @@ impl Inner {
         match response.kind() {
             BodyKind::EventStream => self.read_sse_response(response, id, resume).await,
             BodyKind::Json => {
-                let at_hand =
+                let buffered =
                     response.buffered_body().filter(|body| body.len() <= self.max_message_bytes);
-                if let Some(answer) = at_hand.and_then(|body| self.parse_buffered_body(body, id)) {
+                if let Some(found) = buffered.and_then(|body| self.parse_buffered_body(body, id)) {
                     response.consume_buffered_body();
-                    return Ok(answer);
+                    return Ok(found);
                 }
                 let body = response.read_all(self.max_message_bytes).await;
-                let body = body.map_err(|fault| self.body_error(fault))?;
-                self.find_response(&body, id).unwrap_or_else(|| Err(empty(response, &body)))
+                let body = body.map_err(|error| self.body_error(error))?;
+                self.find_response(&body, id)
+                    .unwrap_or_else(|| Err(missing_response(response, &body)))
             }
             BodyKind::Other => {
                 let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
-                Err(empty(response, &body))
+                Err(missing_response(response, &body))
             }
         }
     }
 
-    /// The answer in a body that has come with its head. Whatever is not the plain case is left to others.
+    /// Fast path: a successful response in a body that arrived together with its head. `None` for every other
+    /// case.
     fn parse_buffered_body(&self, body: &[u8], id: u64) -> Option<RawJson> {
-        let Ok(Frame::Success { id: its, result }) = Frame::parse(body.trim_ascii()) else {
+        let Ok(Frame::Success { id: message_id, result }) = Frame::parse(body.trim_ascii()) else {
             return None;
         };
-        if its.as_ours() != Some(id) {
+        if message_id.as_ours() != Some(id) {
             return None;
         }
         self.inbound.tally().message();
         Some(RawJson::new(Bytes::copy_from_slice(result)))
     }
 
-    /// The answer in a body that is one message, or several.
+    /// Finds the response in a body with one message or a batch.
     fn find_response(&self, body: &Bytes, id: u64) -> Option<Result<RawJson, LineError>> {
         if let Some(messages) = elements(body) {
-            let mut answer = None;
+            let mut found = None;
             for message in messages {
-                if let Matched::Response(ours) = self.match_message(&body.slice_ref(message), id) {
-                    answer.get_or_insert(ours);
+                if let Matched::Response(response) =
+                    self.match_message(&body.slice_ref(message), id)
+                {
+                    found.get_or_insert(response);
                 }
             }
-            return answer;
+            return found;
         }
         match self.match_message(body, id) {
-            Matched::Response(answer) => Some(answer),
+            Matched::Response(found) => Some(found),
             Matched::Other => None,
         }
     }
 
-    /// Sorts one message: what is for the waiting request, and what is for others.
+    /// Returns the message if it is the response to request `id`; routes it otherwise.
     pub(crate) fn match_message(&self, message: &Bytes, id: u64) -> Matched {
         let tally = self.inbound.tally();
         match Frame::parse(message.trim_ascii()) {
-            Ok(Frame::Success { id: its, result }) if its.as_ours() == Some(id) => {
+            Ok(Frame::Success { id: message_id, result }) if message_id.as_ours() == Some(id) => {
                 tally.message();
                 Matched::Response(Ok(RawJson::new(message.slice_ref(result))))
             }
-            // An error without an id can only be for the request of this exchange.
-            Ok(Frame::Failure { id: its, error })
-                if its.as_ref().is_none_or(|its| its.as_ours() == Some(id)) =>
+            // An error without an id can only belong to the request of this exchange.
+            Ok(Frame::Failure { id: message_id, error })
+                if message_id
+                    .as_ref()
+                    .is_none_or(|message_id| message_id.as_ours() == Some(id)) =>
             {
                 tally.message();
                 Matched::Response(Err(LineError::answered(error)))
             }
-            Err(FrameError::Shape { id: Some(its) }) if its.as_ours() == Some(id) => {
-                let fault = FrameError::Shape { id: None };
+            Err(FrameError::Shape { id: Some(message_id) }) if message_id.as_ours() == Some(id) => {
+                let error = FrameError::Shape { id: None };
                 Matched::Response(Err(LineError::answered(TransportError::Parse(
-                    fault.to_string(),
+                    error.to_string(),
                 ))))
             }
             _ => {
@@ -202,8 +216,8 @@ impl Inner {
         }
     }
 
-    pub(crate) fn body_error(&self, fault: BodyError) -> LineError {
-        match fault {
+    pub(crate) fn body_error(&self, error: BodyError) -> LineError {
+        match error {
             BodyError::TooLarge => {
                 self.inbound.tally().oversize();
                 let limit_bytes = self.max_message_bytes;
@@ -212,41 +226,8 @@ impl Inner {
             BodyError::Io(error) => LineError::unknown(error),
         }
     }
-}
 
-/// The error_from_response, if it says that the session is wait.
-async fn expired_session_error(response: &mut HttpResponse) -> Option<LineError> {
-    let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
-    if response.status == StatusCode::NOT_FOUND || mentions_session(&body) {
-        return Some(error_from_response(response.status, &body));
-    }
-    response.peeked_body = Some(body);
-    None
-}
-
-/// The message as it goes out.
-pub(crate) fn encode_request(request: &Outgoing<'_>, id: u64) -> Result<ScratchBuffer, LineError> {
-    let mut body = ScratchBuffer::new();
-    write_request(&mut body, id, request.method, request.params)
-        .map_err(|fault| LineError::not_sent(TransportError::Serialize(fault)))?;
-    Ok(body)
-}
-
-fn empty(response: &HttpResponse, body: &[u8]) -> LineError {
-    LineError::answered(missing_message(response.status, response.content_type(), body))
-}
-
-// FOLDED sse_response.rs
-// DOC Answers that come on a stream, and streams that break before the answer.
-// DOC
-// DOC **Invariant:** a stream is taken up again only with the slot where it broke off, never sooner than the
-// DOC server wants, and no oftener than [`Backoff`] allows.
-
-/// What a stream of a session needs to be taken up again: the headers of the session.
-pub(crate) struct ResumeHeaders<'a>(pub(crate) &'a RequestHeaders<'static>);
-
-impl Inner {
-    /// Reads a stream until the answer comes.
+    /// Reads an SSE stream until the response comes, resuming the stream if it breaks.
     pub(crate) async fn read_sse_response(
         self: &Arc<Self>,
         response: &mut HttpResponse,
@@ -256,23 +237,24 @@ impl Inner {
         let mut parser = SseParser::new(self.max_message_bytes);
         let mut backoff = Backoff::default();
         loop {
-            let ended = match self.read_events(response, &mut parser, id).await {
-                Ok(answer) => {
+            let end = match self.read_events(response, &mut parser, id).await {
+                Ok(found) => {
                     response.release(&self.tasks);
-                    return answer;
+                    return found;
                 }
-                Err(ended) => ended,
+                Err(end) => end,
             };
+            // A broken stream leaves its connection in the middle of a body.
             response.abort();
             let (Some(resume), true) = (resume, parser.last_id().is_some()) else {
-                return Err(ended);
+                return Err(end);
             };
-            tracing::debug!(error = %ended, "a stream broke and is taken up again");
+            tracing::debug!(error = %end, "the response stream ended; resuming");
             *response = Box::pin(self.reopen_stream(&mut parser, resume, &mut backoff)).await?;
         }
     }
 
-    /// Reads until the answer (`Ok`) or the end of the stream (`Err`).
+    /// Reads until the response (`Ok`) or the end of the stream (`Err`).
     async fn read_events(
         &self,
         response: &mut HttpResponse,
@@ -283,18 +265,19 @@ impl Inner {
             let chunk = match response.next_chunk(self.max_message_bytes).await {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => return Err(stream_ended()),
-                Err(fault @ BodyError::TooLarge) => return Ok(Err(self.body_error(fault))),
-                Err(fault) => return Err(self.body_error(fault)),
+                // Not resumed: the same event would be too large again.
+                Err(error @ BodyError::TooLarge) => return Ok(Err(self.body_error(error))),
+                Err(error) => return Err(self.body_error(error)),
             };
-            let mut answer = None;
+            let mut found = None;
             parser.feed(&chunk, &mut |event| match self.match_event(&event, id) {
-                Matched::Response(ours) => {
-                    answer.get_or_insert(ours);
+                Matched::Response(response) => {
+                    found.get_or_insert(response);
                 }
                 Matched::Other => {}
             });
-            if let Some(answer) = answer {
-                return Ok(answer);
+            if let Some(found) = found {
+                return Ok(found);
             }
         }
     }
@@ -303,7 +286,7 @@ impl Inner {
         match event {
             SseEvent::Message(message) => self.match_message(message, id),
             SseEvent::Other(name, _) => {
-                tracing::trace!(name, "an event of no use");
+                tracing::trace!(name, "ignoring an SSE event");
                 Matched::Other
             }
             SseEvent::TooLarge(head) if Lost::identify(head, b"") == Lost::Unasked => {
@@ -314,8 +297,7 @@ impl Inner {
         }
     }
 
-    /// Spec 2025-11-25, transports §Resumability: with a GET that names the last event, after the time the
-    /// server asked for.
+    /// Spec 2025-11-25, transports §Resumability: GET with `Last-Event-ID`, after the `retry` delay.
     async fn reopen_stream(
         &self,
         parser: &mut SseParser,
@@ -338,25 +320,49 @@ impl Inner {
                 }
                 Ok(mut response) if is_retryable(response.status) => response.release(&self.tasks),
                 Ok(mut response) => {
-                    let refused = error_from_response(response.status, b"");
+                    let rejected = error_from_response(response.status, b"");
                     response.release(&self.tasks);
-                    return Err(LineError::unknown(refused.error));
+                    return Err(LineError::unknown(rejected.error));
                 }
                 Err(error) if matches!(error.error, TransportError::Unauthorized(_)) => {
                     return Err(LineError::unknown(error.error));
                 }
-                Err(error) => tracing::debug!(%error, "a stream cannot be taken up yet"),
+                Err(error) => {
+                    tracing::debug!(%error, "could not resume the response stream; retrying");
+                }
             }
         }
     }
+}
+
+/// Returns the error if the server says that it does not know the session.
+async fn expired_session_error(response: &mut HttpResponse) -> Option<LineError> {
+    let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
+    if response.status == StatusCode::NOT_FOUND || mentions_session(&body) {
+        return Some(error_from_response(response.status, &body));
+    }
+    response.peeked_body = Some(body);
+    None
+}
+
+/// Serializes the request.
+pub(crate) fn encode_request(request: &Outgoing<'_>, id: u64) -> Result<ScratchBuffer, LineError> {
+    let mut body = ScratchBuffer::new();
+    write_request(&mut body, id, request.method, request.params)
+        .map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
+    Ok(body)
+}
+
+fn missing_response(response: &HttpResponse, body: &[u8]) -> LineError {
+    LineError::answered(missing_message(response.status, response.content_type(), body))
 }
 
 fn is_retryable(status: StatusCode) -> bool {
     status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }
 
-/// A stream that ended without an answer: nobody can say what became of the request.
+/// The stream ended without a response: whether the server processed the request is unknown.
 pub(crate) fn stream_ended() -> LineError {
-    let reason = "the stream ended before the answer";
+    let reason = "the stream ended before the response";
     LineError::unknown(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
 }

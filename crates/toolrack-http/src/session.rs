@@ -1,6 +1,6 @@
-//! What a line knows of its session with a server of the handshake era, and how it begins a new one.
+//! MCP session over HTTP: its state, `initialize`, and renewal after the server has lost it.
 //!
-//! **Invariant:** however many requests find the session wait, one of them begins a new one and the others
+//! **Invariant:** however many requests find the session expired, one of them starts a new one and the others
 //! wait for it.
 
 use std::fmt;
@@ -25,15 +25,16 @@ use crate::rpc_call::{INITIALIZE, encode_request};
 use crate::status_mapping::{error_from_response, is_stateless_error, may_be_legacy_sse};
 use crate::transport::{INITIALIZED, Inner, MAX_ERROR_BODY_BYTES, MessageContext};
 
-/// What a short session counts beyond one failure.
+/// Extra failures counted for a session that was open and then lost: it costs an `initialize` and a
+/// notification, not one request.
 pub(crate) const SHORT_SESSION_PENALTY: u32 = 3;
-/// What even somebody in a retry_now waits between two attempts.
+/// Shortest delay between two attempts, even if a caller is waiting.
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Where a session stands.
+/// State of the session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionState {
-    /// Counts sessions, so that changes of an old one does not harm a new one.
+    /// Counts sessions, so that an event of an old session has no effect on a new one.
     pub(crate) epoch: u64,
     pub(crate) phase: Phase,
     pub(crate) flavor: Flavor,
@@ -42,9 +43,9 @@ pub(crate) struct SessionState {
 #[derive(Debug, Clone)]
 pub(crate) enum Phase {
     Open,
-    /// A task is about to begin a new one.
+    /// A task is starting a new session.
     Renewing,
-    /// The last attempt failed. The next request leads to another one.
+    /// The last attempt failed. The next request starts another one.
     Lost(SessionFailure),
 }
 
@@ -55,32 +56,32 @@ pub(crate) enum SessionFailure {
     Unauthorized(AuthError),
 }
 
-/// How messages reach the server.
+/// HTTP transport of the specification that the server speaks.
 #[derive(Clone)]
 pub(crate) enum Flavor {
-    /// All by one address.
+    /// One URL for everything, since 2025-03-26.
     StreamableHttp { http_session_id: Option<HeaderValue> },
-    /// To one address, and back on a stream from another.
+    /// HTTP+SSE of 2024-11-05: POST to `endpoint`, responses on a separate SSE stream.
     Sse2024 { endpoint: Arc<EndpointUrl>, stream_closed: CancellationToken },
 }
 
-/// A session and what it takes to begin it again.
+/// Session with the data needed to start it again.
 pub(crate) struct Session {
     state: watch::Sender<SessionState>,
     handshake: Mutex<HandshakeRecord>,
-    /// Somebody waits for the next attempt.
+    /// Notified when a caller waits for the next attempt.
     retry_now: Notify,
 }
 
-/// What was said when the session began.
+/// Messages of the first handshake, repeated for a new session.
 #[derive(Default)]
 struct HandshakeRecord {
-    /// The parameters of `initialize`.
+    /// Parameters of `initialize`.
     initialize_params: Bytes,
-    /// The whole message that confirms it.
+    /// The whole `notifications/initialized` message.
     initialized: Bytes,
     backoff: Backoff,
-    /// Whether there has been a session since the last attempt.
+    /// Whether a session was open since the last attempt.
     was_open: bool,
 }
 
@@ -100,12 +101,12 @@ impl Session {
         self.state.subscribe()
     }
 
-    /// A session has begun.
+    /// Records that a session has started.
     pub(crate) fn open(&self, flavor: Flavor) {
         self.handshake().was_open = true;
         self.state.send_modify(|state| {
             if let Flavor::Sse2024 { stream_closed, .. } = &state.flavor {
-                // Its stream has nothing more to say.
+                // Requests that still wait on the old stream fail now instead of timing out.
                 stream_closed.cancel();
             }
             state.epoch += 1;
@@ -114,7 +115,7 @@ impl Session {
         });
     }
 
-    /// Takes the id away, for whoever ends the session.
+    /// Takes the session id, so that only one task deletes the session.
     pub(crate) fn take_session_id(&self) -> Option<HeaderValue> {
         let mut taken = None;
         self.state.send_if_modified(|state| {
@@ -142,7 +143,7 @@ impl Session {
         self.handshake().initialized.clone()
     }
 
-    /// Claims the task of renewing. `false` if somebody else has it, or it is done.
+    /// Claims the renewal. `false` if another task has it, or the session is no longer that of `epoch`.
     pub(crate) fn try_start_renewal(&self, epoch: u64) -> bool {
         self.state.send_if_modified(|state| {
             let is_free = !matches!(state.phase, Phase::Renewing);
@@ -158,8 +159,7 @@ impl Session {
         self.state.send_modify(|state| state.phase = Phase::Lost(failure));
     }
 
-    /// How long to wait before the next attempt. The first one after a long time is free. A session that
-    /// began and ended counts for more than an attempt that failed, because it takes more requests.
+    /// Delay before the next attempt. The first attempt after a long time has none.
     fn next_delay(&self) -> Duration {
         let mut handshake = self.handshake();
         let now = Instant::now();
@@ -171,7 +171,7 @@ impl Session {
         if is_first { Duration::ZERO } else { wait }
     }
 
-    /// Waits for the next attempt. Somebody who wants the session now need not wait for all of it.
+    /// Waits for the next attempt. A waiting caller shortens the delay to [`MIN_RETRY_DELAY`].
     pub(crate) async fn wait_for_retry(&self) {
         let wait = self.next_delay();
         sleep(wait.min(MIN_RETRY_DELAY)).await;
@@ -191,19 +191,18 @@ impl Session {
 }
 
 impl Inner {
-    /// The session as it can be used, after whatever it takes. The caller's patience bounds it.
+    /// Returns the open session, waiting for a renewal if needed. The caller's timeout bounds the wait.
     pub(crate) async fn ready_session(self: &Arc<Self>) -> Result<SessionState, LineError> {
         let state = self.session.state();
         match state.phase {
             Phase::Open => return Ok(state),
+            // `notify_one` keeps its permit if the renewal is not waiting yet, so the wake-up is not lost.
             Phase::Renewing => self.session.retry_now.notify_one(),
             Phase::Lost(_) => self.renew(state.epoch),
         }
         let mut changes = self.session.subscribe();
-        let response_or_error =
-            changes.wait_for(|state| !matches!(state.phase, Phase::Renewing)).await;
-        let state =
-            response_or_error.map_err(|_gone| LineError::not_sent(TransportError::Shutdown))?;
+        let settled = changes.wait_for(|state| !matches!(state.phase, Phase::Renewing)).await;
+        let state = settled.map_err(|_closed| LineError::not_sent(TransportError::Shutdown))?;
         match &state.phase {
             Phase::Lost(SessionFailure::Unauthorized(error)) => {
                 Err(LineError::not_sent(error.clone()))
@@ -215,7 +214,7 @@ impl Inner {
         }
     }
 
-    /// The session of `epoch` is wait: has a new one begun, unless that happens already.
+    /// Starts a renewal of the session of `epoch`, unless one is under way.
     pub(crate) fn renew(self: &Arc<Self>, epoch: u64) {
         if self.session.try_start_renewal(epoch) {
             let inner = Arc::clone(self);
@@ -235,13 +234,13 @@ async fn renew_once(inner: &Arc<Inner>) {
     match inner.reinitialize().await {
         Ok(()) => inner.handler.renewed(),
         Err(error) => {
-            tracing::debug!(%error, "no new session could be begun");
+            tracing::debug!(%error, "could not start a new session");
             inner.session.fail(session_failure(error.error));
         }
     }
 }
 
-/// Counts further failures, for tries that cost more than one request.
+/// Counts extra failures, for attempts that cost more than one request.
 pub(crate) fn add_failures(backoff: &mut Backoff, n_more: u32) {
     for _ in 0..n_more {
         backoff.failed(Instant::now(), 0.0);
@@ -267,13 +266,10 @@ impl fmt::Debug for Flavor {
     }
 }
 
-// FOLDED initialize.rs
-// DOC How a session begins, for the first time and again.
-
-/// How long a new session may take to begin.
+/// Limit for one renewal.
 const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Parameters that were encode before.
+/// Parameters that are already serialized.
 struct PrewrittenParams<'a>(&'a [u8]);
 
 impl Params for PrewrittenParams<'_> {
@@ -283,7 +279,7 @@ impl Params for PrewrittenParams<'_> {
     }
 }
 
-/// The one thing a line has to know of the answer to `initialize`.
+/// The only field of the `initialize` result that the transport needs.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct InitializeResult<'a> {
@@ -292,7 +288,7 @@ struct InitializeResult<'a> {
 }
 
 impl Inner {
-    /// Sends `initialize`, and finds out on the way by which flavor the server is reached.
+    /// Sends `initialize` and detects whether the server speaks Streamable HTTP or HTTP+SSE.
     pub(crate) async fn initialize(
         self: &Arc<Self>,
         request: &Outgoing<'_>,
@@ -303,14 +299,15 @@ impl Inner {
         request
             .params
             .write(id, &mut params)
-            .map_err(|fault| LineError::not_sent(TransportError::Serialize(fault)))?;
+            .map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
         self.session.save_initialize_params(Bytes::from(params));
-        if let Some(earlier) = self.session.take_session_id() {
+        if let Some(previous_id) = self.session.take_session_id() {
             let inner = Arc::clone(self);
-            self.tasks.spawn(async move { inner.delete_session(earlier, Dialect::Greeting).await });
+            self.tasks
+                .spawn(async move { inner.delete_session(previous_id, Dialect::Greeting).await });
         }
         let body = encode_request(request, id)?;
-        // Such an address says itself that it is the older kind.
+        // By convention `/sse` is the stream URL of an HTTP+SSE server. Trying GET first saves a failing POST.
         let is_sse_url = self.sender.url.path.path().ends_with("/sse");
         if is_sse_url {
             match self.initialize_sse(&body, id, context).await {
@@ -328,25 +325,24 @@ impl Inner {
             }
             return answer;
         }
-        let refused =
+        let rejected =
             error_from_response(response.status, &response.read_prefix(MAX_ERROR_BODY_BYTES).await);
         response.release(&self.tasks);
-        if is_stateless_error(&refused.error) {
-            return Err(refused);
+        if is_stateless_error(&rejected.error) {
+            return Err(rejected);
         }
         context.sent.clear();
         match self.initialize_sse(&body, id, context).await {
             Ok(answer) => Ok(answer),
-            // What the server said to the first question says more.
+            // The error of the first attempt is the more telling one.
             Err(error) => {
-                tracing::debug!(%error, "no stream of the older kind either");
-                Err(refused)
+                tracing::debug!(%error, "the server has no HTTP+SSE stream either");
+                Err(rejected)
             }
         }
     }
 
-    /// Repeats what was said when the session began. Behind a pointer, because a stream that it opens
-    /// leads back here when it ends.
+    /// Repeats the handshake. Boxed, because the stream that it opens calls it again when it ends.
     pub(crate) fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), LineError>> {
         let limit = || LineError::not_sent(TransportError::timed_out(INITIALIZE_TIMEOUT));
         let initialized = timeout(INITIALIZE_TIMEOUT, self.reinitialize_now());
@@ -399,7 +395,8 @@ impl Inner {
         self.finish_handshake(flavor, &answer, version).await
     }
 
-    /// A session in another version is not the session that everybody relies on.
+    /// Completes the handshake. A session in another protocol version is rejected: its client has negotiated
+    /// features for `version`.
     async fn finish_handshake(
         self: &Arc<Self>,
         flavor: Flavor,
@@ -429,7 +426,7 @@ impl Inner {
     }
 }
 
-/// What became of a wait with a clock of its own.
+/// Outcome of a wait for a response, as a result.
 pub(crate) fn response_or_error(
     waited: Result<Result<Result<RawJson, TransportError>, Ending>, Duration>,
 ) -> Result<RawJson, LineError> {
@@ -440,7 +437,7 @@ pub(crate) fn response_or_error(
     }
 }
 
-/// Whether an address has no stream to offer, so that it may be of the newer kind after all.
+/// Whether the URL has no GET stream, so that it may be Streamable HTTP after all.
 fn has_no_stream(error: &TransportError) -> bool {
     matches!(error, TransportError::Status { code: 404 | 405, .. })
 }

@@ -1,10 +1,9 @@
-//! Server-sent events, read from pieces of any size.
+//! SSE parser: incremental, for chunks of any size.
 //!
-//! Follows the WHATWG rules. What is carried is handed over in a buffer of its own, into which it was
-//! encode once.
+//! Follows the WHATWG rules. Event data is written once, into a buffer of its own that is handed to the caller.
 //!
-//! **Invariant:** how the bytes were cut changes nothing, no bytes are refused, and memory stays below the
-//! limit of one event.
+//! **Invariant:** chunk boundaries have no effect, no input is an error, and memory stays below the limit of
+//! one event.
 
 use std::time::Duration;
 
@@ -12,47 +11,47 @@ use bytes::Bytes;
 
 const BOM: &[u8] = "\u{feff}".as_bytes();
 const DATA_PREFIX: &[u8] = b"data:";
-/// How much is kept of an event that is too large, to find out whose it was.
+/// Bytes kept of an oversize event, enough to find its request id.
 const MAX_HEAD_BYTES: usize = 512;
-/// The event_type of an event, its id and the time to wait are short.
+/// Limit for event type, id and retry fields.
 const MAX_FIELD_BYTES: usize = 4 << 10;
 
-/// Reads one stream.
+/// Parser of one stream.
 #[derive(Debug)]
 pub(crate) struct SseParser {
     limit_bytes: usize,
     line: LineState,
-    /// A line break may be two characters, which may come apart.
+    /// The last byte was `\r`; a following `\n`, possibly in the next chunk, belongs to it.
     after_cr: bool,
-    /// The bytes of the bom_seen seen so far; `None` once the stream has line_start.
+    /// Bytes of the byte order mark seen so far; `None` once the stream has started.
     bom_seen: Option<usize>,
-    /// Bytes of `data` lines, each with its line break.
+    /// Content of `data` lines, each with its line break.
     data: Vec<u8>,
     is_too_large: bool,
     event_type: Vec<u8>,
-    /// Valid once the event is complete.
+    /// Takes effect when the event is complete.
     next_id: Option<Vec<u8>>,
     last_id: Option<Box<[u8]>>,
     retry: Option<Duration>,
 }
 
-/// What is known of the line that is coming in.
+/// Line being read.
 #[derive(Debug)]
 enum LineState {
-    /// Its beginning, or all of it if it carries no data.
+    /// Its start, or all of it if it is not a `data` line.
     Field(Vec<u8>),
-    /// It is data, which goes where it belongs at once.
+    /// A `data` line, whose content goes directly to `data`.
     Data,
 }
 
-/// What a stream brings.
+/// Parsed event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SseEvent {
-    /// Something named as common_headers, or not at all.
+    /// An event of type `message`, or without a type.
     Message(Bytes),
-    /// Something named otherwise.
+    /// An event of another type.
     Other(String, Bytes),
-    /// Something over the limit, of which this is the beginning.
+    /// An event over the limit, with its first bytes.
     TooLarge(Bytes),
 }
 
@@ -72,23 +71,23 @@ impl SseParser {
         }
     }
 
-    /// Begins a new stream that goes on where the last one broke off.
+    /// Starts a new stream that resumes the last one.
     pub(crate) fn restart(&mut self) {
         let (last_id, retry) = (self.last_id.take(), self.retry);
         *self = Self { last_id, retry, ..Self::new(self.limit_bytes) };
     }
 
-    /// The id of the last event that had one. Empty means that the server took it back.
+    /// Id of the last event that had one. An empty id resets it.
     pub(crate) fn last_id(&self) -> Option<&[u8]> {
         self.last_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// How long the server wants us to wait before we come again.
+    /// Reconnection delay that the server asked for.
     pub(crate) fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// Takes the next chunk and gives every event that is complete.
+    /// Parses the next chunk and calls `on_event` for every complete event.
     pub(crate) fn feed(&mut self, chunk: &[u8], on_event: &mut dyn FnMut(SseEvent)) {
         let mut rest = self.skip_bom(chunk);
         while !rest.is_empty() {
@@ -110,7 +109,7 @@ impl SseParser {
         }
     }
 
-    /// The bom_seen may come in pieces too. What only began like one is part of the first line.
+    /// Skips the byte order mark, which may be split too. A partial match is part of the first line.
     fn skip_bom<'a>(&mut self, chunk: &'a [u8]) -> &'a [u8] {
         let Some(n_seen) = self.bom_seen else { return chunk };
         let expected = BOM.get(n_seen..).unwrap_or_default();
@@ -168,7 +167,7 @@ impl SseParser {
         None
     }
 
-    /// A line that begins with a colon is a comment, and its field has no event_type.
+    /// A line that starts with a colon is a comment: its field name is empty.
     fn process_field(&mut self, line: &[u8]) {
         let (field, value) = match memchr::memchr(b':', line) {
             Some(colon) => {
@@ -206,7 +205,7 @@ impl SseParser {
     }
 }
 
-/// Whether a line that has `line_start`, going on with `part`, is or may become data.
+/// Whether a line of `line_start` and `part` is, or may become, a `data` line.
 fn may_be_data(line_start: &[u8], part: &[u8]) -> bool {
     line_start.iter().chain(part).zip(DATA_PREFIX).all(|(a, b)| a == b)
 }

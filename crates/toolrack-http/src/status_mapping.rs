@@ -1,4 +1,4 @@
-//! What an answer that is no success means. Pure functions over what the server, or the system, value.
+//! HTTP status to error mapping, idempotent methods and `Retry-After`, as pure functions.
 
 use std::io::ErrorKind;
 use std::time::{Duration, SystemTime};
@@ -10,12 +10,12 @@ use toolrack_transport::{LineError, TransportError, plain_text};
 
 use crate::connection_pool::Idempotency;
 
-/// How much of a error_from_response is shown.
+/// Length of the server's text in an error.
 const MAX_TEXT_CHARS: usize = 200;
-/// A server that wants us to wait longer than this does not want us at all.
+/// A longer `Retry-After` fails the request instead of stalling it.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
-/// Methods that change nothing by the rules of the protocol, so that asking twice does no harm.
+/// Methods without side effects by the MCP specification, which are safe to send twice.
 const IDEMPOTENT_METHODS: [&str; 10] = [
     "server/discover",
     "ping",
@@ -29,7 +29,7 @@ const IDEMPOTENT_METHODS: [&str; 10] = [
     "tasks/get",
 ];
 
-/// The process, or the whole system, has no file descriptor left. The same numbers on every Unix.
+/// `EMFILE` and `ENFILE`: the process or the system is out of file descriptors. The same numbers on every Unix.
 const NO_FILE_DESCRIPTOR: [i32; 2] = [24, 23];
 
 pub(crate) fn idempotency_of(method: &str) -> Idempotency {
@@ -40,7 +40,7 @@ pub(crate) fn idempotency_of(method: &str) -> Idempotency {
     }
 }
 
-/// The error that a error_from_response carries. Its id says nothing: the exchange does.
+/// JSON-RPC error in an error response. Its id is ignored: the exchange identifies the request.
 pub(crate) fn json_rpc_error_in(body: &[u8]) -> Option<JsonRpcError> {
     match Frame::parse(body.trim_ascii()) {
         Ok(Frame::Failure { error, .. }) => Some(error),
@@ -48,18 +48,18 @@ pub(crate) fn json_rpc_error_in(body: &[u8]) -> Option<JsonRpcError> {
     }
 }
 
-/// Why a request was refused with `status`, told from the beginning of the body.
+/// Error for a response with an error `status`.
 pub(crate) fn error_from_response(status: StatusCode, body: &[u8]) -> LineError {
     if let Some(error) = json_rpc_error_in(body) {
         return LineError::answered(error);
     }
     let text = plain_text(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS);
     let error = TransportError::Status { code: status.as_u16(), text };
-    // What stands in front of a server cannot say what the server has done.
+    // A 5xx may come from a reverse proxy, which does not know whether the server acted.
     if status.is_server_error() { LineError::unknown(error) } else { LineError::answered(error) }
 }
 
-/// A success without a message in it.
+/// Error for a success status without a JSON-RPC message.
 pub(crate) fn missing_message(
     status: StatusCode,
     content_type: &str,
@@ -67,33 +67,33 @@ pub(crate) fn missing_message(
 ) -> TransportError {
     let text = plain_text(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS);
     TransportError::Parse(if text.is_empty() {
-        format!("status {} without an answer", status.as_u16())
+        format!("status {} without a JSON-RPC message", status.as_u16())
     } else {
-        format!("{content_type:?} instead of a message: {text}")
+        format!("{content_type:?} instead of a JSON-RPC message: {text}")
     })
 }
 
-/// Errors that only servers of the stateless era give.
+/// Error codes that only stateless servers (2026-07-28) send.
 pub(crate) fn is_stateless_error(error: &TransportError) -> bool {
     matches!(error, TransportError::JsonRpc(error) if (-32022..=-32020).contains(&error.code))
 }
 
-/// Whether `initialize` was refused as servers of 2024 refuse it, which know no POST at this address.
-/// Spec 2025-11-25, transports §Backwards Compatibility.
+/// Whether `initialize` was rejected as HTTP+SSE servers reject it: they have no POST at this URL. Spec
+/// 2025-11-25, transports §Backwards Compatibility.
 pub(crate) fn may_be_legacy_sse(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 404 | 405)
 }
 
-/// Whether a 400 to a request with a session id is about the session. The protocol wants 404 for that;
-/// many servers say 400 and only the text tells, so this is the one slot where a text decides. A wrong
-/// guess costs one new session.
+/// Whether a 400 to a request with a session id is about the session. The specification requires 404, but many
+/// servers send 400 and only the text tells, so this is the one place where a text decides. A wrong guess costs
+/// one new session.
 pub(crate) fn mentions_session(body: &[u8]) -> bool {
     let text = body.to_ascii_lowercase();
     memchr::memmem::find(&text, b"session").is_some()
 }
 
-/// Whether no connection could be made because nobody is at the other end. What this machine lacks, and a server
-/// that is only behind with its visitors, say nothing of the kind.
+/// Whether connecting failed because no server is at the other end. Shortages on this machine, and a full
+/// accept queue (`WouldBlock`), do not count.
 pub(crate) fn is_server_absent(error: &TransportError) -> bool {
     let TransportError::Unreachable { error, .. } = error else { return false };
     let is_ours = matches!(
@@ -103,7 +103,7 @@ pub(crate) fn is_server_absent(error: &TransportError) -> bool {
     !is_ours && !error.raw_os_error().is_some_and(|code| NO_FILE_DESCRIPTOR.contains(&code))
 }
 
-/// How long the server wants to be left alone: so many seconds, or until a date.
+/// Delay that the server asks for, in seconds or until a date.
 pub(crate) fn retry_after(
     status: StatusCode,
     value: Option<&HeaderValue>,
@@ -115,7 +115,7 @@ pub(crate) fn retry_after(
     let value = value?.to_str().ok()?.trim();
     let wait = match value.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
-        // A date that has passed means: now.
+        // A date in the past means now.
         Err(_not_a_number) => parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
     };
     Some(wait).filter(|wait| *wait <= MAX_RETRY_AFTER)
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_carry_what_the_server_said() {
+    fn error_response_keeps_the_server_message() {
         let answered = Delivery::Answered;
         check(
             400,
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_three_errors_are_modern() {
+    fn only_three_codes_are_stateless_errors() {
         for (code, expected) in [
             (-32020, true),
             (-32021, true),
@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_repeated_is_listed() {
+    fn idempotent_methods_are_listed() {
         assert_eq!(idempotency_of("tools/list"), Idempotency::Idempotent);
         assert_eq!(idempotency_of("tools/call"), Idempotency::NotIdempotent);
         assert_eq!(idempotency_of("initialize"), Idempotency::NotIdempotent);
     }
 
     #[test]
-    fn nobody_is_there_only_if_the_other_end_is_missing() {
+    fn server_is_absent_only_if_the_peer_is_missing() {
         let check = |error: io::Error, expected: &str| {
             let shown = error.to_string();
             let error = TransportError::Unreachable { address: String::new(), error };
@@ -214,10 +214,10 @@ mod tests {
         check(ErrorKind::ConnectionRefused.into(), "absent");
         check(ErrorKind::HostUnreachable.into(), "absent");
         check(ErrorKind::TimedOut.into(), "absent");
-        // A name that is unknown, a proxy that cannot reach it, a socket that was taken away.
+        // Unknown host, failing proxy, removed socket.
         check(io::Error::other("failed to lookup address information"), "absent");
         check(ErrorKind::NotFound.into(), "absent");
-        // Too many open files, no port left, and a socket that many want at once.
+        // Too many open files, no free port, full accept queue of a Unix socket.
         check(io::Error::from_raw_os_error(24), "unknown");
         check(io::Error::from_raw_os_error(23), "unknown");
         check(ErrorKind::AddrNotAvailable.into(), "unknown");
@@ -230,15 +230,15 @@ mod tests {
 
     #[track_caller]
     fn wait(status: u16, value: &'static str, expected: Option<u64>) {
-        let value = HeaderValue::from_static(value);
-        // Wednesday, 21 October 2015, 07:28:00 in Greenwich.
+        let header = HeaderValue::from_static(value);
+        // Wed, 21 Oct 2015 07:28:00 GMT.
         let now = SystemTime::UNIX_EPOCH + Duration::from_mins(24_090_208);
-        let found = retry_after(StatusCode::from_u16(status).unwrap(), Some(&value), now);
+        let found = retry_after(StatusCode::from_u16(status).unwrap(), Some(&header), now);
         assert_eq!(found, expected.map(Duration::from_secs), "{status} {value}");
     }
 
     #[test]
-    fn a_server_may_ask_for_time() {
+    fn retry_after_accepts_seconds_and_dates() {
         wait(429, "3", Some(3));
         wait(503, " 0 ", Some(0));
         wait(500, "3", None);

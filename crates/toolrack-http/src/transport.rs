@@ -1,7 +1,7 @@
-//! A line to a server over HTTP.
+//! HTTP transport: sends every JSON-RPC message as an HTTP request of its own.
 //!
-//! Every request is an exchange of its own, driven by the caller's own task. Tasks of the line serve only
-//! what nobody waits for: streams of the server, new sessions, farewells.
+//! The caller's task drives its own HTTP exchange. Tasks of the transport serve only work without a caller:
+//! server streams, session renewal, cancellations and session deletion.
 
 use std::fmt;
 use std::future::Future;
@@ -34,31 +34,36 @@ use crate::response::HttpResponse;
 use crate::session::{Flavor, Session, SessionState};
 use crate::status_mapping::{error_from_response, idempotency_of, is_server_absent};
 
-/// How long the first request waits for the server's stream. Some servers hold back the head of an answer
-/// until they have something to say.
+/// How long `notifications/initialized` waits for the notification stream to open. Some servers send the
+/// response head only with the first event, so waiting longer would stall every connect to them.
 const STREAM_OPEN_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) const INITIALIZED: &str = "notifications/initialized";
 
-/// Answers to the server that may be on their way at once.
+/// Responses to server requests in flight at once. When the limit is reached, the server is not reading them.
 const MAX_RESPONSES_IN_FLIGHT: usize = 64;
-/// What closing may take: a cancel_guard, and the end of the tasks.
+/// Bounds [`Line::close`]: the DELETE of the session and the end of all tasks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// An open line to a server over HTTP.
+/// How long a server may take over a message without a waiting caller.
+const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes read from the body of an error response.
+pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
+
+/// Open transport to a server over HTTP.
 ///
-/// Dropping it ends it without waiting; [`Line::close`] ends it and waits. It ends with the runtime in which it was
-/// opened, too.
+/// Dropping it closes it without waiting; [`Line::close`] closes it and waits. It also closes when the runtime
+/// that opened it shuts down.
 pub struct HttpTransport {
     inner: Arc<Inner>,
 }
 
 impl HttpTransport {
-    /// Prepares a line; nothing is sent yet. What the server says unasked goes to `handler`. Fails if the
-    /// definition or the options cannot be used, with a reason that names the part.
+    /// Prepares a transport; sends nothing yet. Unsolicited messages go to `handler`. Fails if the definition
+    /// or the options are invalid; the reason names the part.
     ///
     /// # Cancel safety
-    /// Nothing is begun before it is done.
+    /// Has no effect until it completes.
     #[expect(clippy::unused_async, reason = "needs a runtime, which an async function shows")]
     pub async fn open(
         definition: &HttpServerDef,
@@ -105,7 +110,7 @@ impl HttpTransport {
         Ok(Self { inner })
     }
 
-    /// Requests that the server sent although its era does not allow it.
+    /// Number of requests that the server sent although the stateless protocol forbids them.
     pub fn n_dropped_requests(&self) -> u64 {
         self.inner.handler.n_dropped()
     }
@@ -127,12 +132,12 @@ impl HttpTransport {
         let failure =
             |error| if sent.get() { LineError::unknown(error) } else { LineError::not_sent(error) };
         let outcome = tokio::select! {
-            // An answer that came on another stream counts more than the end of this one.
+            // Biased: a response that arrived on another stream wins over the end of this exchange.
             biased;
             waited = answer_within(&mut ticket, due) => match waited {
                 Ok(Ok(response)) => response.map_err(LineError::answered),
                 Ok(Err(ending)) => Err(failure(ending.to_error())),
-                // The cancel_guard follows.
+                // `cancel_guard` sends the cancellation when it is dropped.
                 Err(waited) => return Err(failure(TransportError::timed_out(waited))),
             },
             outcome = inner.exchange_request(&request, id, &context) => outcome,
@@ -148,7 +153,7 @@ impl HttpTransport {
         }
         let is_stateless = matches!(inner.dialect(), Dialect::Stateless(_));
         if is_stateless && method == CANCELLED {
-            // Spec 2026-07-28, cancellation: over HTTP, the end of the exchange says it.
+            // Spec 2026-07-28, cancellation: over HTTP, closing the response stream is the cancellation.
             return Ok(());
         }
         let body = encode(|out| write_notification(out, method, params))?;
@@ -160,7 +165,8 @@ impl HttpTransport {
         if method == INITIALIZED && !is_stateless && is_streamable {
             inner.session.record_success();
             inner.start_notification_stream();
-            // What a server says before its stream is open is lost, with many of them for good.
+            // Many servers discard notifications until the stream is open. If it opens after this wait, the
+            // handler is told to refresh its lists (`stream_is_late`).
             if timeout(STREAM_OPEN_WAIT, inner.stream_answered.cancelled()).await.is_err() {
                 inner.stream_is_late.store(true, Ordering::Release);
             }
@@ -170,7 +176,7 @@ impl HttpTransport {
 
     async fn wait_closed(&self) -> Ending {
         if timeout(CLOSE_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
-            tracing::warn!("tasks of a line do not end");
+            tracing::warn!("transport tasks did not stop in time");
         }
         self.inner.inbound.ending().unwrap_or(Ending::Closed)
     }
@@ -203,7 +209,7 @@ impl Line for HttpTransport {
             let buffered_bytes = MAX_RESPONSES_IN_FLIGHT.saturating_mul(body.len());
             return Err(LineError::not_sent(TransportError::Clogged { buffered_bytes }));
         };
-        inner.post_in_background("response", body, Some(slot));
+        inner.post_in_background("answer", body, Some(slot));
         Ok(())
     }
 
@@ -239,109 +245,6 @@ impl Drop for HttpTransport {
     }
 }
 
-impl Inner {
-    /// Ends the line. The session is ended on the server as far as it lets us, and then the connections.
-    fn close(self: &Arc<Self>) {
-        if self.tasks.stop.is_cancelled() {
-            return;
-        }
-        self.inbound.end(&Ending::Closed);
-        self.tasks.stop.cancel();
-        let Some(http_session_id) = self.session.take_session_id() else {
-            self.connection_tasks.stop.cancel();
-            return self.sender.pool.close();
-        };
-        let inner = Arc::clone(self);
-        self.tasks.spawn(async move {
-            inner.delete_session(http_session_id, inner.dialect()).await;
-            inner.connection_tasks.stop.cancel();
-            inner.sender.pool.close();
-        });
-    }
-
-    /// Ends a line whose tasks are wait. There is nobody left to end its session on the server.
-    fn abort(&self) {
-        if self.tasks.stop.is_cancelled() {
-            return;
-        }
-        self.inbound.end(&Ending::unserved());
-        self.tasks.stop.cancel();
-        self.connection_tasks.stop.cancel();
-        self.sender.pool.close();
-    }
-
-    /// Sends a message that nobody waits for.
-    fn post_in_background(
-        self: &Arc<Self>,
-        method: &'static str,
-        body: Bytes,
-        slot: Option<tokio::sync::OwnedSemaphorePermit>,
-    ) {
-        let inner = Arc::clone(self);
-        self.tasks.spawn(async move {
-            let stop = inner.tasks.stop.clone();
-            tokio::select! {
-                posted = inner.post_notification(method, None, body) => posted.unwrap_or_else(|error| {
-                    tracing::debug!(%error, method, "the server was not told");
-                }),
-                () = stop.cancelled() => {}
-            }
-            drop(slot);
-        });
-    }
-}
-
-/// Stands for the tasks of a line: it is dropped when the line has ended, or when their runtime is.
-struct RuntimeGuard(Arc<Inner>);
-
-impl Drop for RuntimeGuard {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-async fn watch_runtime(inner: Arc<Inner>) {
-    let guard = RuntimeGuard(inner);
-    guard.0.tasks.stop.cancelled().await;
-}
-
-/// What is done about a request that nobody waits for any more.
-struct CancelGuard<'a> {
-    inner: &'a Arc<Inner>,
-    id: u64,
-    abandon: Abandon,
-    sent: &'a SentFlag,
-}
-
-impl Drop for CancelGuard<'_> {
-    fn drop(&mut self) {
-        let is_in_session = matches!(self.inner.dialect(), Dialect::Session(_));
-        if self.abandon == Abandon::Quietly || !self.sent.get() || !is_in_session {
-            return;
-        }
-        if self.inner.tasks.stop.is_cancelled() {
-            return;
-        }
-        match encode(|out| write_notification(out, CANCELLED, &Cancelled(self.id))) {
-            Ok(body) => self.inner.post_in_background(CANCELLED, body, None),
-            Err(error) => tracing::trace!(%error, "the server was not told"),
-        }
-    }
-}
-
-fn encode(
-    write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
-) -> Result<Bytes, LineError> {
-    let mut out = Vec::new();
-    write(&mut out).map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
-    Ok(Bytes::from(out))
-}
-
-fn invalid_definition(address: String, reason: String) -> TransportError {
-    let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
-    TransportError::Unreachable { address, error }
-}
-
 impl fmt::Debug for HttpTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpTransport")
@@ -352,36 +255,29 @@ impl fmt::Debug for HttpTransport {
     }
 }
 
-// FOLDED inner.rs
-// DOC What callers and tasks of a line share, and how one message is sent in any dialect.
-
-/// How long a server may think about something that nobody waits for.
-const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much of a error_from_response is looked at.
-pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
-
-/// The inside of a line.
+/// State shared by the transport and its tasks.
 pub(crate) struct Inner {
     pub(crate) sender: RequestSender,
     pub(crate) inbound: Inbound,
     pub(crate) handler: Arc<HandlerGuard>,
     pub(crate) tasks: TaskGroup,
-    /// The tasks of the connections, which outlive the line by a cancel_guard.
+    /// Tasks of the connections. They outlive `tasks`, because the DELETE of the session still needs a
+    /// connection.
     pub(crate) connection_tasks: TaskGroup,
     pub(crate) session: Session,
     pub(crate) dialect: Mutex<Dialect>,
     pub(crate) max_message_bytes: usize,
     pub(crate) stream_idle: Duration,
     pub(crate) has_notification_stream: AtomicBool,
-    /// Raised when the first request for the server's stream was answered, or never will be.
+    /// Cancelled when the first GET for the notification stream got a response, or never will.
     pub(crate) stream_answered: CancellationToken,
-    /// Nobody waited for the stream any longer, so something may have been said before it was open.
+    /// The wait for the notification stream timed out, so notifications may have been lost before it opened.
     pub(crate) stream_is_late: AtomicBool,
-    /// Answers to the server that are on their way. When none is left, the server does not read them.
+    /// Permits for responses to server requests in flight.
     pub(crate) response_slots: Arc<Semaphore>,
 }
 
-/// What a message is about, and how long it is waited for.
+/// JSON-RPC method and `Mcp-Name` of a message, its deadline, and whether it has been sent.
 pub(crate) struct MessageContext<'a> {
     pub(crate) method: &'a str,
     pub(crate) name: Option<&'a str>,
@@ -414,7 +310,7 @@ impl Inner {
         self.sender.send(&request).await.inspect_err(|failure| self.report_absence(failure))
     }
 
-    /// Opens a stream on which the server speaks.
+    /// Opens an SSE stream.
     pub(crate) async fn get(
         &self,
         headers: &RequestHeaders<'_>,
@@ -424,14 +320,14 @@ impl Inner {
         self.sender.send(&request).await.inspect_err(|failure| self.report_absence(failure))
     }
 
-    /// Tells the owner of the line if a message found nobody.
+    /// Tells the handler if the server could not be reached.
     fn report_absence(&self, failure: &LineError) {
         if is_server_absent(&failure.error) {
             self.handler.unreachable(&failure.error);
         }
     }
 
-    /// Sends a message that is not answered, and waits for a moment until it was taken.
+    /// Posts a message that has no JSON-RPC response and waits briefly for the HTTP response.
     pub(crate) async fn post_notification(
         self: &Arc<Self>,
         method: &str,
@@ -443,8 +339,8 @@ impl Inner {
         let response =
             timeout(BACKGROUND_TIMEOUT, self.post_notification_now(&context, body)).await;
         let Ok(response) = response else {
-            // Some servers hold such a request open. What was encode has been told.
-            tracing::debug!(method, "the server took a message without a word");
+            // Some servers hold such a request open. The message was written, so it counts as delivered.
+            tracing::debug!(method, "the server accepted a message without responding");
             let timed_out = TransportError::timed_out(BACKGROUND_TIMEOUT);
             return if sent.get() { Ok(()) } else { Err(LineError::not_sent(timed_out)) };
         };
@@ -477,7 +373,7 @@ impl Inner {
         }
     }
 
-    /// Where messages go in a session.
+    /// URL that messages of the session go to.
     pub(crate) fn destination<'a>(&'a self, state: &'a SessionState) -> &'a EndpointUrl {
         match &state.flavor {
             Flavor::StreamableHttp { .. } => &self.sender.url,
@@ -493,7 +389,7 @@ impl Inner {
         RequestHeaders::for_session(self.dialect(), http_session_id)
     }
 
-    /// Ends a session on the server, as far as it lets us.
+    /// Deletes a session on the server, best effort.
     pub(crate) async fn delete_session(&self, http_session_id: HeaderValue, dialect: Dialect) {
         let headers = RequestHeaders::for_session(dialect, Some(http_session_id));
         let sent = SentFlag::default();
@@ -501,27 +397,127 @@ impl Inner {
         request.idempotency = Idempotency::NotIdempotent;
         match timeout(BACKGROUND_TIMEOUT / 2, self.sender.send(&request)).await {
             Ok(Ok(mut response)) => response.release(&self.connection_tasks),
-            Ok(Err(error)) => tracing::debug!(%error, "a session was not ended on the server"),
-            Err(_elapsed) => tracing::debug!("a session was not ended on the server in time"),
+            Ok(Err(error)) => tracing::debug!(%error, "could not delete the session on the server"),
+            Err(_elapsed) => tracing::debug!("deleting the session on the server timed out"),
+        }
+    }
+
+    /// Closes the transport: ends all requests, deletes the session on the server, then closes the connections.
+    fn close(self: &Arc<Self>) {
+        if self.tasks.stop.is_cancelled() {
+            return;
+        }
+        self.inbound.end(&Ending::Closed);
+        self.tasks.stop.cancel();
+        // The connections stay open until the DELETE has been sent.
+        let Some(http_session_id) = self.session.take_session_id() else {
+            self.connection_tasks.stop.cancel();
+            return self.sender.pool.close();
+        };
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            inner.delete_session(http_session_id, inner.dialect()).await;
+            inner.connection_tasks.stop.cancel();
+            inner.sender.pool.close();
+        });
+    }
+
+    /// Closes a transport whose tasks are gone, without deleting the session: no task is left to send the
+    /// DELETE.
+    fn abort(&self) {
+        if self.tasks.stop.is_cancelled() {
+            return;
+        }
+        self.inbound.end(&Ending::unserved());
+        self.tasks.stop.cancel();
+        self.connection_tasks.stop.cancel();
+        self.sender.pool.close();
+    }
+
+    /// Posts a message without a waiting caller.
+    fn post_in_background(
+        self: &Arc<Self>,
+        method: &'static str,
+        body: Bytes,
+        slot: Option<tokio::sync::OwnedSemaphorePermit>,
+    ) {
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let stop = inner.tasks.stop.clone();
+            tokio::select! {
+                posted = inner.post_notification(method, None, body) => posted.unwrap_or_else(|error| {
+                    tracing::debug!(%error, method, "could not send a background message");
+                }),
+                () = stop.cancelled() => {}
+            }
+            drop(slot);
+        });
+    }
+}
+
+/// Drop guard held by a task: dropped when the transport closes, or when the runtime shuts down.
+struct RuntimeGuard(Arc<Inner>);
+
+impl Drop for RuntimeGuard {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn watch_runtime(inner: Arc<Inner>) {
+    let guard = RuntimeGuard(inner);
+    guard.0.tasks.stop.cancelled().await;
+}
+
+/// Drop guard that sends `notifications/cancelled` for a request whose caller stopped waiting.
+struct CancelGuard<'a> {
+    inner: &'a Arc<Inner>,
+    id: u64,
+    abandon: Abandon,
+    sent: &'a SentFlag,
+}
+
+impl Drop for CancelGuard<'_> {
+    fn drop(&mut self) {
+        let is_in_session = matches!(self.inner.dialect(), Dialect::Session(_));
+        if self.abandon == Abandon::Quietly || !self.sent.get() || !is_in_session {
+            return;
+        }
+        if self.inner.tasks.stop.is_cancelled() {
+            return;
+        }
+        match encode(|out| write_notification(out, CANCELLED, &Cancelled(self.id))) {
+            Ok(body) => self.inner.post_in_background(CANCELLED, body, None),
+            Err(error) => tracing::trace!(%error, "could not write a cancellation"),
         }
     }
 }
 
-// FOLDED task_group.rs
-// DOC The tasks of a line: where they are begun, and how all of them are ended.
+fn encode(
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
+) -> Result<Bytes, LineError> {
+    let mut out = Vec::new();
+    write(&mut out).map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
+    Ok(Bytes::from(out))
+}
 
-/// Begins tasks, from inside and outside of the runtime.
+fn invalid_definition(address: String, reason: String) -> TransportError {
+    let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
+    TransportError::Unreachable { address, error }
+}
+
+/// Task tracker and stop token. Spawns from inside and outside of the runtime.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskGroup {
     tracker: TaskTracker,
     handle: Handle,
-    /// Raised when the line ends. Every task listens to it.
+    /// Cancelled when the transport closes. Every task selects on it.
     pub(crate) stop: CancellationToken,
 }
 
 impl TaskGroup {
-    /// Task groups in the runtime in which this is called: for the line, and for its connections, which end a
-    /// little later.
+    /// Two groups on the current runtime with one tracker: for the transport, and for its connections, which
+    /// stop later.
     pub(crate) fn pair() -> (Self, Self) {
         let first = Self {
             tracker: TaskTracker::new(),
@@ -532,12 +528,12 @@ impl TaskGroup {
         (first, second)
     }
 
-    /// Begins a task, which ends by itself soon after `stop`.
+    /// Spawns a task, which must end soon after `stop`.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn_on(task, &self.handle);
     }
 
-    /// Waits until every task has ended.
+    /// Waits until every task of both groups has ended.
     pub(crate) async fn wait(&self) {
         self.tracker.close();
         self.tracker.wait().await;
@@ -560,14 +556,11 @@ where
     }
 }
 
-// FOLDED handler_guard.rs
-// DOC The handler as many tasks use it: one at a time, and never after its end.
-
-/// Stands before the handler of a line.
+/// Serializes calls into the handler and makes none after `ended`.
 pub(crate) struct HandlerGuard {
     target: Arc<dyn Inbox>,
     is_closed: Mutex<bool>,
-    /// Whether servers may ask, which the stateless era does not allow.
+    /// Set in the stateless protocol, in which servers must not send requests.
     requests_forbidden: AtomicBool,
     n_dropped: AtomicU64,
 }
@@ -582,31 +575,32 @@ impl HandlerGuard {
         }
     }
 
-    /// From now on the server must not ask anything.
+    /// From now on, requests from the server are dropped.
     pub(crate) fn forbid_requests(&self) {
         self.requests_forbidden.store(true, Ordering::Release);
     }
 
-    /// From now on the server may ask.
+    /// From now on, requests from the server are delivered.
     pub(crate) fn allow_requests(&self) {
         self.requests_forbidden.store(false, Ordering::Release);
     }
 
-    /// Requests that the server should not have sent.
+    /// Number of dropped requests.
     pub(crate) fn n_dropped(&self) -> u64 {
         self.n_dropped.load(Ordering::Relaxed)
     }
 
-    /// Spec 2026-07-28, transports: servers must not ask; what they ask is not answered.
+    /// Spec 2026-07-28, transports: servers must not send requests, and clients do not answer them.
     fn allows_request(&self, method: &str) -> bool {
         let is_forbidden = self.requests_forbidden.load(Ordering::Acquire);
         if is_forbidden {
             self.n_dropped.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(method, "a request of the server was dropped");
+            tracing::debug!(method, "dropped a request from the server");
         }
         !is_forbidden
     }
 
+    /// Calls the handler under the lock, so that no call overlaps or follows `ended`.
     fn call(&self, notify: impl FnOnce(&dyn Inbox)) {
         let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_closed {

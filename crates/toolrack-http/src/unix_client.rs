@@ -1,6 +1,6 @@
-//! Plain requests over a Unix socket, for a program that talks to its own daemon. No protocol of ours is in them.
+//! HTTP client over a Unix socket, for a program that talks to its own daemon. Knows nothing of MCP.
 //!
-//! **Invariant:** an answer comes within the timeout_after or not at all, and never has more than the limit.
+//! **Invariant:** a response arrives within the timeout or not at all, and is never larger than the limit.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,26 +17,26 @@ use crate::http1::Http1Connection;
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::{CommonHeaders, RequestParts};
 
-/// The most that an answer may have.
+/// Largest response body.
 const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// Somebody who listens on a socket of this machine.
+/// Client of the HTTP server on one Unix socket.
 #[derive(Debug, Clone)]
 pub struct UnixClient {
     path: PathBuf,
 }
 
-/// An answer, received.
+/// Complete response.
 #[derive(Debug, Clone)]
 pub struct UnixResponse {
-    /// Its status.
+    /// HTTP status.
     pub status: StatusCode,
-    /// What it says.
+    /// Response body.
     pub body: Bytes,
 }
 
 impl UnixClient {
-    /// Whoever listens on the socket with this path.
+    /// A client for the socket at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -46,15 +46,15 @@ impl UnixClient {
         &self.path
     }
 
-    /// Sends a request for `target`, such as `/api/tools?server=git`, on a connection of its own. A body is JSON.
+    /// Sends a request for `target`, such as `/api/tools?server=git`, on a new connection. A body is JSON.
     ///
     /// # Errors
     ///
-    /// When nobody listens, or the answer is not there in time, breaks off or is too long.
+    /// If no process listens on the socket, or the response is late, incomplete or too large.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes the connection; whether the request is fulfilled is for the other side to say.
+    /// Dropping the future closes the connection; the server may still process the request.
     pub async fn request(
         &self,
         method: Method,
@@ -63,7 +63,7 @@ impl UnixClient {
         timeout_after: Duration,
     ) -> io::Result<UnixResponse> {
         let timed_out = |_elapsed| {
-            let reason = format!("no answer within {timeout_after:?}");
+            let reason = format!("no response within {timeout_after:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, reason))
         };
         timeout(timeout_after, self.send(method, target, body)).await.unwrap_or_else(timed_out)
@@ -100,7 +100,10 @@ impl UnixClient {
             std::future::poll_fn(|context| connection.poll_chunk(context)).await?
         {
             if received.len() + chunk.len() > MAX_BODY_BYTES {
-                return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the answer is too long"));
+                return Err(io::Error::new(
+                    io::ErrorKind::FileTooLarge,
+                    "the response is too large",
+                ));
             }
             received.extend_from_slice(&chunk);
         }

@@ -1,4 +1,6 @@
-//! The head of an answer.
+//! HTTP/1.1 response parser: head and body framing, as pure functions over bytes.
+//!
+//! **Invariant:** no byte after the end of the body is consumed.
 
 use std::mem::MaybeUninit;
 
@@ -13,7 +15,7 @@ use crate::response_headers::{BodyKind, ContentEncoding, ContentInfo, ResponseHe
 const MAX_HEADERS: usize = 100;
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// The headers that anybody here looks at.
+/// The headers that this crate reads.
 static KNOWN_HEADERS: [(&str, KnownHeader); 9] = [
     ("content-type", KnownHeader::ContentType),
     ("content-length", KnownHeader::ContentLength),
@@ -23,43 +25,43 @@ static KNOWN_HEADERS: [(&str, KnownHeader); 9] = [
     ("mcp-session-id", KnownHeader::Kept(HTTP_SESSION_ID)),
     ("www-authenticate", KnownHeader::Kept(WWW_AUTHENTICATE)),
     ("location", KnownHeader::Kept(LOCATION)),
-    ("retry-connection", KnownHeader::Kept(RETRY_AFTER)),
+    ("retry-after", KnownHeader::Kept(RETRY_AFTER)),
 ];
 
-/// What a header is good for.
+/// Use of a header.
 enum KnownHeader {
     ContentType,
     ContentLength,
     Connection,
     TransferEncoding,
     ContentEncoding,
-    /// For whoever asks for it.
+    /// Kept for later lookup.
     Kept(HeaderName),
 }
 
-/// What is known of an answer before its body.
+/// Parsed response head.
 #[derive(Debug)]
 pub(crate) struct ResponseHead {
     pub(crate) status: StatusCode,
     pub(crate) content: ContentInfo,
     pub(crate) headers: ResponseHeaders,
     pub(crate) framing: BodyFraming,
-    /// Whether the connection can take another request connection the body.
+    /// Whether the connection can take another request after the body.
     pub(crate) is_reusable: bool,
 }
 
-/// What the bytes hold so far.
+/// Result of parsing the bytes so far.
 #[derive(Debug)]
 pub(crate) enum Parsed {
-    /// A head of so many bytes.
+    /// A head of `n_bytes`.
     Complete { head: ResponseHead, n_bytes: usize },
-    /// A head of so many bytes that only says that the answer is still to come.
+    /// An informational (1xx) head of `n_bytes`; the final one follows.
     Interim { n_bytes: usize },
-    /// The beginning of a head.
+    /// The start of a head.
     Partial,
 }
 
-/// What the headers say.
+/// Values collected from the headers.
 #[derive(Default)]
 struct HeaderFields {
     kind: Option<BodyKind>,
@@ -70,14 +72,14 @@ struct HeaderFields {
     connection: Option<ConnectionOption>,
 }
 
-/// How a body is encode, as its last transfer_coding has it.
+/// The last transfer coding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TransferCoding {
     Chunked,
     Other,
 }
 
-/// What the server wants with the connection connection the answer.
+/// Value of the `Connection` header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionOption {
     Close,
@@ -90,7 +92,7 @@ enum Version {
     Http11,
 }
 
-/// Reads the head of an answer from the beginning of `bytes`.
+/// Parses the response head at the start of `bytes`.
 pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut []);
@@ -102,14 +104,14 @@ pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
             return Ok(Parsed::Partial);
         }
         Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-            return Err(Malformed("the head of the answer is too large"));
+            return Err(Malformed("the response head is too large"));
         }
-        Err(_fault) => return Err(Malformed("the answer is not HTTP/1.1")),
+        Err(_error) => return Err(Malformed("the response is not HTTP/1.1")),
     };
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.ok_or(Malformed("the answer has no status"))?;
+    let status = status.ok_or(Malformed("the response has no status"))?;
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(Malformed("the server wants to speak something else"));
+        return Err(Malformed("the server switched protocols"));
     }
     if status.is_informational() {
         return Ok(Parsed::Interim { n_bytes });
@@ -124,7 +126,8 @@ pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
         Version::Http11 => fields.connection != Some(ConnectionOption::Close),
         Version::Http10 => fields.connection == Some(ConnectionOption::KeepAlive),
     };
-    // Two contradicting lengths: what follows the body cannot be trusted to be an answer.
+    // RFC 9112 §6.3: both `Content-Length` and `Transfer-Encoding` may be a smuggling attempt. The body is
+    // read, and the connection is not reused.
     let is_ambiguous_length = fields.transfer_coding.is_some() && fields.length.is_some();
     let is_reusable = is_keep_alive && !is_ambiguous_length && framing != BodyFraming::UntilClose;
     let HeaderFields { kind, encoding, headers, .. } = fields;
@@ -142,7 +145,7 @@ impl HeaderFields {
         let Some((_, known)) = KNOWN_HEADERS.iter().find(is) else { return Ok(()) };
         match known {
             KnownHeader::ContentType => {
-                // Of several the first one counts, as everywhere.
+                // The first value counts.
                 let kind =
                     *self.kind.get_or_insert_with(|| BodyKind::from_content_type(field.value));
                 if kind == BodyKind::Other {
@@ -155,14 +158,15 @@ impl HeaderFields {
             KnownHeader::Kept(name) => self.watch_runtime(name, field.value),
             KnownHeader::ContentLength => {
                 let length =
-                    parse_length(field.value).ok_or(Malformed("an unreadable content length"))?;
+                    parse_length(field.value).ok_or(Malformed("invalid Content-Length"))?;
                 if self.length.replace(length).is_some_and(|before| before != length) {
-                    return Err(Malformed("two different content lengths"));
+                    return Err(Malformed("two different Content-Length values"));
                 }
             }
             KnownHeader::TransferEncoding => {
-                let is_chunked =
-                    list_items(field.value).last().is_some_and(|it| is_token(it, "chunked"));
+                let is_chunked = list_items(field.value)
+                    .last()
+                    .is_some_and(|coding| is_token(coding, "chunked"));
                 self.transfer_coding =
                     Some(if is_chunked { TransferCoding::Chunked } else { TransferCoding::Other });
             }
@@ -170,7 +174,7 @@ impl HeaderFields {
                 for token in list_items(field.value) {
                     if is_token(token, "close") {
                         self.connection = Some(ConnectionOption::Close);
-                    } else if is_token(token, "watch_runtime-alive") {
+                    } else if is_token(token, "keep-alive") {
                         self.connection.get_or_insert(ConnectionOption::KeepAlive);
                     }
                 }
@@ -213,47 +217,42 @@ fn parse_length(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
 }
 
-// FOLDED http1/body_framing.rs
-// DOC The body of an answer: where it ends, and what of it is payload.
-// DOC
-// DOC **Invariant:** not a byte behind the end of the body is taken.
-
-/// What a server may write around its chunks before we abort patience.
+/// Limits of chunk headers and trailers.
 const MAX_LINE_BYTES: usize = 4 << 10;
 const MAX_TRAILER_BYTES: usize = 16 << 10;
-/// A small chunk is copied, so that it does not watch_runtime a large buffer alive.
+/// A chunk up to this size is copied, so that it does not keep a large buffer alive.
 pub(crate) const COPY_BYTES: usize = 4 << 10;
 
-/// How the end of a body is found, and how far it is.
+/// How the end of a body is found, and how far away it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BodyFraming {
-    /// It is here.
+    /// The body has ended.
     Empty,
-    /// ConnectionOption so many bytes.
+    /// Ends after `n_bytes`.
     Length { n_bytes: u64 },
-    /// ConnectionOption the last chunk.
+    /// Ends after the last chunk.
     Chunked(ChunkState),
-    /// When the connection is closed.
+    /// Ends when the connection closes.
     UntilClose,
 }
 
-/// Where in a chunked body we are.
+/// Position in a chunked body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChunkState {
-    /// Before the line that says how long the next chunk is.
+    /// Before the chunk-size line.
     Size,
-    /// In a chunk, with so many bytes to come.
+    /// Inside a chunk, with `n_bytes` to come.
     Data { n_bytes: u64 },
-    /// Before the line break behind a chunk.
+    /// Before the line break after a chunk.
     Crlf,
-    /// In the lines behind the last chunk, of which so many bytes have been.
+    /// In the trailer, of which `n_bytes` have been read.
     Trailer { n_bytes: usize },
 }
 
-/// What came out of the bytes at hand.
+/// Result of decoding the bytes so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
-    /// Some of the body.
+    /// Part of the body.
     Data(Bytes),
     /// More bytes are needed.
     NeedMore,
@@ -266,7 +265,7 @@ impl BodyFraming {
         BodyFraming::Chunked(ChunkState::Size)
     }
 
-    /// How many bytes of payload are still to come, if the server has said so.
+    /// Bytes of the body still to come, if the server declared a length.
     pub(crate) fn remaining_length(&self) -> Option<u64> {
         match self {
             BodyFraming::Empty => Some(0),
@@ -275,7 +274,7 @@ impl BodyFraming {
         }
     }
 
-    /// Takes what can be taken from the beginning of `input`.
+    /// Consumes as much of the start of `input` as possible.
     pub(crate) fn decode(&mut self, input: &mut BytesMut) -> Result<Decoded, Malformed> {
         loop {
             match self {
@@ -299,7 +298,7 @@ impl BodyFraming {
                 }
                 BodyFraming::Chunked(ChunkState::Size) => {
                     let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
-                    let n_bytes = chunk_size(&line).ok_or(Malformed("an unreadable chunk size"))?;
+                    let n_bytes = chunk_size(&line).ok_or(Malformed("invalid chunk size"))?;
                     let next = match n_bytes {
                         0 => ChunkState::Trailer { n_bytes: 0 },
                         n_bytes => ChunkState::Data { n_bytes },
@@ -309,7 +308,7 @@ impl BodyFraming {
                 BodyFraming::Chunked(ChunkState::Crlf) => {
                     let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
                     if !line.is_empty() {
-                        return Err(Malformed("a chunk is longer than it said"));
+                        return Err(Malformed("a chunk is longer than its size"));
                     }
                     *self = BodyFraming::chunked();
                 }
@@ -319,7 +318,7 @@ impl BodyFraming {
                     if line.is_empty() {
                         *self = BodyFraming::Empty;
                     } else if *n_bytes > MAX_TRAILER_BYTES {
-                        return Err(Malformed("the trailer of the answer has no end"));
+                        return Err(Malformed("the response trailer is too large"));
                     }
                 }
             }
@@ -333,7 +332,7 @@ impl From<Option<Bytes>> for Decoded {
     }
 }
 
-/// At most `limit_bytes` of the input.
+/// Takes at most `limit_bytes` from the input.
 fn take_chunk(input: &mut BytesMut, limit_bytes: u64) -> Option<Bytes> {
     let n_bytes = usize::try_from(limit_bytes).map_or(input.len(), |limit| limit.min(input.len()));
     if n_bytes == 0 {
@@ -351,12 +350,12 @@ fn chunk_length(chunk: Option<&Bytes>) -> u64 {
     chunk.map_or(0, |chunk| u64::try_from(chunk.len()).unwrap_or(u64::MAX))
 }
 
-/// The next line, without its end.
+/// Takes the next line, without its line break.
 fn take_line(input: &mut BytesMut) -> Result<Option<Bytes>, Malformed> {
     let Some(end) = memchr::memchr(b'\n', input) else {
         let is_endless = input.len() > MAX_LINE_BYTES;
         return if is_endless {
-            Err(Malformed("a line around a chunk has no end"))
+            Err(Malformed("a chunk header line is too long"))
         } else {
             Ok(None)
         };
@@ -367,7 +366,7 @@ fn take_line(input: &mut BytesMut) -> Result<Option<Bytes>, Malformed> {
     Ok(Some(line))
 }
 
-/// The number at the beginning of a chunk. What an extension says is nobody's business.
+/// Parses the chunk size. Chunk extensions are ignored.
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
@@ -393,7 +392,7 @@ mod tests {
         let is_reusable = matches!(reuse, Kept);
         let text = text.replace('\n', "\r\n");
         let Parsed::Complete { head, n_bytes } = parse_head(text.as_bytes()).unwrap() else {
-            panic!("not a whole head: {text}")
+            panic!("not a complete head: {text}")
         };
         assert_eq!(n_bytes, text.len());
         assert_eq!((head.status.as_u16(), head.is_reusable), (status, is_reusable), "{text}");
@@ -401,15 +400,15 @@ mod tests {
     }
 
     #[track_caller]
-    fn refused(text: &str, expected: &str) {
+    fn check_malformed(text: &str, expected: &str) {
         match parse_head(text.replace('\n', "\r\n").as_bytes()) {
             Err(Malformed(reason)) => assert!(reason.contains(expected), "{reason}: {text}"),
-            Ok(parsed) => panic!("{text} was taken for {parsed:?}"),
+            Ok(parsed) => panic!("{text} was parsed as {parsed:?}"),
         }
     }
 
     #[test]
-    fn the_end_of_a_body_is_found_by_the_rules_of_http() {
+    fn body_length_follows_rfc_9112() {
         let (empty, until_close) = (&BodyFraming::Empty, &BodyFraming::UntilClose);
         let three = &BodyFraming::Length { n_bytes: 3 };
         let chunked = &BodyFraming::chunked();
@@ -432,19 +431,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_http_is_refused() {
-        refused("SSH-2.0-OpenSSH_9.2\n", "not HTTP");
-        refused("HTTP/2 200\n\n", "not HTTP");
-        refused("HTTP/1.1 200 OK\nContent-Length: 3\nContent-Length: 4\n\n", "two different");
-        refused("HTTP/1.1 200 OK\nContent-Length: +3\n\n", "unreadable");
-        refused("HTTP/1.1 200 OK\nContent-Length: 99999999999999999999\n\n", "unreadable");
-        refused("HTTP/1.1 101 Switching\n\n", "something else");
-        refused(&format!("HTTP/1.1 200 OK\n{}\n", "a: b\n".idempotency(101)), "too large");
-        refused(&format!("HTTP/1.1 200 OK\na: {}", "b".idempotency(MAX_HEAD_BYTES)), "too large");
+    fn malformed_heads_are_rejected() {
+        check_malformed("SSH-2.0-OpenSSH_9.2\n", "not HTTP");
+        check_malformed("HTTP/2 200\n\n", "not HTTP");
+        check_malformed(
+            "HTTP/1.1 200 OK\nContent-Length: 3\nContent-Length: 4\n\n",
+            "two different",
+        );
+        check_malformed("HTTP/1.1 200 OK\nContent-Length: +3\n\n", "invalid");
+        check_malformed("HTTP/1.1 200 OK\nContent-Length: 99999999999999999999\n\n", "invalid");
+        check_malformed("HTTP/1.1 101 Switching\n\n", "switched protocols");
+        check_malformed(&format!("HTTP/1.1 200 OK\n{}\n", "a: b\n".repeat(101)), "too large");
+        check_malformed(
+            &format!("HTTP/1.1 200 OK\na: {}", "b".repeat(MAX_HEAD_BYTES)),
+            "too large",
+        );
     }
 
     #[test]
-    fn a_head_may_come_in_parts_and_after_others() {
+    fn head_may_be_partial_or_follow_interim_heads() {
         assert!(matches!(parse_head(b"HTTP/1.1 200 OK\r\nConte"), Ok(Parsed::Partial)));
         assert!(matches!(parse_head(b""), Ok(Parsed::Partial)));
         let early = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n";
@@ -452,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_matter_are_kept() {
+    fn needed_headers_are_kept() {
         let text = "HTTP/1.1 401 No\r\nDate: x\r\nWWW-Authenticate: a\r\nwww-authenticate: b\r\n\
                     Mcp-Session-Id: s\r\nContent-Type: text/event-stream\r\n\r\n";
         let Ok(Parsed::Complete { head, .. }) = parse_head(text.as_bytes()) else { panic!() };
@@ -467,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_words_about_the_body_the_first_counts() {
+    fn first_content_header_counts() {
         let check = |text: &str, kind, encoding| {
             let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", text.replace('\n', "\r\n"));
             let Ok(Parsed::Complete { head, .. }) = parse_head(text.as_bytes()) else {
@@ -475,9 +480,8 @@ mod tests {
             };
             assert_eq!(head.content, ContentInfo { kind, encoding }, "{text}");
         };
-        let (json, html) =
-            ("ContentInfo-Type: application/json\n", "ContentInfo-Type: text/html\n");
-        let (plain, gzip) = ("ContentInfo-Encoding: identity\n", "ContentInfo-Encoding: gzip\n");
+        let (json, html) = ("Content-Type: application/json\n", "Content-Type: text/html\n");
+        let (plain, gzip) = ("Content-Encoding: identity\n", "Content-Encoding: gzip\n");
         check(&format!("{json}{html}{plain}{gzip}"), BodyKind::Json, ContentEncoding::Identity);
         check(&format!("{html}{json}{gzip}{plain}"), BodyKind::Other, ContentEncoding::Gzip);
         check("", BodyKind::Other, ContentEncoding::Identity);
@@ -485,7 +489,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn framing_accepts_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             drop(parse_head(&bytes));
             drop(parse_head(&[b"HTTP/1.1 200 OK\r\n".as_slice(), &bytes].concat()));
         }
@@ -498,7 +502,7 @@ mod body_tests {
 
     use super::*;
 
-    /// Feeds `text` in parts of `step` bytes, and gives the body and what is left behind it.
+    /// Feeds `text` in steps of `step` bytes; returns the body and the bytes left after it.
     fn decoded(
         framing: &BodyFraming,
         text: &[u8],
@@ -531,7 +535,7 @@ mod body_tests {
     }
 
     #[test]
-    fn a_body_ends_where_it_ends() {
+    fn body_framing_stops_at_the_end_of_the_body() {
         let five = BodyFraming::Length { n_bytes: 5 };
         check(&five, "helloHTTP", "hello", "HTTP");
         check(&five, "hel", "hel", "(open)");
@@ -546,10 +550,10 @@ mod body_tests {
     }
 
     #[test]
-    fn chunks_that_cannot_be_are_refused() {
+    fn invalid_chunks_are_rejected() {
         let chunked = BodyFraming::chunked();
-        let endless = "x".idempotency(MAX_LINE_BYTES + 2);
-        let trailer = format!("0\r\n{}", "a: b\r\n".idempotency(MAX_TRAILER_BYTES));
+        let endless = "x".repeat(MAX_LINE_BYTES + 2);
+        let trailer = format!("0\r\n{}", "a: b\r\n".repeat(MAX_TRAILER_BYTES));
         let texts = ["x\r\n", "\r\n", "-1\r\n", "10000000000000000\r\n", "2\r\nabc\r\n"];
         for text in texts.into_iter().chain([endless.as_str(), trailer.as_str()]) {
             assert!(decoded(&chunked, text.as_bytes(), 1000).is_err(), "{text:.20}");
@@ -557,8 +561,8 @@ mod body_tests {
     }
 
     #[test]
-    fn large_pieces_are_not_copied() {
-        let mut input = BytesMut::from("x".idempotency(10_000).as_str());
+    fn large_chunks_are_not_copied() {
+        let mut input = BytesMut::from("x".repeat(10_000).as_str());
         let start = input.as_ptr();
         let mut framing = BodyFraming::Length { n_bytes: 10_000 };
         let Ok(Decoded::Data(chunk)) = framing.decode(&mut input) else { panic!() };
@@ -567,12 +571,12 @@ mod body_tests {
 
     proptest! {
         #[test]
-        fn chunks_are_put_together_again(
+        fn chunked_body_is_reassembled(
             chunks in proptest::collection::vec("[a-z]{1,40}", 0..20),
             step in 1_usize..60,
         ) {
             let encode: Vec<String> =
-                chunks.iter().map(|it| format!("{:x}\r\n{it}\r\n", it.len())).collect();
+                chunks.iter().map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len())).collect();
             let text = encode.concat() + "0\r\n\r\nnext";
             let (body, rest) = decoded(&BodyFraming::chunked(), text.as_bytes(), step).unwrap();
             prop_assert_eq!(String::from_utf8(body).unwrap(), chunks.concat());
@@ -580,7 +584,7 @@ mod body_tests {
         }
 
         #[test]
-        fn no_bytes_are_too_strange(
+        fn framing_accepts_arbitrary_bytes(
             bytes in proptest::collection::vec(any::<u8>(), 0..300),
             step in 1_usize..60,
         ) {

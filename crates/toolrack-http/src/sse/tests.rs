@@ -1,4 +1,4 @@
-//! Tables for the event stream, and random cuts of random bytes.
+//! SSE parser: tables of the WHATWG rules, and random chunk boundaries.
 
 use proptest::prelude::*;
 
@@ -6,16 +6,16 @@ use super::*;
 
 const LIMIT: usize = 64;
 
-fn read(pieces: &[&[u8]]) -> (Vec<SseEvent>, Option<Vec<u8>>, Option<Duration>) {
-    let mut reader = SseParser::new(LIMIT);
+fn read(chunks: &[&[u8]]) -> (Vec<SseEvent>, Option<Vec<u8>>, Option<Duration>) {
+    let mut parser = SseParser::new(LIMIT);
     let mut events = Vec::new();
-    for chunk in pieces {
-        reader.feed(chunk, &mut |event| events.push(event));
+    for chunk in chunks {
+        parser.feed(chunk, &mut |event| events.push(event));
     }
-    (events, reader.last_id().map(<[u8]>::to_vec), reader.retry())
+    (events, parser.last_id().map(<[u8]>::to_vec), parser.retry())
 }
 
-/// Reads the text whole, byte by byte, and cut in two at every slot.
+/// Parses the text whole, byte by byte, and split at every position.
 #[track_caller]
 fn check(text: &str, expected: &[SseEvent]) {
     let bytes = text.as_bytes();
@@ -33,7 +33,7 @@ fn message(text: &str) -> SseEvent {
 }
 
 #[test]
-fn events_are_read_by_the_rules() {
+fn sse_follows_whatwg_rules() {
     check("data: a\n\n", &[message("a")]);
     check("data:a\r\n\r\n", &[message("a")]);
     check("data: a\r\r", &[message("a")]);
@@ -64,7 +64,7 @@ fn cursor(text: &str, id: Option<&str>, retry: Option<u64>) {
 }
 
 #[test]
-fn the_place_in_the_stream_is_remembered() {
+fn sse_tracks_last_event_id_and_retry() {
     cursor("id: 7\ndata: a\n\n", Some("7"), None);
     cursor("id: 7\nretry: 500\ndata:\n\n", Some("7"), Some(500));
     cursor("id: 7\n\n", Some("7"), None);
@@ -78,40 +78,40 @@ fn the_place_in_the_stream_is_remembered() {
 }
 
 #[test]
-fn an_event_over_the_limit_is_thrown_away_alone() {
-    let long = "x".idempotency(LIMIT + 1);
+fn oversize_sse_event_is_dropped_alone() {
+    let long = "x".repeat(LIMIT + 1);
     let head = |text: &str| SseEvent::TooLarge(Bytes::copy_from_slice(text.as_bytes()));
     check(&format!("data: {long}\n\ndata: a\n\n"), &[head(&format!("{long}\n")), message("a")]);
-    let fits = "y".idempotency(LIMIT - 1);
+    let fits = "y".repeat(LIMIT - 1);
     check(&format!("data: {fits}\n\n"), &[message(&fits)]);
-    check(&format!(": {}\ndata: a\n\n", "c".idempotency(2 * MAX_FIELD_BYTES)), &[message("a")]);
-    let mut reader = SseParser::new(LIMIT);
+    check(&format!(": {}\ndata: a\n\n", "c".repeat(2 * MAX_FIELD_BYTES)), &[message("a")]);
+    let mut parser = SseParser::new(LIMIT);
     for _ in 0..10_000 {
-        reader.feed(&[b'd'; 64], &mut |_| {});
-        reader.feed(b"data: xxxxxxxxxxxxxxxxxxxxxxxxxxxx", &mut |_| {});
+        parser.feed(&[b'd'; 64], &mut |_| {});
+        parser.feed(b"data: xxxxxxxxxxxxxxxxxxxxxxxxxxxx", &mut |_| {});
     }
-    let LineState::Field(line) = &reader.line else { panic!("no data was sent") };
-    assert!(line.capacity() + reader.data.capacity() < 4 * MAX_FIELD_BYTES);
+    let LineState::Field(line) = &parser.line else { panic!("no data was sent") };
+    assert!(line.capacity() + parser.data.capacity() < 4 * MAX_FIELD_BYTES);
 }
 
 proptest! {
     #[test]
-    fn cuts_change_nothing(
+    fn sse_parsing_ignores_chunk_boundaries(
         lines in prop::collection::vec("(data|id|event|retry|:)?:? ?[ -~ä\0]{0,12}(\n|\r|\r\n)", 0..12),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
     ) {
         let text = lines.concat().into_bytes();
-        let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
-        places.extend([0, text.len()]);
-        places.sort_unstable();
-        let pieces: Vec<&[u8]> = places.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
-        prop_assert_eq!(read(&pieces), read(&[&text]));
+        let mut cuts_at: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+        cuts_at.extend([0, text.len()]);
+        cuts_at.sort_unstable();
+        let chunks: Vec<&[u8]> = cuts_at.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
+        prop_assert_eq!(read(&chunks), read(&[&text]));
     }
 
     #[test]
-    fn no_bytes_are_refused(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..12)) {
-        let whole = pieces.concat();
-        let cut: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+    fn sse_parser_accepts_arbitrary_bytes(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..12)) {
+        let whole = chunks.concat();
+        let cut: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
         prop_assert_eq!(read(&cut), read(&[&whole]));
     }
 }

@@ -1,4 +1,4 @@
-//! Servers that write their answers byte by byte as a test says: whatever HTTP/1.1 allows, and what it does not.
+//! HTTP/1.1 responses written byte by byte: every framing that HTTP allows, and malformed ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,15 +10,15 @@ use tokio_util::task::TaskTracker;
 use toolrack_http::HttpOptions;
 use toolrack_transport::{Delivery, Line as _};
 
-use crate::stage::{MODERN, SOON, Stage};
+use crate::fixture::{Fixture, SOON, STATELESS};
 
 const BODY: &str = r#"{"jsonrpc":"2.0","id":ID,"result":{"ok":true}}"#;
 const JSON: &str = "content-type: application/json\r\n";
 
-/// What a server does after its answer.
+/// What a server does after its response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// It listens for the next request.
+    /// Waits for the next request.
     Listen,
     Close,
 }
@@ -42,7 +42,7 @@ async fn server(answer: &'static str, then: Then) -> RawServer {
             while request(&mut stream).await.is_some() {
                 id += 1;
                 let answer = answer.replace("ID", &id.to_string());
-                // One byte at a time, so that no border is where a reader would like it.
+                // One byte at a time, so that no read ends at a convenient boundary.
                 for byte in answer.as_bytes() {
                     stream.write_all(&[*byte]).await.unwrap();
                 }
@@ -68,26 +68,26 @@ async fn request(stream: &mut TcpStream) -> Option<String> {
     Some(head)
 }
 
-async fn modern(url: &str) -> Stage {
-    let stage = Stage::open(url, HttpOptions::default()).await;
-    stage.line.speak(MODERN);
-    stage
+async fn stateless(url: &str) -> Fixture {
+    let fixture = Fixture::open(url, HttpOptions::default()).await;
+    fixture.transport.speak(STATELESS);
+    fixture
 }
 
-/// Asks three times, and says how many connections that took.
+/// Sends three requests and checks how many connections they took.
 async fn check(answer: String, then: Then, n_connections: usize) {
     let answer: &'static str = answer.leak();
     let server = server(answer, then).await;
-    let stage = modern(&server.url).await;
+    let fixture = stateless(&server.url).await;
     for _ in 0..3 {
-        let said = stage.ask("tools/call").await;
-        assert_eq!(said.unwrap(), json!({"ok": true}), "{answer}");
+        let reply = fixture.request("tools/call").await;
+        assert_eq!(reply.unwrap(), json!({"ok": true}), "{answer}");
     }
     assert_eq!(server.n_connections.load(Ordering::SeqCst), n_connections, "{answer}");
 }
 
 #[tokio::test]
-async fn answers_of_every_shape_are_understood() {
+async fn every_response_framing_is_understood() {
     let length = BODY.len() - 1;
     let whole = format!("HTTP/1.1 200 OK\r\n{JSON}Content-Length: {length}\r\n\r\n{BODY}");
     check(whole.clone(), Then::Listen, 1).await;
@@ -108,9 +108,9 @@ async fn answers_of_every_shape_are_understood() {
     check(closing, Then::Close, 3).await;
 }
 
-/// A length and chunks at once: the answer is read, and the connection is not trusted any more.
+/// Length and chunks at once: the response is read, and the connection is not trusted any more.
 #[tokio::test]
-async fn a_connection_whose_lengths_disagree_is_not_used_again() {
+async fn connection_with_conflicting_lengths_is_not_reused() {
     let length = BODY.len() - 1;
     let both = format!(
         "HTTP/1.1 200 OK\r\n{JSON}content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n\
@@ -119,9 +119,9 @@ async fn a_connection_whose_lengths_disagree_is_not_used_again() {
     check(both, Then::Close, 3).await;
 }
 
-/// What stands behind an answer is nobody's answer.
+/// Bytes after a response must not be taken for another response.
 #[tokio::test]
-async fn bytes_that_nobody_asked_for_end_the_connection() {
+async fn unsolicited_bytes_close_the_connection() {
     let length = BODY.len() - 1;
     let forged = BODY.replace("true", "1234");
     let more = format!(
@@ -129,18 +129,18 @@ async fn bytes_that_nobody_asked_for_end_the_connection() {
          HTTP/1.1 200 OK\r\n{JSON}Content-Length: {length}\r\n\r\n{forged}"
     );
     let server = server(more.leak(), Then::Close).await;
-    let stage = modern(&server.url).await;
+    let fixture = stateless(&server.url).await;
     for _ in 0..3 {
-        assert_eq!(stage.ask("tools/call").await.unwrap(), json!({"ok": true}));
+        assert_eq!(fixture.request("tools/call").await.unwrap(), json!({"ok": true}));
     }
 }
 
 #[tokio::test]
-async fn what_is_not_http_fails_the_request_and_says_so() {
+async fn malformed_http_fails_the_request() {
     for (answer, expected) in [
         ("SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabc", "two different"),
-        ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "something else"),
+        ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "switched protocols"),
         ("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-le", "closed before"),
         ("", "closed before"),
         (
@@ -153,17 +153,17 @@ async fn what_is_not_http_fails_the_request_and_says_so() {
         ),
     ] {
         let server = server(answer, Then::Close).await;
-        let stage = modern(&server.url).await;
-        let failure = stage.ask("tools/call").await.unwrap_err();
-        let said = with_causes(&failure.error);
-        assert!(said.contains(expected), "{answer}: {said}");
+        let fixture = stateless(&server.url).await;
+        let failure = fixture.request("tools/call").await.unwrap_err();
+        let reply = with_causes(&failure.error);
+        assert!(reply.contains(expected), "{answer}: {reply}");
         assert_eq!(failure.delivery, Delivery::Unknown, "{answer}");
     }
 }
 
-/// A server may refuse a large message without having read it.
+/// A server may reject a large message without having read it.
 #[tokio::test]
-async fn an_early_refusal_is_heard_while_a_message_is_still_being_sent() {
+async fn early_error_response_is_read_while_sending() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let tasks = TaskTracker::new();
@@ -177,9 +177,9 @@ async fn an_early_refusal_is_heard_while_a_message_is_still_being_sent() {
             kept.push(stream);
         }
     });
-    let stage = modern(&url).await;
+    let fixture = stateless(&url).await;
     let large = Some(json!({"text": "x".repeat(16 << 20)}));
-    let failure = stage.ask_with("tools/call", &large, SOON).await.unwrap_err();
+    let failure = fixture.request_with("tools/call", &large, SOON).await.unwrap_err();
     assert!(with_causes(&failure.error).contains("413"), "{}", with_causes(&failure.error));
 }
 

@@ -1,4 +1,4 @@
-//! The ways to a server: TLS, HTTP/2, proxies, sockets in the file system, connections used again.
+//! Connections: TLS, HTTP/2, proxies, Unix sockets and connection reuse.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,10 +15,10 @@ use toolrack_http::{HttpOptions, ProxySettings};
 use toolrack_transport::NoParams;
 use toolrack_transport::{Delivery, Line};
 
-use crate::server::{Said, Seen, Server, Step};
-use crate::stage::{MODERN, Stage, until};
+use crate::fixture::{Fixture, STATELESS, wait_until};
+use crate::server::{Reply, SeenRequest, Server, Step};
 
-/// A server's side of TLS under `name`, and the certificate that vouches for it.
+/// Server TLS config for `name`, and the root certificate that signs it.
 fn tls(name: &str, protocols: &[&[u8]]) -> (ServerConfig, Vec<u8>) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -34,60 +34,60 @@ fn tls(name: &str, protocols: &[&[u8]]) -> (ServerConfig, Vec<u8>) {
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], key)
         .unwrap();
-    config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     (config, issuer.pem().into_bytes())
 }
 
-fn echo(seen: &Seen) -> Said {
-    Said::result(seen, json!({"version": format!("{:?}", seen.version)}))
+fn echo(seen: &SeenRequest) -> Reply {
+    Reply::result(seen, json!({"version": format!("{:?}", seen.version)}))
 }
 
-async fn modern(url: &str, options: HttpOptions) -> Stage {
-    let stage = Stage::open(url, options).await;
-    stage.line.speak(MODERN);
-    stage
+async fn stateless(url: &str, options: HttpOptions) -> Fixture {
+    let fixture = Fixture::open(url, options).await;
+    fixture.transport.speak(STATELESS);
+    fixture
 }
 
-/// The line goes on, and the next message may find the server again.
+/// The transport stays open, and the next message may reach the server again.
 #[tokio::test]
-async fn the_owner_of_a_line_is_told_when_nobody_is_there() {
+async fn handler_is_told_when_the_server_is_absent() {
     let server = Server::start(echo).await;
     let address = server.url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap();
-    let stage = modern(&server.url, HttpOptions::default()).await;
-    stage.ask("tools/list").await.unwrap();
+    let fixture = stateless(&server.url, HttpOptions::default()).await;
+    fixture.request("tools/list").await.unwrap();
     server.stop().await;
-    let nobody = format!("no connection to {}", server.url);
+    let absent = format!("no connection to {}", server.url);
     for _ in 0..2 {
-        let failure = Stage::failure(stage.ask("tools/list").await);
-        assert_eq!(failure, (nobody.clone(), Delivery::NotSent));
+        let failure = Fixture::failure(fixture.request("tools/list").await);
+        assert_eq!(failure, (absent.clone(), Delivery::NotSent));
     }
     let listener = TcpListener::bind(address).await.unwrap();
     let _renewed = Server::on(listener, |seen| match seen.method() {
         "tools/list" => echo(seen),
-        _ => Said::status(502),
+        _ => Reply::status(502),
     });
-    stage.ask("tools/list").await.unwrap();
-    // A server that answers is there, whatever it says.
-    stage.ask("tools/call").await.unwrap_err();
-    stage.line.close().await;
-    assert_eq!(stage.diary.read(), [&*nobody, &*nobody, "ended: closed by us"]);
+    fixture.request("tools/list").await.unwrap();
+    // A server that responds is there, whatever the status.
+    fixture.request("tools/call").await.unwrap_err();
+    fixture.transport.close().await;
+    assert_eq!(fixture.handler.events(), [&*absent, &*absent, "ended: closed by us"]);
 }
 
 #[tokio::test]
-async fn a_certificate_of_our_own_is_trusted_when_we_say_so() {
+async fn extra_root_certificate_is_trusted() {
     for (protocols, version) in
         [(&[b"h2".as_slice(), b"http/1.1"][..], "HTTP/2.0"), (&[b"http/1.1"], "HTTP/1.1")]
     {
         let (config, root) = tls("localhost", protocols);
         let server = Server::start_tls(config, echo).await;
         let options = HttpOptions { extra_roots: root, ..HttpOptions::default() };
-        let stage = modern(&server.url, options).await;
+        let fixture = stateless(&server.url, options).await;
         for _ in 0..3 {
-            assert_eq!(stage.ask("tools/call").await.unwrap(), json!({"version": version}));
+            assert_eq!(fixture.request("tools/call").await.unwrap(), json!({"version": version}));
         }
         assert_eq!(server.n_connections(), 1);
-        let stranger = modern(&server.url, HttpOptions::default()).await;
-        let (text, delivery) = Stage::failure(stranger.ask("tools/call").await);
+        let untrusting = stateless(&server.url, HttpOptions::default()).await;
+        let (text, delivery) = Fixture::failure(untrusting.request("tools/call").await);
         assert_eq!(text, format!("no connection to {}", server.url));
         assert_eq!(delivery, Delivery::NotSent);
         assert_eq!(server.seen().len(), 3);
@@ -95,45 +95,45 @@ async fn a_certificate_of_our_own_is_trusted_when_we_say_so() {
 }
 
 #[tokio::test]
-async fn one_connection_of_the_newer_kind_serves_everybody() {
+async fn one_http2_connection_is_shared() {
     let (config, root) = tls("localhost", &[b"h2"]);
-    let script = |seen: &Seen| match seen.method() {
-        "slow" => Said::events().say(":\n\n").step(Step::Hold),
+    let script = |seen: &SeenRequest| match seen.method() {
+        "slow" => Reply::events().send(":\n\n").step(Step::Hold),
         _ => echo(seen),
     };
     let server = Server::start_tls(config, script).await;
     let options = HttpOptions { extra_roots: root, ..HttpOptions::default() };
-    let stage = modern(&server.url, options).await;
-    stage.ask("tools/list").await.unwrap();
-    let slow = stage.ask_with("slow", &NoParams, Duration::from_millis(500));
-    let quick = futures_util::future::join_all((0..20).map(|_| stage.ask("tools/call")));
+    let fixture = stateless(&server.url, options).await;
+    fixture.request("tools/list").await.unwrap();
+    let slow = fixture.request_with("slow", &NoParams, Duration::from_millis(500));
+    let quick = futures_util::future::join_all((0..20).map(|_| fixture.request("tools/call")));
     let (slow, quick) = tokio::join!(slow, quick);
-    assert_eq!(Stage::failure(slow).0, "request timed out after 500ms");
+    assert_eq!(Fixture::failure(slow).0, "request timed out after 500ms");
     for outcome in quick {
         outcome.unwrap();
     }
-    // Giving up resets the stream and leaves the connection alone.
-    until("the stream is reset", || server.n_left() == 1).await;
-    stage.ask("tools/call").await.unwrap();
+    // Abandoning a request resets its HTTP/2 stream and leaves the connection alone.
+    wait_until("the stream is reset", || server.n_aborted_bodies() == 1).await;
+    fixture.request("tools/call").await.unwrap();
     assert_eq!(server.n_connections(), 1);
-    assert!(server.seen().iter().all(|it| it.header("mcp-protocol-version").is_some()));
-    stage.line.close().await;
+    assert!(server.seen().iter().all(|request| request.header("mcp-protocol-version").is_some()));
+    fixture.transport.close().await;
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_server_may_listen_in_the_file_system() {
+async fn unix_socket_server() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start_unix(&folder.path().join("s.sock"), echo);
-    let stage = modern(&server.url, HttpOptions::default()).await;
-    stage.ask("tools/call").await.unwrap();
-    stage.ask("tools/call").await.unwrap();
+    let fixture = stateless(&server.url, HttpOptions::default()).await;
+    fixture.request("tools/call").await.unwrap();
+    fixture.request("tools/call").await.unwrap();
     let seen = server.seen();
     assert_eq!((seen[0].path.as_str(), seen[0].header("host")), ("/mcp", Some("localhost")));
     assert_eq!(server.n_connections(), 1);
 }
 
-/// Takes everything to one place, whatever name it is asked for, and counts tunnels.
+/// Proxy that tunnels every host to one address and counts tunnels.
 async fn proxy(to: String, n_tunnels: Arc<AtomicUsize>, tasks: &TaskTracker) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -149,14 +149,14 @@ async fn proxy(to: String, n_tunnels: Arc<AtomicUsize>, tasks: &TaskTracker) -> 
             n_tunnels.fetch_add(1, Ordering::SeqCst);
             client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
             let mut server = TcpStream::connect(&to).await.unwrap();
-            let _gone = copy_bidirectional(&mut client, &mut server).await;
+            let _closed = copy_bidirectional(&mut client, &mut server).await;
         }
     });
     format!("http://me:pw@{address}")
 }
 
 #[tokio::test]
-async fn a_tunnel_leads_through_a_proxy() {
+async fn https_goes_through_a_connect_tunnel() {
     let (config, root) = tls("localhost.example", &[b"http/1.1"]);
     let server = Server::start_tls(config, echo).await;
     let to = server.url.replace("https://", "").replace("/mcp", "");
@@ -164,51 +164,51 @@ async fn a_tunnel_leads_through_a_proxy() {
     let https = Some(proxy(to, Arc::clone(&n_tunnels), &tasks).await);
     let settings = ProxySettings { https, ..ProxySettings::default() };
     let options = HttpOptions { extra_roots: root, proxy: settings, ..HttpOptions::default() };
-    let stage = modern("https://localhost.example/mcp", options).await;
-    stage.ask("tools/call").await.unwrap();
+    let fixture = stateless("https://localhost.example/mcp", options).await;
+    fixture.request("tools/call").await.unwrap();
     assert_eq!(n_tunnels.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn a_plain_request_is_handed_to_the_proxy_whole() {
-    // The server plays the proxy: it sees the whole address.
+async fn http_goes_through_a_forwarding_proxy() {
+    // The server plays the proxy: it sees the absolute URL.
     let server = Server::start(echo).await;
     let http = Some(server.url.replace("http://", "http://me:pw@").replace("/mcp", ""));
     let proxy = ProxySettings { http, ..ProxySettings::default() };
-    let stage =
-        modern("http://a.example/mcp", HttpOptions { proxy, ..HttpOptions::default() }).await;
-    stage.ask("tools/call").await.unwrap();
+    let fixture =
+        stateless("http://a.example/mcp", HttpOptions { proxy, ..HttpOptions::default() }).await;
+    fixture.request("tools/call").await.unwrap();
     let seen = &server.seen()[0];
     assert_eq!(seen.header("host"), Some("a.example"));
     assert_eq!(seen.header("proxy-authorization"), Some("Basic bWU6cHc="));
 }
 
 #[tokio::test]
-async fn connections_are_used_again_and_only_while_they_are_good() {
+async fn open_connections_are_reused() {
     let server = Server::start(echo).await;
     let address = server.url.replace("http://", "").replace("/mcp", "");
-    let stage = modern(&server.url, HttpOptions::default()).await;
+    let fixture = stateless(&server.url, HttpOptions::default()).await;
     for _ in 0..50 {
-        stage.ask("tools/call").await.unwrap();
+        fixture.request("tools/call").await.unwrap();
     }
     assert_eq!(server.n_connections(), 1);
-    let many = futures_util::future::join_all((0..16).map(|_| stage.ask("tools/call"))).await;
-    assert!(many.into_iter().all(|it| it.is_ok()));
+    let many = futures_util::future::join_all((0..16).map(|_| fixture.request("tools/call"))).await;
+    assert!(many.into_iter().all(|outcome| outcome.is_ok()));
     assert!(server.n_connections() <= 16, "{}", server.n_connections());
-    // The server goes and comes back: what it closed is not used again.
+    // The server restarts: connections that it closed are not reused.
     server.stop().await;
     let listener = TcpListener::bind(&address).await.unwrap();
     let server = Server::on(listener, echo);
     for _ in 0..20 {
-        stage.ask("tools/call").await.unwrap();
+        fixture.request("tools/call").await.unwrap();
     }
     assert_eq!(server.n_connections(), 1);
 }
 
-/// A server that closes a kept connection as soon as something comes on it: whether it acted cannot be
-/// known, so only what is harmless is sent again.
+/// A server that closes a kept connection as soon as a byte arrives on it: whether it acted is unknown, so only
+/// idempotent requests are sent again.
 #[tokio::test]
-async fn what_may_have_been_heard_is_not_said_twice() {
+async fn non_idempotent_request_is_not_sent_twice() {
     for (method, expected) in [("tools/list", None), ("tools/call", Some(Delivery::Unknown))] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -229,9 +229,9 @@ async fn what_may_have_been_heard_is_not_said_twice() {
                 }
             }
         });
-        let stage = modern(&url, HttpOptions::default()).await;
-        stage.ask("tools/call").await.unwrap();
-        let outcome = stage.ask(method).await;
+        let fixture = stateless(&url, HttpOptions::default()).await;
+        fixture.request("tools/call").await.unwrap();
+        let outcome = fixture.request(method).await;
         assert_eq!(outcome.err().map(|failure| failure.delivery), expected, "{method}");
         assert_eq!(n_second.load(Ordering::SeqCst), 1);
     }
