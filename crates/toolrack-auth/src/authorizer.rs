@@ -4,8 +4,8 @@
 //! when its caller goes away, because a refresh token that was used and not saved is lost; each such task is
 //! bounded by the time limits of its requests, and a login also ends with the last [`Authorizer`].
 
-mod core;
-mod present;
+mod flow;
+mod token_cache;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tokio_util::task::TaskTracker;
 use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
 use url::Url;
 
-use self::core::Core;
+use self::flow::Core;
 use crate::browser::Browser;
-use crate::challenge::Demand;
-use crate::fault::{forbidden, refused, unreachable};
+use crate::error::{forbidden, refused, unreachable};
 use crate::settings::AuthSettings;
-use crate::store::TokenStore;
+use crate::token_store::TokenStore;
+use crate::www_authenticate::Demand;
 
 /// Whoever logs in at one server and keeps its tokens fresh.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 //!
 //! Nothing here starts a program: who has a browser says how it is opened.
 
+mod callback_page;
 mod loopback;
-mod page;
-mod pasted;
+mod manual;
 
 use std::fmt;
 use std::io;
@@ -14,8 +14,8 @@ use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
 pub use self::loopback::SystemBrowser;
-pub use self::pasted::PastedRedirect;
-use crate::redirect::has_state;
+pub use self::manual::PastedRedirect;
+use crate::callback::has_state;
 use crate::secret::Secret;
 
 /// Opens a URL in the user's browser, without a shell, and does not wait for the browser.

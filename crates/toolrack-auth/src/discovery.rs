@@ -7,12 +7,12 @@ use serde::de::DeserializeOwned;
 use toolrack_transport::AuthError;
 use url::Url;
 
-use crate::address::shown;
-use crate::challenge::Demand;
-use crate::fault::{unreachable, untrusted};
-use crate::http::{Http, Reply};
+use crate::address_policy::shown;
+use crate::error::{unreachable, untrusted};
+use crate::http_client::{Http, Reply};
 use crate::metadata::{ResourceMetadata, ServerMetadata, authorization_servers};
-use crate::{resource, well_known};
+use crate::www_authenticate::Demand;
+use crate::{resource_indicator as resource, well_known};
 
 /// Who lets people into a server, and what for.
 #[derive(Debug, Clone, PartialEq, Eq)]

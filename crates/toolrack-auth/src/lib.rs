@@ -11,47 +11,47 @@
 
 #![warn(missing_docs)]
 
-mod address;
-mod assertion;
-mod attempts;
+mod address_policy;
+mod attempt_limiter;
+mod authorization_code;
 mod authorizer;
-mod bearer;
 mod browser;
-mod challenge;
-mod client;
+mod callback;
+mod client_assertion;
+mod client_identity;
 mod discovery;
-mod fault;
-mod grant;
-mod http;
-mod login;
+mod dns;
+mod error;
+mod grants;
+mod http_client;
 mod metadata;
-mod random;
-mod record;
-mod redirect;
+mod pkce;
 mod registration;
-mod renewal;
-mod resolver;
-mod resource;
-mod scope;
+mod resource_indicator;
+mod scopes;
 mod secret;
 mod settings;
-mod store;
+mod static_bearer;
+mod stored_credentials;
 mod tls;
-mod token;
+mod token_endpoint;
+mod token_freshness;
+mod token_store;
 mod well_known;
+mod www_authenticate;
 
-pub use assertion::Algorithm;
 pub use authorizer::{Authorizer, Status};
-pub use bearer::StaticBearer;
 pub use browser::{
     Browser, Errand, Landing, Opener, Outcome, PastedRedirect, SystemBrowser, Visit,
 };
-pub use record::Record;
+pub use client_assertion::Algorithm;
 pub use secret::Secret;
 pub use settings::{
     Audience, AuthSettings, ClientProof, Enterprise, Grant, IdTokenSource, Network, PreRegistered,
     PrivateAddresses,
 };
-pub use store::{
+pub use static_bearer::StaticBearer;
+pub use stored_credentials::Record;
+pub use token_store::{
     DiscreetTokenStore, FileTokenStore, Hold, MemoryTokenStore, StoreError, TokenStore,
 };

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toolrack_transport::AuthError;
 
-use crate::fault::untrusted;
+use crate::error::untrusted;
 
 /// A protected resource's description of itself (RFC 9728).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -5,11 +5,11 @@ use serde_json::json;
 use toolrack_transport::AuthError;
 use url::Url;
 
-use crate::address::shown;
-use crate::client::{Client, method_to_register};
-use crate::fault::{unreachable, unregistered};
-use crate::http::{Http, Reply};
-use crate::scope;
+use crate::address_policy::shown;
+use crate::client_identity::{Client, method_to_register};
+use crate::error::{unreachable, unregistered};
+use crate::http_client::{Http, Reply};
+use crate::scopes as scope;
 use crate::secret::Secret;
 
 /// What a new client says about itself.

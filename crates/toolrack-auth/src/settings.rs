@@ -7,8 +7,8 @@ use std::time::Duration;
 use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
-use crate::assertion::Algorithm;
-use crate::fault::refused;
+use crate::client_assertion::Algorithm;
+use crate::error::refused;
 use crate::secret::Secret;
 
 /// How to log in at one server. The default suits a person with a browser.

@@ -7,7 +7,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore, crypto};
 use toolrack_transport::AuthError;
 
-use crate::fault::unreachable;
+use crate::error::unreachable;
 
 /// A TLS setup that trusts the system's certificates and those in `extra_roots`, which is PEM text.
 pub(crate) fn config(extra_roots: &[u8]) -> Result<ClientConfig, AuthError> {

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
-use super::{Browser, Errand, Landing, Opener, Outcome, Visit, page};
-use crate::fault::login_needed;
+use super::{Browser, Errand, Landing, Opener, Outcome, Visit, callback_page as page};
+use crate::error::login_needed;
 use crate::secret::Secret;
 
 /// How long a person may take.

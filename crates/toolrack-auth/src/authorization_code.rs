@@ -5,17 +5,17 @@ use toolrack_transport::AuthError;
 use url::Url;
 
 use crate::browser::{Browser, Errand, Landing, Outcome, Visit};
-use crate::client::{Client, Introduction, introduce};
+use crate::callback::{Expected, accept};
+use crate::client_identity::{Client, Introduction, introduce};
 use crate::discovery::Found;
-use crate::fault::login_needed;
-use crate::grant::{Asker, Source, code_form, now};
-use crate::random::{s256, unguessable};
-use crate::record::{GrantRecord, Record};
-use crate::redirect::{Expected, accept};
+use crate::error::login_needed;
+use crate::grants::{Asker, Source, code_form, now};
+use crate::pkce::{s256, unguessable};
 use crate::registration::{Introducing, register};
-use crate::scope;
+use crate::scopes as scope;
 use crate::secret::Secret;
-use crate::token::{self, Kind};
+use crate::stored_credentials::{GrantRecord, Record};
+use crate::token_endpoint::{self as token, Kind};
 
 /// What a login has brought.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolrack_transport::BoxFuture;
 
 use super::{Hold, StoreError, TokenStore};
-use crate::record::Record;
+use crate::stored_credentials::Record;
 
 /// How long to wait for another task. It does at most a few requests of ten seconds each.
 const PATIENCE: Duration = Duration::from_mins(1);

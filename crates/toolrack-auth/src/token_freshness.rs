@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use toolrack_transport::Authorization;
 
-use crate::record::GrantRecord;
+use crate::stored_credentials::GrantRecord;
 
 /// What to do with the token that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) fn renewal(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::tests::grant;
+    use crate::stored_credentials::tests::grant;
 
     #[test]
     fn who_finds_a_newer_token_uses_it() {

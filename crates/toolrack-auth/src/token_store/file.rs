@@ -17,9 +17,9 @@ use toolrack_transport::BoxFuture;
 use url::Url;
 
 use super::{Hold, StoreError, TokenStore};
-use crate::random::fingerprint;
-use crate::record::Record;
+use crate::pkce::fingerprint;
 use crate::secret::Secret;
+use crate::stored_credentials::Record;
 
 /// How long to wait for another process. It does at most a few requests of ten seconds each.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use toolrack_transport::BoxFuture;
 
-use crate::address::Reach;
+use crate::address_policy::Reach;
 
 /// Asks for the addresses of a name.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! Files that nobody else can read, locks that hold, and records that are never half there.
 
 use super::*;
-use crate::record::tests::grant;
+use crate::stored_credentials::tests::grant;
 
 const SERVER: &str = "https://mcp.example:8443/mcp";
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
 
-use crate::challenge::Demand;
-use crate::fault::{forbidden, login_needed};
+use crate::error::{forbidden, login_needed};
 use crate::secret::Secret;
+use crate::www_authenticate::Demand;
 
 /// Credentials that somebody has configured.
 #[derive(Debug, Clone)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use toolrack_transport::{AtHand, Authorization};
 
-use crate::grant::now;
-use crate::record::GrantRecord;
+use crate::grants::now;
+use crate::stored_credentials::GrantRecord;
 
 /// What is at hand.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl Present {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::tests::grant;
+    use crate::stored_credentials::tests::grant;
 
     #[test]
     fn a_token_is_useless_until_somebody_did_not_come_back() {

@@ -7,10 +7,10 @@ use serde_json::Value;
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
-use crate::address::shown;
-use crate::client::{Client, Method};
-use crate::fault::{refused, unreachable, untrusted};
-use crate::http::{Form, Http, Reply};
+use crate::address_policy::shown;
+use crate::client_identity::{Client, Method};
+use crate::error::{refused, unreachable, untrusted};
+use crate::http_client::{Form, Http, Reply};
 use crate::secret::{Secret, scrub};
 
 const ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";

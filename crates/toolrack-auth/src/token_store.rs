@@ -3,20 +3,20 @@
 //! **Invariant:** only who holds the lock of a server writes its record, and whoever refreshes a token has held it
 //! since before the record was read.
 
-mod discreet;
 mod file;
 mod memory;
+mod redacting;
 
 use std::fmt;
 use std::io;
 
 use toolrack_transport::{AuthError, BoxFuture};
 
-pub use self::discreet::DiscreetTokenStore;
 pub use self::file::FileTokenStore;
 pub use self::memory::MemoryTokenStore;
-use crate::fault::{login_needed, unreachable};
-use crate::record::Record;
+pub use self::redacting::DiscreetTokenStore;
+use crate::error::{login_needed, unreachable};
+use crate::stored_credentials::Record;
 
 /// A place where records of logins are kept, one for each server.
 pub trait TokenStore: Send + Sync + fmt::Debug {

@@ -5,7 +5,7 @@
 use toolrack_transport::AuthError;
 use url::form_urlencoded;
 
-use crate::fault::{refused, untrusted};
+use crate::error::{refused, untrusted};
 use crate::secret::Secret;
 
 /// What was noted when the browser was sent off.

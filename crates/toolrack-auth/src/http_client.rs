@@ -12,9 +12,9 @@ use rustls::ClientConfig;
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
-use crate::address::{Reach, shown};
-use crate::fault::{refused, unreachable, untrusted};
-use crate::resolver::{Lookup, OutOfReach, Resolver};
+use crate::address_policy::{Reach, shown};
+use crate::dns::{Lookup, OutOfReach, Resolver};
+use crate::error::{refused, unreachable, untrusted};
 use crate::secret::Secret;
 use crate::settings::{Network, PrivateAddresses};
 use crate::tls;

@@ -7,13 +7,13 @@ use toolrack_transport::{AuthError, Authorization};
 
 use super::Core;
 use crate::discovery::Found;
-use crate::grant::now;
-use crate::http::Form;
-use crate::record::{GrantRecord, Record};
-use crate::renewal::{Renewal, renewal};
-use crate::store::Hold;
-use crate::token::{self, TokenFault};
-use crate::{resource, scope};
+use crate::grants::now;
+use crate::http_client::Form;
+use crate::stored_credentials::{GrantRecord, Record};
+use crate::token_endpoint::{self as token, TokenFault};
+use crate::token_freshness::{Renewal, renewal};
+use crate::token_store::Hold;
+use crate::{resource_indicator as resource, scopes as scope};
 
 impl Core {
     /// True if there is another token than the one that was refused, here or in the store.

@@ -6,7 +6,7 @@ use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use toolrack_transport::AuthError;
 
-use crate::fault::unreachable;
+use crate::error::unreachable;
 use crate::secret::Secret;
 
 /// 256 random bits, as 43 characters that may stand in a URL: a state or a code verifier.

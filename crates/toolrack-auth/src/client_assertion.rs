@@ -12,8 +12,8 @@ use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
 use toolrack_transport::AuthError;
 
-use crate::fault::refused;
-use crate::random::unguessable;
+use crate::error::refused;
+use crate::pkce::unguessable;
 use crate::secret::Secret;
 
 /// How long a statement holds. It is used at once.

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toolrack_transport::AuthError;
 use url::{Host, Url};
 
-use crate::fault::untrusted;
+use crate::error::untrusted;
 
 /// How near an address is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

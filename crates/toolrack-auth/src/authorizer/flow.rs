@@ -1,7 +1,7 @@
 //! What an [`Authorizer`](super::Authorizer) does when it takes time, one thing at a time.
 
-mod grant;
-mod keep;
+mod acquire;
+mod refresh;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,16 +12,16 @@ use toolrack_transport::{AtHand, AuthError, Authorization};
 use url::Url;
 
 use super::Status;
-use super::present::Present;
-use crate::attempts::{Attempts, Operation};
+use super::token_cache::Present;
+use crate::attempt_limiter::{Attempts, Operation};
 use crate::browser::Browser;
-use crate::challenge::Demand;
-use crate::fault::{forbidden, login_needed, unreachable};
-use crate::grant::{Asker, now};
-use crate::http::Http;
-use crate::resource;
+use crate::error::{forbidden, login_needed, unreachable};
+use crate::grants::{Asker, now};
+use crate::http_client::Http;
+use crate::resource_indicator as resource;
 use crate::settings::{AuthSettings, Grant};
-use crate::store::TokenStore;
+use crate::token_store::TokenStore;
+use crate::www_authenticate::Demand;
 
 /// What an authorizer is made of.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use toolrack_transport::{BoxFuture, Mask};
 
 use super::{Hold, StoreError, TokenStore};
-use crate::record::Record;
+use crate::stored_credentials::Record;
 
 /// Another store, whose secrets a mask learns when they are read and when they are saved: tokens, refresh tokens, and
 /// the secrets of clients.
@@ -71,10 +71,10 @@ impl Hold for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Client;
-    use crate::record::tests::grant;
+    use crate::client_identity::Client;
     use crate::secret::Secret;
-    use crate::store::MemoryTokenStore;
+    use crate::stored_credentials::tests::grant;
+    use crate::token_store::MemoryTokenStore;
 
     #[tokio::test]
     async fn what_is_saved_and_read_is_masked() {

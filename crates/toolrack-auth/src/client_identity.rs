@@ -5,11 +5,11 @@
 use serde::{Deserialize, Serialize};
 use toolrack_transport::AuthError;
 
-use crate::fault::{unregistered, untrusted};
+use crate::error::{unregistered, untrusted};
 use crate::metadata::ServerMetadata;
-use crate::record::exposed_option;
 use crate::secret::Secret;
 use crate::settings::{AuthSettings, PreRegistered};
+use crate::stored_credentials::exposed_option;
 
 /// A client as one authorization server knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
 use super::{Browser, Errand, Landing, Outcome, Visit};
-use crate::fault::{login_needed, untrusted};
+use crate::error::{login_needed, untrusted};
 use crate::secret::Secret;
 
 const PATIENCE: Duration = Duration::from_mins(5);

@@ -5,16 +5,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use toolrack_transport::AuthError;
 use url::Url;
 
-use crate::assertion;
-use crate::client::{Client, method};
+use crate::client_assertion as assertion;
+use crate::client_identity::{Client, method};
 use crate::discovery::Found;
-use crate::fault::{refused, untrusted};
-use crate::http::{Form, Http};
-use crate::record::{GrantRecord, Record};
-use crate::scope;
+use crate::error::{refused, untrusted};
+use crate::http_client::{Form, Http};
+use crate::scopes as scope;
 use crate::secret::Secret;
 use crate::settings::{Audience, AuthSettings, ClientProof, Enterprise, Grant};
-use crate::token::{self, Issued, Kind, Proof, TokenFault};
+use crate::stored_credentials::{GrantRecord, Record};
+use crate::token_endpoint::{self as token, Issued, Kind, Proof, TokenFault};
 
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 const ID_JAG_PROFILE: &str = "urn:ietf:params:oauth:grant-profile:id-jag";
@@ -231,7 +231,7 @@ fn program_proof(source: &Source, client: &Client, auth: &ClientProof) -> Result
     match auth {
         // Where nothing is listed, basic is what the standard means.
         ClientProof::Basic if listed.is_none() || supports("client_secret_basic") => {
-            Ok(Proof::Client(client.clone(), crate::client::Method::Basic))
+            Ok(Proof::Client(client.clone(), crate::client_identity::Method::Basic))
         }
         ClientProof::PrivateKeyJwt { key, algorithm, audience } if supports("private_key_jwt") => {
             let audience = match audience {
@@ -264,7 +264,7 @@ pub(crate) fn check_profile(found: &Found, settings: &AuthSettings) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::tests::grant;
+    use crate::stored_credentials::tests::grant;
 
     fn source(methods: Option<&[&str]>) -> Source {
         Source {

@@ -4,14 +4,14 @@ use tokio::time::Instant;
 use toolrack_transport::AuthError;
 
 use super::{Core, Unasked};
-use crate::challenge::Demand;
-use crate::client;
+use crate::authorization_code::Login;
+use crate::client_identity as client;
 use crate::discovery::{Found, discover};
-use crate::grant::{Source, check_profile};
-use crate::login::Login;
-use crate::record::{Bound, GrantRecord, Record};
-use crate::scope::{self, Voices};
+use crate::grants::{Source, check_profile};
+use crate::scopes::{self as scope, Voices};
 use crate::settings::Grant;
+use crate::stored_credentials::{Bound, GrantRecord, Record};
+use crate::www_authenticate::Demand;
 
 impl Core {
     /// Gets a token by the grant, from the authorization server that was found.
