@@ -12,7 +12,7 @@ use crate::error::untrusted;
 
 /// How near an address is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Nearness {
+pub(crate) enum AddressClass {
     /// Anybody can reach it.
     Public,
     /// A neighbour: reachable from here and not from everywhere.
@@ -20,53 +20,54 @@ pub(crate) enum Nearness {
     /// This machine.
     Loopback,
     /// Nothing that a server could mean honestly: link-local (cloud metadata), unspecified, multicast, reserved.
-    Never,
+    Forbidden,
 }
 
 /// How near a discovered address may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reach(Nearness);
+pub(crate) struct AddressPolicy(AddressClass);
 
-impl Reach {
+impl AddressPolicy {
     /// What the user's own URL allows: who names a private address may be sent to private addresses, and who
     /// names this machine to this machine too. A name allows neither, whatever it resolves to.
-    pub(crate) fn of(server: &Url) -> Self {
+    pub(crate) fn for_server(server: &Url) -> Self {
         match server.host() {
-            Some(host) => Self(nearness_of_host(&host).unwrap_or(Nearness::Public)),
-            None => Self(Nearness::Public),
+            Some(host) => Self(classify_host(&host).unwrap_or(AddressClass::Public)),
+            None => Self(AddressClass::Public),
         }
     }
 
     /// At least the neighbourhood, for users who say that their servers live there.
     pub(crate) fn with_private(self) -> Self {
-        Self(self.0.max(Nearness::Private))
+        Self(self.0.max(AddressClass::Private))
     }
 
     pub(crate) fn allows(self, address: IpAddr) -> bool {
-        let nearness = nearness(address);
-        nearness != Nearness::Never && nearness <= self.0
+        let class = classify(address);
+        class != AddressClass::Forbidden && class <= self.0
     }
 
     /// Looks at a discovered URL before anything is sent to it: `https`, or `http` to this machine; no user
     /// name inside; no address that is out of reach. Names are looked at again when they are resolved.
     pub(crate) fn check(self, url: &Url) -> Result<(), AuthError> {
-        let host =
-            url.host().ok_or_else(|| untrusted(format_args!("{} has no host", shown(url))))?;
-        let near = nearness_of_host(&host);
+        let host = url
+            .host()
+            .ok_or_else(|| untrusted(format_args!("{} has no host", display_url(url))))?;
+        let class = classify_host(&host);
         let is_safe = match url.scheme() {
             "https" => true,
-            "http" => near == Some(Nearness::Loopback),
+            "http" => class == Some(AddressClass::Loopback),
             _ => false,
         };
         if !is_safe {
-            return Err(untrusted(format_args!("{} is not https", shown(url))));
+            return Err(untrusted(format_args!("{} is not https", display_url(url))));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(untrusted(format_args!("{} carries a user name", shown(url))));
+            return Err(untrusted(format_args!("{} carries a user name", display_url(url))));
         }
-        match near {
-            Some(near) if near == Nearness::Never || near > self.0 => {
-                Err(untrusted(format_args!("{} is a private address", shown(url))))
+        match class {
+            Some(class) if class == AddressClass::Forbidden || class > self.0 => {
+                Err(untrusted(format_args!("{} is a private address", display_url(url))))
             }
             Some(_) | None => Ok(()),
         }
@@ -74,7 +75,7 @@ impl Reach {
 }
 
 /// A URL as it may stand in a message: without query, fragment and user.
-pub(crate) fn shown(url: &Url) -> String {
+pub(crate) fn display_url(url: &Url) -> String {
     match url.host_str() {
         Some(_) => format!("{}{}", url.origin().ascii_serialization(), url.path()),
         None => format!("a URL of the scheme {}", url.scheme()),
@@ -82,60 +83,60 @@ pub(crate) fn shown(url: &Url) -> String {
 }
 
 /// What can be said about a host without asking anybody.
-fn nearness_of_host(host: &Host<&str>) -> Option<Nearness> {
+fn classify_host(host: &Host<&str>) -> Option<AddressClass> {
     match host {
-        Host::Ipv4(address) => Some(nearness(IpAddr::V4(*address))),
-        Host::Ipv6(address) => Some(nearness(IpAddr::V6(*address))),
+        Host::Ipv4(address) => Some(classify(IpAddr::V4(*address))),
+        Host::Ipv6(address) => Some(classify(IpAddr::V6(*address))),
         Host::Domain(name) => {
             let name = name.strip_suffix('.').unwrap_or(name);
             let local = name == "localhost" || name.ends_with(".localhost");
-            local.then_some(Nearness::Loopback)
+            local.then_some(AddressClass::Loopback)
         }
     }
 }
 
-pub(crate) fn nearness(address: IpAddr) -> Nearness {
+pub(crate) fn classify(address: IpAddr) -> AddressClass {
     match address {
-        IpAddr::V4(address) => nearness_v4(address),
-        IpAddr::V6(address) => match embedded(address) {
-            Some(inner) => nearness_v4(inner),
-            None => nearness_v6(address),
+        IpAddr::V4(address) => classify_v4(address),
+        IpAddr::V6(address) => match embedded_ipv4(address) {
+            Some(inner) => classify_v4(inner),
+            None => classify_v6(address),
         },
     }
 }
 
-fn nearness_v4(address: Ipv4Addr) -> Nearness {
+fn classify_v4(address: Ipv4Addr) -> AddressClass {
     let [a, b, c, _] = address.octets();
     match (a, b, c) {
-        (127, ..) => Nearness::Loopback,
+        (127, ..) => AddressClass::Loopback,
         // The last is carrier-grade NAT, which companies and clouds use inside.
-        (10, ..) | (192, 168, _) | (172, 16..=31, _) | (100, 64..=127, _) => Nearness::Private,
+        (10, ..) | (192, 168, _) | (172, 16..=31, _) | (100, 64..=127, _) => AddressClass::Private,
         // This network, multicast, reserved; link-local; protocol assignments, documentation, benchmarks.
         (0 | 224..=255, ..)
         | (169, 254, _)
         | (192, 0, 0 | 2)
         | (198, 18..=19, _)
         | (198, 51, 100)
-        | (203, 0, 113) => Nearness::Never,
-        _ => Nearness::Public,
+        | (203, 0, 113) => AddressClass::Forbidden,
+        _ => AddressClass::Public,
     }
 }
 
-fn nearness_v6(address: Ipv6Addr) -> Nearness {
+fn classify_v6(address: Ipv6Addr) -> AddressClass {
     let [first, second, ..] = address.segments();
     if address == Ipv6Addr::LOCALHOST {
-        return Nearness::Loopback;
+        return AddressClass::Loopback;
     }
     match (first, second) {
-        (0xfc00..=0xfdff, _) => Nearness::Private,
-        (0x2001, 0xdb8) => Nearness::Never,
-        (0x2000..=0x3fff, _) => Nearness::Public,
-        _ => Nearness::Never,
+        (0xfc00..=0xfdff, _) => AddressClass::Private,
+        (0x2001, 0xdb8) => AddressClass::Forbidden,
+        (0x2000..=0x3fff, _) => AddressClass::Public,
+        _ => AddressClass::Forbidden,
     }
 }
 
 /// The IPv4 address that an IPv6 address leads to: mapped, compatible, NAT64, 6to4.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let inner = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         Ipv4Addr::new(a, b, c, d)

@@ -13,59 +13,65 @@ use toolrack_transport::Authorization;
 const MAX_STEP_UPS: u32 = 2;
 /// Logins that nobody asked for, within a while.
 const MAX_LOGINS: usize = 5;
-const WHILE: Duration = Duration::from_mins(1);
+const LOGIN_WINDOW: Duration = Duration::from_mins(1);
 /// Operations that are remembered. When there are more, all are forgotten but for the limit on logins.
 const MAX_OPERATIONS: usize = 256;
 /// A token that is older than this was good for something.
-const MAX_YOUTH: Duration = Duration::from_secs(10);
+const MIN_TOKEN_AGE: Duration = Duration::from_secs(10);
 
 /// The method of a message and what it was about.
 pub(crate) type Operation = (String, Option<String>);
 
 /// What has been tried at one server.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts {
-    operations: HashMap<Operation, Tries>,
+pub(crate) struct AttemptLimiter {
+    operations: HashMap<Operation, OperationAttempts>,
     logins: VecDeque<Instant>,
 }
 
 #[derive(Debug, Default)]
-struct Tries {
+struct OperationAttempts {
     /// The token that was got because this operation was refused, and when.
-    got: Option<(Authorization, Instant)>,
+    obtained: Option<(Authorization, Instant)>,
     step_ups: u32,
 }
 
-impl Attempts {
+impl AttemptLimiter {
     /// True if `refused` was got for this very operation a moment ago: the next would be refused too.
-    pub(crate) fn is_in_vain(
+    pub(crate) fn is_exhausted(
         &self,
         operation: &Operation,
         refused: Option<&Authorization>,
         (now, lifetime): (Instant, Option<Duration>),
     ) -> bool {
-        let got = self.operations.get(operation).and_then(|it| it.got.as_ref());
-        let youth = lifetime.map_or(MAX_YOUTH, |it| MAX_YOUTH.min(it / 2));
-        got.is_some_and(|(token, at)| {
-            Some(token) == refused && now.saturating_duration_since(*at) < youth
+        let obtained =
+            self.operations.get(operation).and_then(|attempts| attempts.obtained.as_ref());
+        let min_age = lifetime.map_or(MIN_TOKEN_AGE, |lifetime| MIN_TOKEN_AGE.min(lifetime / 2));
+        obtained.is_some_and(|(token, at)| {
+            Some(token) == refused && now.saturating_duration_since(*at) < min_age
         })
     }
 
     /// Notes what was got for an operation.
-    pub(crate) fn got(&mut self, operation: &Operation, token: Authorization, now: Instant) {
-        self.tries(operation).got = Some((token, now));
+    pub(crate) fn record_token(
+        &mut self,
+        operation: &Operation,
+        token: Authorization,
+        now: Instant,
+    ) {
+        self.attempts_of(operation).obtained = Some((token, now));
     }
 
     /// Takes one of the step-ups that an operation has. `false` if it has none left.
-    pub(crate) fn step_up(&mut self, operation: &Operation) -> bool {
-        let tries = self.tries(operation);
-        tries.step_ups += 1;
-        tries.step_ups <= MAX_STEP_UPS
+    pub(crate) fn allow_step_up(&mut self, operation: &Operation) -> bool {
+        let attempts = self.attempts_of(operation);
+        attempts.step_ups += 1;
+        attempts.step_ups <= MAX_STEP_UPS
     }
 
     /// Takes one of the logins that a while has. `false` if it has none left.
-    pub(crate) fn log_in(&mut self, now: Instant) -> bool {
-        self.logins.retain(|at| now.saturating_duration_since(*at) < WHILE);
+    pub(crate) fn allow_login(&mut self, now: Instant) -> bool {
+        self.logins.retain(|at| now.saturating_duration_since(*at) < LOGIN_WINDOW);
         if self.logins.len() >= MAX_LOGINS {
             return false;
         }
@@ -74,11 +80,11 @@ impl Attempts {
     }
 
     /// Forgets everything: somebody has asked for a login.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    fn tries(&mut self, operation: &Operation) -> &mut Tries {
+    fn attempts_of(&mut self, operation: &Operation) -> &mut OperationAttempts {
         if self.operations.len() >= MAX_OPERATIONS && !self.operations.contains_key(operation) {
             self.operations.clear();
         }
@@ -98,11 +104,11 @@ mod tests {
     async fn a_token_that_was_refused_at_once_is_not_replaced_again() {
         let (one, other) = (Authorization::bearer("1"), Authorization::bearer("2"));
         let start = Instant::now();
-        let mut attempts = Attempts::default();
-        attempts.got(&operation("a"), one.clone(), start);
+        let mut attempts = AttemptLimiter::default();
+        attempts.record_token(&operation("a"), one.clone(), start);
         let check = |name: &str, refused: Option<&Authorization>, after, lifetime, expected| {
             let when = (start + Duration::from_millis(after), lifetime);
-            assert_eq!(attempts.is_in_vain(&operation(name), refused, when), expected);
+            assert_eq!(attempts.is_exhausted(&operation(name), refused, when), expected);
         };
         check("a", Some(&one), 0, None, true);
         check("a", Some(&one), 9_999, None, true);
@@ -116,8 +122,8 @@ mod tests {
 
     #[test]
     fn step_ups_are_counted_for_each_operation() {
-        let mut attempts = Attempts::default();
-        let mut step_up = |name| attempts.step_up(&operation(name));
+        let mut attempts = AttemptLimiter::default();
+        let mut step_up = |name| attempts.allow_step_up(&operation(name));
         assert_eq!(
             [step_up("a"), step_up("a"), step_up("a"), step_up("a")],
             [true, true, false, false]
@@ -127,21 +133,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn logins_are_counted_for_a_while() {
-        let mut attempts = Attempts::default();
+        let mut attempts = AttemptLimiter::default();
         let start = Instant::now();
-        let allowed: Vec<bool> = (0..7).map(|_| attempts.log_in(start)).collect();
+        let allowed: Vec<bool> = (0..7).map(|_| attempts.allow_login(start)).collect();
         assert_eq!(allowed, [true, true, true, true, true, false, false]);
-        assert!(!attempts.log_in(start + WHILE - Duration::from_secs(1)));
-        assert!(attempts.log_in(start + WHILE));
-        attempts.forget();
-        assert!(attempts.log_in(start));
+        assert!(!attempts.allow_login(start + LOGIN_WINDOW - Duration::from_secs(1)));
+        assert!(attempts.allow_login(start + LOGIN_WINDOW));
+        attempts.reset();
+        assert!(attempts.allow_login(start));
     }
 
     #[test]
     fn memory_is_bounded() {
-        let mut attempts = Attempts::default();
+        let mut attempts = AttemptLimiter::default();
         for n in 0..10_000 {
-            attempts.step_up(&operation(&n.to_string()));
+            attempts.allow_step_up(&operation(&n.to_string()));
         }
         assert!(attempts.operations.len() <= MAX_OPERATIONS);
     }

@@ -15,29 +15,29 @@ use tokio_util::task::TaskTracker;
 use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
 use url::Url;
 
-use self::flow::Core;
+use self::flow::AuthFlow;
 use crate::browser::Browser;
 use crate::error::{forbidden, refused, unreachable};
 use crate::settings::AuthSettings;
 use crate::token_store::TokenStore;
-use crate::www_authenticate::Demand;
+use crate::www_authenticate::BearerChallenge;
 
 /// Whoever logs in at one server and keeps its tokens fresh.
 #[derive(Debug)]
 pub struct Authorizer {
-    core: Arc<Core>,
+    flow: Arc<AuthFlow>,
     tasks: TaskTracker,
-    _gone: DropGuard,
+    _cancel_on_drop: DropGuard,
 }
 
 /// Whether somebody is logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Status {
+pub enum LoginStatus {
     /// Nobody is.
     LoggedOut,
     /// Somebody is.
-    LoggedIn {
+    LoginResult {
         /// Who let them in.
         issuer: String,
         /// Who we are there.
@@ -63,9 +63,9 @@ impl Authorizer {
             return Err(refused("OAuth needs a server with an http or https URL"));
         }
         settings.validate()?;
-        let gone = CancellationToken::new();
-        let core = Arc::new(Core::new(server, settings, store, browser, gone.clone()));
-        Ok(Arc::new(Self { core, tasks: TaskTracker::new(), _gone: gone.drop_guard() }))
+        let cancel = CancellationToken::new();
+        let flow = Arc::new(AuthFlow::new(server, settings, store, browser, cancel.clone()));
+        Ok(Arc::new(Self { flow, tasks: TaskTracker::new(), _cancel_on_drop: cancel.drop_guard() }))
     }
 
     /// Logs in now, whatever is at hand, with a person if the grant needs one.
@@ -73,9 +73,9 @@ impl Authorizer {
     /// # Cancel safety
     ///
     /// Dropping the future does not end the login; dropping the last [`Authorizer`] does.
-    pub async fn login(&self) -> Result<Status, AuthError> {
-        let core = Arc::clone(&self.core);
-        self.run(async move { core.login().await }).await
+    pub async fn login(&self) -> Result<LoginStatus, AuthError> {
+        let flow = Arc::clone(&self.flow);
+        self.run(async move { flow.login().await }).await
     }
 
     /// Forgets tokens and registrations, and tells the authorization server, if it can be told.
@@ -84,8 +84,8 @@ impl Authorizer {
     ///
     /// Dropping the future does not end it.
     pub async fn logout(&self) -> Result<(), AuthError> {
-        let core = Arc::clone(&self.core);
-        self.run(async move { core.logout().await }).await
+        let flow = Arc::clone(&self.flow);
+        self.run(async move { flow.logout().await }).await
     }
 
     /// Whether somebody is logged in, as far as the store knows.
@@ -93,8 +93,8 @@ impl Authorizer {
     /// # Cancel safety
     ///
     /// Nothing is changed.
-    pub async fn status(&self) -> Result<Status, AuthError> {
-        self.core.status().await
+    pub async fn status(&self) -> Result<LoginStatus, AuthError> {
+        self.flow.status().await
     }
 
     /// Waits until nothing is under way any more. A program that ends in the middle of a refresh loses the login,
@@ -103,7 +103,7 @@ impl Authorizer {
     /// # Cancel safety
     ///
     /// Dropping the future only ends the wait.
-    pub async fn settle(&self) {
+    pub async fn wait_idle(&self) {
         self.tasks.close();
         self.tasks.wait().await;
         self.tasks.reopen();
@@ -115,32 +115,32 @@ impl Authorizer {
         work: impl Future<Output = Result<T, AuthError>> + Send + 'static,
     ) -> Result<T, AuthError> {
         let work = self.tasks.spawn(work);
-        work.await.unwrap_or_else(|_gone| Err(unreachable("the program is ending")))
+        work.await.unwrap_or_else(|_cancel_on_drop| Err(unreachable("the program is ending")))
     }
 }
 
 impl Credentials for Authorizer {
     fn at_hand(&self) -> AtHand {
-        self.core.at_hand()
+        self.flow.at_hand()
     }
 
     fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
-        let core = Arc::clone(&self.core);
-        Box::pin(self.run(async move { core.obtain().await }))
+        let flow = Arc::clone(&self.flow);
+        Box::pin(self.run(async move { flow.obtain().await }))
     }
 
     fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
-        let demand = Demand::read(rebuff.challenges);
+        let challenge = BearerChallenge::from_headers(rebuff.challenges);
         let sent = rebuff.sent.cloned();
         let (method, subject) = rebuff.operation;
         let operation = (method.to_owned(), subject.map(str::to_owned));
-        let core = Arc::clone(&self.core);
+        let flow = Arc::clone(&self.flow);
         match rebuff.status {
-            401 => {
-                Box::pin(self.run(async move { core.unauthorized(sent, demand, operation).await }))
-            }
-            403 if demand.wants_more_scope() => {
-                Box::pin(self.run(async move { core.step_up(sent, demand, operation).await }))
+            401 => Box::pin(
+                self.run(async move { flow.handle_unauthorized(sent, challenge, operation).await }),
+            ),
+            403 if challenge.is_insufficient_scope() => {
+                Box::pin(self.run(async move { flow.step_up(sent, challenge, operation).await }))
             }
             status => {
                 Box::pin(
@@ -151,11 +151,11 @@ impl Credentials for Authorizer {
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for LoginStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LoggedOut => f.write_str("logged out"),
-            Self::LoggedIn { issuer, .. } => write!(f, "logged in by {issuer}"),
+            Self::LoginResult { issuer, .. } => write!(f, "logged in by {issuer}"),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::callback::has_state;
 use crate::secret::Secret;
 
 /// Opens a URL in the user's browser, without a shell, and does not wait for the browser.
-pub type Opener = Arc<dyn Fn(&Url) -> io::Result<()> + Send + Sync>;
+pub type UrlOpener = Arc<dyn Fn(&Url) -> io::Result<()> + Send + Sync>;
 
 /// Somebody who can send a person to a page and hear where the page sends them next.
 pub trait Browser: Send + Sync + fmt::Debug {
@@ -27,34 +27,34 @@ pub trait Browser: Send + Sync + fmt::Debug {
     /// a new registration.
     fn prepare<'a>(
         &'a self,
-        wish: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Box<dyn Visit>, AuthError>>;
+        preferred: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Box<dyn PreparedLogin>, AuthError>>;
 }
 
 /// One visit, not yet begun.
-pub trait Visit: Send {
+pub trait PreparedLogin: Send {
     /// Where the person will be sent back to.
     fn redirect_uri(&self) -> &str;
 
     /// Sends the person off and waits for the answer. Dropping the future ends the wait.
-    fn go(
+    fn run(
         self: Box<Self>,
-        errand: Errand,
-    ) -> BoxFuture<'static, Result<Box<dyn Landing>, AuthError>>;
+        request: LoginRequest,
+    ) -> BoxFuture<'static, Result<Box<dyn AuthorizationResponse>, AuthError>>;
 }
 
 /// An answer that came back, with somebody who waits to hear how it went.
-pub trait Landing: Send {
+pub trait AuthorizationResponse: Send {
     /// The query of the redirect.
     fn query(&self) -> &Secret;
 
     /// Tells the person how it went.
-    fn conclude(self: Box<Self>, outcome: Outcome) -> BoxFuture<'static, ()>;
+    fn finish(self: Box<Self>, outcome: LoginOutcome) -> BoxFuture<'static, ()>;
 }
 
 /// What a person is sent off with.
 #[derive(Debug, Clone)]
-pub struct Errand {
+pub struct LoginRequest {
     /// The page to open: `https`, or `http` on this machine.
     pub url: Url,
     /// Who lets people in.
@@ -66,20 +66,20 @@ pub struct Errand {
 
 /// How a login went.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LoginOutcome {
     /// There is a token.
-    Done,
+    Success,
     /// There is none, and why.
     Failed(String),
 }
 
-impl Errand {
+impl LoginRequest {
     pub(crate) fn new(url: Url, issuer: &str, scopes: &[String], state: Secret) -> Self {
         Self { url, issuer: issuer.to_owned(), scopes: scopes.to_vec(), state }
     }
 
     /// True if the query of a redirect answers this errand. Whoever listens ignores the others.
-    pub fn is_answered_by(&self, query: &str) -> bool {
+    pub fn matches_redirect(&self, query: &str) -> bool {
         has_state(query, &self.state)
     }
 }

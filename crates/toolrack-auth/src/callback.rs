@@ -10,17 +10,17 @@ use crate::secret::Secret;
 
 /// What was noted when the browser was sent off.
 #[derive(Debug, Clone)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedCallback {
     pub(crate) state: Secret,
     /// The issuer, exactly as the authorization server writes it.
     pub(crate) issuer: String,
     /// Whether the authorization server has promised to name itself.
-    pub(crate) names_itself: bool,
+    pub(crate) sends_issuer: bool,
 }
 
 /// The parameters of a redirect. Each may stand there once.
 #[derive(Debug, Default)]
-struct Parameters {
+struct CallbackParams {
     state: Option<String>,
     iss: Option<String>,
     code: Option<Secret>,
@@ -29,27 +29,30 @@ struct Parameters {
 }
 
 /// The code, if the redirect is an answer to our question and from whom we asked.
-pub(crate) fn accept(query: &str, expected: &Expected) -> Result<Secret, AuthError> {
-    let parameters = Parameters::read(query)?;
-    if parameters.state.as_deref() != Some(expected.state.reveal()) {
+pub(crate) fn validate_callback(
+    query: &str,
+    expected: &ExpectedCallback,
+) -> Result<Secret, AuthError> {
+    let params = CallbackParams::parse(query)?;
+    if params.state.as_deref() != Some(expected.state.reveal()) {
         return Err(untrusted("the redirect does not belong to this login"));
     }
-    check_issuer(parameters.iss.as_deref(), expected)?;
-    if let Some(error) = parameters.error {
-        let description = parameters.description.map(|it| format!(": {it}")).unwrap_or_default();
+    check_issuer(params.iss.as_deref(), expected)?;
+    if let Some(error) = params.error {
+        let description = params.description.map(|text| format!(": {text}")).unwrap_or_default();
         return Err(refused(format_args!("{error}{description}")));
     }
-    parameters.code.ok_or_else(|| untrusted("the redirect carries no code"))
+    params.code.ok_or_else(|| untrusted("the redirect carries no code"))
 }
 
 /// True if a redirect belongs to the login with this state. Says nothing about anything else.
 pub(crate) fn has_state(query: &str, state: &Secret) -> bool {
-    Parameters::read(query).is_ok_and(|it| it.state.as_deref() == Some(state.reveal()))
+    CallbackParams::parse(query).is_ok_and(|params| params.state.as_deref() == Some(state.reveal()))
 }
 
 /// The table of RFC 9207 (protocol facts §20.2). Strings are compared as they are: no normalisation at all.
-fn check_issuer(iss: Option<&str>, expected: &Expected) -> Result<(), AuthError> {
-    match (expected.names_itself, iss) {
+fn check_issuer(iss: Option<&str>, expected: &ExpectedCallback) -> Result<(), AuthError> {
+    match (expected.sends_issuer, iss) {
         (_, Some(iss)) if iss == expected.issuer => Ok(()),
         (_, Some(_)) => Err(untrusted(format_args!(
             "the redirect comes from another issuer than {}",
@@ -63,24 +66,24 @@ fn check_issuer(iss: Option<&str>, expected: &Expected) -> Result<(), AuthError>
     }
 }
 
-impl Parameters {
-    fn read(query: &str) -> Result<Self, AuthError> {
-        let mut read = Self::default();
+impl CallbackParams {
+    fn parse(query: &str) -> Result<Self, AuthError> {
+        let mut params = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let value = value.into_owned();
-            let taken = match name.as_ref() {
-                "state" => read.state.replace(value).is_some(),
-                "iss" => read.iss.replace(value).is_some(),
-                "code" => read.code.replace(Secret::new(value)).is_some(),
-                "error" => read.error.replace(value).is_some(),
-                "error_description" => read.description.replace(value).is_some(),
+            let is_repeated = match name.as_ref() {
+                "state" => params.state.replace(value).is_some(),
+                "iss" => params.iss.replace(value).is_some(),
+                "code" => params.code.replace(Secret::new(value)).is_some(),
+                "error" => params.error.replace(value).is_some(),
+                "error_description" => params.description.replace(value).is_some(),
                 _ => false,
             };
-            if taken {
+            if is_repeated {
                 return Err(untrusted("the redirect says something twice"));
             }
         }
-        Ok(read)
+        Ok(params)
     }
 }
 
@@ -101,12 +104,12 @@ mod tests {
     /// The code, or a part of the refusal.
     #[track_caller]
     fn check(promise: Promise, query: &str, expected: Result<&str, &str>) {
-        let noted = Expected {
+        let expected_callback = ExpectedCallback {
             state: Secret::new("s1"),
             issuer: ISSUER.to_owned(),
-            names_itself: promise == Promise::Given,
+            sends_issuer: promise == Promise::Given,
         };
-        match (accept(query, &noted), expected) {
+        match (validate_callback(query, &expected_callback), expected) {
             (Ok(code), Ok(expected)) => assert_eq!(code.reveal(), expected),
             (Err(error), Err(expected)) => {
                 let error = error.to_string();

@@ -13,15 +13,15 @@ use serde_json::json;
 use toolrack_transport::AuthError;
 
 use crate::error::refused;
-use crate::pkce::unguessable;
+use crate::pkce::random_token;
 use crate::secret::Secret;
 
 /// How long a statement holds. It is used at once.
-const LIFE_SECONDS: u64 = 120;
+const LIFETIME_SECONDS: u64 = 120;
 
 /// What a private key signs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
+pub enum SigningAlgorithm {
     /// ECDSA on P-256.
     Es256,
     /// ECDSA on P-384.
@@ -32,7 +32,7 @@ pub enum Algorithm {
     EdDsa,
 }
 
-impl Algorithm {
+impl SigningAlgorithm {
     /// Reads the name that JSON Web Tokens use.
     pub fn parse(name: &str) -> Option<Self> {
         let all = [Self::Es256, Self::Es384, Self::Rs256, Self::EdDsa];
@@ -50,9 +50,9 @@ impl Algorithm {
 }
 
 /// A statement that we are `client_id`, for `audience`, made at `now` (seconds since 1970).
-pub(crate) fn sign(
+pub(crate) fn sign_assertion(
     key: &Secret,
-    algorithm: Algorithm,
+    algorithm: SigningAlgorithm,
     client_id: &str,
     audience: &str,
     now: u64,
@@ -62,9 +62,9 @@ pub(crate) fn sign(
         "iss": client_id,
         "sub": client_id,
         "aud": audience,
-        "jti": unguessable()?.reveal(),
+        "jti": random_token()?.reveal(),
         "iat": now,
-        "exp": now + LIFE_SECONDS,
+        "exp": now + LIFETIME_SECONDS,
     });
     let encode = |it: &serde_json::Value| URL_SAFE_NO_PAD.encode(it.to_string());
     let text = format!("{}.{}", encode(&header), encode(&claims));
@@ -72,16 +72,16 @@ pub(crate) fn sign(
     Ok(Secret::new(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))))
 }
 
-fn signature(key: &Secret, algorithm: Algorithm, text: &[u8]) -> Result<Vec<u8>, AuthError> {
+fn signature(key: &Secret, algorithm: SigningAlgorithm, text: &[u8]) -> Result<Vec<u8>, AuthError> {
     let key = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
         .map_err(|_pem| refused("the private key is no PEM text"))?;
     match algorithm {
-        Algorithm::Es256 => ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, text),
-        Algorithm::Es384 => ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING, &key, text),
-        Algorithm::Rs256 => rsa(&key, text),
-        Algorithm::EdDsa => {
+        SigningAlgorithm::Es256 => ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, text),
+        SigningAlgorithm::Es384 => ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING, &key, text),
+        SigningAlgorithm::Rs256 => rsa(&key, text),
+        SigningAlgorithm::EdDsa => {
             let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8(&key)?);
-            Ok(pair.map_err(rejected)?.sign(text).as_ref().to_vec())
+            Ok(pair.map_err(invalid_key)?.sign(text).as_ref().to_vec())
         }
     }
 }
@@ -92,8 +92,8 @@ fn ecdsa(
     text: &[u8],
 ) -> Result<Vec<u8>, AuthError> {
     let random = SystemRandom::new();
-    let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8(key)?, &random).map_err(rejected)?;
-    let signature = pair.sign(&random, text).map_err(|_unspecified| unsigned())?;
+    let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8(key)?, &random).map_err(invalid_key)?;
+    let signature = pair.sign(&random, text).map_err(|_unspecified| signing_failed())?;
     Ok(signature.as_ref().to_vec())
 }
 
@@ -102,10 +102,10 @@ fn rsa(key: &PrivateKeyDer<'_>, text: &[u8]) -> Result<Vec<u8>, AuthError> {
         PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
         other => RsaKeyPair::from_pkcs8(pkcs8(other)?),
     };
-    let pair = pair.map_err(rejected)?;
+    let pair = pair.map_err(invalid_key)?;
     let mut signature = vec![0; pair.public().modulus_len()];
     pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text, &mut signature)
-        .map_err(|_unspecified| unsigned())?;
+        .map_err(|_unspecified| signing_failed())?;
     Ok(signature)
 }
 
@@ -118,11 +118,11 @@ fn pkcs8<'a>(key: &'a PrivateKeyDer<'_>) -> Result<&'a [u8], AuthError> {
     }
 }
 
-fn rejected(reason: ring::error::KeyRejected) -> AuthError {
+fn invalid_key(reason: ring::error::KeyRejected) -> AuthError {
     refused(format_args!("the private key does not fit its algorithm: {reason}"))
 }
 
-fn unsigned() -> AuthError {
+fn signing_failed() -> AuthError {
     refused("the private key does not sign")
 }
 
@@ -143,7 +143,9 @@ mod tests {
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
         let der = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
         let pair = EcdsaKeyPair::from_pkcs8(algorithm, der.as_ref(), &random).unwrap();
-        let signed = sign(&pem(der.as_ref()), Algorithm::Es256, "me", "https://a", 1_000).unwrap();
+        let signed =
+            sign_assertion(&pem(der.as_ref()), SigningAlgorithm::Es256, "me", "https://a", 1_000)
+                .unwrap();
 
         let parts: Vec<&str> = signed.reveal().split('.').collect();
         let decode = |it: &str| URL_SAFE_NO_PAD.decode(it).unwrap();
@@ -161,17 +163,18 @@ mod tests {
     #[test]
     fn ed25519_signs_too_and_other_keys_are_refused() {
         let der = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
-        let try_with = |key: &Secret, algorithm| sign(key, algorithm, "me", "a", 0).is_ok();
-        assert!(try_with(&pem(der.as_ref()), Algorithm::EdDsa));
-        assert!(!try_with(&pem(der.as_ref()), Algorithm::Es256));
-        assert!(!try_with(&pem(der.as_ref()), Algorithm::Rs256));
-        assert!(!try_with(&Secret::new("no key"), Algorithm::EdDsa));
+        let try_with =
+            |key: &Secret, algorithm| sign_assertion(key, algorithm, "me", "a", 0).is_ok();
+        assert!(try_with(&pem(der.as_ref()), SigningAlgorithm::EdDsa));
+        assert!(!try_with(&pem(der.as_ref()), SigningAlgorithm::Es256));
+        assert!(!try_with(&pem(der.as_ref()), SigningAlgorithm::Rs256));
+        assert!(!try_with(&Secret::new("no key"), SigningAlgorithm::EdDsa));
     }
 
     #[test]
     fn algorithms_go_by_their_usual_names() {
-        assert_eq!(Algorithm::parse("ES256"), Some(Algorithm::Es256));
-        assert_eq!(Algorithm::parse("EdDSA"), Some(Algorithm::EdDsa));
-        assert_eq!(Algorithm::parse("none"), None);
+        assert_eq!(SigningAlgorithm::parse("ES256"), Some(SigningAlgorithm::Es256));
+        assert_eq!(SigningAlgorithm::parse("EdDSA"), Some(SigningAlgorithm::EdDsa));
+        assert_eq!(SigningAlgorithm::parse("none"), None);
     }
 }

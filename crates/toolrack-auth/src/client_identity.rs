@@ -8,7 +8,7 @@ use toolrack_transport::AuthError;
 use crate::error::{unregistered, untrusted};
 use crate::metadata::ServerMetadata;
 use crate::secret::Secret;
-use crate::settings::{AuthSettings, PreRegistered};
+use crate::settings::{AuthSettings, PreRegisteredClient};
 use crate::stored_credentials::exposed_option;
 
 /// A client as one authorization server knows it.
@@ -30,16 +30,16 @@ pub(crate) struct Client {
 
 /// How to become a client of an authorization server.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Introduction {
+pub(crate) enum ClientChoice {
     /// As somebody it knows.
-    Known(Client),
+    Use(Client),
     /// By registering at this endpoint.
     Register(String),
 }
 
 /// How a client proves who it is at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
+pub(crate) enum AuthMethod {
     Basic,
     Post,
     None,
@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn pre_registered(client: &PreRegistered) -> Self {
+    pub(crate) fn pre_registered(client: &PreRegisteredClient) -> Self {
         Self { secret: client.client_secret.clone(), ..Self::public(&client.client_id) }
     }
 
@@ -71,27 +71,27 @@ impl Client {
 ///
 /// `bound` is the issuer that a pre-registered client without an issuer was first used with; `registered` is what
 /// this very issuer gave us before.
-pub(crate) fn introduce(
+pub(crate) fn choose_client(
     settings: &AuthSettings,
     metadata: &ServerMetadata,
-    bound: Option<&str>,
+    binding: Option<&str>,
     registered: Option<&Client>,
     (redirect_uri, now): (&str, u64),
-) -> Result<Introduction, AuthError> {
+) -> Result<ClientChoice, AuthError> {
     if let Some(client) = &settings.pre_registered {
-        check_binding(client, bound, &metadata.issuer)?;
-        return Ok(Introduction::Known(Client::pre_registered(client)));
+        check_binding(client, binding, &metadata.issuer)?;
+        return Ok(ClientChoice::Use(Client::pre_registered(client)));
     }
     if let Some(url) = &settings.client_metadata_url
         && metadata.client_id_metadata_document_supported
     {
-        return Ok(Introduction::Known(Client::public(url.as_str())));
+        return Ok(ClientChoice::Use(Client::public(url.as_str())));
     }
-    if let Some(client) = registered.filter(|it| it.is_usable(redirect_uri, now)) {
-        return Ok(Introduction::Known(client.clone()));
+    if let Some(client) = registered.filter(|client| client.is_usable(redirect_uri, now)) {
+        return Ok(ClientChoice::Use(client.clone()));
     }
     match &metadata.registration_endpoint {
-        Some(endpoint) => Ok(Introduction::Register(endpoint.clone())),
+        Some(endpoint) => Ok(ClientChoice::Register(endpoint.clone())),
         None => {
             let issuer = &metadata.issuer;
             Err(unregistered(format_args!("{issuer} registers no clients by itself")))
@@ -101,11 +101,11 @@ pub(crate) fn introduce(
 
 /// Credentials that were made for one issuer are an error at another (protocol facts §20.5).
 pub(crate) fn check_binding(
-    client: &PreRegistered,
-    bound: Option<&str>,
+    client: &PreRegisteredClient,
+    binding: Option<&str>,
     issuer: &str,
 ) -> Result<(), AuthError> {
-    match client.issuer.as_deref().or(bound) {
+    match client.issuer.as_deref().or(binding) {
         Some(own) if own != issuer => Err(untrusted(format_args!(
             "the configured client belongs to {own}, but the server now names {issuer}"
         ))),
@@ -115,33 +115,40 @@ pub(crate) fn check_binding(
 
 /// How to prove who we are (protocol facts §20.4): as registered, else the first of basic, post and none that is
 /// supported; where nothing is said, basic with a secret and none without.
-pub(crate) fn method(client: &Client, supported: Option<&[String]>) -> Result<Method, AuthError> {
+pub(crate) fn auth_method(
+    client: &Client,
+    supported: Option<&[String]>,
+) -> Result<AuthMethod, AuthError> {
     if client.secret.is_none() {
-        return Ok(Method::None);
+        return Ok(AuthMethod::None);
     }
     match client.auth_method.as_deref() {
-        Some("client_secret_basic") => return Ok(Method::Basic),
-        Some("client_secret_post") => return Ok(Method::Post),
-        Some("none") => return Ok(Method::None),
+        Some("client_secret_basic") => return Ok(AuthMethod::Basic),
+        Some("client_secret_post") => return Ok(AuthMethod::Post),
+        Some("none") => return Ok(AuthMethod::None),
         Some(_) | None => {}
     }
-    let Some(supported) = supported else { return Ok(Method::Basic) };
-    let known = [
-        ("client_secret_basic", Method::Basic),
-        ("client_secret_post", Method::Post),
-        ("none", Method::None),
+    let Some(supported) = supported else { return Ok(AuthMethod::Basic) };
+    let candidates = [
+        ("client_secret_basic", AuthMethod::Basic),
+        ("client_secret_post", AuthMethod::Post),
+        ("none", AuthMethod::None),
     ];
-    let found = known.into_iter().find(|(name, _)| supported.iter().any(|it| it == name));
+    let found =
+        candidates.into_iter().find(|(name, _)| supported.iter().any(|method| method == name));
     found
         .map(|(_, method)| method)
         .ok_or_else(|| untrusted("the authorization server supports no way to use a client secret"))
 }
 
 /// The way to ask for when registering: a program on somebody's machine keeps no secrets, so none if possible.
-pub(crate) fn method_to_register(supported: Option<&[String]>) -> &'static str {
+pub(crate) fn auth_method_to_register(supported: Option<&[String]>) -> &'static str {
     let Some(supported) = supported else { return "none" };
-    let known = ["none", "client_secret_basic", "client_secret_post"];
-    known.into_iter().find(|name| supported.iter().any(|it| it == name)).unwrap_or("none")
+    let candidates = ["none", "client_secret_basic", "client_secret_post"];
+    candidates
+        .into_iter()
+        .find(|name| supported.iter().any(|method| method == name))
+        .unwrap_or("none")
 }
 
 #[cfg(test)]

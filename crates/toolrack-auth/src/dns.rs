@@ -8,7 +8,7 @@ use std::sync::Arc;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use toolrack_transport::BoxFuture;
 
-use crate::address_policy::Reach;
+use crate::address_policy::AddressPolicy;
 
 /// Asks for the addresses of a name.
 #[derive(Clone)]
@@ -18,22 +18,25 @@ type LookupFn =
     Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
 /// Resolves names, and hides addresses that are out of reach.
-pub(crate) struct Resolver {
+pub(crate) struct PolicyResolver {
     /// `None` for names that the user has chosen.
-    reach: Option<Reach>,
+    policy: Option<AddressPolicy>,
     lookup: Lookup,
 }
 
 /// A name leads to an address that may not be connected to.
 #[derive(Debug, thiserror::Error)]
 #[error("private address")]
-pub(crate) struct OutOfReach;
+pub(crate) struct ForbiddenAddress;
 
 impl Lookup {
     pub(crate) fn new(
-        ask: impl Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync + 'static,
+        lookup: impl Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
-        Self(Arc::new(ask))
+        Self(Arc::new(lookup))
     }
 
     /// The system's own.
@@ -47,21 +50,22 @@ impl Lookup {
     }
 }
 
-impl Resolver {
-    pub(crate) fn new(reach: Option<Reach>, lookup: Lookup) -> Self {
-        Self { reach, lookup }
+impl PolicyResolver {
+    pub(crate) fn new(policy: Option<AddressPolicy>, lookup: Lookup) -> Self {
+        Self { policy, lookup }
     }
 }
 
-impl Resolve for Resolver {
+impl Resolve for PolicyResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (asked, reach) = ((self.lookup.0)(name.as_str().to_owned()), self.reach);
+        let (lookup, policy) = ((self.lookup.0)(name.as_str().to_owned()), self.policy);
         Box::pin(async move {
-            let addresses = asked.await?;
+            let addresses = lookup.await?;
             // One bad address spoils the name: an honest one has none.
-            let allowed = |reach: Reach| addresses.iter().all(|it| reach.allows(it.ip()));
-            if !reach.is_none_or(allowed) {
-                return Err(OutOfReach.into());
+            let allowed =
+                |policy: AddressPolicy| addresses.iter().all(|address| policy.allows(address.ip()));
+            if !policy.is_none_or(allowed) {
+                return Err(ForbiddenAddress.into());
             }
             let addresses: Addrs = Box::new(addresses.into_iter());
             Ok(addresses)

@@ -1,20 +1,21 @@
 //! Getting tokens: the first one by each grant, and the next one when it is stale.
 
+use crate::client_assertion::sign_assertion;
+use crate::scopes::scope_param;
+use crate::token_endpoint::request_token;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use toolrack_transport::AuthError;
 use url::Url;
 
-use crate::client_assertion as assertion;
-use crate::client_identity::{Client, method};
-use crate::discovery::Found;
+use crate::client_identity::{AuthMethod, Client, auth_method};
+use crate::discovery::Discovered;
 use crate::error::{refused, untrusted};
-use crate::http_client::{Form, Http};
-use crate::scopes as scope;
+use crate::http_client::{Form, HttpClient};
 use crate::secret::Secret;
-use crate::settings::{Audience, AuthSettings, ClientProof, Enterprise, Grant};
-use crate::stored_credentials::{GrantRecord, Record};
-use crate::token_endpoint::{self as token, Issued, Kind, Proof, TokenFault};
+use crate::settings::{Audience, AuthSettings, ClientAuth, Grant, IdentityProvider};
+use crate::stored_credentials::{StoredCredentials, StoredGrant};
+use crate::token_endpoint::{TokenError, TokenKind, TokenRequestAuth, TokenResponse};
 
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 const ID_JAG_PROFILE: &str = "urn:ietf:params:oauth:grant-profile:id-jag";
@@ -24,7 +25,7 @@ const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 
 /// Where a token comes from and what it is for: what every token request of one grant has in common.
 #[derive(Debug, Clone)]
-pub(crate) struct Source {
+pub(crate) struct GrantSource {
     pub(crate) issuer: String,
     pub(crate) resource: String,
     pub(crate) scopes: Vec<String>,
@@ -35,11 +36,11 @@ pub(crate) struct Source {
 
 /// Whoever asks for tokens.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asker<'a> {
-    pub(crate) http: &'a Http,
+pub(crate) struct TokenRequester<'a> {
+    pub(crate) http: &'a HttpClient,
     pub(crate) settings: &'a AuthSettings,
     /// How to reach the company's identity provider, if the grant needs one.
-    pub(crate) provider: Option<&'a Http>,
+    pub(crate) provider: Option<&'a HttpClient>,
 }
 
 /// Milliseconds since 1970. Expiry is kept in files, so it is told by the clock on the wall.
@@ -48,11 +49,11 @@ pub(crate) fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Source {
+impl GrantSource {
     /// From what discovery has found, for the scopes that were chosen.
-    pub(crate) fn found(
-        http: &Http,
-        found: &Found,
+    pub(crate) fn from_discovery(
+        http: &HttpClient,
+        found: &Discovered,
         scopes: Vec<String>,
     ) -> Result<Self, AuthError> {
         let metadata = &found.metadata;
@@ -67,7 +68,7 @@ impl Source {
     }
 
     /// From what an earlier token has left.
-    fn kept(http: &Http, grant: &GrantRecord) -> Result<Self, AuthError> {
+    fn from_stored(http: &HttpClient, grant: &StoredGrant) -> Result<Self, AuthError> {
         Ok(Self {
             issuer: grant.issuer.clone(),
             resource: grant.resource.clone(),
@@ -78,28 +79,28 @@ impl Source {
         })
     }
 
-    pub(crate) fn proof(&self, client: &Client) -> Result<Proof, AuthError> {
-        let method = method(client, self.auth_methods.as_deref())?;
-        Ok(Proof::Client(client.clone(), method))
+    pub(crate) fn request_auth(&self, client: &Client) -> Result<TokenRequestAuth, AuthError> {
+        let method = auth_method(client, self.auth_methods.as_deref())?;
+        Ok(TokenRequestAuth::Client(client.clone(), method))
     }
 
     /// What to remember of a new token. What the answer leaves out stays as it was.
-    pub(crate) fn record(
+    pub(crate) fn into_stored_grant(
         self,
         client_id: &str,
-        issued: Issued,
-        old: Option<&GrantRecord>,
-    ) -> GrantRecord {
-        let kept = || old.and_then(|it| it.refresh_token.clone());
+        issued: TokenResponse,
+        old: Option<&StoredGrant>,
+    ) -> StoredGrant {
+        let previous = || old.and_then(|it| it.refresh_token.clone());
         let granted = old.map_or(&self.scopes, |it| &it.granted).clone();
         let received_at = now();
-        GrantRecord {
+        StoredGrant {
             client_id: client_id.to_owned(),
             token_endpoint: self.endpoint.to_string(),
             requested: self.scopes,
             granted: issued.scopes.unwrap_or(granted),
             access_token: issued.access_token,
-            refresh_token: issued.refresh_token.or_else(kept),
+            refresh_token: issued.refresh_token.or_else(previous),
             received_at,
             expires_at: issued.lifetime.map(|it| received_at.saturating_add(it)),
             issuer: self.issuer,
@@ -125,67 +126,73 @@ pub(crate) fn code_form(
         .with("resource", resource)
 }
 
-impl Asker<'_> {
+impl TokenRequester<'_> {
     /// The next token of a grant, without a person. `None` if there is no way to get one.
-    pub(crate) async fn next(&self, record: &Record) -> Result<Option<GrantRecord>, TokenFault> {
-        let Some(grant) = &record.grant else { return Ok(None) };
+    pub(crate) async fn refresh(
+        &self,
+        credentials: &StoredCredentials,
+    ) -> Result<Option<StoredGrant>, TokenError> {
+        let Some(grant) = &credentials.grant else { return Ok(None) };
         if !matches!(self.settings.grant, Grant::AuthorizationCode) {
-            let source = Source::kept(self.http, grant).map_err(TokenFault::Other)?;
-            return self.without_person(source).await.map(Some);
+            let source = GrantSource::from_stored(self.http, grant).map_err(TokenError::Other)?;
+            return self.request_unattended(source).await.map(Some);
         }
         let Some(refresh_token) = grant.refresh_token.clone() else { return Ok(None) };
-        let source = Source::kept(self.http, grant).map_err(TokenFault::Other)?;
-        let proof = self.proof(record, grant).map_err(TokenFault::Other)?;
+        let source = GrantSource::from_stored(self.http, grant).map_err(TokenError::Other)?;
+        let auth = self.request_auth(credentials, grant).map_err(TokenError::Other)?;
         let form = Form::default()
             .with("grant_type", "refresh_token")
             .with("refresh_token", refresh_token)
             .with("resource", grant.resource.as_str());
         let issued =
-            token::request(self.http, &source.endpoint, form, &proof, Kind::Bearer).await?;
-        Ok(Some(source.record(&grant.client_id, issued, Some(grant))))
+            request_token(self.http, &source.endpoint, form, &auth, TokenKind::Bearer).await?;
+        Ok(Some(source.into_stored_grant(&grant.client_id, issued, Some(grant))))
     }
 
     /// A token for a program, or for a person that a company vouches for.
-    pub(crate) async fn without_person(&self, source: Source) -> Result<GrantRecord, TokenFault> {
+    pub(crate) async fn request_unattended(
+        &self,
+        source: GrantSource,
+    ) -> Result<StoredGrant, TokenError> {
         let Some(registered) = &self.settings.pre_registered else {
-            return Err(TokenFault::Other(refused("no client is configured")));
+            return Err(TokenError::Other(refused("no client is configured")));
         };
         let client = Client::pre_registered(registered);
-        let (form, proof) = match &self.settings.grant {
+        let (form, auth) = match &self.settings.grant {
             Grant::AuthorizationCode => {
-                return Err(TokenFault::Other(refused("this grant needs a person")));
+                return Err(TokenError::Other(refused("this grant needs a person")));
             }
             Grant::ClientCredentials { auth } => {
                 let form = Form::default()
                     .with("grant_type", "client_credentials")
                     .with("resource", source.resource.as_str())
-                    .with_option("scope", scope::parameter(&source.scopes));
-                (form, program_proof(&source, &client, auth).map_err(TokenFault::Other)?)
+                    .with_option("scope", scope_param(&source.scopes));
+                (form, program_auth(&source, &client, auth).map_err(TokenError::Other)?)
             }
-            Grant::EnterpriseManaged(enterprise) => {
-                let assertion = self.vouched(&source, enterprise).await?;
+            Grant::EnterpriseManaged(identity_provider) => {
+                let assertion = self.exchange_id_token(&source, identity_provider).await?;
                 let form = Form::default()
                     .with("grant_type", JWT_BEARER)
                     .with("assertion", assertion)
-                    .with_option("scope", scope::parameter(&source.scopes));
-                (form, source.proof(&client).map_err(TokenFault::Other)?)
+                    .with_option("scope", scope_param(&source.scopes));
+                (form, source.request_auth(&client).map_err(TokenError::Other)?)
             }
         };
         let issued =
-            token::request(self.http, &source.endpoint, form, &proof, Kind::Bearer).await?;
-        Ok(source.record(&client.id, issued, None))
+            request_token(self.http, &source.endpoint, form, &auth, TokenKind::Bearer).await?;
+        Ok(source.into_stored_grant(&client.id, issued, None))
     }
 
     /// Protocol facts §20.8: the identity provider turns the user's ID token into a statement for this server.
-    async fn vouched(
+    async fn exchange_id_token(
         &self,
-        source: &Source,
-        enterprise: &Enterprise,
-    ) -> Result<Secret, TokenFault> {
+        source: &GrantSource,
+        identity_provider: &IdentityProvider,
+    ) -> Result<Secret, TokenError> {
         let Some(provider) = self.provider else {
-            return Err(TokenFault::Other(refused("no identity provider is configured")));
+            return Err(TokenError::Other(refused("no identity provider is configured")));
         };
-        let id_token = enterprise.id_token.id_token().await.map_err(TokenFault::Other)?;
+        let id_token = identity_provider.id_token.id_token().await.map_err(TokenError::Other)?;
         let form = Form::default()
             .with("grant_type", TOKEN_EXCHANGE)
             .with("requested_token_type", ID_JAG)
@@ -193,67 +200,78 @@ impl Asker<'_> {
             .with("resource", source.resource.as_str())
             .with("subject_token", id_token)
             .with("subject_token_type", ID_TOKEN)
-            .with_option("scope", scope::parameter(&source.scopes));
-        let secret = enterprise.client_secret.clone();
-        let client = Client { secret, ..Client::public(&enterprise.client_id) };
-        let proof =
-            Proof::Client(client.clone(), method(&client, None).map_err(TokenFault::Other)?);
-        let endpoint = &enterprise.token_endpoint;
-        let issued = token::request(provider, endpoint, form, &proof, Kind::Exchange).await?;
-        if issued.exchanged_as.as_deref() != Some(ID_JAG) {
-            let fault = untrusted("the identity provider gave another token than was asked for");
-            return Err(TokenFault::Other(fault));
+            .with_option("scope", scope_param(&source.scopes));
+        let secret = identity_provider.client_secret.clone();
+        let client = Client { secret, ..Client::public(&identity_provider.client_id) };
+        let auth = TokenRequestAuth::Client(
+            client.clone(),
+            auth_method(&client, None).map_err(TokenError::Other)?,
+        );
+        let endpoint = &identity_provider.token_endpoint;
+        let issued = request_token(provider, endpoint, form, &auth, TokenKind::Exchange).await?;
+        if issued.issued_token_type.as_deref() != Some(ID_JAG) {
+            let error = untrusted("the identity provider gave another token than was asked for");
+            return Err(TokenError::Other(error));
         }
         Ok(issued.access_token)
     }
 
     /// How the client of a grant proves who it is.
-    pub(crate) fn proof(&self, record: &Record, grant: &GrantRecord) -> Result<Proof, AuthError> {
-        Source::kept(self.http, grant)?.proof(&self.client(record, grant))
+    pub(crate) fn request_auth(
+        &self,
+        credentials: &StoredCredentials,
+        grant: &StoredGrant,
+    ) -> Result<TokenRequestAuth, AuthError> {
+        GrantSource::from_stored(self.http, grant)?.request_auth(&self.client(credentials, grant))
     }
 
     /// The client of a grant, as it was when the grant was given.
-    fn client(&self, record: &Record, grant: &GrantRecord) -> Client {
+    fn client(&self, credentials: &StoredCredentials, grant: &StoredGrant) -> Client {
         if let Some(registered) = &self.settings.pre_registered
             && registered.client_id == grant.client_id
         {
             return Client::pre_registered(registered);
         }
-        let known = record.clients.get(&grant.issuer).filter(|it| it.id == grant.client_id);
+        let known = credentials.clients.get(&grant.issuer).filter(|it| it.id == grant.client_id);
         known.cloned().unwrap_or_else(|| Client::public(&grant.client_id))
     }
 }
 
 /// How a program proves itself, if the authorization server says that it may (protocol facts §20.8).
-fn program_proof(source: &Source, client: &Client, auth: &ClientProof) -> Result<Proof, AuthError> {
-    let listed = source.auth_methods.as_deref();
-    let supports = |name: &str| listed.is_some_and(|it| it.iter().any(|it| it == name));
+fn program_auth(
+    source: &GrantSource,
+    client: &Client,
+    auth: &ClientAuth,
+) -> Result<TokenRequestAuth, AuthError> {
+    let supported = source.auth_methods.as_deref();
+    let supports = |name: &str| supported.is_some_and(|it| it.iter().any(|it| it == name));
     match auth {
         // Where nothing is listed, basic is what the standard means.
-        ClientProof::Basic if listed.is_none() || supports("client_secret_basic") => {
-            Ok(Proof::Client(client.clone(), crate::client_identity::Method::Basic))
+        ClientAuth::Basic if supported.is_none() || supports("client_secret_basic") => {
+            Ok(TokenRequestAuth::Client(client.clone(), AuthMethod::Basic))
         }
-        ClientProof::PrivateKeyJwt { key, algorithm, audience } if supports("private_key_jwt") => {
+        ClientAuth::PrivateKeyJwt { key, algorithm, audience } if supports("private_key_jwt") => {
             let audience = match audience {
                 Audience::Issuer => source.issuer.as_str(),
                 Audience::TokenEndpoint => source.endpoint.as_str(),
                 Audience::Other(other) => other,
             };
-            let statement = assertion::sign(key, *algorithm, &client.id, audience, now() / 1_000)?;
-            Ok(Proof::Assertion(statement))
+            let assertion = sign_assertion(key, *algorithm, &client.id, audience, now() / 1_000)?;
+            Ok(TokenRequestAuth::Assertion(assertion))
         }
-        ClientProof::Basic | ClientProof::PrivateKeyJwt { .. } => {
+        ClientAuth::Basic | ClientAuth::PrivateKeyJwt { .. } => {
             Err(refused(format_args!("{} does not accept our kind of client proof", source.issuer)))
         }
     }
 }
 
 /// A server that lists what it takes, and not this, would only refuse.
-pub(crate) fn check_profile(found: &Found, settings: &AuthSettings) -> Result<(), AuthError> {
-    let listed = found.metadata.authorization_grant_profiles_supported.as_deref();
-    let lacks = listed.is_some_and(|it| !it.iter().any(|profile| profile == ID_JAG_PROFILE));
+pub(crate) fn check_profile(found: &Discovered, settings: &AuthSettings) -> Result<(), AuthError> {
+    let supported = found.metadata.authorization_grant_profiles_supported.as_deref();
+    let is_unsupported =
+        supported.is_some_and(|it| !it.iter().any(|profile| profile == ID_JAG_PROFILE));
     match settings.grant {
-        Grant::EnterpriseManaged(_) if lacks => Err(refused(format_args!(
+        Grant::EnterpriseManaged(_) if is_unsupported => Err(refused(format_args!(
             "{} does not take the word of identity providers",
             found.metadata.issuer
         ))),
@@ -266,8 +284,8 @@ mod tests {
     use super::*;
     use crate::stored_credentials::tests::grant;
 
-    fn source(methods: Option<&[&str]>) -> Source {
-        Source {
+    fn source(methods: Option<&[&str]>) -> GrantSource {
+        GrantSource {
             issuer: "https://a".to_owned(),
             resource: "https://h/mcp".to_owned(),
             scopes: vec!["asked".to_owned()],
@@ -277,13 +295,13 @@ mod tests {
         }
     }
 
-    fn issued(refresh_token: Option<&str>, scopes: Option<&str>) -> Issued {
-        Issued {
+    fn issued(refresh_token: Option<&str>, scopes: Option<&str>) -> TokenResponse {
+        TokenResponse {
             access_token: Secret::new("new"),
             refresh_token: refresh_token.map(Secret::from),
             lifetime: None,
             scopes: scopes.map(|it| vec![it.to_owned()]),
-            exchanged_as: None,
+            issued_token_type: None,
         }
     }
 
@@ -291,8 +309,8 @@ mod tests {
     fn what_a_refresh_leaves_out_stays_as_it_was() {
         let mut old = grant(0, None);
         old.granted = vec!["had".to_owned()];
-        let check = |issued, old: Option<&GrantRecord>, token: Option<&str>, granted: &str| {
-            let new = source(None).record("c", issued, old);
+        let check = |issued, old: Option<&StoredGrant>, token: Option<&str>, granted: &str| {
+            let new = source(None).into_stored_grant("c", issued, old);
             assert_eq!(new.refresh_token, token.map(Secret::from));
             assert_eq!(new.granted, [granted]);
         };
@@ -307,17 +325,17 @@ mod tests {
         let key = ring::signature::Ed25519KeyPair::generate_pkcs8(&ring::rand::SystemRandom::new());
         let body = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, key.unwrap());
         let pem = format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n");
-        let signed = ClientProof::PrivateKeyJwt {
+        let signed = ClientAuth::PrivateKeyJwt {
             key: Secret::new(pem),
-            algorithm: crate::Algorithm::EdDsa,
+            algorithm: crate::SigningAlgorithm::EdDsa,
             audience: Audience::Issuer,
         };
-        let check = |auth: &ClientProof, methods, expected| {
-            assert_eq!(program_proof(&source(methods), &client, auth).is_ok(), expected);
+        let check = |auth: &ClientAuth, methods, expected| {
+            assert_eq!(program_auth(&source(methods), &client, auth).is_ok(), expected);
         };
-        check(&ClientProof::Basic, None, true);
-        check(&ClientProof::Basic, Some(&["client_secret_basic"]), true);
-        check(&ClientProof::Basic, Some(&["private_key_jwt"]), false);
+        check(&ClientAuth::Basic, None, true);
+        check(&ClientAuth::Basic, Some(&["client_secret_basic"]), true);
+        check(&ClientAuth::Basic, Some(&["private_key_jwt"]), false);
         check(&signed, Some(&["private_key_jwt"]), true);
         check(&signed, Some(&["client_secret_basic"]), false);
         check(&signed, None, false);

@@ -3,6 +3,7 @@
 //! **Invariant:** no redirect is followed, nothing larger than 1 MiB is read, nothing takes longer than 10 s, and
 //! a name on somebody else's word is connected to only at an address that was looked at.
 
+use crate::tls::tls_config;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -12,21 +13,20 @@ use rustls::ClientConfig;
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
-use crate::address_policy::{Reach, shown};
-use crate::dns::{Lookup, OutOfReach, Resolver};
+use crate::address_policy::{AddressPolicy, display_url};
+use crate::dns::{ForbiddenAddress, Lookup, PolicyResolver};
 use crate::error::{refused, unreachable, untrusted};
 use crate::secret::Secret;
 use crate::settings::{Network, PrivateAddresses};
-use crate::tls;
 
 const MAX_BODY_BYTES: usize = 1024 * 1024;
-const TIME_LIMIT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whoever asks authorization servers on behalf of one server.
 #[derive(Debug)]
-pub(crate) struct Http {
-    home: Url,
-    reach: Reach,
+pub(crate) struct HttpClient {
+    server: Url,
+    policy: AddressPolicy,
     network: Network,
     lookup: Lookup,
     /// Made when first needed: many servers never ask for a login.
@@ -36,13 +36,13 @@ pub(crate) struct Http {
 /// One client for the server that the user named, and one for what it names.
 #[derive(Debug)]
 struct Clients {
-    home: Client,
-    abroad: Client,
+    server: Client,
+    discovered: Client,
 }
 
 /// An answer, whatever its status.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
     pub(crate) challenges: Vec<String>,
@@ -52,15 +52,15 @@ pub(crate) struct Reply {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Form(Vec<(&'static str, Secret)>);
 
-impl Http {
+impl HttpClient {
     /// For `home`, the URL that the user has given us.
-    pub(crate) fn new(home: &Url, network: Network) -> Self {
-        let reach = match network.private_addresses {
-            PrivateAddresses::Guarded => Reach::of(home),
-            PrivateAddresses::Allowed => Reach::of(home).with_private(),
+    pub(crate) fn new(server: &Url, network: Network) -> Self {
+        let policy = match network.private_addresses {
+            PrivateAddresses::Restricted => AddressPolicy::for_server(server),
+            PrivateAddresses::Allowed => AddressPolicy::for_server(server).with_private(),
         };
         let lookup = Lookup::system();
-        Self { home: home.clone(), reach, network, lookup, clients: OnceLock::new() }
+        Self { server: server.clone(), policy, network, lookup, clients: OnceLock::new() }
     }
 
     /// Checks a discovered endpoint before anything is planned around it.
@@ -68,14 +68,18 @@ impl Http {
         let text = text.ok_or_else(|| refused(format_args!("it publishes no {what} endpoint")))?;
         let url = Url::parse(text)
             .map_err(|_syntax| untrusted(format_args!("the {what} endpoint is no URL")))?;
-        self.reach.check(&url)?;
+        self.policy.check(&url)?;
         Ok(url)
     }
 
     /// Reads a document. The server's own origin may be asked as the user wrote it.
-    pub(crate) async fn get(&self, url: &Url, protocol_version: &str) -> Result<Reply, AuthError> {
-        if !self.is_home(url) {
-            self.reach.check(url)?;
+    pub(crate) async fn get(
+        &self,
+        url: &Url,
+        protocol_version: &str,
+    ) -> Result<HttpResponse, AuthError> {
+        if !self.is_server_origin(url) {
+            self.policy.check(url)?;
         }
         let request = self.request(Method::GET, url)?;
         self.send(url, request.header("mcp-protocol-version", protocol_version)).await
@@ -87,8 +91,8 @@ impl Http {
         url: &Url,
         form: &Form,
         authorization: Option<&Secret>,
-    ) -> Result<Reply, AuthError> {
-        self.reach.check(url)?;
+    ) -> Result<HttpResponse, AuthError> {
+        self.policy.check(url)?;
         let mut request = self.request(Method::POST, url)?;
         if let Some(secret) = authorization {
             let mut value = HeaderValue::from_str(secret.reveal())
@@ -101,24 +105,28 @@ impl Http {
     }
 
     /// Posts a JSON document to an endpoint.
-    pub(crate) async fn post_json(&self, url: &Url, body: String) -> Result<Reply, AuthError> {
-        self.reach.check(url)?;
+    pub(crate) async fn post_json(
+        &self,
+        url: &Url,
+        body: String,
+    ) -> Result<HttpResponse, AuthError> {
+        self.policy.check(url)?;
         let request = self.request(Method::POST, url)?;
         self.send(url, request.header(CONTENT_TYPE, "application/json").body(body)).await
     }
 
     /// Knocks at the user's server without credentials, to hear what it demands.
-    pub(crate) async fn knock(&self, protocol_version: &str) -> Result<Reply, AuthError> {
+    pub(crate) async fn probe(&self, protocol_version: &str) -> Result<HttpResponse, AuthError> {
         let request = self
-            .request(Method::POST, &self.home)?
+            .request(Method::POST, &self.server)?
             .header("mcp-protocol-version", protocol_version)
             .header(ACCEPT, "application/json, text/event-stream")
             .header(CONTENT_TYPE, "application/json");
         let body = r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#;
         let response = request.body(body).send().await;
-        let response = response.map_err(|error| failure(&self.home, &error))?;
+        let response = response.map_err(|error| request_error(&self.server, &error))?;
         // The body is of no interest, and may be a stream without an end.
-        Ok(Reply {
+        Ok(HttpResponse {
             status: response.status().as_u16(),
             body: Vec::new(),
             challenges: challenges(&response),
@@ -127,49 +135,55 @@ impl Http {
 
     fn request(&self, method: Method, url: &Url) -> Result<RequestBuilder, AuthError> {
         let clients = self.clients()?;
-        let client = if self.is_home(url) { &clients.home } else { &clients.abroad };
+        let client = if self.is_server_origin(url) { &clients.server } else { &clients.discovered };
         Ok(client.request(method, url.clone()).header(ACCEPT, "application/json"))
     }
 
-    async fn send(&self, url: &Url, request: RequestBuilder) -> Result<Reply, AuthError> {
-        let mut response = request.send().await.map_err(|error| failure(url, &error))?;
+    async fn send(&self, url: &Url, request: RequestBuilder) -> Result<HttpResponse, AuthError> {
+        let mut response = request.send().await.map_err(|error| request_error(url, &error))?;
         let (status, challenges) = (response.status().as_u16(), challenges(&response));
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| failure(url, &error))? {
+        while let Some(chunk) =
+            response.chunk().await.map_err(|error| request_error(url, &error))?
+        {
             if body.len() + chunk.len() > MAX_BODY_BYTES {
-                return Err(untrusted(format_args!("{} answers without end", shown(url))));
+                return Err(untrusted(format_args!("{} answers without end", display_url(url))));
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Reply { status, body, challenges })
+        Ok(HttpResponse { status, body, challenges })
     }
 
-    fn is_home(&self, url: &Url) -> bool {
-        url.origin() == self.home.origin() && url.username().is_empty()
+    fn is_server_origin(&self, url: &Url) -> bool {
+        url.origin() == self.server.origin() && url.username().is_empty()
     }
 
     fn clients(&self) -> Result<&Clients, AuthError> {
         if let Some(clients) = self.clients.get() {
             return Ok(clients);
         }
-        let tls = tls::config(&self.network.extra_roots)?;
-        let home = Resolver::new(None, self.lookup.clone());
-        let abroad = Resolver::new(Some(self.reach), self.lookup.clone());
+        let tls = tls_config(&self.network.extra_roots)?;
+        let server = PolicyResolver::new(None, self.lookup.clone());
+        let discovered = PolicyResolver::new(Some(self.policy), self.lookup.clone());
         let clients = Clients {
-            home: client(&self.network, tls.clone(), home)?,
-            abroad: client(&self.network, tls, abroad)?,
+            server: client(&self.network, tls.clone(), server)?,
+            discovered: client(&self.network, tls, discovered)?,
         };
         Ok(self.clients.get_or_init(|| clients))
     }
 }
 
-fn client(network: &Network, tls: ClientConfig, resolver: Resolver) -> Result<Client, AuthError> {
-    let unusable = |error: reqwest::Error| unreachable(format_args!("no HTTP client: {error}"));
+fn client(
+    network: &Network,
+    tls: ClientConfig,
+    resolver: PolicyResolver,
+) -> Result<Client, AuthError> {
+    let build_error = |error: reqwest::Error| unreachable(format_args!("no HTTP client: {error}"));
     let mut builder = Client::builder()
         .tls_backend_preconfigured(tls)
         .redirect(redirect::Policy::none())
-        .timeout(TIME_LIMIT)
-        .connect_timeout(TIME_LIMIT)
+        .timeout(REQUEST_TIMEOUT)
+        .connect_timeout(REQUEST_TIMEOUT)
         // Requests are rare; a connection kept open would only be found dead.
         .pool_max_idle_per_host(0)
         .user_agent(concat!("toolrack/", env!("CARGO_PKG_VERSION")))
@@ -177,23 +191,23 @@ fn client(network: &Network, tls: ClientConfig, resolver: Resolver) -> Result<Cl
         // The environment is not ours to read.
         .no_proxy();
     if let Some(proxy) = &network.proxy {
-        builder = builder.proxy(reqwest::Proxy::all(proxy.clone()).map_err(unusable)?);
+        builder = builder.proxy(reqwest::Proxy::all(proxy.clone()).map_err(build_error)?);
     }
-    builder.build().map_err(unusable)
+    builder.build().map_err(build_error)
 }
 
 fn challenges(response: &reqwest::Response) -> Vec<String> {
     let values = response.headers().get_all(WWW_AUTHENTICATE).iter();
-    values.map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned()).collect()
+    values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
 }
 
 /// Why there is no answer. URLs are shown without their queries, and bodies not at all.
-fn failure(url: &Url, error: &reqwest::Error) -> AuthError {
+fn request_error(url: &Url, error: &reqwest::Error) -> AuthError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     let mut last = String::new();
     while let Some(error) = cause {
-        if error.is::<OutOfReach>() {
-            return untrusted(format_args!("{} leads to a private address", shown(url)));
+        if error.is::<ForbiddenAddress>() {
+            return untrusted(format_args!("{} leads to a private address", display_url(url)));
         }
         if !error.is::<reqwest::Error>() {
             last = error.to_string();
@@ -201,17 +215,17 @@ fn failure(url: &Url, error: &reqwest::Error) -> AuthError {
         cause = error.source();
     }
     let what = if error.is_timeout() { "no answer in time" } else { last.as_str() };
-    unreachable(format_args!("{}: {what}", shown(url)))
+    unreachable(format_args!("{}: {what}", display_url(url)))
 }
 
-impl Reply {
+impl HttpResponse {
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
     /// True if what was asked for is not there, so that the next place may be tried. A redirect counts: we do
     /// not follow it, and servers send people to login pages from everywhere.
-    pub(crate) fn is_absent(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         (300..500).contains(&self.status) && self.status != 429
     }
 }

@@ -40,18 +40,19 @@ mod token_store;
 mod well_known;
 mod www_authenticate;
 
-pub use authorizer::{Authorizer, Status};
+pub use authorizer::{Authorizer, LoginStatus};
 pub use browser::{
-    Browser, Errand, Landing, Opener, Outcome, PastedRedirect, SystemBrowser, Visit,
+    AuthorizationResponse, Browser, LoginOutcome, LoginRequest, PastedRedirect, PreparedLogin,
+    SystemBrowser, UrlOpener,
 };
-pub use client_assertion::Algorithm;
+pub use client_assertion::SigningAlgorithm;
 pub use secret::Secret;
 pub use settings::{
-    Audience, AuthSettings, ClientProof, Enterprise, Grant, IdTokenSource, Network, PreRegistered,
-    PrivateAddresses,
+    Audience, AuthSettings, ClientAuth, Grant, IdTokenSource, IdentityProvider, Network,
+    PreRegisteredClient, PrivateAddresses,
 };
 pub use static_bearer::StaticBearer;
-pub use stored_credentials::Record;
+pub use stored_credentials::StoredCredentials;
 pub use token_store::{
-    DiscreetTokenStore, FileTokenStore, Hold, MemoryTokenStore, StoreError, TokenStore,
+    FileTokenStore, MemoryTokenStore, RedactingTokenStore, StoreError, StoreLock, TokenStore,
 };

@@ -10,7 +10,7 @@ use crate::error::unreachable;
 use crate::secret::Secret;
 
 /// 256 random bits, as 43 characters that may stand in a URL: a state or a code verifier.
-pub(crate) fn unguessable() -> Result<Secret, AuthError> {
+pub(crate) fn random_token() -> Result<Secret, AuthError> {
     let mut bytes = [0_u8; 32];
     SystemRandom::new()
         .fill(&mut bytes)
@@ -19,7 +19,7 @@ pub(crate) fn unguessable() -> Result<Secret, AuthError> {
 }
 
 /// The S256 challenge of a verifier (RFC 7636 §4.2).
-pub(crate) fn s256(verifier: &Secret) -> String {
+pub(crate) fn s256_challenge(verifier: &Secret) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.reveal().as_bytes()))
 }
 
@@ -37,12 +37,12 @@ mod tests {
     #[test]
     fn the_challenge_is_the_one_of_the_rfc() {
         let verifier = Secret::new("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
-        assert_eq!(s256(&verifier), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
+        assert_eq!(s256_challenge(&verifier), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
     }
 
     #[test]
     fn no_two_are_alike_and_all_are_long_enough() {
-        let (one, other) = (unguessable().unwrap(), unguessable().unwrap());
+        let (one, other) = (random_token().unwrap(), random_token().unwrap());
         assert_ne!(one, other);
         assert_eq!(one.reveal().len(), 43);
     }

@@ -4,11 +4,11 @@
 //! except `offline_access`, and that only where the authorization server lists it.
 
 /// The scope that makes some authorization servers give refresh tokens.
-const OFFLINE: &str = "offline_access";
+const OFFLINE_ACCESS: &str = "offline_access";
 
 /// Everybody who has a say in the scopes of an authorization.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Voices<'a> {
+pub(crate) struct ScopeInputs<'a> {
     /// What the user has set.
     pub(crate) settings: Option<&'a [String]>,
     /// What the server's challenge names.
@@ -18,32 +18,33 @@ pub(crate) struct Voices<'a> {
     /// What the authorization server lists.
     pub(crate) issuer: Option<&'a [String]>,
     /// What was asked for or granted before, with the same authorization server for the same resource.
-    pub(crate) before: &'a [String],
+    pub(crate) previous: &'a [String],
 }
 
 /// The scopes of an authorization request, in a stable order. Empty means: leave the parameter out.
 ///
 /// Protocol facts §20.2 step 8: the challenge, else all that the resource lists, else none. What was held before is
 /// kept, because a new token replaces the old one whole (§20.4).
-pub(crate) fn select(voices: Voices<'_>) -> Vec<String> {
-    let first = match voices.before {
+pub(crate) fn select_scopes(inputs: ScopeInputs<'_>) -> Vec<String> {
+    let first = match inputs.previous {
         // The resource's list is for those who have nothing to go by; after that it would only widen.
-        [] => voices.settings.or(voices.challenge).or(voices.resource).unwrap_or_default(),
-        _ => voices.challenge.unwrap_or_default(),
+        [] => inputs.settings.or(inputs.challenge).or(inputs.resource).unwrap_or_default(),
+        _ => inputs.challenge.unwrap_or_default(),
     };
-    let mut scopes = union(voices.before, first);
-    let offered = voices.issuer.is_some_and(|it| it.iter().any(|scope| scope == OFFLINE));
-    if offered && !scopes.is_empty() {
-        scopes = union(&scopes, &[OFFLINE.to_owned()]);
+    let mut scopes = union_scopes(inputs.previous, first);
+    let has_offline_access =
+        inputs.issuer.is_some_and(|it| it.iter().any(|scope| scope == OFFLINE_ACCESS));
+    if has_offline_access && !scopes.is_empty() {
+        scopes = union_scopes(&scopes, &[OFFLINE_ACCESS.to_owned()]);
     }
-    if voices.issuer.is_some() && !offered && voices.settings.is_none() {
-        scopes.retain(|scope| scope != OFFLINE);
+    if inputs.issuer.is_some() && !has_offline_access && inputs.settings.is_none() {
+        scopes.retain(|scope| scope != OFFLINE_ACCESS);
     }
     scopes
 }
 
 /// Everything in either, without repetition, in order of appearance.
-pub(crate) fn union(one: &[String], other: &[String]) -> Vec<String> {
+pub(crate) fn union_scopes(one: &[String], other: &[String]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for scope in one.iter().chain(other) {
         if !all.contains(scope) {
@@ -54,7 +55,7 @@ pub(crate) fn union(one: &[String], other: &[String]) -> Vec<String> {
 }
 
 /// The parameter `scope`, if there is anything to ask for.
-pub(crate) fn parameter(scopes: &[String]) -> Option<String> {
+pub(crate) fn scope_param(scopes: &[String]) -> Option<String> {
     if scopes.is_empty() { None } else { Some(scopes.join(" ")) }
 }
 
@@ -68,15 +69,15 @@ mod tests {
 
     /// `-` means that nobody says anything; the order is settings, challenge, resource, issuer, before.
     #[track_caller]
-    fn check(voices: [&str; 5], expected: &str) {
-        let lists = voices.map(|it| if it == "-" { None } else { Some(list(it)) });
-        let [settings, challenge, resource, issuer, before] = &lists;
-        let selected = select(Voices {
+    fn check(inputs: [&str; 5], expected: &str) {
+        let lists = inputs.map(|it| if it == "-" { None } else { Some(list(it)) });
+        let [settings, challenge, resource, issuer, previous] = &lists;
+        let selected = select_scopes(ScopeInputs {
             settings: settings.as_deref(),
             challenge: challenge.as_deref(),
             resource: resource.as_deref(),
             issuer: issuer.as_deref(),
-            before: before.as_deref().unwrap_or_default(),
+            previous: previous.as_deref().unwrap_or_default(),
         });
         assert_eq!(selected, list(expected));
     }
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn nothing_to_ask_for_is_no_parameter() {
-        assert_eq!(parameter(&[]), None);
-        assert_eq!(parameter(&list("a b")), Some("a b".to_owned()));
+        assert_eq!(scope_param(&[]), None);
+        assert_eq!(scope_param(&list("a b")), Some("a b".to_owned()));
     }
 }

@@ -50,7 +50,7 @@ impl From<String> for Secret {
 /// Takes every one of `secrets` out of a text that somebody else wrote, before it is shown.
 ///
 /// Authorization servers have been seen to quote the token they refuse.
-pub(crate) fn scrub(text: &str, secrets: &[&Secret]) -> String {
+pub(crate) fn redact_secrets(text: &str, secrets: &[&Secret]) -> String {
     let long_enough = secrets.iter().filter(|it| it.reveal().len() >= 4);
     long_enough.fold(text.to_owned(), |text, secret| text.replace(secret.reveal(), "…"))
 }
@@ -67,6 +67,9 @@ mod tests {
     #[test]
     fn what_somebody_quotes_is_taken_out() {
         let (token, short) = (Secret::new("s3cret"), Secret::new("s"));
-        assert_eq!(scrub("the token s3cret is stale", &[&token, &short]), "the token … is stale");
+        assert_eq!(
+            redact_secrets("the token s3cret is stale", &[&token, &short]),
+            "the token … is stale"
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
-use crate::client_assertion::Algorithm;
+use crate::client_assertion::SigningAlgorithm;
 use crate::error::refused;
 use crate::secret::Secret;
 
@@ -21,7 +21,7 @@ pub struct AuthSettings {
     /// Where our client metadata document is, for authorization servers that take its URL as a client id.
     pub client_metadata_url: Option<Url>,
     /// A client that somebody has registered for us.
-    pub pre_registered: Option<PreRegistered>,
+    pub pre_registered: Option<PreRegisteredClient>,
     /// The scopes to ask for, instead of those the server names.
     pub scopes: Option<Vec<String>>,
     /// By what right we get tokens.
@@ -36,7 +36,7 @@ pub struct AuthSettings {
 
 /// A client that exists already at an authorization server.
 #[derive(Debug, Clone)]
-pub struct PreRegistered {
+pub struct PreRegisteredClient {
     /// Its name there.
     pub client_id: String,
     /// Its password there, if it has one.
@@ -53,15 +53,15 @@ pub enum Grant {
     /// The program itself is the client, registered beforehand.
     ClientCredentials {
         /// How it proves that.
-        auth: ClientProof,
+        auth: ClientAuth,
     },
     /// A company's identity provider vouches for the user.
-    EnterpriseManaged(Enterprise),
+    EnterpriseManaged(IdentityProvider),
 }
 
 /// How a program proves which client it is.
 #[derive(Debug, Clone)]
-pub enum ClientProof {
+pub enum ClientAuth {
     /// By the client secret in [`PreRegistered`].
     Basic,
     /// By a signature.
@@ -69,7 +69,7 @@ pub enum ClientProof {
         /// The private key, as PEM with PKCS#8 inside.
         key: Secret,
         /// What it signs with.
-        algorithm: Algorithm,
+        algorithm: SigningAlgorithm,
         /// Who the signed statement is for.
         audience: Audience,
     },
@@ -88,7 +88,7 @@ pub enum Audience {
 
 /// A company's identity provider, as far as we need it.
 #[derive(Debug, Clone)]
-pub struct Enterprise {
+pub struct IdentityProvider {
     /// Where it exchanges tokens.
     pub token_endpoint: Url,
     /// Our name there.
@@ -128,7 +128,7 @@ pub struct Network {
 pub enum PrivateAddresses {
     /// Only if the server's URL is a private address itself.
     #[default]
-    Guarded,
+    Restricted,
     /// Yes: the authorization server lives in the company's network. This machine stays out of reach.
     Allowed,
 }
@@ -163,7 +163,7 @@ impl AuthSettings {
             {
                 Err(refused("this grant needs a client that is registered already"))
             }
-            Grant::ClientCredentials { auth: ClientProof::Basic } if secret.is_none() => {
+            Grant::ClientCredentials { auth: ClientAuth::Basic } if secret.is_none() => {
                 Err(refused("client credentials need a client secret or a private key"))
             }
             Grant::AuthorizationCode
@@ -184,14 +184,14 @@ mod tests {
         assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()));
     }
 
-    fn client(client_secret: Option<&str>) -> PreRegistered {
+    fn client(client_secret: Option<&str>) -> PreRegisteredClient {
         let client_secret = client_secret.map(Secret::from);
-        PreRegistered { client_id: "c".to_owned(), client_secret, issuer: None }
+        PreRegisteredClient { client_id: "c".to_owned(), client_secret, issuer: None }
     }
 
     #[test]
     fn what_cannot_work_is_said_at_once() {
-        let basic = || Grant::ClientCredentials { auth: ClientProof::Basic };
+        let basic = || Grant::ClientCredentials { auth: ClientAuth::Basic };
         let with =
             |grant, pre_registered| AuthSettings { pre_registered, grant, ..Default::default() };
         check(AuthSettings::default(), None);

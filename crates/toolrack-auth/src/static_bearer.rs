@@ -6,7 +6,7 @@ use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credential
 
 use crate::error::{forbidden, login_needed};
 use crate::secret::Secret;
-use crate::www_authenticate::Demand;
+use crate::www_authenticate::BearerChallenge;
 
 /// Credentials that somebody has configured.
 #[derive(Debug, Clone)]
@@ -31,9 +31,9 @@ impl Credentials for StaticBearer {
     }
 
     fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
-        let demand = Demand::read(rebuff.challenges);
-        let fault = match (rebuff.status, demand.scopes) {
-            (403, Some(scopes)) if demand.error.as_deref() == Some("insufficient_scope") => {
+        let challenge = BearerChallenge::from_headers(rebuff.challenges);
+        let fault = match (rebuff.status, challenge.scopes) {
+            (403, Some(scopes)) if challenge.error.as_deref() == Some("insufficient_scope") => {
                 forbidden(format_args!(
                     "the configured token lacks the scopes {}",
                     scopes.join(" ")

@@ -13,30 +13,30 @@ use crate::secret::Secret;
 
 /// What is remembered about one server. Its contents concern nobody but this crate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Record {
+pub struct StoredCredentials {
     /// By issuer.
     #[serde(default)]
     pub(crate) clients: BTreeMap<String, Client>,
     /// The issuer that the configured client was first used with, and its id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bound: Option<Bound>,
+    #[serde(default, rename = "bound", skip_serializing_if = "Option::is_none")]
+    pub(crate) client_binding: Option<ClientBinding>,
     /// Scopes that a server has asked for while nobody was there to grant them; the next login asks for them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) wanted: Vec<String>,
+    #[serde(default, rename = "wanted", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) pending_scopes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) grant: Option<GrantRecord>,
+    pub(crate) grant: Option<StoredGrant>,
 }
 
 /// Which issuer a configured client was first used with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Bound {
+pub(crate) struct ClientBinding {
     pub(crate) client_id: String,
     pub(crate) issuer: String,
 }
 
 /// A token and everything needed to use it and to get the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GrantRecord {
+pub(crate) struct StoredGrant {
     pub(crate) issuer: String,
     pub(crate) resource: String,
     pub(crate) client_id: String,
@@ -60,7 +60,7 @@ pub(crate) struct GrantRecord {
     pub(crate) expires_at: Option<u64>,
 }
 
-impl Record {
+impl StoredCredentials {
     /// What must not be seen of it, and what it is.
     pub(crate) fn secrets(&self) -> Vec<(String, &Secret)> {
         let mut secrets = Vec::new();
@@ -88,7 +88,7 @@ impl Record {
     }
 }
 
-impl GrantRecord {
+impl StoredGrant {
     /// True once the token should not be used any more. `leeway` shrinks for short lives.
     pub(crate) fn is_stale(&self, now: u64, leeway: Duration) -> bool {
         let Some(end) = self.expires_at else { return false };
@@ -105,8 +105,11 @@ pub(crate) mod exposed {
 
     use crate::secret::Secret;
 
-    pub(crate) fn serialize<S: Serializer>(it: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(it.reveal())
+    pub(crate) fn serialize<S: Serializer>(
+        secret: &Secret,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(secret.reveal())
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
@@ -122,10 +125,10 @@ pub(crate) mod exposed_option {
 
     #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
     pub(crate) fn serialize<S: Serializer>(
-        it: &Option<Secret>,
+        secret: &Option<Secret>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        it.as_ref().map(Secret::reveal).serialize(serializer)
+        secret.as_ref().map(Secret::reveal).serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
@@ -140,8 +143,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// A grant that lives from `received_at` to `expires_at`.
-    pub(crate) fn grant(received_at: u64, expires_at: Option<u64>) -> GrantRecord {
-        GrantRecord {
+    pub(crate) fn grant(received_at: u64, expires_at: Option<u64>) -> StoredGrant {
+        StoredGrant {
             issuer: "https://a".to_owned(),
             resource: "https://h/mcp".to_owned(),
             client_id: "c".to_owned(),
@@ -160,18 +163,21 @@ pub(crate) mod tests {
     #[test]
     fn a_record_comes_back_as_it_was_and_does_not_show_its_secrets() {
         let client = Client { secret: Some(Secret::new("s3cret")), ..Client::public("c") };
-        let record = Record {
+        let credentials = StoredCredentials {
             clients: BTreeMap::from([("https://a".to_owned(), client)]),
             grant: Some(grant(1, Some(2))),
-            ..Record::default()
+            ..StoredCredentials::default()
         };
-        assert_eq!(Record::decode(record.encode().reveal()).as_ref(), Some(&record));
-        let shown = format!("{record:?}");
+        assert_eq!(
+            StoredCredentials::decode(credentials.encode().reveal()).as_ref(),
+            Some(&credentials)
+        );
+        let display_url = format!("{credentials:?}");
         for secret in ["s3cret", "acc3ss", "r3fresh"] {
-            assert!(!shown.contains(secret), "{shown}");
+            assert!(!display_url.contains(secret), "{display_url}");
         }
-        assert_eq!(Record::decode("{"), None);
-        assert_eq!(Record::decode("{}"), Some(Record::default()));
+        assert_eq!(StoredCredentials::decode("{"), None);
+        assert_eq!(StoredCredentials::decode("{}"), Some(StoredCredentials::default()));
     }
 
     #[test]

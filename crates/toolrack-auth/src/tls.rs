@@ -10,7 +10,7 @@ use toolrack_transport::AuthError;
 use crate::error::unreachable;
 
 /// A TLS setup that trusts the system's certificates and those in `extra_roots`, which is PEM text.
-pub(crate) fn config(extra_roots: &[u8]) -> Result<ClientConfig, AuthError> {
+pub(crate) fn tls_config(extra_roots: &[u8]) -> Result<ClientConfig, AuthError> {
     let mut roots = system_roots().clone();
     for certificate in CertificateDer::pem_slice_iter(extra_roots) {
         let added = certificate
@@ -46,8 +46,8 @@ mod tests {
 
     #[test]
     fn what_is_no_certificate_is_refused() {
-        assert!(config(b"").is_ok());
+        assert!(tls_config(b"").is_ok());
         let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert!(config(broken).is_err());
+        assert!(tls_config(broken).is_err());
     }
 }

@@ -7,26 +7,26 @@ use serde_json::Value;
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
-use crate::address_policy::shown;
-use crate::client_identity::{Client, Method};
+use crate::address_policy::display_url;
+use crate::client_identity::{AuthMethod, Client};
 use crate::error::{refused, unreachable, untrusted};
-use crate::http_client::{Form, Http, Reply};
-use crate::secret::{Secret, scrub};
+use crate::http_client::{Form, HttpClient, HttpResponse};
+use crate::secret::{Secret, redact_secrets};
 
-const ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+const JWT_BEARER_ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
 /// How a token request says who sends it.
 #[derive(Debug, Clone)]
-pub(crate) enum Proof {
+pub(crate) enum TokenRequestAuth {
     /// As this client, in this way.
-    Client(Client, Method),
+    Client(Client, AuthMethod),
     /// By a signed statement that says it all.
     Assertion(Secret),
 }
 
 /// A token, as it came.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Issued {
+pub(crate) struct TokenResponse {
     pub(crate) access_token: Secret,
     pub(crate) refresh_token: Option<Secret>,
     /// In milliseconds.
@@ -34,23 +34,23 @@ pub(crate) struct Issued {
     /// `None` if the answer says nothing, which means: as asked.
     pub(crate) scopes: Option<Vec<String>>,
     /// What kind of token it is, in an exchange.
-    pub(crate) exchanged_as: Option<String>,
+    pub(crate) issued_token_type: Option<String>,
 }
 
 /// Why there is no token. What comes next depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TokenFault {
+pub(crate) enum TokenError {
     /// The grant is over: this code or refresh token will never work again.
-    GrantOver(String),
+    InvalidGrant(String),
     /// The authorization server does not know us any more.
-    ClientUnknown(String),
+    InvalidClient(String),
     /// Anything else, which may be different next time.
     Other(AuthError),
 }
 
 /// Which types of token an answer may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     /// One to be sent to servers.
     Bearer,
     /// One to be handed on to another authorization server.
@@ -58,40 +58,42 @@ pub(crate) enum Kind {
 }
 
 /// Sends one token request.
-pub(crate) async fn request(
-    http: &Http,
+pub(crate) async fn request_token(
+    http: &HttpClient,
     endpoint: &Url,
     form: Form,
-    proof: &Proof,
-    kind: Kind,
-) -> Result<Issued, TokenFault> {
-    let (form, header) = prove(form, proof);
-    let reply =
-        http.post_form(endpoint, &form, header.as_ref()).await.map_err(TokenFault::Other)?;
+    proof: &TokenRequestAuth,
+    kind: TokenKind,
+) -> Result<TokenResponse, TokenError> {
+    let (form, header) = authenticate_request(form, proof);
+    let response =
+        http.post_form(endpoint, &form, header.as_ref()).await.map_err(TokenError::Other)?;
     let mut secrets = form.secrets();
-    if let Proof::Client(Client { secret: Some(secret), .. }, _) = proof {
+    if let TokenRequestAuth::Client(Client { secret: Some(secret), .. }, _) = proof {
         secrets.push(secret);
     }
-    read(&reply, kind, endpoint, &secrets)
+    parse_response(&response, kind, endpoint, &secrets)
 }
 
 /// Adds who we are, in the body or as the header that is returned.
-pub(crate) fn prove(form: Form, proof: &Proof) -> (Form, Option<Secret>) {
+pub(crate) fn authenticate_request(form: Form, proof: &TokenRequestAuth) -> (Form, Option<Secret>) {
     match proof {
-        Proof::Assertion(statement) => {
-            let form = form.with("client_assertion_type", ASSERTION);
+        TokenRequestAuth::Assertion(statement) => {
+            let form = form.with("client_assertion_type", JWT_BEARER_ASSERTION);
             (form.with("client_assertion", statement.clone()), None)
         }
         // The name goes into the body too, which is allowed (RFC 6749 §4.1.3): servers on the Python SDK look for it
         // nowhere else.
-        Proof::Client(client, Method::Basic) => {
+        TokenRequestAuth::Client(client, AuthMethod::Basic) => {
             (form.with("client_id", client.id.as_str()), Some(basic(client)))
         }
-        Proof::Client(client, Method::Post) => {
+        TokenRequestAuth::Client(client, AuthMethod::Post) => {
             let form = form.with("client_id", client.id.as_str());
             (form.with_option("client_secret", client.secret.clone()), None)
         }
-        Proof::Client(client, Method::None) => (form.with("client_id", client.id.as_str()), None),
+        TokenRequestAuth::Client(client, AuthMethod::None) => {
+            (form.with("client_id", client.id.as_str()), None)
+        }
     }
 }
 
@@ -104,7 +106,7 @@ fn basic(client: &Client) -> Secret {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponseBody {
     access_token: String,
     token_type: Option<String>,
     refresh_token: Option<String>,
@@ -114,65 +116,65 @@ struct Answer {
 }
 
 #[derive(Deserialize)]
-struct Refusal {
+struct ErrorBody {
     error: String,
     error_description: Option<String>,
 }
 
 /// What an answer means. Nothing of `secrets` is in what it says.
-fn read(
-    reply: &Reply,
-    kind: Kind,
+fn parse_response(
+    response: &HttpResponse,
+    kind: TokenKind,
     endpoint: &Url,
     secrets: &[&Secret],
-) -> Result<Issued, TokenFault> {
-    let place = shown(endpoint);
-    if !reply.is_success() {
-        return Err(read_refusal(reply, &place, secrets));
+) -> Result<TokenResponse, TokenError> {
+    let url = display_url(endpoint);
+    if !response.is_success() {
+        return Err(parse_error(response, &url, secrets));
     }
-    let answer: Answer = serde_json::from_slice(&reply.body).map_err(|_json| {
-        TokenFault::Other(unreachable(format_args!("{place} answered without a token")))
+    let answer: TokenResponseBody = serde_json::from_slice(&response.body).map_err(|_json| {
+        TokenError::Other(unreachable(format_args!("{url} answered without a token")))
     })?;
     let token_type = answer.token_type.unwrap_or_default();
-    let fits = kind == Kind::Exchange || token_type.eq_ignore_ascii_case("bearer");
+    let fits = kind == TokenKind::Exchange || token_type.eq_ignore_ascii_case("bearer");
     // A token that could break out of its header is none.
     if !fits
         || answer.access_token.is_empty()
         || !answer.access_token.bytes().all(|it| it.is_ascii_graphic())
     {
-        let fault = untrusted(format_args!("{place} gave something that is no bearer token"));
-        return Err(TokenFault::Other(fault));
+        let fault = untrusted(format_args!("{url} gave something that is no bearer token"));
+        return Err(TokenError::Other(fault));
     }
-    Ok(Issued {
+    Ok(TokenResponse {
         access_token: Secret::new(answer.access_token),
         refresh_token: answer.refresh_token.filter(|it| !it.is_empty()).map(Secret::new),
-        lifetime: answer.expires_in.as_ref().and_then(milliseconds),
+        lifetime: answer.expires_in.as_ref().and_then(parse_expires_in),
         scopes: answer.scope.map(|it| it.split_ascii_whitespace().map(str::to_owned).collect()),
-        exchanged_as: answer.issued_token_type,
+        issued_token_type: answer.issued_token_type,
     })
 }
 
-fn read_refusal(reply: &Reply, place: &str, secrets: &[&Secret]) -> TokenFault {
-    let status = reply.status;
+fn parse_error(response: &HttpResponse, url: &str, secrets: &[&Secret]) -> TokenError {
+    let status = response.status;
     let transient = status >= 500 || status == 429 || status == 408;
     if transient {
-        return TokenFault::Other(unreachable(format_args!("{place} answered {status}")));
+        return TokenError::Other(unreachable(format_args!("{url} answered {status}")));
     }
-    let Ok(refusal) = serde_json::from_slice::<Refusal>(&reply.body) else {
-        return TokenFault::Other(refused(format_args!("{place} answered {status}")));
+    let Ok(error_body) = serde_json::from_slice::<ErrorBody>(&response.body) else {
+        return TokenError::Other(refused(format_args!("{url} answered {status}")));
     };
-    let description = refusal.error_description.map(|it| format!(": {it}")).unwrap_or_default();
-    let said = scrub(&format!("{}{description}", refusal.error), secrets);
-    match refusal.error.as_str() {
-        "invalid_grant" => TokenFault::GrantOver(said),
-        "invalid_client" | "unauthorized_client" => TokenFault::ClientUnknown(said),
-        "temporarily_unavailable" | "server_error" => TokenFault::Other(unreachable(said)),
-        _ => TokenFault::Other(refused(said)),
+    let description = error_body.error_description.map(|it| format!(": {it}")).unwrap_or_default();
+    let text = redact_secrets(&format!("{}{description}", error_body.error), secrets);
+    match error_body.error.as_str() {
+        "invalid_grant" => TokenError::InvalidGrant(text),
+        "invalid_client" | "unauthorized_client" => TokenError::InvalidClient(text),
+        "temporarily_unavailable" | "server_error" => TokenError::Other(unreachable(text)),
+        _ => TokenError::Other(refused(text)),
     }
 }
 
 /// Seconds, as a number or as text, some servers' fractions included.
-fn milliseconds(value: &Value) -> Option<u64> {
+fn parse_expires_in(value: &Value) -> Option<u64> {
     let seconds = match value {
         Value::Number(number) => number.as_f64()?,
         Value::String(text) => text.trim().parse().ok()?,
@@ -183,11 +185,11 @@ fn milliseconds(value: &Value) -> Option<u64> {
     u64::try_from(seconds.as_millis()).ok()
 }
 
-impl From<TokenFault> for AuthError {
-    fn from(fault: TokenFault) -> Self {
+impl From<TokenError> for AuthError {
+    fn from(fault: TokenError) -> Self {
         match fault {
-            TokenFault::GrantOver(said) | TokenFault::ClientUnknown(said) => refused(said),
-            TokenFault::Other(error) => error,
+            TokenError::InvalidGrant(text) | TokenError::InvalidClient(text) => refused(text),
+            TokenError::Other(error) => error,
         }
     }
 }

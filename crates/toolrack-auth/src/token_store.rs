@@ -14,26 +14,33 @@ use toolrack_transport::{AuthError, BoxFuture};
 
 pub use self::file::FileTokenStore;
 pub use self::memory::MemoryTokenStore;
-pub use self::redacting::DiscreetTokenStore;
+pub use self::redacting::RedactingTokenStore;
 use crate::error::{login_needed, unreachable};
-use crate::stored_credentials::Record;
+use crate::stored_credentials::StoredCredentials;
 
 /// A place where records of logins are kept, one for each server.
 pub trait TokenStore: Send + Sync + fmt::Debug {
     /// What is kept for `server` at the moment.
-    fn load<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Option<Record>, StoreError>>;
+    fn load<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>>;
 
     /// Waits until nobody else changes what is kept for `server`, in any program. The wait is bounded.
-    fn hold<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, StoreError>>;
+    fn lock<'a>(&'a self, server: &'a str)
+    -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>>;
 }
 
 /// The right to change what is kept for one server. Dropping it gives it back.
-pub trait Hold: Send + fmt::Debug {
+pub trait StoreLock: Send + fmt::Debug {
     /// What is kept now.
-    fn load(&mut self) -> BoxFuture<'_, Result<Option<Record>, StoreError>>;
+    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>>;
 
     /// Replaces it, or removes it. Afterwards there is the old or the new, whole, even if the power fails.
-    fn save<'a>(&'a mut self, record: Option<&'a Record>) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn save<'a>(
+        &'a mut self,
+        credentials: Option<&'a StoredCredentials>,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
 /// Why a store cannot do its work.

@@ -3,14 +3,14 @@
 use url::Url;
 
 /// Where the description of `server` can be, best first: named by the challenge, for its path, for its origin.
-pub(crate) fn resource_metadata(server: &Url, named: Option<&str>) -> Vec<Url> {
+pub(crate) fn resource_metadata_urls(server: &Url, named: Option<&str>) -> Vec<Url> {
     let mut urls = Vec::new();
     urls.extend(named.and_then(|it| server.join(it).ok()));
     let path = server.path().trim_end_matches('/');
     let base = "/.well-known/oauth-protected-resource";
-    let mut at_path = at(server, &format!("{base}{path}"));
-    at_path.set_query(server.query());
-    for url in [at_path, at(server, base)] {
+    let mut for_path = with_path(server, &format!("{base}{path}"));
+    for_path.set_query(server.query());
+    for url in [for_path, with_path(server, base)] {
         if !urls.contains(&url) {
             urls.push(url);
         }
@@ -19,7 +19,7 @@ pub(crate) fn resource_metadata(server: &Url, named: Option<&str>) -> Vec<Url> {
 }
 
 /// Where the metadata of `issuer` can be (protocol facts §20.2 step 4).
-pub(crate) fn server_metadata(issuer: &Url) -> Vec<Url> {
+pub(crate) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_end_matches('/');
     let (oauth, openid) =
         ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration");
@@ -27,16 +27,16 @@ pub(crate) fn server_metadata(issuer: &Url) -> Vec<Url> {
     if !path.is_empty() {
         paths.push(format!("{path}{openid}"));
     }
-    paths.iter().map(|it| at(issuer, it)).collect()
+    paths.iter().map(|it| with_path(issuer, it)).collect()
 }
 
 /// The origin of a URL, written as an issuer: without a slash at its end.
-pub(crate) fn origin(url: &Url) -> String {
+pub(crate) fn origin_issuer(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
 /// The same origin, another path, nothing behind it.
-pub(crate) fn at(base: &Url, path: &str) -> Url {
+pub(crate) fn with_path(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     url.set_path(path);
     url.set_query(None);
@@ -55,17 +55,18 @@ mod tests {
 
     #[test]
     fn a_server_is_described_where_it_says_then_at_its_path_then_at_its_root() {
-        let look = |server: &str, named| resource_metadata(&Url::parse(server).unwrap(), named);
+        let urls_for =
+            |server: &str, named| resource_metadata_urls(&Url::parse(server).unwrap(), named);
         check(
-            look("https://h/a/mcp", None),
+            urls_for("https://h/a/mcp", None),
             &[
                 "https://h/.well-known/oauth-protected-resource/a/mcp",
                 "https://h/.well-known/oauth-protected-resource",
             ],
         );
-        check(look("https://h/", None), &["https://h/.well-known/oauth-protected-resource"]);
+        check(urls_for("https://h/", None), &["https://h/.well-known/oauth-protected-resource"]);
         check(
-            look("https://h/mcp", Some("https://else/prm")),
+            urls_for("https://h/mcp", Some("https://else/prm")),
             &[
                 "https://else/prm",
                 "https://h/.well-known/oauth-protected-resource/mcp",
@@ -73,11 +74,11 @@ mod tests {
             ],
         );
         check(
-            look("https://h", Some("/.well-known/oauth-protected-resource")),
+            urls_for("https://h", Some("/.well-known/oauth-protected-resource")),
             &["https://h/.well-known/oauth-protected-resource"],
         );
         check(
-            look("https://h/mcp?t=1", Some("https://[bad")),
+            urls_for("https://h/mcp?t=1", Some("https://[bad")),
             &[
                 "https://h/.well-known/oauth-protected-resource/mcp?t=1",
                 "https://h/.well-known/oauth-protected-resource",
@@ -87,16 +88,16 @@ mod tests {
 
     #[test]
     fn an_issuer_is_described_in_this_order() {
-        let look = |issuer: &str| server_metadata(&Url::parse(issuer).unwrap());
+        let urls_for = |issuer: &str| server_metadata_urls(&Url::parse(issuer).unwrap());
         check(
-            look("https://a"),
+            urls_for("https://a"),
             &[
                 "https://a/.well-known/oauth-authorization-server",
                 "https://a/.well-known/openid-configuration",
             ],
         );
         check(
-            look("https://a/t/"),
+            urls_for("https://a/t/"),
             &[
                 "https://a/.well-known/oauth-authorization-server/t",
                 "https://a/.well-known/openid-configuration/t",
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn an_origin_has_no_slash() {
-        let origin = |it: &str| origin(&Url::parse(it).unwrap());
+        let origin = |it: &str| origin_issuer(&Url::parse(it).unwrap());
         assert_eq!(origin("http://localhost:80/mcp"), "http://localhost");
         assert_eq!(origin("https://h:8443/x?y"), "https://h:8443");
     }

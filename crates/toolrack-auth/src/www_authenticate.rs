@@ -4,7 +4,7 @@
 
 /// What the `Bearer` challenges of one answer say together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Demand {
+pub(crate) struct BearerChallenge {
     /// Where the server describes itself.
     pub(crate) resource_metadata: Option<String>,
     /// The scopes that would do. `None` if nothing is said about them.
@@ -15,24 +15,24 @@ pub(crate) struct Demand {
 
 /// One challenge: a scheme and its parameters, names in lower case.
 #[derive(Debug, PartialEq, Eq)]
-struct Challenge {
+struct RawChallenge {
     scheme: String,
     params: Vec<(String, String)>,
 }
 
-impl Demand {
+impl BearerChallenge {
     /// Reads all values of all headers. The first `Bearer` challenge that says something about a matter wins.
-    pub(crate) fn read(values: &[String]) -> Self {
-        let mut demand = Self::default();
-        let challenges = values.iter().flat_map(|it| parse(it));
-        for challenge in challenges.filter(|it| it.scheme == "bearer") {
-            for (name, value) in challenge.params {
+    pub(crate) fn from_headers(values: &[String]) -> Self {
+        let mut challenge = Self::default();
+        let challenges = values.iter().flat_map(|value| parse(value));
+        for raw in challenges.filter(|raw| raw.scheme == "bearer") {
+            for (name, value) in raw.params {
                 match name.as_str() {
-                    "resource_metadata" => demand.resource_metadata.get_or_insert(value),
-                    "error" => demand.error.get_or_insert(value),
+                    "resource_metadata" => challenge.resource_metadata.get_or_insert(value),
+                    "error" => challenge.error.get_or_insert(value),
                     "scope" => {
                         let scopes = value.split_ascii_whitespace().map(str::to_owned).collect();
-                        demand.scopes.get_or_insert(scopes);
+                        challenge.scopes.get_or_insert(scopes);
                         continue;
                     }
                     _ => continue,
@@ -40,18 +40,18 @@ impl Demand {
             }
         }
         // An empty list says nothing, and asking for nothing would not help.
-        demand.scopes = demand.scopes.filter(|it| !it.is_empty());
-        demand
+        challenge.scopes = challenge.scopes.filter(|scopes| !scopes.is_empty());
+        challenge
     }
 
-    pub(crate) fn wants_more_scope(&self) -> bool {
+    pub(crate) fn is_insufficient_scope(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
 }
 
 /// Cuts one header value into its challenges. Whatever makes no sense is skipped.
-fn parse(value: &str) -> Vec<Challenge> {
-    let mut challenges: Vec<Challenge> = Vec::new();
+fn parse(value: &str) -> Vec<RawChallenge> {
+    let mut challenges: Vec<RawChallenge> = Vec::new();
     let mut rest = value;
     loop {
         rest = rest.trim_start_matches([' ', '\t', ',']);
@@ -74,7 +74,7 @@ fn parse(value: &str) -> Vec<Challenge> {
             }
             None => {
                 let scheme = word.to_ascii_lowercase();
-                challenges.push(Challenge { scheme, params: Vec::new() });
+                challenges.push(RawChallenge { scheme, params: Vec::new() });
                 rest = after;
             }
         }
@@ -123,8 +123,12 @@ mod tests {
 
     use super::*;
 
-    fn demand(metadata: Option<&str>, scopes: Option<&str>, error: Option<&str>) -> Demand {
-        Demand {
+    fn challenge(
+        metadata: Option<&str>,
+        scopes: Option<&str>,
+        error: Option<&str>,
+    ) -> BearerChallenge {
+        BearerChallenge {
             resource_metadata: metadata.map(str::to_owned),
             scopes: scopes.map(|it| it.split(' ').map(str::to_owned).collect()),
             error: error.map(str::to_owned),
@@ -132,57 +136,57 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(values: &[&str], expected: Demand) {
+    fn check(values: &[&str], expected: BearerChallenge) {
         let values: Vec<String> = values.iter().map(|&it| it.to_owned()).collect();
-        assert_eq!(Demand::read(&values), expected);
+        assert_eq!(BearerChallenge::from_headers(&values), expected);
     }
 
     #[test]
     fn a_challenge_is_read_however_it_is_written() {
-        check(&[], Demand::default());
-        check(&["Bearer"], Demand::default());
+        check(&[], BearerChallenge::default());
+        check(&["Bearer"], BearerChallenge::default());
         check(
             &[r#"Bearer resource_metadata="https://h/m", scope="a b""#],
-            demand(Some("https://h/m"), Some("a b"), None),
+            challenge(Some("https://h/m"), Some("a b"), None),
         );
         check(
             &["bEaReR Scope=a , resource_metadata=https://h/m?x=1,error = invalid_token"],
-            demand(Some("https://h/m?x=1"), Some("a"), Some("invalid_token")),
+            challenge(Some("https://h/m?x=1"), Some("a"), Some("invalid_token")),
         );
         check(
             &[r#"Bearer error="insufficient_scope" scope="x""#],
-            demand(None, Some("x"), Some("insufficient_scope")),
+            challenge(None, Some("x"), Some("insufficient_scope")),
         );
-        check(&[r#"Bearer scope="a\"b, c""#], demand(None, Some("a\"b, c"), None));
-        check(&[r#"Bearer scope="", realm="r""#], Demand::default());
-        check(&[r#"Bearer scope="open"#], demand(None, Some("open"), None));
+        check(&[r#"Bearer scope="a\"b, c""#], challenge(None, Some("a\"b, c"), None));
+        check(&[r#"Bearer scope="", realm="r""#], BearerChallenge::default());
+        check(&[r#"Bearer scope="open"#], challenge(None, Some("open"), None));
     }
 
     #[test]
     fn challenges_may_share_a_header_and_headers_may_be_several() {
         check(
             &[r#"Basic realm="scope=z", Bearer scope="a", DPoP algs="ES256", scope="d""#],
-            demand(None, Some("a"), None),
+            challenge(None, Some("a"), None),
         );
         check(
             &["Negotiate", "Basic realm=x, scope=no", r#"Bearer error="e""#, r#"bearer scope="s""#],
-            demand(None, Some("s"), Some("e")),
+            challenge(None, Some("s"), Some("e")),
         );
-        check(&["Negotiate abc==, Bearer scope=a"], demand(None, Some("a"), None));
-        check(&["Basic scope=a"], Demand::default());
+        check(&["Negotiate abc==, Bearer scope=a"], challenge(None, Some("a"), None));
+        check(&["Basic scope=a"], BearerChallenge::default());
     }
 
     #[test]
     fn only_one_error_asks_for_more_scope() {
-        assert!(demand(None, None, Some("insufficient_scope")).wants_more_scope());
-        assert!(!demand(None, Some("a"), Some("invalid_token")).wants_more_scope());
-        assert!(!demand(None, Some("a"), None).wants_more_scope());
+        assert!(challenge(None, None, Some("insufficient_scope")).is_insufficient_scope());
+        assert!(!challenge(None, Some("a"), Some("invalid_token")).is_insufficient_scope());
+        assert!(!challenge(None, Some("a"), None).is_insufficient_scope());
     }
 
     proptest! {
         #[test]
         fn reading_ends_whatever_comes(values in proptest::collection::vec(".{0,80}", 0..4)) {
-            let _demand = Demand::read(&values);
+            let _demand = BearerChallenge::from_headers(&values);
         }
     }
 }

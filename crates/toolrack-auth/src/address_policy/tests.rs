@@ -3,32 +3,32 @@
 use super::*;
 
 #[track_caller]
-fn check_nearness(expected: Nearness, addresses: &[&str]) {
+fn check_class(expected: AddressClass, addresses: &[&str]) {
     for address in addresses {
-        assert_eq!(nearness(address.parse().unwrap()), expected, "{address}");
+        assert_eq!(classify(address.parse().unwrap()), expected, "{address}");
     }
 }
 
 #[test]
 fn addresses_are_as_near_as_their_ranges_say() {
-    check_nearness(Nearness::Loopback, &["127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1"]);
-    check_nearness(
-        Nearness::Private,
+    check_class(AddressClass::Loopback, &["127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1"]);
+    check_class(
+        AddressClass::Private,
         &["10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1", "fd00::1"],
     );
-    check_nearness(Nearness::Private, &["::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "2002:a00:1::"]);
-    check_nearness(
-        Nearness::Never,
+    check_class(AddressClass::Private, &["::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "2002:a00:1::"]);
+    check_class(
+        AddressClass::Forbidden,
         &["0.0.0.0", "169.254.169.254", "224.0.0.1", "255.255.255.255", "::", "fe80::1", "ff02::1"],
     );
-    check_nearness(Nearness::Never, &["::ffff:169.254.169.254", "192.0.2.1", "2001:db8::1"]);
-    check_nearness(Nearness::Never, &["fec0::1", "198.18.0.1"]);
-    check_nearness(Nearness::Public, &["1.1.1.1", "172.32.0.1", "2606:4700::1", "100.128.0.1"]);
-    check_nearness(Nearness::Public, &["::ffff:1.1.1.1", "192.169.0.1", "9.255.255.255"]);
+    check_class(AddressClass::Forbidden, &["::ffff:169.254.169.254", "192.0.2.1", "2001:db8::1"]);
+    check_class(AddressClass::Forbidden, &["fec0::1", "198.18.0.1"]);
+    check_class(AddressClass::Public, &["1.1.1.1", "172.32.0.1", "2606:4700::1", "100.128.0.1"]);
+    check_class(AddressClass::Public, &["::ffff:1.1.1.1", "192.169.0.1", "9.255.255.255"]);
 }
 
 fn check(server: &str, discovered: &str) -> Result<(), AuthError> {
-    Reach::of(&Url::parse(server).unwrap()).check(&Url::parse(discovered).unwrap())
+    AddressPolicy::for_server(&Url::parse(server).unwrap()).check(&Url::parse(discovered).unwrap())
 }
 
 #[track_caller]
@@ -37,7 +37,7 @@ fn allowed(server: &str, discovered: &str) {
 }
 
 #[track_caller]
-fn refused(server: &str, discovered: &str) {
+fn rejected(server: &str, discovered: &str) {
     let found = check(server, discovered);
     assert!(matches!(found, Err(AuthError::Untrusted { .. })), "{server} {discovered} {found:?}");
 }
@@ -80,41 +80,41 @@ fn a_public_server_cannot_send_us_home() {
         "https://user@auth.example/",
         "https://a:b@auth.example/",
     ] {
-        refused(server, trick);
+        rejected(server, trick);
     }
 }
 
 #[test]
 fn only_https_is_safe_except_at_home() {
-    refused("https://mcp.example/", "http://auth.example/");
-    refused("https://mcp.example/", "http://127.0.0.1/");
+    rejected("https://mcp.example/", "http://auth.example/");
+    rejected("https://mcp.example/", "http://127.0.0.1/");
     allowed("http://localhost:3000/mcp", "http://localhost:4000/token");
     allowed("http://localhost:3000/mcp", "http://127.0.0.1:4000/token");
     allowed("http://localhost:3000/mcp", "http://[::1]:4000/token");
-    refused("http://localhost:3000/mcp", "http://10.0.0.1/token");
-    refused("http://localhost:3000/mcp", "http://auth.example/token");
+    rejected("http://localhost:3000/mcp", "http://10.0.0.1/token");
+    rejected("http://localhost:3000/mcp", "http://auth.example/token");
     for scheme in ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "vbscript:x"] {
-        refused("http://localhost:3000/mcp", scheme);
+        rejected("http://localhost:3000/mcp", scheme);
     }
-    refused("http://localhost:3000/mcp", "ftp://auth.example/");
+    rejected("http://localhost:3000/mcp", "ftp://auth.example/");
 }
 
 #[test]
 fn a_neighbour_may_send_us_to_neighbours() {
     allowed("https://10.0.0.5/mcp", "https://10.0.0.6/");
-    refused("https://10.0.0.5/mcp", "https://127.0.0.1/");
-    refused("https://10.0.0.5/mcp", "https://169.254.169.254/");
+    rejected("https://10.0.0.5/mcp", "https://127.0.0.1/");
+    rejected("https://10.0.0.5/mcp", "https://169.254.169.254/");
     allowed("http://127.0.0.1/mcp", "https://192.168.1.1/");
-    refused("http://127.0.0.1/mcp", "https://169.254.169.254/");
-    let reach = Reach::of(&Url::parse("https://mcp.corp/mcp").unwrap());
-    assert!(!reach.allows("10.0.0.6".parse().unwrap()));
-    assert!(reach.with_private().allows("10.0.0.6".parse().unwrap()));
-    assert!(!reach.with_private().allows("127.0.0.1".parse().unwrap()));
+    rejected("http://127.0.0.1/mcp", "https://169.254.169.254/");
+    let policy = AddressPolicy::for_server(&Url::parse("https://mcp.corp/mcp").unwrap());
+    assert!(!policy.allows("10.0.0.6".parse().unwrap()));
+    assert!(policy.with_private().allows("10.0.0.6".parse().unwrap()));
+    assert!(!policy.with_private().allows("127.0.0.1".parse().unwrap()));
 }
 
 #[test]
 fn what_is_shown_of_a_url_has_no_secrets() {
-    let show = |text: &str| shown(&Url::parse(text).unwrap());
-    assert_eq!(show("https://u:p@h:8443/a?code=c#f"), "https://h:8443/a");
-    assert_eq!(show("data:text/html,x"), "a URL of the scheme data");
+    let display = |text: &str| display_url(&Url::parse(text).unwrap());
+    assert_eq!(display("https://u:p@h:8443/a?code=c#f"), "https://h:8443/a");
+    assert_eq!(display("data:text/html,x"), "a URL of the scheme data");
 }

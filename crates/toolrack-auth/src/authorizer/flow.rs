@@ -3,6 +3,7 @@
 mod acquire;
 mod refresh;
 
+use crate::resource_indicator::canonical_resource;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -11,87 +12,86 @@ use tokio_util::sync::CancellationToken;
 use toolrack_transport::{AtHand, AuthError, Authorization};
 use url::Url;
 
-use super::Status;
-use super::token_cache::Present;
-use crate::attempt_limiter::{Attempts, Operation};
+use super::LoginStatus;
+use super::token_cache::TokenCache;
+use crate::attempt_limiter::{AttemptLimiter, Operation};
 use crate::browser::Browser;
 use crate::error::{forbidden, login_needed, unreachable};
-use crate::grants::{Asker, now};
-use crate::http_client::Http;
-use crate::resource_indicator as resource;
+use crate::grants::{TokenRequester, now};
+use crate::http_client::HttpClient;
 use crate::settings::{AuthSettings, Grant};
 use crate::token_store::TokenStore;
-use crate::www_authenticate::Demand;
+use crate::www_authenticate::BearerChallenge;
 
 /// What an authorizer is made of.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct AuthFlow {
     server: Url,
     /// What the store knows the server by.
     key: String,
     settings: AuthSettings,
-    http: Http,
-    provider: Option<Http>,
+    http: HttpClient,
+    provider: Option<HttpClient>,
     store: Arc<dyn TokenStore>,
     browser: Option<Arc<dyn Browser>>,
-    gone: CancellationToken,
-    present: Present,
-    attempts: Mutex<Attempts>,
+    cancel: CancellationToken,
+    token_cache: TokenCache,
+    attempts: Mutex<AttemptLimiter>,
     /// Whoever changes something takes the one permit, so that a crowd of callers causes one request.
-    turn: Semaphore,
+    permits: Semaphore,
 }
 
 /// Whether a login happens because a server said no, and not because somebody asked for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unasked {
-    Yes,
-    No,
+enum LoginTrigger {
+    Challenge,
+    User,
 }
 
-impl Core {
+impl AuthFlow {
     pub(super) fn new(
         server: &Url,
         settings: AuthSettings,
         store: Arc<dyn TokenStore>,
         browser: Option<Arc<dyn Browser>>,
-        gone: CancellationToken,
+        cancel: CancellationToken,
     ) -> Self {
         let provider = match &settings.grant {
-            Grant::EnterpriseManaged(it) => {
-                Some(Http::new(&it.token_endpoint, settings.network.clone()))
+            Grant::EnterpriseManaged(identity_provider) => {
+                Some(HttpClient::new(&identity_provider.token_endpoint, settings.network.clone()))
             }
             Grant::AuthorizationCode | Grant::ClientCredentials { .. } => None,
         };
         Self {
             server: server.clone(),
-            key: resource::canonical(server),
-            http: Http::new(server, settings.network.clone()),
+            key: canonical_resource(server),
+            http: HttpClient::new(server, settings.network.clone()),
             settings,
             provider,
             store,
             browser,
-            gone,
-            present: Present::default(),
+            cancel,
+            token_cache: TokenCache::default(),
             attempts: Mutex::default(),
-            turn: Semaphore::new(1),
+            permits: Semaphore::new(1),
         }
     }
 
     pub(super) fn at_hand(&self) -> AtHand {
-        self.present.hand_out(self.settings.leeway)
+        self.token_cache.credential(self.settings.leeway)
     }
 
     pub(super) async fn obtain(&self) -> Result<Option<Authorization>, AuthError> {
-        let _turn = self.take_turn().await?;
+        let _permit = self.acquire_permit().await?;
         let mut ready = self.at_hand();
         if ready == AtHand::Ask {
             let record = self.store.load(&self.key).await?.unwrap_or_default();
-            match self.usable(&record) {
+            match self.usable_grant(&record) {
                 Some(grant) if grant.is_stale(now(), self.settings.leeway) => {
-                    self.renew(None).await?;
+                    self.refresh(None).await?;
                 }
-                Some(grant) => self.present.adopt(grant),
-                None => self.present.let_go(),
+                Some(grant) => self.token_cache.set(grant),
+                None => self.token_cache.clear(),
             }
             ready = self.at_hand();
         }
@@ -99,36 +99,37 @@ impl Core {
             AtHand::Ready(token) => Ok(Some(token)),
             AtHand::Nothing => Ok(None),
             // It was stale when it came; the server may think otherwise, and will say so if not.
-            AtHand::Ask => Ok(self.present.token()),
+            AtHand::Ask => Ok(self.token_cache.token()),
         }
     }
 
     /// 401: somebody may have done what is needed already; else the token is renewed, else somebody logs in.
-    pub(super) async fn unauthorized(
+    pub(super) async fn handle_unauthorized(
         &self,
         sent: Option<Authorization>,
-        demand: Demand,
+        challenge: BearerChallenge,
         operation: Operation,
     ) -> Result<(), AuthError> {
-        let _turn = self.take_turn().await?;
-        if self.is_overtaken(sent.as_ref()).await? {
+        let _permit = self.acquire_permit().await?;
+        if self.token_changed(sent.as_ref()).await? {
             return Ok(());
         }
-        let when = (Instant::now(), self.present.lifetime());
-        if self.present.is_useless() && self.attempts().is_in_vain(&operation, sent.as_ref(), when)
+        let when = (Instant::now(), self.token_cache.lifetime());
+        if self.token_cache.record_rejection()
+            && self.attempts().is_exhausted(&operation, sent.as_ref(), when)
         {
             return Err(forbidden("the server refuses the token that it has just asked for"));
         }
-        let found = self.discover(&demand).await?;
-        if self.is_still_for(&found).await? {
-            self.renew(sent.as_ref()).await?;
+        let found = self.discover(&challenge).await?;
+        if self.grant_matches(&found).await? {
+            self.refresh(sent.as_ref()).await?;
         } else {
-            self.present.let_go();
+            self.token_cache.clear();
         }
-        if self.present.token().is_none_or(|it| Some(&it) == sent.as_ref()) {
-            self.authorize(&found, &demand, Unasked::Yes).await?;
+        if self.token_cache.token().is_none_or(|token| Some(&token) == sent.as_ref()) {
+            self.authorize(&found, &challenge, LoginTrigger::Challenge).await?;
         }
-        self.note(&operation);
+        self.record_token(&operation);
         Ok(())
     }
 
@@ -136,62 +137,67 @@ impl Core {
     pub(super) async fn step_up(
         &self,
         sent: Option<Authorization>,
-        demand: Demand,
+        challenge: BearerChallenge,
         operation: Operation,
     ) -> Result<(), AuthError> {
-        let _turn = self.take_turn().await?;
-        if self.is_overtaken(sent.as_ref()).await? {
+        let _permit = self.acquire_permit().await?;
+        if self.token_changed(sent.as_ref()).await? {
             return Ok(());
         }
-        let wanted = demand.scopes.clone().unwrap_or_default();
-        let named = wanted.join(" ");
-        if !self.attempts().step_up(&operation) {
+        let wanted = challenge.scopes.clone().unwrap_or_default();
+        let scope_list = wanted.join(" ");
+        if !self.attempts().allow_step_up(&operation) {
             return Err(forbidden(format_args!(
-                "the server keeps asking for more scopes: {named}"
+                "the server keeps asking for more scopes: {scope_list}"
             )));
         }
         if !wanted.is_empty()
-            && self.present.granted().is_some_and(|it| wanted.iter().all(|x| it.contains(x)))
+            && self
+                .token_cache
+                .granted_scopes()
+                .is_some_and(|granted| wanted.iter().all(|scope| granted.contains(scope)))
         {
             return Err(forbidden(format_args!(
-                "the server asks for scopes that were granted: {named}"
+                "the server asks for scopes that were granted: {scope_list}"
             )));
         }
-        if self.is_alone() {
-            self.remember_wanted(&wanted).await?;
-            return Err(self.login_hint(format_args!("the server asks for more scopes ({named})")));
+        if self.needs_browser() {
+            self.save_pending_scopes(&wanted).await?;
+            return Err(
+                self.login_hint(format_args!("the server asks for more scopes ({scope_list})"))
+            );
         }
-        let found = self.discover(&demand).await?;
-        self.authorize(&found, &demand, Unasked::Yes).await
+        let found = self.discover(&challenge).await?;
+        self.authorize(&found, &challenge, LoginTrigger::Challenge).await
     }
 
-    pub(super) async fn login(&self) -> Result<Status, AuthError> {
-        let _turn = self.take_turn().await?;
-        self.attempts().forget();
-        let reply = self.http.knock(&self.settings.protocol_version).await?;
-        let demand = Demand::read(&reply.challenges);
-        let found = self.discover(&demand).await?;
-        self.authorize(&found, &demand, Unasked::No).await?;
+    pub(super) async fn login(&self) -> Result<LoginStatus, AuthError> {
+        let _permit = self.acquire_permit().await?;
+        self.attempts().reset();
+        let response = self.http.probe(&self.settings.protocol_version).await?;
+        let challenge = BearerChallenge::from_headers(&response.challenges);
+        let found = self.discover(&challenge).await?;
+        self.authorize(&found, &challenge, LoginTrigger::User).await?;
         self.status().await
     }
 
     pub(super) async fn logout(&self) -> Result<(), AuthError> {
-        let _turn = self.take_turn().await?;
-        let mut hold = self.store.hold(&self.key).await?;
-        let record = hold.load().await?.unwrap_or_default();
-        hold.save(None).await?;
-        drop(hold);
-        self.present.let_go();
-        self.attempts().forget();
+        let _permit = self.acquire_permit().await?;
+        let mut lock = self.store.lock(&self.key).await?;
+        let record = lock.load().await?.unwrap_or_default();
+        lock.save(None).await?;
+        drop(lock);
+        self.token_cache.clear();
+        self.attempts().reset();
         self.revoke(&record).await;
         Ok(())
     }
 
-    pub(super) async fn status(&self) -> Result<Status, AuthError> {
+    pub(super) async fn status(&self) -> Result<LoginStatus, AuthError> {
         let record = self.store.load(&self.key).await?.unwrap_or_default();
-        let Some(grant) = self.usable(&record) else { return Ok(Status::LoggedOut) };
+        let Some(grant) = self.usable_grant(&record) else { return Ok(LoginStatus::LoggedOut) };
         let needs_person = matches!(self.settings.grant, Grant::AuthorizationCode);
-        Ok(Status::LoggedIn {
+        Ok(LoginStatus::LoginResult {
             issuer: grant.issuer.clone(),
             client_id: grant.client_id.clone(),
             scopes: grant.granted.clone(),
@@ -206,26 +212,30 @@ impl Core {
     }
 
     /// True if a login needs a person and there is no way to reach one.
-    fn is_alone(&self) -> bool {
+    fn needs_browser(&self) -> bool {
         matches!(self.settings.grant, Grant::AuthorizationCode) && self.browser.is_none()
     }
 
-    fn asker(&self) -> Asker<'_> {
-        Asker { http: &self.http, settings: &self.settings, provider: self.provider.as_ref() }
-    }
-
-    fn note(&self, operation: &Operation) {
-        if let Some(token) = self.present.token() {
-            self.attempts().got(operation, token, Instant::now());
+    fn requester(&self) -> TokenRequester<'_> {
+        TokenRequester {
+            http: &self.http,
+            settings: &self.settings,
+            provider: self.provider.as_ref(),
         }
     }
 
-    async fn take_turn(&self) -> Result<SemaphorePermit<'_>, AuthError> {
-        self.turn.acquire().await.map_err(|_closed| unreachable("the program is ending"))
+    fn record_token(&self, operation: &Operation) {
+        if let Some(token) = self.token_cache.token() {
+            self.attempts().record_token(operation, token, Instant::now());
+        }
+    }
+
+    async fn acquire_permit(&self) -> Result<SemaphorePermit<'_>, AuthError> {
+        self.permits.acquire().await.map_err(|_closed| unreachable("the program is ending"))
     }
 
     // It is consistent between statements, so a panic elsewhere cannot have torn it.
-    fn attempts(&self) -> MutexGuard<'_, Attempts> {
+    fn attempts(&self) -> MutexGuard<'_, AttemptLimiter> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

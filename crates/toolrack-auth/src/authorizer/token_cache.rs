@@ -6,86 +6,87 @@ use std::time::Duration;
 use toolrack_transport::{AtHand, Authorization};
 
 use crate::grants::now;
-use crate::stored_credentials::GrantRecord;
+use crate::stored_credentials::StoredGrant;
 
 /// What is at hand.
 #[derive(Debug, Default)]
-pub(super) struct Present(Mutex<State>);
+pub(super) struct TokenCache(Mutex<State>);
 
 #[derive(Debug, Default)]
 enum State {
     #[default]
-    Unread,
-    Nothing,
-    Held(Box<Held>),
+    NotLoaded,
+    Empty,
+    Token(Box<CachedToken>),
 }
 
 /// A token and how it has done.
 #[derive(Debug)]
-struct Held {
+struct CachedToken {
     token: Authorization,
-    grant: GrantRecord,
+    grant: StoredGrant,
     /// How often it was handed out, and how often it came back refused. Both the same: it was good for nothing.
-    n_handed_out: u64,
-    n_refused: u64,
+    n_sent: u64,
+    n_rejected: u64,
 }
 
-impl Present {
+impl TokenCache {
     /// What to send now; a token that is stale by its own word is not.
-    pub(super) fn hand_out(&self, leeway: Duration) -> AtHand {
+    pub(super) fn credential(&self, leeway: Duration) -> AtHand {
         match &mut *self.state() {
-            State::Unread => AtHand::Ask,
-            State::Nothing => AtHand::Nothing,
-            State::Held(held) if held.grant.is_stale(now(), leeway) => AtHand::Ask,
-            State::Held(held) => {
-                held.n_handed_out += 1;
-                AtHand::Ready(held.token.clone())
+            State::NotLoaded => AtHand::Ask,
+            State::Empty => AtHand::Nothing,
+            State::Token(cached) if cached.grant.is_stale(now(), leeway) => AtHand::Ask,
+            State::Token(cached) => {
+                cached.n_sent += 1;
+                AtHand::Ready(cached.token.clone())
             }
         }
     }
 
-    pub(super) fn adopt(&self, grant: &GrantRecord) {
+    pub(super) fn set(&self, grant: &StoredGrant) {
         let token = Authorization::bearer(grant.access_token.reveal());
         let mut state = self.state();
-        if !matches!(&*state, State::Held(held) if held.token == token) {
-            let held = Held { token, grant: grant.clone(), n_handed_out: 0, n_refused: 0 };
-            *state = State::Held(Box::new(held));
+        if !matches!(&*state, State::Token(cached) if cached.token == token) {
+            let cached = CachedToken { token, grant: grant.clone(), n_sent: 0, n_rejected: 0 };
+            *state = State::Token(Box::new(cached));
         }
     }
 
-    pub(super) fn let_go(&self) {
-        *self.state() = State::Nothing;
+    pub(super) fn clear(&self) {
+        *self.state() = State::Empty;
     }
 
     /// Takes note that the token at hand was refused. True if it was never good for anything.
-    pub(super) fn is_useless(&self) -> bool {
+    pub(super) fn record_rejection(&self) -> bool {
         match &mut *self.state() {
-            State::Held(held) => {
-                held.n_refused += 1;
-                held.n_refused >= held.n_handed_out
+            State::Token(cached) => {
+                cached.n_rejected += 1;
+                cached.n_rejected >= cached.n_sent
             }
-            State::Unread | State::Nothing => false,
+            State::NotLoaded | State::Empty => false,
         }
     }
 
     pub(super) fn token(&self) -> Option<Authorization> {
-        self.held(|it| it.token.clone())
+        self.with_token(|cached| cached.token.clone())
     }
 
-    pub(super) fn granted(&self) -> Option<Vec<String>> {
-        self.held(|it| it.grant.granted.clone())
+    pub(super) fn granted_scopes(&self) -> Option<Vec<String>> {
+        self.with_token(|cached| cached.grant.granted.clone())
     }
 
     /// How long the token lives in all, if anybody has said so.
     pub(super) fn lifetime(&self) -> Option<Duration> {
-        let (from, to) = self.held(|it| (it.grant.received_at, it.grant.expires_at))?;
+        let (from, to) =
+            self.with_token(|cached| (cached.grant.received_at, cached.grant.expires_at))?;
         Some(Duration::from_millis(to?.saturating_sub(from)))
     }
 
-    fn held<T>(&self, look: impl FnOnce(&Held) -> T) -> Option<T> {
+    fn with_token<T>(&self, read: impl FnOnce(&CachedToken) -> T) -> Option<T> {
         match &*self.state() {
-            State::Held(held) => Some(look(held)),
-            State::Unread | State::Nothing => None,
+            State::Token(cached) => Some(read(cached)),
+            State::NotLoaded | State::Empty => None,
         }
     }
 
@@ -101,29 +102,29 @@ mod tests {
     use crate::stored_credentials::tests::grant;
 
     #[test]
-    fn a_token_is_useless_until_somebody_did_not_come_back() {
-        let present = Present::default();
-        assert_eq!(present.hand_out(Duration::ZERO), AtHand::Ask);
-        assert!(!present.is_useless());
-        present.adopt(&grant(0, None));
+    fn a_token_record_rejection_until_somebody_did_not_come_back() {
+        let cache = TokenCache::default();
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ask);
+        assert!(!cache.record_rejection());
+        cache.set(&grant(0, None));
         let token = Authorization::bearer("acc3ss");
-        assert_eq!(present.hand_out(Duration::ZERO), AtHand::Ready(token.clone()));
-        assert!(present.is_useless());
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token.clone()));
+        assert!(cache.record_rejection());
         // The same again changes nothing about how it has done.
-        present.adopt(&grant(0, None));
-        assert_eq!(present.hand_out(Duration::ZERO), AtHand::Ready(token.clone()));
-        assert_eq!(present.hand_out(Duration::ZERO), AtHand::Ready(token));
-        assert!(!present.is_useless());
-        present.let_go();
-        assert_eq!(present.hand_out(Duration::ZERO), AtHand::Nothing);
+        cache.set(&grant(0, None));
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token.clone()));
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token));
+        assert!(!cache.record_rejection());
+        cache.clear();
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Nothing);
     }
 
     #[test]
     fn what_is_stale_is_not_handed_out() {
-        let present = Present::default();
-        present.adopt(&grant(0, Some(1_000)));
-        assert_eq!(present.hand_out(Duration::ZERO), AtHand::Ask);
-        assert_eq!(present.lifetime(), Some(Duration::from_secs(1)));
-        assert!(present.token().is_some());
+        let cache = TokenCache::default();
+        cache.set(&grant(0, Some(1_000)));
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ask);
+        assert_eq!(cache.lifetime(), Some(Duration::from_secs(1)));
+        assert!(cache.token().is_some());
     }
 }

@@ -1,9 +1,9 @@
 //! The page that a person sees after logging in, and the little of HTTP that it takes to show it.
 
-use super::Outcome;
+use super::LoginOutcome;
 
 /// The whole answer to the browser.
-pub(super) fn answer(status: &str, title: &str, text: &str) -> String {
+pub(super) fn html_response(status: &str, title: &str, text: &str) -> String {
     let (title, text) = (escape(title), escape(text));
     let page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\
@@ -20,15 +20,15 @@ pub(super) fn answer(status: &str, title: &str, text: &str) -> String {
 }
 
 /// What the person who has logged in gets to see.
-pub(super) fn outcome(outcome: &Outcome) -> String {
+pub(super) fn outcome_page(outcome: &LoginOutcome) -> String {
     match outcome {
-        Outcome::Done => answer("200 OK", "Logged in", "You can close this window."),
-        Outcome::Failed(reason) => answer("200 OK", "Not logged in", reason),
+        LoginOutcome::Success => html_response("200 OK", "Logged in", "You can close this window."),
+        LoginOutcome::Failed(reason) => html_response("200 OK", "Not logged in", reason),
     }
 }
 
 /// The query of a request for `path`, or the status that refuses it.
-pub(super) fn query<'a>(head: &'a str, path: &str) -> Result<&'a str, &'static str> {
+pub(super) fn callback_query<'a>(head: &'a str, path: &str) -> Result<&'a str, &'static str> {
     let mut words = head.lines().next().unwrap_or_default().split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (found, query) = target.split_once('?').unwrap_or((target, ""));
@@ -50,7 +50,9 @@ mod tests {
 
     #[test]
     fn only_the_exact_path_is_answered() {
-        let check = |head: &str, expected| assert_eq!(query(head, "/callback"), expected, "{head}");
+        let check = |head: &str, expected| {
+            assert_eq!(callback_query(head, "/callback"), expected, "{head}")
+        };
         check("GET /callback?code=c&state=s HTTP/1.1\r\nHost: x", Ok("code=c&state=s"));
         check("GET /callback HTTP/1.1", Ok(""));
         check("GET /callback/?code=c HTTP/1.1", Err("404 Not Found"));
@@ -61,7 +63,7 @@ mod tests {
 
     #[test]
     fn what_somebody_wrote_does_not_become_a_page() {
-        let page = outcome(&Outcome::Failed("<script>alert(\"x\")</script>".to_owned()));
+        let page = outcome_page(&LoginOutcome::Failed("<script>alert(\"x\")</script>".to_owned()));
         assert!(!page.contains("<script>"), "{page}");
         assert!(page.contains("&lt;script&gt;"), "{page}");
     }

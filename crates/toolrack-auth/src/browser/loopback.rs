@@ -3,6 +3,7 @@
 //! **Invariant:** the port is open on 127.0.0.1 only, while one login lasts; what does not carry its state is
 //! answered with an error and changes nothing; the first that does closes the port.
 
+use super::callback_page::{callback_query, html_response, outcome_page};
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -15,14 +16,14 @@ use tokio::time::timeout;
 use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
-use super::{Browser, Errand, Landing, Opener, Outcome, Visit, callback_page as page};
+use super::{AuthorizationResponse, Browser, LoginOutcome, LoginRequest, PreparedLogin, UrlOpener};
 use crate::error::login_needed;
 use crate::secret::Secret;
 
 /// How long a person may take.
-const PATIENCE: Duration = Duration::from_mins(5);
+const LOGIN_TIMEOUT: Duration = Duration::from_mins(5);
 /// How long a connection may take to say what it wants. Browsers open some that say nothing.
-const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REQUEST_BYTES: usize = 16 * 1024;
 /// Connections at the same time; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 16;
@@ -30,34 +31,34 @@ const MAX_CONNECTIONS: usize = 16;
 /// The user's browser, and a port of this machine where it comes back to.
 #[derive(Clone)]
 pub struct SystemBrowser {
-    opener: Opener,
+    opener: UrlOpener,
     port: u16,
     path: String,
-    patience: Duration,
+    timeout_after: Duration,
 }
 
 /// A port that is open, and nobody on the way yet.
-struct Waiting {
+struct LoopbackLogin {
     listener: TcpListener,
     redirect_uri: String,
     browser: SystemBrowser,
 }
 
 /// A browser that has come back and shows a page that is still loading.
-struct Arrived {
+struct LoopbackResponse {
     query: Secret,
     stream: TcpStream,
 }
 
 impl SystemBrowser {
     /// Opens pages with `opener`, and listens on any free port, at `/callback`, for five minutes.
-    pub fn new(opener: Opener) -> Self {
-        Self { opener, port: 0, path: "/callback".to_owned(), patience: PATIENCE }
+    pub fn new(opener: UrlOpener) -> Self {
+        Self { opener, port: 0, path: "/callback".to_owned(), timeout_after: LOGIN_TIMEOUT }
     }
 
     /// Listens on this port and path, for a client that was registered with them.
     #[must_use]
-    pub fn at(mut self, port: u16, path: &str) -> Self {
+    pub fn with_callback(mut self, port: u16, path: &str) -> Self {
         self.port = port;
         path.clone_into(&mut self.path);
         self
@@ -65,15 +66,16 @@ impl SystemBrowser {
 
     /// Waits this long for the person.
     #[must_use]
-    pub fn patient_for(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_timeout(mut self, timeout_after: Duration) -> Self {
+        self.timeout_after = timeout_after;
         self
     }
 
     /// A free port, the one of an earlier visit if it is free.
-    async fn listen(&self, wish: Option<&str>) -> io::Result<TcpListener> {
-        let wished = wish.and_then(|it| Url::parse(it).ok()).and_then(|it| it.port());
-        if let (0, Some(port)) = (self.port, wished)
+    async fn listen(&self, preferred: Option<&str>) -> io::Result<TcpListener> {
+        let preferred_port =
+            preferred.and_then(|uri| Url::parse(uri).ok()).and_then(|url| url.port());
+        if let (0, Some(port)) = (self.port, preferred_port)
             && let Ok(listener) = TcpListener::bind(("127.0.0.1", port)).await
         {
             return Ok(listener);
@@ -85,35 +87,35 @@ impl SystemBrowser {
 impl Browser for SystemBrowser {
     fn prepare<'a>(
         &'a self,
-        wish: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Box<dyn Visit>, AuthError>> {
+        preferred: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Box<dyn PreparedLogin>, AuthError>> {
         Box::pin(async move {
-            let deaf =
+            let no_port =
                 |error: io::Error| login_needed(format_args!("no port to listen on: {error}"));
-            let listener = self.listen(wish).await.map_err(deaf)?;
-            let port = listener.local_addr().map_err(deaf)?.port();
+            let listener = self.listen(preferred).await.map_err(no_port)?;
+            let port = listener.local_addr().map_err(no_port)?.port();
             let redirect_uri = format!("http://127.0.0.1:{port}{}", self.path);
-            let visit = Waiting { listener, redirect_uri, browser: self.clone() };
-            Ok(Box::new(visit) as Box<dyn Visit>)
+            let login = LoopbackLogin { listener, redirect_uri, browser: self.clone() };
+            Ok(Box::new(login) as Box<dyn PreparedLogin>)
         })
     }
 }
 
-impl Visit for Waiting {
+impl PreparedLogin for LoopbackLogin {
     fn redirect_uri(&self) -> &str {
         &self.redirect_uri
     }
 
-    fn go(
+    fn run(
         self: Box<Self>,
-        errand: Errand,
-    ) -> BoxFuture<'static, Result<Box<dyn Landing>, AuthError>> {
+        request: LoginRequest,
+    ) -> BoxFuture<'static, Result<Box<dyn AuthorizationResponse>, AuthError>> {
         Box::pin(async move {
-            (self.browser.opener)(&errand.url).map_err(|error| {
+            (self.browser.opener)(&request.url).map_err(|error| {
                 login_needed(format_args!("the browser cannot be opened: {error}"))
             })?;
-            match timeout(self.browser.patience, self.arrival(&errand)).await {
-                Ok(Ok(arrived)) => Ok(Box::new(arrived) as Box<dyn Landing>),
+            match timeout(self.browser.timeout_after, self.accept_response(&request)).await {
+                Ok(Ok(response)) => Ok(Box::new(response) as Box<dyn AuthorizationResponse>),
                 Ok(Err(error)) => Err(login_needed(format_args!("nobody can come back: {error}"))),
                 Err(_elapsed) => Err(login_needed("nobody has logged in in time")),
             }
@@ -121,19 +123,19 @@ impl Visit for Waiting {
     }
 }
 
-impl Waiting {
+impl LoopbackLogin {
     /// Serves everybody who connects until one of them answers the errand.
-    async fn arrival(&self, errand: &Errand) -> io::Result<Arrived> {
-        let mut open = FuturesUnordered::new();
+    async fn accept_response(&self, request: &LoginRequest) -> io::Result<LoopbackResponse> {
+        let mut connections = FuturesUnordered::new();
         loop {
             tokio::select! {
-                connection = self.listener.accept(), if open.len() < MAX_CONNECTIONS => match connection {
-                    Ok((stream, _peer)) => open.push(receive(stream, &self.browser.path, errand)),
-                    Err(error) if is_passing(&error) => {}
+                connection = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => match connection {
+                    Ok((stream, _peer)) => connections.push(read_request(stream, &self.browser.path, request)),
+                    Err(error) if is_transient(&error) => {}
                     Err(error) => return Err(error),
                 },
-                Some(arrived) = open.next() => if let Some(arrived) = arrived {
-                    return Ok(arrived);
+                Some(response) = connections.next() => if let Some(response) = response {
+                    return Ok(response);
                 },
             }
         }
@@ -141,7 +143,7 @@ impl Waiting {
 }
 
 /// True for faults of one connection, which say nothing about the port.
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -151,18 +153,22 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Reads one request. `None` if it is not the one we wait for; whoever sent it is told so.
-async fn receive(mut stream: TcpStream, path: &str, errand: &Errand) -> Option<Arrived> {
-    let head = timeout(REQUEST_LIMIT, read_head(&mut stream)).await.ok()?.ok()??;
-    let refusal = match page::query(head.reveal(), path) {
-        Ok(query) if errand.is_answered_by(query) => {
-            return Some(Arrived { query: Secret::new(query), stream });
+async fn read_request(
+    mut stream: TcpStream,
+    path: &str,
+    request: &LoginRequest,
+) -> Option<LoopbackResponse> {
+    let head = timeout(REQUEST_TIMEOUT, read_head(&mut stream)).await.ok()?.ok()??;
+    let status = match callback_query(head.reveal(), path) {
+        Ok(query) if request.matches_redirect(query) => {
+            return Some(LoopbackResponse { query: Secret::new(query), stream });
         }
         Ok(_) => "400 Bad Request",
         Err(status) => status,
     };
     let text =
-        page::answer(refusal, refusal, "This does not belong to the login that is waiting here.");
-    write_out(stream, &text).await;
+        html_response(status, status, "This does not belong to the login that is waiting here.");
+    write_response(stream, &text).await;
     None
 }
 
@@ -170,7 +176,7 @@ async fn receive(mut stream: TcpStream, path: &str, errand: &Errand) -> Option<A
 async fn read_head(stream: &mut TcpStream) -> io::Result<Option<Secret>> {
     let mut head = Vec::new();
     let mut chunk = [0_u8; 1024];
-    while !head.windows(4).any(|it| it == b"\r\n\r\n") {
+    while !head.windows(4).any(|window| window == b"\r\n\r\n") {
         let n_read = stream.read(&mut chunk).await?;
         head.extend_from_slice(chunk.get(..n_read).unwrap_or_default());
         if n_read == 0 || head.len() > MAX_REQUEST_BYTES {
@@ -181,23 +187,23 @@ async fn read_head(stream: &mut TcpStream) -> io::Result<Option<Secret>> {
 }
 
 /// Whoever has gone away before reading has nothing to read.
-async fn write_out(mut stream: TcpStream, text: &str) {
+async fn write_response(mut stream: TcpStream, text: &str) {
     let writing = async {
         stream.write_all(text.as_bytes()).await?;
         stream.shutdown().await
     };
-    if !matches!(timeout(REQUEST_LIMIT, writing).await, Ok(Ok(()))) {
+    if !matches!(timeout(REQUEST_TIMEOUT, writing).await, Ok(Ok(()))) {
         tracing::debug!("the browser has gone before it was answered");
     }
 }
 
-impl Landing for Arrived {
+impl AuthorizationResponse for LoopbackResponse {
     fn query(&self) -> &Secret {
         &self.query
     }
 
-    fn conclude(self: Box<Self>, outcome: Outcome) -> BoxFuture<'static, ()> {
-        Box::pin(async move { write_out(self.stream, &page::outcome(&outcome)).await })
+    fn finish(self: Box<Self>, outcome: LoginOutcome) -> BoxFuture<'static, ()> {
+        Box::pin(async move { write_response(self.stream, &outcome_page(&outcome)).await })
     }
 }
 

@@ -9,41 +9,41 @@ use tokio::time::timeout;
 use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
-use super::{Browser, Errand, Landing, Outcome, Visit};
+use super::{AuthorizationResponse, Browser, LoginOutcome, LoginRequest, PreparedLogin};
 use crate::error::{login_needed, untrusted};
 use crate::secret::Secret;
 
-const PATIENCE: Duration = Duration::from_mins(5);
+const LOGIN_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Where pages lead that nobody serves: the browser shows an error, and the address bar has what we need.
-const REDIRECT: &str = "http://127.0.0.1:33418/callback";
+const DEFAULT_REDIRECT_URI: &str = "http://127.0.0.1:33418/callback";
 
-type Ask = Arc<dyn Fn(Errand) -> BoxFuture<'static, io::Result<String>> + Send + Sync>;
+type Prompt = Arc<dyn Fn(LoginRequest) -> BoxFuture<'static, io::Result<String>> + Send + Sync>;
 
 /// A person who is shown a URL and pastes the one that it led to.
 #[derive(Clone)]
 pub struct PastedRedirect {
-    ask: Ask,
+    prompt: Prompt,
     redirect_uri: String,
 }
 
 /// A question that has not been asked yet.
-struct Asking(PastedRedirect);
+struct PastedLogin(PastedRedirect);
 
 /// What was pasted.
-struct Pasted(Secret);
+struct PastedResponse(Secret);
 
 impl PastedRedirect {
     /// `ask` shows the URL of the errand and gives back what the person pastes.
     pub fn new(
-        ask: impl Fn(Errand) -> BoxFuture<'static, io::Result<String>> + Send + Sync + 'static,
+        prompt: impl Fn(LoginRequest) -> BoxFuture<'static, io::Result<String>> + Send + Sync + 'static,
     ) -> Self {
-        Self { ask: Arc::new(ask), redirect_uri: REDIRECT.to_owned() }
+        Self { prompt: Arc::new(prompt), redirect_uri: DEFAULT_REDIRECT_URI.to_owned() }
     }
 
     /// Uses this redirect, for a client that was registered with it.
     #[must_use]
-    pub fn at(mut self, redirect_uri: &str) -> Self {
+    pub fn with_redirect_uri(mut self, redirect_uri: &str) -> Self {
         redirect_uri.clone_into(&mut self.redirect_uri);
         self
     }
@@ -53,22 +53,22 @@ impl Browser for PastedRedirect {
     fn prepare<'a>(
         &'a self,
         _wish: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<Box<dyn Visit>, AuthError>> {
-        Box::pin(async { Ok(Box::new(Asking(self.clone())) as Box<dyn Visit>) })
+    ) -> BoxFuture<'a, Result<Box<dyn PreparedLogin>, AuthError>> {
+        Box::pin(async { Ok(Box::new(PastedLogin(self.clone())) as Box<dyn PreparedLogin>) })
     }
 }
 
-impl Visit for Asking {
+impl PreparedLogin for PastedLogin {
     fn redirect_uri(&self) -> &str {
         &self.0.redirect_uri
     }
 
-    fn go(
+    fn run(
         self: Box<Self>,
-        errand: Errand,
-    ) -> BoxFuture<'static, Result<Box<dyn Landing>, AuthError>> {
+        request: LoginRequest,
+    ) -> BoxFuture<'static, Result<Box<dyn AuthorizationResponse>, AuthError>> {
         Box::pin(async move {
-            let pasted = match timeout(PATIENCE, (self.0.ask)(errand.clone())).await {
+            let pasted = match timeout(LOGIN_TIMEOUT, (self.0.prompt)(request.clone())).await {
                 Ok(Ok(text)) => Secret::new(text),
                 Ok(Err(error)) => {
                     return Err(login_needed(format_args!("nothing was pasted: {error}")));
@@ -76,7 +76,7 @@ impl Visit for Asking {
                 Err(_elapsed) => return Err(login_needed("nobody has logged in in time")),
             };
             let query = query(&pasted, &self.0.redirect_uri)?;
-            Ok(Box::new(Pasted(query)) as Box<dyn Landing>)
+            Ok(Box::new(PastedResponse(query)) as Box<dyn AuthorizationResponse>)
         })
     }
 }
@@ -87,22 +87,22 @@ fn query(pasted: &Secret, redirect_uri: &str) -> Result<Secret, AuthError> {
     if let Some(query) = text.strip_prefix('?') {
         return Ok(Secret::new(query));
     }
-    let elsewhere =
+    let wrong_url =
         || untrusted(format_args!("what was pasted does not begin with {redirect_uri}"));
-    let url = Url::parse(text).map_err(|_syntax| elsewhere())?;
-    let home = Url::parse(redirect_uri).map_err(|_syntax| elsewhere())?;
-    if url.origin() != home.origin() || url.path() != home.path() {
-        return Err(elsewhere());
+    let url = Url::parse(text).map_err(|_syntax| wrong_url())?;
+    let expected = Url::parse(redirect_uri).map_err(|_syntax| wrong_url())?;
+    if url.origin() != expected.origin() || url.path() != expected.path() {
+        return Err(wrong_url());
     }
     Ok(Secret::new(url.query().unwrap_or_default()))
 }
 
-impl Landing for Pasted {
+impl AuthorizationResponse for PastedResponse {
     fn query(&self) -> &Secret {
         &self.0
     }
 
-    fn conclude(self: Box<Self>, _outcome: Outcome) -> BoxFuture<'static, ()> {
+    fn finish(self: Box<Self>, _outcome: LoginOutcome) -> BoxFuture<'static, ()> {
         // Whoever pasted it sits at the program that asked.
         Box::pin(async {})
     }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn what_is_pasted_must_be_our_redirect() {
         let check = |text: &str, expected: Option<&str>| {
-            let found = query(&Secret::new(text), REDIRECT);
+            let found = query(&Secret::new(text), DEFAULT_REDIRECT_URI);
             assert_eq!(found.as_ref().ok().map(Secret::reveal), expected, "{text}");
             if let Err(error) = found {
                 assert!(!error.to_string().contains("c0de"), "{error}");
@@ -142,9 +142,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_person_who_never_pastes_is_not_waited_for_for_ever() {
         let silent = PastedRedirect::new(|_errand| Box::pin(std::future::pending()));
-        let visit = silent.prepare(None).await.unwrap();
+        let login = silent.prepare(None).await.unwrap();
         let url = Url::parse("https://a/authorize").unwrap();
-        let landed = visit.go(Errand::new(url, "https://a", &[], Secret::new("s"))).await;
-        assert!(matches!(landed.err(), Some(AuthError::LoginNeeded { .. })));
+        let outcome = login.run(LoginRequest::new(url, "https://a", &[], Secret::new("s"))).await;
+        assert!(matches!(outcome.err(), Some(AuthError::LoginNeeded { .. })));
     }
 }

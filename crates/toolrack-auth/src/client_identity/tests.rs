@@ -14,7 +14,7 @@ fn registered(redirect_uri: &str, secret_expires_at: Option<u64>) -> Client {
 
 fn pre_registered(issuer: Option<&str>) -> AuthSettings {
     let issuer = issuer.map(str::to_owned);
-    let client = PreRegistered {
+    let client = PreRegisteredClient {
         client_id: "pre".to_owned(),
         client_secret: Some(Secret::new("s3cret")),
         issuer,
@@ -45,9 +45,9 @@ fn check(
     expected: &str,
 ) {
     let (bound, known) = memory;
-    let found = match introduce(settings, &metadata(offers), bound, known, (REDIRECT, 100)) {
-        Ok(Introduction::Known(client)) => client.id,
-        Ok(Introduction::Register(_)) => "register".to_owned(),
+    let found = match choose_client(settings, &metadata(offers), bound, known, (REDIRECT, 100)) {
+        Ok(ClientChoice::Use(client)) => client.id,
+        Ok(ClientChoice::Register(_)) => "register".to_owned(),
         Err(AuthError::Untrusted { .. }) => "untrusted".to_owned(),
         Err(AuthError::Unregistered { .. }) => "ask".to_owned(),
         Err(other) => panic!("{other:?}"),
@@ -97,17 +97,27 @@ fn the_proof_is_as_registered_or_the_first_supported() {
         let client = Client { secret, auth_method, ..Client::public("c") };
         let list: Option<Vec<String>> =
             supported.map(|it| it.iter().map(|&it| it.to_owned()).collect());
-        assert_eq!(method(&client, list.as_deref()).ok(), expected);
+        assert_eq!(auth_method(&client, list.as_deref()).ok(), expected);
     };
-    check(false, None, None, Some(Method::None));
-    check(true, None, None, Some(Method::Basic));
-    check(true, None, Some(&["client_secret_post", "client_secret_basic"]), Some(Method::Basic));
-    check(true, None, Some(&["client_secret_post", "none"]), Some(Method::Post));
-    check(true, None, Some(&["none"]), Some(Method::None));
+    check(false, None, None, Some(AuthMethod::None));
+    check(true, None, None, Some(AuthMethod::Basic));
+    check(
+        true,
+        None,
+        Some(&["client_secret_post", "client_secret_basic"]),
+        Some(AuthMethod::Basic),
+    );
+    check(true, None, Some(&["client_secret_post", "none"]), Some(AuthMethod::Post));
+    check(true, None, Some(&["none"]), Some(AuthMethod::None));
     check(true, None, Some(&["private_key_jwt"]), None);
-    check(true, Some("client_secret_post"), Some(&["client_secret_basic"]), Some(Method::Post));
-    check(true, Some("private_key_jwt"), Some(&["client_secret_basic"]), Some(Method::Basic));
-    check(false, Some("client_secret_basic"), Some(&["client_secret_basic"]), Some(Method::None));
+    check(true, Some("client_secret_post"), Some(&["client_secret_basic"]), Some(AuthMethod::Post));
+    check(true, Some("private_key_jwt"), Some(&["client_secret_basic"]), Some(AuthMethod::Basic));
+    check(
+        false,
+        Some("client_secret_basic"),
+        Some(&["client_secret_basic"]),
+        Some(AuthMethod::None),
+    );
 }
 
 #[test]
@@ -115,7 +125,7 @@ fn registering_asks_for_no_secret_where_that_is_possible() {
     let check = |supported: Option<&[&str]>, expected| {
         let list: Option<Vec<String>> =
             supported.map(|it| it.iter().map(|&it| it.to_owned()).collect());
-        assert_eq!(method_to_register(list.as_deref()), expected);
+        assert_eq!(auth_method_to_register(list.as_deref()), expected);
     };
     check(None, "none");
     check(Some(&["client_secret_basic", "none"]), "none");

@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 
 use super::*;
 
-fn http(home: &str) -> Http {
-    Http::new(&Url::parse(home).unwrap(), Network::default())
+fn http(server: &str) -> HttpClient {
+    HttpClient::new(&Url::parse(server).unwrap(), Network::default())
 }
 
 /// The same, in a world where every name is this address.
-fn http_where_names_are(home: &str, address: &str) -> Http {
+fn http_where_names_are(server: &str, address: &str) -> HttpClient {
     let address: SocketAddr = address.parse().unwrap();
     let lookup = Lookup::new(move |_name| Box::pin(async move { Ok(vec![address]) }));
-    Http { lookup, ..http(home) }
+    HttpClient { lookup, ..http(server) }
 }
 
 #[test]
@@ -86,8 +86,8 @@ fn a_form_hides_its_values_and_knows_its_secrets() {
 #[test]
 fn absent_is_what_the_next_place_may_have() {
     let check = |status, expected| {
-        let reply = Reply { status, body: Vec::new(), challenges: Vec::new() };
-        assert_eq!(reply.is_absent(), expected, "{status}");
+        let response = HttpResponse { status, body: Vec::new(), challenges: Vec::new() };
+        assert_eq!(response.is_not_found(), expected, "{status}");
     };
     check(200, false);
     check(302, true);

@@ -2,26 +2,26 @@
 
 use super::*;
 
-fn answer(status: u16, body: &str, kind: Kind) -> Result<Issued, TokenFault> {
-    let reply = Reply { status, body: body.as_bytes().to_vec(), challenges: Vec::new() };
+fn answer(status: u16, body: &str, kind: TokenKind) -> Result<TokenResponse, TokenError> {
+    let response = HttpResponse { status, body: body.as_bytes().to_vec(), challenges: Vec::new() };
     let endpoint = Url::parse("https://a/token?x=1").unwrap();
-    read(&reply, kind, &endpoint, &[&Secret::new("r3fresh")])
+    parse_response(&response, kind, &endpoint, &[&Secret::new("r3fresh")])
 }
 
-fn issued(lifetime: Option<u64>) -> Issued {
-    Issued {
+fn issued(lifetime: Option<u64>) -> TokenResponse {
+    TokenResponse {
         access_token: Secret::new("t"),
         refresh_token: None,
         lifetime,
         scopes: None,
-        exchanged_as: None,
+        issued_token_type: None,
     }
 }
 
 #[test]
 fn a_token_is_read_leniently_where_that_is_harmless() {
-    let check = |body: &str, expected: Issued| {
-        assert_eq!(answer(200, body, Kind::Bearer), Ok(expected));
+    let check = |body: &str, expected: TokenResponse| {
+        assert_eq!(answer(200, body, TokenKind::Bearer), Ok(expected));
     };
     check(r#"{"access_token":"t","token_type":"Bearer"}"#, issued(None));
     check(r#"{"access_token":"t","token_type":"bearer","expires_in":60}"#, issued(Some(60_000)));
@@ -35,7 +35,7 @@ fn a_token_is_read_leniently_where_that_is_harmless() {
     );
     check(
         r#"{"access_token":"t","token_type":"bearer","refresh_token":"r","scope":"a  b"}"#,
-        Issued {
+        TokenResponse {
             refresh_token: Some(Secret::new("r")),
             scopes: Some(vec!["a".to_owned(), "b".to_owned()]),
             ..issued(None)
@@ -46,10 +46,10 @@ fn a_token_is_read_leniently_where_that_is_harmless() {
 /// The kind of fault and what is said about it.
 #[track_caller]
 fn check(status: u16, body: &str, expected: &str) {
-    let found = match answer(status, body, Kind::Bearer).unwrap_err() {
-        TokenFault::GrantOver(said) => format!("grant over: {said}"),
-        TokenFault::ClientUnknown(said) => format!("client unknown: {said}"),
-        TokenFault::Other(error) => error.to_string(),
+    let found = match answer(status, body, TokenKind::Bearer).unwrap_err() {
+        TokenError::InvalidGrant(text) => format!("grant over: {text}"),
+        TokenError::InvalidClient(text) => format!("client unknown: {text}"),
+        TokenError::Other(error) => error.to_string(),
     };
     assert_eq!(found, expected);
 }
@@ -91,38 +91,38 @@ fn only_bearer_tokens_are_sent_to_servers() {
         r#"{"access_token":"a\r\nX: y","token_type":"bearer"}"#,
     ];
     for body in bad {
-        let fault = answer(200, body, Kind::Bearer).unwrap_err();
+        let fault = answer(200, body, TokenKind::Bearer).unwrap_err();
         assert!(
-            matches!(fault, TokenFault::Other(AuthError::Untrusted { .. })),
+            matches!(fault, TokenError::Other(AuthError::Untrusted { .. })),
             "{body} {fault:?}"
         );
     }
     let exchanged = r#"{"access_token":"t","token_type":"N_A","issued_token_type":"x"}"#;
-    assert!(answer(200, exchanged, Kind::Exchange).is_ok());
-    assert!(answer(200, exchanged, Kind::Bearer).is_err());
+    assert!(answer(200, exchanged, TokenKind::Exchange).is_ok());
+    assert!(answer(200, exchanged, TokenKind::Bearer).is_err());
 }
 
 #[test]
 fn a_client_proves_itself_in_the_agreed_way() {
     let client = Client { secret: Some(Secret::new("p:w d")), ..Client::public("me/1") };
-    let show = |proof: &Proof| {
-        let (form, header) = prove(Form::default().with("grant_type", "g"), proof);
+    let authenticate = |proof: &TokenRequestAuth| {
+        let (form, header) = authenticate_request(Form::default().with("grant_type", "g"), proof);
         (form.encode(), header.map(|it| it.reveal().to_owned()))
     };
     let basic = format!("Basic {}", STANDARD.encode("me%2F1:p%3Aw+d"));
     assert_eq!(
-        show(&Proof::Client(client.clone(), Method::Basic)),
+        authenticate(&TokenRequestAuth::Client(client.clone(), AuthMethod::Basic)),
         ("grant_type=g&client_id=me%2F1".to_owned(), Some(basic))
     );
     assert_eq!(
-        show(&Proof::Client(client.clone(), Method::Post)),
+        authenticate(&TokenRequestAuth::Client(client.clone(), AuthMethod::Post)),
         ("grant_type=g&client_id=me%2F1&client_secret=p%3Aw+d".to_owned(), None)
     );
     assert_eq!(
-        show(&Proof::Client(client, Method::None)),
+        authenticate(&TokenRequestAuth::Client(client, AuthMethod::None)),
         ("grant_type=g&client_id=me%2F1".to_owned(), None)
     );
-    let (body, header) = show(&Proof::Assertion(Secret::new("x.y.z")));
+    let (body, header) = authenticate(&TokenRequestAuth::Assertion(Secret::new("x.y.z")));
     assert!(body.ends_with("&client_assertion=x.y.z") && header.is_none(), "{body}");
     assert!(!body.contains("client_id"), "{body}");
 }

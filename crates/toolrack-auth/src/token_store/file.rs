@@ -16,26 +16,26 @@ use tokio::time::{Instant, sleep};
 use toolrack_transport::BoxFuture;
 use url::Url;
 
-use super::{Hold, StoreError, TokenStore};
+use super::{StoreError, StoreLock, TokenStore};
 use crate::pkce::fingerprint;
 use crate::secret::Secret;
-use crate::stored_credentials::Record;
+use crate::stored_credentials::StoredCredentials;
 
 /// How long to wait for another process. It does at most a few requests of ten seconds each.
-const PATIENCE: Duration = Duration::from_mins(1);
+const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 /// Pauses between two looks at the lock, growing from the first to the last.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+const LOCK_POLL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
 /// Records in a directory of their own.
 #[derive(Debug, Clone)]
 pub struct FileTokenStore {
     dir: PathBuf,
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
 /// The lock of one server: an open file, locked as a whole. Closing it frees it.
 #[derive(Debug)]
-struct Held {
+struct HeldLock {
     path: PathBuf,
     _lock: File,
 }
@@ -43,24 +43,26 @@ struct Held {
 impl FileTokenStore {
     /// Keeps records in `dir`, which is made, readable by its owner alone, when first needed.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), patience: PATIENCE }
+        Self { dir: dir.into(), lock_timeout: LOCK_TIMEOUT }
     }
 
     /// The file of a server. The host is there for people, the rest for uniqueness.
     fn path(&self, server: &str) -> PathBuf {
         let url = Url::parse(server).ok();
         let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
-        let plain = |it: char| if it.is_ascii_alphanumeric() || it == '.' { it } else { '-' };
-        let host: String = host.chars().map(plain).take(60).collect();
+        let safe = |character: char| {
+            if character.is_ascii_alphanumeric() || character == '.' { character } else { '-' }
+        };
+        let host: String = host.chars().map(safe).take(60).collect();
         self.dir.join(format!("{}_{}.json", host.trim_matches('.'), fingerprint(server)))
     }
 
-    async fn lock(&self, path: &Path) -> Result<File, StoreError> {
+    async fn acquire_lock(&self, path: &Path) -> Result<File, StoreError> {
         make_private_dir(&self.dir)?;
         // Never removed: a lock on a file that is gone locks nobody out.
         let file = private_file().create(true).truncate(false).open(path.with_extension("lock"))?;
-        let deadline = Instant::now() + self.patience;
-        let (mut pause, longest) = PAUSES;
+        let deadline = Instant::now() + self.lock_timeout;
+        let (mut pause, longest) = LOCK_POLL;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(file),
@@ -77,26 +79,35 @@ impl FileTokenStore {
 }
 
 impl TokenStore for FileTokenStore {
-    fn load<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Option<Record>, StoreError>> {
+    fn load<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
         Box::pin(async move { Ok(read(&self.path(server))?) })
     }
 
-    fn hold<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, StoreError>> {
+    fn lock<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
         Box::pin(async move {
             let path = self.path(server);
-            let lock = self.lock(&path).await?;
-            Ok(Box::new(Held { path, _lock: lock }) as Box<dyn Hold>)
+            let lock = self.acquire_lock(&path).await?;
+            Ok(Box::new(HeldLock { path, _lock: lock }) as Box<dyn StoreLock>)
         })
     }
 }
 
-impl Hold for Held {
-    fn load(&mut self) -> BoxFuture<'_, Result<Option<Record>, StoreError>> {
+impl StoreLock for HeldLock {
+    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
         Box::pin(async { Ok(read(&self.path)?) })
     }
 
-    fn save<'a>(&'a mut self, record: Option<&'a Record>) -> BoxFuture<'a, Result<(), StoreError>> {
-        let (path, text) = (self.path.clone(), record.map(Record::encode));
+    fn save<'a>(
+        &'a mut self,
+        credentials: Option<&'a StoredCredentials>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let (path, text) = (self.path.clone(), credentials.map(StoredCredentials::encode));
         Box::pin(async move {
             // Syncing a disk takes its time, and the runtime's threads have others to serve.
             let saving = tokio::task::spawn_blocking(move || match text {
@@ -109,33 +120,33 @@ impl Hold for Held {
 }
 
 /// A record that cannot be read is as good as none: its owner logs in again, and that replaces it.
-fn read(path: &Path) -> io::Result<Option<Record>> {
+fn read(path: &Path) -> io::Result<Option<StoredCredentials>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => Secret::new(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let record = Record::decode(text.reveal());
-    if record.is_none() {
+    let credentials = StoredCredentials::decode(text.reveal());
+    if credentials.is_none() {
         tracing::warn!(path = %path.display(), "the stored login is unreadable");
     }
-    Ok(record)
+    Ok(credentials)
 }
 
 /// Writes beside, syncs, and puts it in place in one step.
 fn replace(path: &Path, text: &Secret) -> io::Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let unique = format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let beside = path.with_extension(format!("{unique}.tmp"));
-    let written = write_beside(&beside, text).and_then(|()| fs::rename(&beside, path));
+    let temp_path = path.with_extension(format!("{unique}.tmp"));
+    let written = write_temp(&temp_path, text).and_then(|()| fs::rename(&temp_path, path));
     if written.is_err() {
-        fs::remove_file(&beside).unwrap_or_default();
+        fs::remove_file(&temp_path).unwrap_or_default();
     }
     written?;
     sync_dir(path)
 }
 
-fn write_beside(path: &Path, text: &Secret) -> io::Result<()> {
+fn write_temp(path: &Path, text: &Secret) -> io::Result<()> {
     let mut file = private_file().create_new(true).open(path)?;
     file.write_all(text.reveal().as_bytes())?;
     file.sync_all()

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolrack_transport::BoxFuture;
 
-use super::{Hold, StoreError, TokenStore};
-use crate::stored_credentials::Record;
+use super::{StoreError, StoreLock, TokenStore};
+use crate::stored_credentials::StoredCredentials;
 
 /// How long to wait for another task. It does at most a few requests of ten seconds each.
-const PATIENCE: Duration = Duration::from_mins(1);
+const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Records in memory.
 #[derive(Debug, Clone, Default)]
@@ -21,15 +21,15 @@ pub struct MemoryTokenStore {
 
 #[derive(Debug, Clone)]
 struct Entry {
-    record: Option<Record>,
-    turn: Arc<Semaphore>,
+    credentials: Option<StoredCredentials>,
+    semaphore: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLock {
     store: MemoryTokenStore,
     server: String,
-    _turn: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl MemoryTokenStore {
@@ -43,40 +43,51 @@ impl MemoryTokenStore {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self, server: &str) -> Option<Record> {
-        self.servers().get(server).and_then(|it| it.record.clone())
+    fn read(&self, server: &str) -> Option<StoredCredentials> {
+        self.servers().get(server).and_then(|it| it.credentials.clone())
     }
 
-    fn turn(&self, server: &str) -> Arc<Semaphore> {
-        let fresh = || Entry { record: None, turn: Arc::new(Semaphore::new(1)) };
-        Arc::clone(&self.servers().entry(server.to_owned()).or_insert_with(fresh).turn)
+    fn semaphore(&self, server: &str) -> Arc<Semaphore> {
+        let fresh = || Entry { credentials: None, semaphore: Arc::new(Semaphore::new(1)) };
+        Arc::clone(&self.servers().entry(server.to_owned()).or_insert_with(fresh).semaphore)
     }
 }
 
 impl TokenStore for MemoryTokenStore {
-    fn load<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Option<Record>, StoreError>> {
+    fn load<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
         Box::pin(async move { Ok(self.read(server)) })
     }
 
-    fn hold<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, StoreError>> {
+    fn lock<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
         Box::pin(async move {
-            let turn = tokio::time::timeout(PATIENCE, self.turn(server).acquire_owned()).await;
-            let Ok(Ok(turn)) = turn else { return Err(StoreError::Busy) };
-            let held = Held { store: self.clone(), server: server.to_owned(), _turn: turn };
-            Ok(Box::new(held) as Box<dyn Hold>)
+            let semaphore =
+                tokio::time::timeout(LOCK_TIMEOUT, self.semaphore(server).acquire_owned()).await;
+            let Ok(Ok(semaphore)) = semaphore else { return Err(StoreError::Busy) };
+            let lock =
+                HeldLock { store: self.clone(), server: server.to_owned(), _permit: semaphore };
+            Ok(Box::new(lock) as Box<dyn StoreLock>)
         })
     }
 }
 
-impl Hold for Held {
-    fn load(&mut self) -> BoxFuture<'_, Result<Option<Record>, StoreError>> {
+impl StoreLock for HeldLock {
+    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
         Box::pin(async { Ok(self.store.read(&self.server)) })
     }
 
-    fn save<'a>(&'a mut self, record: Option<&'a Record>) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn save<'a>(
+        &'a mut self,
+        credentials: Option<&'a StoredCredentials>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             if let Some(entry) = self.store.servers().get_mut(&self.server) {
-                entry.record = record.cloned();
+                entry.credentials = credentials.cloned();
             }
             Ok(())
         })
@@ -90,17 +101,17 @@ mod tests {
     #[tokio::test]
     async fn one_at_a_time_holds_a_server() {
         let store = MemoryTokenStore::new();
-        let mut held = store.hold("a").await.unwrap();
-        held.save(Some(&Record::default())).await.unwrap();
+        let mut lock = store.lock("a").await.unwrap();
+        lock.save(Some(&StoredCredentials::default())).await.unwrap();
         assert!(store.load("a").await.unwrap().is_some());
         assert!(store.load("b").await.unwrap().is_none());
-        let other = store.hold("b").await.unwrap();
+        let other = store.lock("b").await.unwrap();
         drop(other);
-        let waiting = tokio::time::timeout(Duration::from_millis(20), store.hold("a")).await;
+        let waiting = tokio::time::timeout(Duration::from_millis(20), store.lock("a")).await;
         assert!(waiting.is_err(), "two hold the same server");
-        drop(held);
-        let mut held = store.hold("a").await.unwrap();
-        held.save(None).await.unwrap();
-        assert!(held.load().await.unwrap().is_none());
+        drop(lock);
+        let mut lock = store.lock("a").await.unwrap();
+        lock.save(None).await.unwrap();
+        assert!(lock.load().await.unwrap().is_none());
     }
 }

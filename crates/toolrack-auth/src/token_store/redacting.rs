@@ -4,67 +4,77 @@ use std::sync::Arc;
 
 use toolrack_transport::{BoxFuture, Mask};
 
-use super::{Hold, StoreError, TokenStore};
-use crate::stored_credentials::Record;
+use super::{StoreError, StoreLock, TokenStore};
+use crate::stored_credentials::StoredCredentials;
 
 /// Another store, whose secrets a mask learns when they are read and when they are saved: tokens, refresh tokens, and
 /// the secrets of clients.
 #[derive(Debug, Clone)]
-pub struct DiscreetTokenStore {
+pub struct RedactingTokenStore {
     store: Arc<dyn TokenStore>,
-    mask: Mask,
+    redactor: Mask,
 }
 
 #[derive(Debug)]
-struct Held {
-    hold: Box<dyn Hold>,
+struct HeldLock {
+    lock: Box<dyn StoreLock>,
     server: String,
-    mask: Mask,
+    redactor: Mask,
 }
 
-impl DiscreetTokenStore {
+impl RedactingTokenStore {
     /// The same as `store`, and `mask` knows what is in it.
-    pub fn new(store: Arc<dyn TokenStore>, mask: Mask) -> Self {
-        Self { store, mask }
+    pub fn new(store: Arc<dyn TokenStore>, redactor: Mask) -> Self {
+        Self { store, redactor }
     }
 }
 
-fn learn(mask: &Mask, server: &str, record: Option<&Record>) {
-    for (what, secret) in record.into_iter().flat_map(Record::secrets) {
-        mask.learn(&format!("{what} of {server}"), secret.reveal());
+fn learn(redactor: &Mask, server: &str, credentials: Option<&StoredCredentials>) {
+    for (what, secret) in credentials.into_iter().flat_map(StoredCredentials::secrets) {
+        redactor.learn(&format!("{what} of {server}"), secret.reveal());
     }
 }
 
-impl TokenStore for DiscreetTokenStore {
-    fn load<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Option<Record>, StoreError>> {
+impl TokenStore for RedactingTokenStore {
+    fn load<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
         Box::pin(async move {
-            let record = self.store.load(server).await?;
-            learn(&self.mask, server, record.as_ref());
-            Ok(record)
+            let credentials = self.store.load(server).await?;
+            learn(&self.redactor, server, credentials.as_ref());
+            Ok(credentials)
         })
     }
 
-    fn hold<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, StoreError>> {
+    fn lock<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
         Box::pin(async move {
-            let (hold, mask) = (self.store.hold(server).await?, self.mask.clone());
-            Ok(Box::new(Held { hold, server: server.to_owned(), mask }) as Box<dyn Hold>)
+            let (lock, redactor) = (self.store.lock(server).await?, self.redactor.clone());
+            Ok(Box::new(HeldLock { lock, server: server.to_owned(), redactor })
+                as Box<dyn StoreLock>)
         })
     }
 }
 
-impl Hold for Held {
-    fn load(&mut self) -> BoxFuture<'_, Result<Option<Record>, StoreError>> {
+impl StoreLock for HeldLock {
+    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
         Box::pin(async move {
-            let record = self.hold.load().await?;
-            learn(&self.mask, &self.server, record.as_ref());
-            Ok(record)
+            let credentials = self.lock.load().await?;
+            learn(&self.redactor, &self.server, credentials.as_ref());
+            Ok(credentials)
         })
     }
 
-    fn save<'a>(&'a mut self, record: Option<&'a Record>) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn save<'a>(
+        &'a mut self,
+        credentials: Option<&'a StoredCredentials>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         // Before it is saved: from then on anybody may use it.
-        learn(&self.mask, &self.server, record);
-        self.hold.save(record)
+        learn(&self.redactor, &self.server, credentials);
+        self.lock.save(credentials)
     }
 }
 
@@ -78,26 +88,27 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_saved_and_read_is_masked() {
-        let mask = Mask::default();
+        let redactor = Mask::default();
         let inner: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
-        let store = DiscreetTokenStore::new(Arc::clone(&inner), mask.clone());
+        let store = RedactingTokenStore::new(Arc::clone(&inner), redactor.clone());
         let client: Client =
             serde_json::from_str(r#"{"id":"c","secret":"cl13nt-secret"}"#).unwrap();
-        let mut record = Record { grant: Some(grant(0, None)), ..Record::default() };
-        record.clients.insert("https://issuer".to_owned(), client);
-        if let Some(grant) = &mut record.grant {
+        let mut credentials =
+            StoredCredentials { grant: Some(grant(0, None)), ..StoredCredentials::default() };
+        credentials.clients.insert("https://issuer".to_owned(), client);
+        if let Some(grant) = &mut credentials.grant {
             grant.refresh_token = Some(Secret::new("r3fresh"));
         }
         let text = "acc3ss r3fresh cl13nt-secret";
         let expected = "[secret token of s] [secret refresh token of s] \
                         [secret client secret at https://issuer of s]";
-        store.hold("s").await.unwrap().save(Some(&record)).await.unwrap();
-        assert_eq!(mask.clean(text), expected);
-        for is_held in [true, false] {
+        store.lock("s").await.unwrap().save(Some(&credentials)).await.unwrap();
+        assert_eq!(redactor.clean(text), expected);
+        for with_lock in [true, false] {
             let other = Mask::default();
-            let store = DiscreetTokenStore::new(Arc::clone(&inner), other.clone());
-            if is_held {
-                store.hold("s").await.unwrap().load().await.unwrap();
+            let store = RedactingTokenStore::new(Arc::clone(&inner), other.clone());
+            if with_lock {
+                store.lock("s").await.unwrap().load().await.unwrap();
             } else {
                 store.load("s").await.unwrap();
             }

@@ -83,7 +83,7 @@ fn member() {
         let tasks = (0..N_TASKS)
             .map(|n| work(Arc::clone(&who), url.clone(), Path::new(&dir).join("stop"), n));
         futures_util::future::join_all(tasks).await;
-        who.settle().await;
+        who.wait_idle().await;
     });
 }
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use toolrack_auth::{AuthSettings, Hold, MemoryTokenStore, Record, StoreError, TokenStore};
+use toolrack_auth::{
+    AuthSettings, MemoryTokenStore, StoreError, StoreLock, StoredCredentials, TokenStore,
+};
 use toolrack_testkit::oauth::Fault;
 use toolrack_transport::{AtHand, BoxFuture, Credentials as _};
 
@@ -114,7 +116,7 @@ async fn a_caller_that_goes_away_does_not_lose_the_login() {
         let polled = futures_util::poll!(&mut refresh);
         assert!(polled.is_pending());
         drop(refresh);
-        hasty.settle().await;
+        hasty.wait_idle().await;
         assert_eq!(stage.server.stats().refreshes, round);
         call(&url, &stage.another(AuthSettings::default()), "tools/list").await.unwrap();
     }
@@ -151,33 +153,39 @@ async fn a_token_is_kept_for_its_server_alone() {
 struct Meddled {
     store: MemoryTokenStore,
     server: String,
-    newer: Record,
+    newer: StoredCredentials,
 }
 
 #[derive(Debug)]
 struct MeddledHold {
-    hold: Box<dyn Hold>,
-    newer: Record,
+    hold: Box<dyn StoreLock>,
+    newer: StoredCredentials,
     n_looks: u32,
 }
 
 impl TokenStore for Meddled {
-    fn load<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Option<Record>, StoreError>> {
+    fn load<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
         self.store.load(server)
     }
 
-    fn hold<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<Box<dyn Hold>, StoreError>> {
+    fn lock<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
         Box::pin(async move {
             assert_eq!(server, self.server);
-            let hold = self.store.hold(server).await?;
+            let hold = self.store.lock(server).await?;
             let newer = self.newer.clone();
-            Ok(Box::new(MeddledHold { hold, newer, n_looks: 0 }) as Box<dyn Hold>)
+            Ok(Box::new(MeddledHold { hold, newer, n_looks: 0 }) as Box<dyn StoreLock>)
         })
     }
 }
 
-impl Hold for MeddledHold {
-    fn load(&mut self) -> BoxFuture<'_, Result<Option<Record>, StoreError>> {
+impl StoreLock for MeddledHold {
+    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
         Box::pin(async {
             self.n_looks += 1;
             if self.n_looks == 2 {
@@ -187,7 +195,10 @@ impl Hold for MeddledHold {
         })
     }
 
-    fn save<'a>(&'a mut self, record: Option<&'a Record>) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn save<'a>(
+        &'a mut self,
+        record: Option<&'a StoredCredentials>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         self.hold.save(record)
     }
 }
@@ -199,7 +210,7 @@ async fn a_newer_login_survives_the_end_of_an_older_one() {
     let store = MemoryTokenStore::new();
     stage.call("tools/list").await.unwrap();
     let older = stage.store.load(&server).await.unwrap();
-    store.hold(&server).await.unwrap().save(older.as_ref()).await.unwrap();
+    store.lock(&server).await.unwrap().save(older.as_ref()).await.unwrap();
     stage.server.revoke_all();
     stage.authorizer.login().await.unwrap();
     let newer = stage.store.load(&server).await.unwrap().unwrap();

@@ -1,6 +1,6 @@
 //! The ways in: every shape of discovery, registration and client that a server may have.
 
-use toolrack_auth::{AuthSettings, PastedRedirect, Status};
+use toolrack_auth::{AuthSettings, LoginStatus, PastedRedirect};
 use toolrack_testkit::oauth::{Fault, OAuthPlan, Role, visit};
 use toolrack_transport::Credentials as _;
 use url::Url;
@@ -106,9 +106,9 @@ async fn scopes_come_from_the_nearest_voice() {
 #[tokio::test]
 async fn a_person_logs_in_and_out() {
     let stage = Stage::new(&[Fault::NoHint]);
-    assert_eq!(stage.authorizer.status().await, Ok(Status::LoggedOut));
+    assert_eq!(stage.authorizer.status().await, Ok(LoginStatus::LoggedOut));
     let status = stage.authorizer.login().await.unwrap();
-    let Status::LoggedIn { issuer, scopes, expires_at, renewable, .. } = status.clone() else {
+    let Status::LoginResult { issuer, scopes, expires_at, renewable, .. } = status.clone() else {
         panic!("{status:?}");
     };
     assert_eq!((issuer, scopes), (stage.server.issuer(), vec!["mcp:basic".to_owned()]));
@@ -116,7 +116,7 @@ async fn a_person_logs_in_and_out() {
     stage.call("tools/list").await.unwrap();
     assert_eq!(stage.authorizer.status().await, Ok(status));
     stage.authorizer.logout().await.unwrap();
-    assert_eq!(stage.authorizer.status().await, Ok(Status::LoggedOut));
+    assert_eq!(stage.authorizer.status().await, Ok(LoginStatus::LoggedOut));
     assert_eq!(stage.authorizer.at_hand(), toolrack_transport::AtHand::Nothing);
     assert_eq!(stage.asked("/revoke").len(), 1);
     let pages = stage.pages.lock().unwrap().clone();

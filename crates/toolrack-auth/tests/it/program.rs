@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use toolrack_auth::{
-    Algorithm, Audience, AuthSettings, ClientProof, Enterprise, Grant, MemoryTokenStore, Secret,
-    TokenStore,
+    Audience, AuthSettings, ClientAuth, Grant, IdentityProvider, MemoryTokenStore, Secret,
+    SigningAlgorithm, TokenStore,
 };
 use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer};
 use url::Url;
@@ -34,7 +34,7 @@ async fn twice(
 
 #[tokio::test]
 async fn a_program_gets_in_by_its_secret() {
-    let grant = Grant::ClientCredentials { auth: ClientProof::Basic };
+    let grant = Grant::ClientCredentials { auth: ClientAuth::Basic };
     let settings = AuthSettings { grant, ..pre_registered("me", "pw", None) };
     let server = OAuthServer::start(known(&[])).unwrap();
     assert_eq!(twice(&server, settings.clone()).await, Ok(2));
@@ -59,7 +59,7 @@ async fn a_program_gets_in_by_its_signature() {
     let pem = format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n");
     let settings = |audience| {
         let key = Secret::new(pem.clone());
-        let auth = ClientProof::PrivateKeyJwt { key, algorithm: Algorithm::Es256, audience };
+        let auth = ClientAuth::PrivateKeyJwt { key, algorithm: SigningAlgorithm::Es256, audience };
         AuthSettings { grant: Grant::ClientCredentials { auth }, ..pre_registered("me", "", None) }
     };
     let signed = || OAuthPlan {
@@ -80,7 +80,7 @@ async fn a_program_gets_in_by_its_signature() {
 #[tokio::test]
 async fn a_company_vouches_for_its_people() {
     let settings = |server: &OAuthServer| {
-        let enterprise = Enterprise {
+        let enterprise = IdentityProvider {
             token_endpoint: Url::parse(&server.provider()).unwrap(),
             client_id: "company".to_owned(),
             client_secret: None,
@@ -105,7 +105,7 @@ async fn a_company_vouches_for_its_people() {
 
 #[tokio::test]
 async fn a_program_does_not_follow_a_server_to_another_issuer() {
-    let grant = Grant::ClientCredentials { auth: ClientProof::Basic };
+    let grant = Grant::ClientCredentials { auth: ClientAuth::Basic };
     let settings = AuthSettings { grant, ..pre_registered("me", "pw", None) };
     let server = OAuthServer::start(known(&[])).unwrap();
     let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());

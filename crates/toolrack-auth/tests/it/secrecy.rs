@@ -12,7 +12,7 @@ use crate::stage::{Stage, call, plan, pre_registered};
 async fn nothing_shows_a_secret() {
     let heard = Eavesdropper::default();
     let _listening = tracing::subscriber::set_default(heard.clone());
-    let mut shown = String::new();
+    let mut display_url = String::new();
     let own = OAuthPlan {
         clients: vec![("me".to_owned(), "pw-s3cret".to_owned())],
         ..plan(&[Fault::Quoting])
@@ -26,18 +26,18 @@ async fn nothing_shows_a_secret() {
         Stage::new(&[Fault::IssWrong]),
     ] {
         let outcome = stage.call("tools/list").await;
-        write!(shown, "{outcome:?} {:?} ", stage.authorizer).unwrap();
+        write!(display_url, "{outcome:?} {:?} ", stage.authorizer).unwrap();
         let lonely = stage.another(AuthSettings::default());
         let known = toolrack_transport::Credentials::obtain(lonely.as_ref()).await;
-        write!(shown, "{known:?} ").unwrap();
+        write!(display_url, "{known:?} ").unwrap();
         stage.server.revoke_all();
         let outcome = call(&stage.server.url(), &lonely, "tools/list").await;
-        write!(shown, "{outcome:?} {lonely:?} ").unwrap();
+        write!(display_url, "{outcome:?} {lonely:?} ").unwrap();
         if let Err(error) = outcome {
-            write!(shown, "{error} ").unwrap();
+            write!(display_url, "{error} ").unwrap();
         }
-        write!(shown, "{:?} {:?} ", stage.authorizer.status().await, stage.store).unwrap();
-        shown.push_str(&stage.pages.lock().unwrap().concat());
+        write!(display_url, "{:?} {:?} ", stage.authorizer.status().await, stage.store).unwrap();
+        display_url.push_str(&stage.pages.lock().unwrap().concat());
         for seen in stage.server.seen() {
             let in_url = seen.method == "GET"
                 && seen.pairs.iter().any(|(name, value)| {
@@ -47,10 +47,10 @@ async fn nothing_shows_a_secret() {
             assert!(!in_url, "{seen:?}");
         }
     }
-    shown.push_str(&heard.heard());
-    assert!(shown.len() > 1_000, "nothing was shown: {shown}");
+    display_url.push_str(&heard.heard());
+    assert!(display_url.len() > 1_000, "nothing was shown: {display_url}");
     // Client ids are public, and the test server names them like everything else.
-    let shown = shown.replace("client-s3cret", "client");
-    let at = shown.find("s3cret").map(|at| &shown[at.saturating_sub(200)..at + 20]);
+    let display_url = display_url.replace("client-s3cret", "client");
+    let at = display_url.find("s3cret").map(|at| &display_url[at.saturating_sub(200)..at + 20]);
     assert_eq!(at, None);
 }

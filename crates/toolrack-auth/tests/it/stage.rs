@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use toolrack_auth::{
-    AuthSettings, Authorizer, Browser, MemoryTokenStore, PreRegistered, Secret, SystemBrowser,
-    TokenStore,
+    AuthSettings, Authorizer, Browser, MemoryTokenStore, PreRegisteredClient, Secret,
+    SystemBrowser, TokenStore,
 };
 use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer, Role, Seen, visit};
 use toolrack_transport::{AtHand, AuthError, Authorization, Credentials as _, Rebuff};
@@ -85,11 +85,11 @@ pub(crate) fn person(pages: &Pages, patience: Duration) -> SystemBrowser {
         });
         Ok(())
     };
-    SystemBrowser::new(Arc::new(opener)).patient_for(patience)
+    SystemBrowser::new(Arc::new(opener)).with_timeout(patience)
 }
 
 pub(crate) fn pre_registered(id: &str, secret: &str, issuer: Option<&str>) -> AuthSettings {
-    let client = PreRegistered {
+    let client = PreRegisteredClient {
         client_id: id.to_owned(),
         client_secret: Some(secret).filter(|it| !it.is_empty()).map(Secret::from),
         issuer: issuer.map(str::to_owned),

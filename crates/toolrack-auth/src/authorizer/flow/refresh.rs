@@ -3,123 +3,129 @@
 //! **Invariant:** a refresh happens under the lock, after a look at what is kept: who finds a newer token uses it,
 //! and nobody overwrites or removes a token that they have not read.
 
+use crate::resource_indicator::resource_covers;
+use crate::scopes::union_scopes;
+use crate::token_endpoint::authenticate_request;
 use toolrack_transport::{AuthError, Authorization};
 
-use super::Core;
-use crate::discovery::Found;
+use super::AuthFlow;
+use crate::discovery::Discovered;
 use crate::grants::now;
 use crate::http_client::Form;
-use crate::stored_credentials::{GrantRecord, Record};
-use crate::token_endpoint::{self as token, TokenFault};
-use crate::token_freshness::{Renewal, renewal};
-use crate::token_store::Hold;
-use crate::{resource_indicator as resource, scopes as scope};
+use crate::stored_credentials::{StoredCredentials, StoredGrant};
+use crate::token_endpoint::TokenError;
+use crate::token_freshness::{TokenAction, token_action};
+use crate::token_store::StoreLock;
 
-impl Core {
+impl AuthFlow {
     /// True if there is another token than the one that was refused, here or in the store.
-    pub(super) async fn is_overtaken(
+    pub(super) async fn token_changed(
         &self,
         refused: Option<&Authorization>,
     ) -> Result<bool, AuthError> {
-        if self.present.token().is_some_and(|it| Some(&it) != refused) {
+        if self.token_cache.token().is_some_and(|token| Some(&token) != refused) {
             return Ok(true);
         }
         let record = self.store.load(&self.key).await?.unwrap_or_default();
-        let grant = self.usable(&record);
-        if renewal(grant, refused, now(), self.settings.leeway) != Renewal::Use {
+        let grant = self.usable_grant(&record);
+        if token_action(grant, refused, now(), self.settings.leeway) != TokenAction::Use {
             return Ok(false);
         }
         if let Some(grant) = grant {
-            self.present.adopt(grant);
+            self.token_cache.set(grant);
         }
         Ok(true)
     }
 
     /// Gets the next token under the lock, or takes the one that somebody else has got meanwhile. Afterwards there
     /// is a token at hand, or nothing if only a person can help.
-    pub(super) async fn renew(&self, refused: Option<&Authorization>) -> Result<(), AuthError> {
-        let mut hold = self.store.hold(&self.key).await?;
-        let mut record = hold.load().await?.unwrap_or_default();
-        let grant = self.usable(&record).cloned();
-        match (renewal(grant.as_ref(), refused, now(), self.settings.leeway), grant) {
-            (Renewal::Use, Some(grant)) => self.present.adopt(&grant),
-            (Renewal::Renew, Some(grant)) => match self.asker().next(&record).await {
+    pub(super) async fn refresh(&self, refused: Option<&Authorization>) -> Result<(), AuthError> {
+        let mut lock = self.store.lock(&self.key).await?;
+        let mut record = lock.load().await?.unwrap_or_default();
+        let grant = self.usable_grant(&record).cloned();
+        match (token_action(grant.as_ref(), refused, now(), self.settings.leeway), grant) {
+            (TokenAction::Use, Some(grant)) => self.token_cache.set(&grant),
+            (TokenAction::Refresh, Some(grant)) => match self.requester().refresh(&record).await {
                 Ok(Some(next)) => {
-                    self.present.adopt(&next);
+                    self.token_cache.set(&next);
                     record.grant = Some(next);
-                    hold.save(Some(&record)).await?;
+                    lock.save(Some(&record)).await?;
                 }
-                Ok(None) => self.present.let_go(),
-                Err(TokenFault::Other(error)) => return Err(error),
-                Err(fault) => {
-                    self.present.let_go();
-                    self.bury(hold, &grant, &fault).await?;
+                Ok(None) => self.token_cache.clear(),
+                Err(TokenError::Other(error)) => return Err(error),
+                Err(error) => {
+                    self.token_cache.clear();
+                    self.discard_grant(lock, &grant, &error).await?;
                 }
             },
-            _ => self.present.let_go(),
+            _ => self.token_cache.clear(),
         }
         Ok(())
     }
 
     /// Clears a grant that is over, if it is still the one that is kept.
-    async fn bury(
+    async fn discard_grant(
         &self,
-        mut hold: Box<dyn Hold>,
-        over: &GrantRecord,
-        fault: &TokenFault,
+        mut lock: Box<dyn StoreLock>,
+        expired: &StoredGrant,
+        error: &TokenError,
     ) -> Result<(), AuthError> {
-        let mut record = hold.load().await?.unwrap_or_default();
-        if record.grant.as_ref().is_none_or(|kept| kept.refresh_token != over.refresh_token) {
+        let mut record = lock.load().await?.unwrap_or_default();
+        if record.grant.as_ref().is_none_or(|kept| kept.refresh_token != expired.refresh_token) {
             // Somebody who does not ask for the lock has been faster.
-            if let Some(grant) = self.usable(&record) {
-                self.present.adopt(grant);
+            if let Some(grant) = self.usable_grant(&record) {
+                self.token_cache.set(grant);
             }
             return Ok(());
         }
         tracing::info!(server = %self.key, "the login is over");
         record.grant = None;
-        if matches!(fault, TokenFault::ClientUnknown(_)) {
-            record.clients.remove(&over.issuer);
+        if matches!(error, TokenError::InvalidClient(_)) {
+            record.clients.remove(&expired.issuer);
         }
-        record.wanted = scope::union(&record.wanted, &over.requested);
-        Ok(hold.save(Some(&record)).await?)
+        record.pending_scopes = union_scopes(&record.pending_scopes, &expired.requested);
+        Ok(lock.save(Some(&record)).await?)
     }
 
     /// True if what is kept comes from the authorization server that was found, for the same resource.
-    pub(super) async fn is_still_for(&self, found: &Found) -> Result<bool, AuthError> {
+    pub(super) async fn grant_matches(&self, found: &Discovered) -> Result<bool, AuthError> {
         let record = self.store.load(&self.key).await?.unwrap_or_default();
-        Ok(self
-            .usable(&record)
-            .is_some_and(|it| it.issuer == found.metadata.issuer && it.resource == found.resource))
+        Ok(self.usable_grant(&record).is_some_and(|grant| {
+            grant.issuer == found.metadata.issuer && grant.resource == found.resource
+        }))
     }
 
     /// The grant that is kept, if it is for this server and for the client that the settings name.
-    pub(super) fn usable<'a>(&self, record: &'a Record) -> Option<&'a GrantRecord> {
+    pub(super) fn usable_grant<'a>(
+        &self,
+        record: &'a StoredCredentials,
+    ) -> Option<&'a StoredGrant> {
         let grant = record.grant.as_ref()?;
-        let fits = self.settings.pre_registered.as_ref().is_none_or(|it| {
-            it.client_id == grant.client_id
-                && it.issuer.as_ref().is_none_or(|own| *own == grant.issuer)
+        let is_same_client = self.settings.pre_registered.as_ref().is_none_or(|client| {
+            client.client_id == grant.client_id
+                && client.issuer.as_ref().is_none_or(|own| *own == grant.issuer)
         });
-        (fits && resource::covers(&grant.resource, &self.server)).then_some(grant)
+        (is_same_client && resource_covers(&grant.resource, &self.server)).then_some(grant)
     }
 
     /// Remembers what nobody is there to grant, for the next login.
-    pub(super) async fn remember_wanted(&self, wanted: &[String]) -> Result<(), AuthError> {
-        let mut hold = self.store.hold(&self.key).await?;
-        let mut record = hold.load().await?.unwrap_or_default();
-        record.wanted = scope::union(&record.wanted, wanted);
-        Ok(hold.save(Some(&record)).await?)
+    pub(super) async fn save_pending_scopes(&self, wanted: &[String]) -> Result<(), AuthError> {
+        let mut lock = self.store.lock(&self.key).await?;
+        let mut record = lock.load().await?.unwrap_or_default();
+        record.pending_scopes = union_scopes(&record.pending_scopes, wanted);
+        Ok(lock.save(Some(&record)).await?)
     }
 
     /// Tells the authorization server that nobody needs the token any more. A courtesy, so faults do not matter.
-    pub(super) async fn revoke(&self, record: &Record) {
+    pub(super) async fn revoke(&self, record: &StoredCredentials) {
         let Some(grant) = &record.grant else { return };
         let Ok(url) = self.http.endpoint(grant.revocation_endpoint.as_deref(), "revocation") else {
             return;
         };
-        let Ok(proof) = self.asker().proof(record, grant) else { return };
+        let Ok(auth) = self.requester().request_auth(record, grant) else { return };
         let secret = grant.refresh_token.as_ref().unwrap_or(&grant.access_token);
-        let (form, header) = token::prove(Form::default().with("token", secret.clone()), &proof);
+        let (form, header) =
+            authenticate_request(Form::default().with("token", secret.clone()), &auth);
         if let Err(error) = self.http.post_form(&url, &form, header.as_ref()).await {
             tracing::debug!(%error, "the token was not revoked");
         }

@@ -5,10 +5,10 @@ use crate::stored_credentials::tests::grant;
 
 const SERVER: &str = "https://mcp.example:8443/mcp";
 
-fn record(token: &str) -> Record {
+fn credentials(token: &str) -> StoredCredentials {
     let mut grant = grant(1, None);
     grant.access_token = Secret::new(token);
-    Record { grant: Some(grant), ..Record::default() }
+    StoredCredentials { grant: Some(grant), ..StoredCredentials::default() }
 }
 
 fn mode(path: &Path) -> u32 {
@@ -21,10 +21,10 @@ async fn what_is_saved_is_there_and_private() {
     let dir = home.path().join("a/secrets");
     let store = FileTokenStore::new(&dir);
     assert_eq!(store.load(SERVER).await.unwrap(), None);
-    let mut held = store.hold(SERVER).await.unwrap();
-    held.save(Some(&record("one"))).await.unwrap();
-    held.save(Some(&record("two"))).await.unwrap();
-    assert_eq!(store.load(SERVER).await.unwrap(), Some(record("two")));
+    let mut lock = store.lock(SERVER).await.unwrap();
+    lock.save(Some(&credentials("one"))).await.unwrap();
+    lock.save(Some(&credentials("two"))).await.unwrap();
+    assert_eq!(store.load(SERVER).await.unwrap(), Some(credentials("two")));
     assert_eq!(store.load("https://mcp.example:8443/").await.unwrap(), None);
     assert_eq!(mode(&dir), 0o700);
     let mut names = Vec::new();
@@ -35,42 +35,43 @@ async fn what_is_saved_is_there_and_private() {
     }
     names.sort();
     assert_eq!(names, ["json", "lock"]);
-    held.save(None).await.unwrap();
-    assert_eq!(held.load().await.unwrap(), None);
+    lock.save(None).await.unwrap();
+    assert_eq!(lock.load().await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn a_directory_that_others_could_read_is_closed() {
     let home = tempfile::tempdir().unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let held = FileTokenStore::new(home.path()).hold(SERVER).await.unwrap();
+    let lock = FileTokenStore::new(home.path()).lock(SERVER).await.unwrap();
     assert_eq!(mode(home.path()), 0o700);
-    drop(held);
+    drop(lock);
 }
 
 #[tokio::test]
 async fn one_at_a_time_holds_a_server_and_waiting_ends() {
     let home = tempfile::tempdir().unwrap();
-    let hasty = FileTokenStore { dir: home.path().to_owned(), patience: Duration::from_millis(30) };
-    let held = hasty.hold(SERVER).await.unwrap();
-    assert!(matches!(hasty.hold(SERVER).await, Err(StoreError::Busy)));
-    let other = hasty.hold("https://other.example/").await.unwrap();
+    let impatient =
+        FileTokenStore { dir: home.path().to_owned(), lock_timeout: Duration::from_millis(30) };
+    let lock = impatient.lock(SERVER).await.unwrap();
+    assert!(matches!(impatient.lock(SERVER).await, Err(StoreError::Busy)));
+    let other = impatient.lock("https://other.example/").await.unwrap();
     drop(other);
-    drop(held);
-    let held = hasty.hold(SERVER).await.unwrap();
-    drop(held);
+    drop(lock);
+    let lock = impatient.lock(SERVER).await.unwrap();
+    drop(lock);
 }
 
 #[tokio::test]
 async fn an_unreadable_record_is_no_record_and_can_be_replaced() {
     let home = tempfile::tempdir().unwrap();
     let store = FileTokenStore::new(home.path());
-    let mut held = store.hold(SERVER).await.unwrap();
+    let mut lock = store.lock(SERVER).await.unwrap();
     let mut file = private_file().create(true).truncate(true).open(store.path(SERVER)).unwrap();
     file.write_all(b"{\"grant\": 7").unwrap();
     assert_eq!(store.load(SERVER).await.unwrap(), None);
-    held.save(Some(&record("new"))).await.unwrap();
-    assert_eq!(store.load(SERVER).await.unwrap(), Some(record("new")));
+    lock.save(Some(&credentials("new"))).await.unwrap();
+    assert_eq!(store.load(SERVER).await.unwrap(), Some(credentials("new")));
 }
 
 #[test]
