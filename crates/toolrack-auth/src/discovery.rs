@@ -3,12 +3,7 @@
 //! **Invariant:** metadata is used only if its issuer is, letter for letter, the one it was looked up for, and
 //! only for a resource that covers the server.
 
-use crate::resource_indicator::canonical_resource;
-use crate::resource_indicator::resource_covers;
-use crate::well_known::origin_issuer;
-use crate::well_known::resource_metadata_urls;
-use crate::well_known::server_metadata_urls;
-use crate::well_known::with_path;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toolrack_transport::AuthError;
 use url::Url;
@@ -16,7 +11,6 @@ use url::Url;
 use crate::address_policy::display_url;
 use crate::error::{unreachable, untrusted};
 use crate::http_client::{HttpClient, HttpResponse};
-use crate::metadata::{ResourceMetadata, ServerMetadata, authorization_servers};
 use crate::www_authenticate::BearerChallenge;
 
 /// Who lets people into a server, and what for.
@@ -142,6 +136,156 @@ impl MetadataFetcher<'_> {
     }
 }
 
+// FOLDED metadata.rs
+// DOC What servers and authorization servers publish about themselves, and what makes us refuse it.
+
+/// A protected resource's description of itself (RFC 9728).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct ResourceMetadata {
+    /// The resource, exactly as published: this very string goes into requests.
+    pub(crate) resource: String,
+    #[serde(default)]
+    pub(crate) authorization_servers: Vec<String>,
+    pub(crate) scopes_supported: Option<Vec<String>>,
+}
+
+/// An authorization server's description of itself (RFC 8414 and its `OpenID` sibling).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub(crate) struct ServerMetadata {
+    pub(crate) issuer: String,
+    pub(crate) authorization_endpoint: Option<String>,
+    pub(crate) token_endpoint: Option<String>,
+    pub(crate) registration_endpoint: Option<String>,
+    pub(crate) revocation_endpoint: Option<String>,
+    pub(crate) scopes_supported: Option<Vec<String>>,
+    pub(crate) code_challenge_methods_supported: Option<Vec<String>>,
+    pub(crate) token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    pub(crate) authorization_grant_profiles_supported: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) authorization_response_iss_parameter_supported: bool,
+    #[serde(default)]
+    pub(crate) client_id_metadata_document_supported: bool,
+    #[serde(skip)]
+    pub(crate) provenance: Provenance,
+}
+
+/// How we know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Provenance {
+    /// Somebody has published it.
+    #[default]
+    Published,
+    /// A server of 2025-03-26 has these endpoints without publishing anything.
+    Assumed,
+}
+
+impl ServerMetadata {
+    /// What a server without any metadata has, by the rules of 2025-03-26.
+    pub(crate) fn assumed(origin: &str) -> Self {
+        Self {
+            issuer: origin.to_owned(),
+            authorization_endpoint: Some(format!("{origin}/authorize")),
+            token_endpoint: Some(format!("{origin}/token")),
+            registration_endpoint: Some(format!("{origin}/register")),
+            provenance: Provenance::Assumed,
+            ..Self::default()
+        }
+    }
+
+    /// Protocol facts §20.2 step 6: no word about S256, no authorization.
+    pub(crate) fn require_s256(&self) -> Result<(), AuthError> {
+        let methods = self.code_challenge_methods_supported.as_deref();
+        // Where nothing is published nothing can be looked up; those servers were to support it always.
+        let promised = methods.is_some_and(|it| it.iter().any(|method| method == "S256"));
+        if promised || self.provenance == Provenance::Assumed {
+            return Ok(());
+        }
+        Err(untrusted(format_args!("{} does not say that it supports PKCE with S256", self.issuer)))
+    }
+}
+
+/// The authorization servers of a resource, or why its description cannot be used.
+pub(crate) fn authorization_servers(metadata: &ResourceMetadata) -> Result<&[String], AuthError> {
+    match metadata.authorization_servers.as_slice() {
+        [] => Err(untrusted("the server's description names no authorization server")),
+        named => Ok(named),
+    }
+}
+
+// FOLDED well_known.rs
+// DOC Where servers and authorization servers publish what they are, in the order to look.
+
+/// Where the description of `server` can be, best first: named by the challenge, for its path, for its origin.
+pub(crate) fn resource_metadata_urls(server: &Url, named: Option<&str>) -> Vec<Url> {
+    let mut urls = Vec::new();
+    urls.extend(named.and_then(|it| server.join(it).ok()));
+    let path = server.path().trim_end_matches('/');
+    let base = "/.well-known/oauth-protected-resource";
+    let mut for_path = with_path(server, &format!("{base}{path}"));
+    for_path.set_query(server.query());
+    for url in [for_path, with_path(server, base)] {
+        if !urls.contains(&url) {
+            urls.push(url);
+        }
+    }
+    urls
+}
+
+/// Where the metadata of `issuer` can be (protocol facts §20.2 step 4).
+pub(crate) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
+    let path = issuer.path().trim_end_matches('/');
+    let (oauth, openid) =
+        ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration");
+    let mut paths = vec![format!("{oauth}{path}"), format!("{openid}{path}")];
+    if !path.is_empty() {
+        paths.push(format!("{path}{openid}"));
+    }
+    paths.iter().map(|it| with_path(issuer, it)).collect()
+}
+
+/// The origin of a URL, written as an issuer: without a slash at its end.
+pub(crate) fn origin_issuer(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+/// The same origin, another path, nothing behind it.
+pub(crate) fn with_path(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    url.set_path(path);
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+// FOLDED resource_indicator.rs
+// DOC Which resource a token is for: the server's canonical URI, and whether a server may call itself something else.
+
+/// The resource indicator of a server that publishes none (protocol facts §20.3): no fragment, and no slash
+/// that stands for an empty path.
+pub(crate) fn canonical_resource(server: &Url) -> String {
+    let mut url = server.clone();
+    url.set_fragment(None);
+    let text = url.as_str();
+    match (url.path(), url.query()) {
+        ("/", None) => text.trim_end_matches('/').to_owned(),
+        _ => text.to_owned(),
+    }
+}
+
+/// True if a description of `resource` speaks for `server`: the same origin, and a path at or above the server's.
+/// The query is left out of it.
+pub(crate) fn resource_covers(resource: &str, server: &Url) -> bool {
+    let Ok(resource) = Url::parse(resource) else { return false };
+    let fits = resource.origin() == server.origin() && resource.fragment().is_none();
+    fits && resource.username().is_empty() && is_path_prefix(resource.path(), server.path())
+}
+
+/// True for equal paths, and for one that ends where a segment of the other ends.
+fn is_path_prefix(prefix: &str, path: &str) -> bool {
+    let prefix = prefix.trim_end_matches('/');
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,5 +299,153 @@ mod tests {
         check(&["https://a", "https://b"], &[], "https://a");
         check(&["https://a", "https://b"], &["https://b", "https://c"], "https://b");
         check(&["https://a"], &["https://a/"], "https://a");
+    }
+}
+
+#[cfg(test)]
+mod metadata_tests {
+    use super::*;
+
+    #[test]
+    fn s256_must_be_promised() {
+        let check = |methods: Option<&[&str]>, expected: bool| {
+            let methods = methods.map(|it| it.iter().map(|&it| it.to_owned()).collect());
+            let metadata =
+                ServerMetadata { code_challenge_methods_supported: methods, ..Default::default() };
+            assert_eq!(metadata.require_s256().is_ok(), expected);
+        };
+        check(Some(&["plain", "S256"]), true);
+        check(Some(&["plain"]), false);
+        check(Some(&["s256"]), false);
+        check(Some(&[]), false);
+        check(None, false);
+        assert!(ServerMetadata::assumed("https://h").require_s256().is_ok());
+    }
+
+    #[test]
+    fn an_issuer_is_required_and_strange_members_are_not_in_the_way() {
+        let read = |text: &str| serde_json::from_str::<ServerMetadata>(text).is_ok();
+        assert!(read(r#"{"issuer":"https://a","jwks_uri":7,"scopes_supported":["a"]}"#));
+        assert!(!read(r#"{"token_endpoint":"https://a/token"}"#));
+        assert!(!read(r#"{"issuer":7}"#));
+    }
+
+    #[test]
+    fn a_resource_names_an_authorization_server() {
+        let read = |text: &str| serde_json::from_str::<ResourceMetadata>(text).unwrap();
+        let named = read(r#"{"resource":"https://h","authorization_servers":["https://a/"]}"#);
+        assert_eq!(authorization_servers(&named).unwrap(), ["https://a/"]);
+        assert!(authorization_servers(&read(r#"{"resource":"https://h"}"#)).is_err());
+    }
+}
+
+#[cfg(test)]
+mod well_known_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(urls: Vec<Url>, expected: &[&str]) {
+        assert_eq!(urls.iter().map(Url::as_str).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_server_is_described_where_it_says_then_at_its_path_then_at_its_root() {
+        let urls_for =
+            |server: &str, named| resource_metadata_urls(&Url::parse(server).unwrap(), named);
+        check(
+            urls_for("https://h/a/mcp", None),
+            &[
+                "https://h/.well-known/oauth-protected-resource/a/mcp",
+                "https://h/.well-known/oauth-protected-resource",
+            ],
+        );
+        check(urls_for("https://h/", None), &["https://h/.well-known/oauth-protected-resource"]);
+        check(
+            urls_for("https://h/mcp", Some("https://else/prm")),
+            &[
+                "https://else/prm",
+                "https://h/.well-known/oauth-protected-resource/mcp",
+                "https://h/.well-known/oauth-protected-resource",
+            ],
+        );
+        check(
+            urls_for("https://h", Some("/.well-known/oauth-protected-resource")),
+            &["https://h/.well-known/oauth-protected-resource"],
+        );
+        check(
+            urls_for("https://h/mcp?t=1", Some("https://[bad")),
+            &[
+                "https://h/.well-known/oauth-protected-resource/mcp?t=1",
+                "https://h/.well-known/oauth-protected-resource",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_issuer_is_described_in_this_order() {
+        let urls_for = |issuer: &str| server_metadata_urls(&Url::parse(issuer).unwrap());
+        check(
+            urls_for("https://a"),
+            &[
+                "https://a/.well-known/oauth-authorization-server",
+                "https://a/.well-known/openid-configuration",
+            ],
+        );
+        check(
+            urls_for("https://a/t/"),
+            &[
+                "https://a/.well-known/oauth-authorization-server/t",
+                "https://a/.well-known/openid-configuration/t",
+                "https://a/t/.well-known/openid-configuration",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_origin_has_no_slash() {
+        let origin = |it: &str| origin_issuer(&Url::parse(it).unwrap());
+        assert_eq!(origin("http://localhost:80/mcp"), "http://localhost");
+        assert_eq!(origin("https://h:8443/x?y"), "https://h:8443");
+    }
+}
+
+#[cfg(test)]
+mod resource_tests {
+    use super::*;
+
+    #[test]
+    fn the_canonical_form_is_lower_case_and_bare() {
+        let check = |url: &str, expected: &str| {
+            assert_eq!(canonical_resource(&Url::parse(url).unwrap()), expected);
+        };
+        check("HTTPS://Host.Example/Mcp", "https://host.example/Mcp");
+        check("https://h/", "https://h");
+        check("https://h:8443", "https://h:8443");
+        check("https://h:443/mcp#part", "https://h/mcp");
+        check("https://h/mcp/", "https://h/mcp/");
+        check("https://h/?t=1", "https://h/?t=1");
+    }
+
+    #[test]
+    fn a_resource_covers_its_own_origin_and_paths_below() {
+        let check = |resource: &str, server: &str, expected: bool| {
+            let server = Url::parse(server).unwrap();
+            assert_eq!(resource_covers(resource, &server), expected, "{resource} {server}");
+        };
+        check("https://h/mcp", "https://h/mcp", true);
+        check("https://H:443/mcp", "https://h/mcp", true);
+        check("https://h", "https://h/mcp", true);
+        check("https://h/", "https://h/mcp", true);
+        check("https://h/mcp/", "https://h/mcp", true);
+        check("https://h/mcp?tenant=1", "https://h/mcp?tenant=2", true);
+        check("https://h/mc", "https://h/mcp", false);
+        check("https://h/mcp/deeper", "https://h/mcp", false);
+        check("http://h/mcp", "https://h/mcp", false);
+        check("https://h:8443/mcp", "https://h/mcp", false);
+        check("https://evil/mcp", "https://h/mcp", false);
+        check("https://u@h/mcp", "https://h/mcp", false);
+        check("https://h/mcp#x", "https://h/mcp", false);
+        check("/mcp", "https://h/mcp", false);
+        check("", "https://h/mcp", false);
     }
 }

@@ -16,43 +16,32 @@ mod attempt_limiter;
 mod authorization_code;
 mod authorizer;
 mod browser;
-mod callback;
-mod client_assertion;
-mod client_identity;
+mod client_registration;
 mod discovery;
-mod dns;
 mod error;
 mod grants;
 mod http_client;
-mod metadata;
 mod pkce;
-mod registration;
-mod resource_indicator;
-mod scopes;
 mod secret;
 mod settings;
-mod static_bearer;
 mod stored_credentials;
-mod tls;
 mod token_endpoint;
-mod token_freshness;
 mod token_store;
-mod well_known;
 mod www_authenticate;
 
+pub use authorizer::StaticBearer;
 pub use authorizer::{Authorizer, LoginStatus};
 pub use browser::{
     AuthorizationResponse, Browser, LoginOutcome, LoginRequest, PastedRedirect, PreparedLogin,
     SystemBrowser, UrlOpener,
 };
-pub use client_assertion::SigningAlgorithm;
 pub use secret::Secret;
 pub use settings::{
     Audience, AuthSettings, ClientAuth, Grant, IdTokenSource, IdentityProvider, Network,
     PreRegisteredClient, PrivateAddresses,
 };
-pub use static_bearer::StaticBearer;
 pub use stored_credentials::StoredCredentials;
+pub use token_endpoint::SigningAlgorithm;
 pub use token_store::{
     FileTokenStore, MemoryTokenStore, RedactingTokenStore, StoreError, StoreLock, TokenStore,
 };

@@ -23,13 +23,6 @@ pub(crate) fn s256_challenge(verifier: &Secret) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.reveal().as_bytes()))
 }
 
-/// A short name for something long, for file names.
-pub(crate) fn fingerprint(text: &str) -> String {
-    let hash = digest(&SHA256, text.as_bytes());
-    let start: [u8; 8] = hash.as_ref().first_chunk().copied().unwrap_or_default();
-    format!("{:016x}", u64::from_be_bytes(start))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,12 +38,5 @@ mod tests {
         let (one, other) = (random_token().unwrap(), random_token().unwrap());
         assert_ne!(one, other);
         assert_eq!(one.reveal().len(), 43);
-    }
-
-    #[test]
-    fn a_fingerprint_is_short_and_steady() {
-        assert_eq!(fingerprint("https://h/mcp"), fingerprint("https://h/mcp"));
-        assert_eq!(fingerprint("a").len(), 16);
-        assert_ne!(fingerprint("a"), fingerprint("b"));
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
-use crate::client_assertion::SigningAlgorithm;
 use crate::error::refused;
 use crate::secret::Secret;
+use crate::token_endpoint::SigningAlgorithm;
 
 /// How to log in at one server. The default suits a person with a browser.
 #[derive(Debug, Clone)]

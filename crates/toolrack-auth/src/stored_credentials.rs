@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::client_identity::Client;
+use crate::client_registration::Client;
 use crate::secret::Secret;
 
 /// What is remembered about one server. Its contents concern nobody but this crate.

@@ -3,19 +3,26 @@
 //! **Invariant:** only who holds the lock of a server writes its record, and whoever refreshes a token has held it
 //! since before the record was read.
 
-mod file;
-mod memory;
-mod redacting;
-
+use std::collections::HashMap;
 use std::fmt;
-use std::io;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use toolrack_transport::{AuthError, BoxFuture};
+use ring::digest::{SHA256, digest};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep};
+use toolrack_transport::{AuthError, BoxFuture, Mask};
+use url::Url;
 
-pub use self::file::FileTokenStore;
-pub use self::memory::MemoryTokenStore;
-pub use self::redacting::RedactingTokenStore;
 use crate::error::{login_needed, unreachable};
+use crate::secret::Secret;
 use crate::stored_credentials::StoredCredentials;
 
 /// A place where records of logins are kept, one for each server.
@@ -60,6 +67,399 @@ impl From<StoreError> for AuthError {
         match error {
             StoreError::Busy => unreachable(error),
             StoreError::Io(ref cause) => login_needed(format_args!("{error}: {cause}")),
+        }
+    }
+}
+
+// FOLDED token_store/file.rs
+// DOC Logins in files, one for each server, shared by every program of the same user.
+// DOC
+// DOC **Invariant:** a file is old or new, never in between; nobody but its owner can read it; it is written only
+// DOC under a lock that every process and task respects, and which the kernel frees when its holder dies.
+
+/// How long to wait for another process. It does at most a few requests of ten seconds each.
+const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
+/// Pauses between two looks at the lock, growing from the first to the last.
+const LOCK_POLL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+
+/// Records in a directory of their own.
+#[derive(Debug, Clone)]
+pub struct FileTokenStore {
+    dir: PathBuf,
+    lock_timeout: Duration,
+}
+
+/// The lock of one server: an open file, locked as a whole. Closing it frees it.
+#[derive(Debug)]
+struct FileLock {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl FileTokenStore {
+    /// Keeps records in `dir`, which is made, readable by its owner alone, when first needed.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), lock_timeout: LOCK_TIMEOUT }
+    }
+
+    /// The file of a server. The host is there for people, the rest for uniqueness.
+    fn path(&self, server: &str) -> PathBuf {
+        let url = Url::parse(server).ok();
+        let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
+        let safe = |character: char| {
+            if character.is_ascii_alphanumeric() || character == '.' { character } else { '-' }
+        };
+        let host: String = host.chars().map(safe).take(60).collect();
+        self.dir.join(format!("{}_{}.json", host.trim_matches('.'), fingerprint(server)))
+    }
+
+    async fn acquire_lock(&self, path: &Path) -> Result<File, StoreError> {
+        make_private_dir(&self.dir)?;
+        // Never removed: a lock on a file that is gone locks nobody out.
+        let file = private_file().create(true).truncate(false).open(path.with_extension("lock"))?;
+        let deadline = Instant::now() + self.lock_timeout;
+        let (mut pause, longest) = LOCK_POLL;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(file),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                Err(other) => return Err(io::Error::from(other).into()),
+            }
+            if Instant::now() >= deadline {
+                return Err(StoreError::Busy);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(longest);
+        }
+    }
+}
+
+impl TokenStore for FileTokenStore {
+    fn load<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
+        Box::pin(async move { Ok(read(&self.path(server))?) })
+    }
+
+    fn lock<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
+        Box::pin(async move {
+            let path = self.path(server);
+            let lock = self.acquire_lock(&path).await?;
+            Ok(Box::new(FileLock { path, _lock: lock }) as Box<dyn StoreLock>)
+        })
+    }
+}
+
+impl StoreLock for FileLock {
+    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
+        Box::pin(async { Ok(read(&self.path)?) })
+    }
+
+    fn save<'a>(
+        &'a mut self,
+        credentials: Option<&'a StoredCredentials>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let (path, text) = (self.path.clone(), credentials.map(StoredCredentials::encode));
+        Box::pin(async move {
+            // Syncing a disk takes its time, and the runtime's threads have others to serve.
+            let saving = tokio::task::spawn_blocking(move || match text {
+                Some(text) => replace(&path, &text),
+                None => remove(&path),
+            });
+            Ok(saving.await.map_err(io::Error::other)??)
+        })
+    }
+}
+
+/// A record that cannot be read is as good as none: its owner logs in again, and that replaces it.
+fn read(path: &Path) -> io::Result<Option<StoredCredentials>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => Secret::new(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let credentials = StoredCredentials::decode(text.reveal());
+    if credentials.is_none() {
+        tracing::warn!(path = %path.display(), "the stored login is unreadable");
+    }
+    Ok(credentials)
+}
+
+/// Writes beside, syncs, and puts it in place in one step.
+fn replace(path: &Path, text: &Secret) -> io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let unique = format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let temp_path = path.with_extension(format!("{unique}.tmp"));
+    let written = write_temp(&temp_path, text).and_then(|()| fs::rename(&temp_path, path));
+    if written.is_err() {
+        fs::remove_file(&temp_path).unwrap_or_default();
+    }
+    written?;
+    sync_dir(path)
+}
+
+fn write_temp(path: &Path, text: &Secret) -> io::Result<()> {
+    let mut file = private_file().create_new(true).open(path)?;
+    file.write_all(text.reveal().as_bytes())?;
+    file.sync_all()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Ok(()) => sync_dir(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn sync_dir(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}
+
+fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+fn make_private_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let mode = fs::metadata(dir)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// A short name for something long, for file names.
+pub(crate) fn fingerprint(text: &str) -> String {
+    let hash = digest(&SHA256, text.as_bytes());
+    let start: [u8; 8] = hash.as_ref().first_chunk().copied().unwrap_or_default();
+    format!("{:016x}", u64::from_be_bytes(start))
+}
+
+// FOLDED token_store/memory.rs
+// DOC A store that forgets everything when the program ends, for one-shot use and tests.
+
+/// Records in memory.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryTokenStore {
+    servers: Arc<Mutex<HashMap<String, Entry>>>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    credentials: Option<StoredCredentials>,
+    semaphore: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct MemoryLock {
+    store: MemoryTokenStore,
+    server: String,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl MemoryTokenStore {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn servers(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        // The map is consistent between statements.
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, server: &str) -> Option<StoredCredentials> {
+        self.servers().get(server).and_then(|it| it.credentials.clone())
+    }
+
+    fn semaphore(&self, server: &str) -> Arc<Semaphore> {
+        let fresh = || Entry { credentials: None, semaphore: Arc::new(Semaphore::new(1)) };
+        Arc::clone(&self.servers().entry(server.to_owned()).or_insert_with(fresh).semaphore)
+    }
+}
+
+impl TokenStore for MemoryTokenStore {
+    fn load<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
+        Box::pin(async move { Ok(self.read(server)) })
+    }
+
+    fn lock<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
+        Box::pin(async move {
+            let semaphore =
+                tokio::time::timeout(LOCK_TIMEOUT, self.semaphore(server).acquire_owned()).await;
+            let Ok(Ok(semaphore)) = semaphore else { return Err(StoreError::Busy) };
+            let lock =
+                MemoryLock { store: self.clone(), server: server.to_owned(), _permit: semaphore };
+            Ok(Box::new(lock) as Box<dyn StoreLock>)
+        })
+    }
+}
+
+impl StoreLock for MemoryLock {
+    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
+        Box::pin(async { Ok(self.store.read(&self.server)) })
+    }
+
+    fn save<'a>(
+        &'a mut self,
+        credentials: Option<&'a StoredCredentials>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            if let Some(entry) = self.store.servers().get_mut(&self.server) {
+                entry.credentials = credentials.cloned();
+            }
+            Ok(())
+        })
+    }
+}
+
+// FOLDED token_store/redacting.rs
+// DOC A store that tells a mask each secret which passes through it, so that nobody shows one.
+
+/// Another store, whose secrets a mask learns when they are read and when they are saved: tokens, refresh tokens, and
+/// the secrets of clients.
+#[derive(Debug, Clone)]
+pub struct RedactingTokenStore {
+    store: Arc<dyn TokenStore>,
+    redactor: Mask,
+}
+
+#[derive(Debug)]
+struct RedactingLock {
+    lock: Box<dyn StoreLock>,
+    server: String,
+    redactor: Mask,
+}
+
+impl RedactingTokenStore {
+    /// The same as `store`, and `mask` knows what is in it.
+    pub fn new(store: Arc<dyn TokenStore>, redactor: Mask) -> Self {
+        Self { store, redactor }
+    }
+}
+
+fn learn(redactor: &Mask, server: &str, credentials: Option<&StoredCredentials>) {
+    for (what, secret) in credentials.into_iter().flat_map(StoredCredentials::secrets) {
+        redactor.learn(&format!("{what} of {server}"), secret.reveal());
+    }
+}
+
+impl TokenStore for RedactingTokenStore {
+    fn load<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
+        Box::pin(async move {
+            let credentials = self.store.load(server).await?;
+            learn(&self.redactor, server, credentials.as_ref());
+            Ok(credentials)
+        })
+    }
+
+    fn lock<'a>(
+        &'a self,
+        server: &'a str,
+    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
+        Box::pin(async move {
+            let (lock, redactor) = (self.store.lock(server).await?, self.redactor.clone());
+            Ok(Box::new(RedactingLock { lock, server: server.to_owned(), redactor })
+                as Box<dyn StoreLock>)
+        })
+    }
+}
+
+impl StoreLock for RedactingLock {
+    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
+        Box::pin(async move {
+            let credentials = self.lock.load().await?;
+            learn(&self.redactor, &self.server, credentials.as_ref());
+            Ok(credentials)
+        })
+    }
+
+    fn save<'a>(
+        &'a mut self,
+        credentials: Option<&'a StoredCredentials>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        // Before it is saved: from then on anybody may use it.
+        learn(&self.redactor, &self.server, credentials);
+        self.lock.save(credentials)
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+mod memory_tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_at_a_time_holds_a_server() {
+        let store = MemoryTokenStore::new();
+        let mut lock = store.lock("a").await.unwrap();
+        lock.save(Some(&StoredCredentials::default())).await.unwrap();
+        assert!(store.load("a").await.unwrap().is_some());
+        assert!(store.load("b").await.unwrap().is_none());
+        let other = store.lock("b").await.unwrap();
+        drop(other);
+        let waiting = tokio::time::timeout(Duration::from_millis(20), store.lock("a")).await;
+        assert!(waiting.is_err(), "two hold the same server");
+        drop(lock);
+        let mut lock = store.lock("a").await.unwrap();
+        lock.save(None).await.unwrap();
+        assert!(lock.load().await.unwrap().is_none());
+    }
+}
+
+#[cfg(test)]
+mod redacting_tests {
+    use super::*;
+    use crate::client_registration::Client;
+    use crate::secret::Secret;
+    use crate::stored_credentials::tests::grant;
+    use crate::token_store::MemoryTokenStore;
+
+    #[tokio::test]
+    async fn what_is_saved_and_read_is_masked() {
+        let redactor = Mask::default();
+        let inner: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
+        let store = RedactingTokenStore::new(Arc::clone(&inner), redactor.clone());
+        let client: Client =
+            serde_json::from_str(r#"{"id":"c","secret":"cl13nt-secret"}"#).unwrap();
+        let mut credentials =
+            StoredCredentials { grant: Some(grant(0, None)), ..StoredCredentials::default() };
+        credentials.clients.insert("https://issuer".to_owned(), client);
+        if let Some(grant) = &mut credentials.grant {
+            grant.refresh_token = Some(Secret::new("r3fresh"));
+        }
+        let text = "acc3ss r3fresh cl13nt-secret";
+        let expected = "[secret token of s] [secret refresh token of s] \
+                        [secret client secret at https://issuer of s]";
+        store.lock("s").await.unwrap().save(Some(&credentials)).await.unwrap();
+        assert_eq!(redactor.clean(text), expected);
+        for with_lock in [true, false] {
+            let other = Mask::default();
+            let store = RedactingTokenStore::new(Arc::clone(&inner), other.clone());
+            if with_lock {
+                store.lock("s").await.unwrap().load().await.unwrap();
+            } else {
+                store.load("s").await.unwrap();
+            }
+            assert_eq!(other.clean(text), expected);
         }
     }
 }

@@ -1,9 +1,5 @@
 //! What an [`Authorizer`](super::Authorizer) does when it takes time, one thing at a time.
 
-mod acquire;
-mod refresh;
-
-use crate::resource_indicator::canonical_resource;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -15,30 +11,36 @@ use url::Url;
 use super::LoginStatus;
 use super::token_cache::TokenCache;
 use crate::attempt_limiter::{AttemptLimiter, Operation};
+use crate::authorization_code::AuthorizationCodeFlow;
 use crate::browser::Browser;
+use crate::client_registration::check_binding;
+use crate::discovery::{Discovered, canonical_resource, discover};
 use crate::error::{forbidden, login_needed, unreachable};
-use crate::grants::{TokenRequester, now};
+use crate::grants::{
+    GrantSource, ScopeInputs, TokenRequester, check_profile, now, select_scopes, union_scopes,
+};
 use crate::http_client::HttpClient;
 use crate::settings::{AuthSettings, Grant};
+use crate::stored_credentials::{ClientBinding, StoredCredentials, StoredGrant};
 use crate::token_store::TokenStore;
 use crate::www_authenticate::BearerChallenge;
 
 /// What an authorizer is made of.
 #[derive(Debug)]
 pub(super) struct AuthFlow {
-    server: Url,
+    pub(super) server: Url,
     /// What the store knows the server by.
-    key: String,
-    settings: AuthSettings,
-    http: HttpClient,
-    provider: Option<HttpClient>,
-    store: Arc<dyn TokenStore>,
-    browser: Option<Arc<dyn Browser>>,
-    cancel: CancellationToken,
-    token_cache: TokenCache,
-    attempts: Mutex<AttemptLimiter>,
+    pub(super) key: String,
+    pub(super) settings: AuthSettings,
+    pub(super) http: HttpClient,
+    pub(super) provider: Option<HttpClient>,
+    pub(super) store: Arc<dyn TokenStore>,
+    pub(super) browser: Option<Arc<dyn Browser>>,
+    pub(super) cancel: CancellationToken,
+    pub(super) token_cache: TokenCache,
+    pub(super) attempts: Mutex<AttemptLimiter>,
     /// Whoever changes something takes the one permit, so that a crowd of callers causes one request.
-    permits: Semaphore,
+    pub(super) permits: Semaphore,
 }
 
 /// Whether a login happens because a server said no, and not because somebody asked for it.
@@ -216,7 +218,7 @@ impl AuthFlow {
         matches!(self.settings.grant, Grant::AuthorizationCode) && self.browser.is_none()
     }
 
-    fn requester(&self) -> TokenRequester<'_> {
+    pub(super) fn requester(&self) -> TokenRequester<'_> {
         TokenRequester {
             http: &self.http,
             settings: &self.settings,
@@ -237,5 +239,98 @@ impl AuthFlow {
     // It is consistent between statements, so a panic elsewhere cannot have torn it.
     fn attempts(&self) -> MutexGuard<'_, AttemptLimiter> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gets a token by the grant, from the authorization server that was found.
+    async fn authorize(
+        &self,
+        found: &Discovered,
+        challenge: &BearerChallenge,
+        trigger: LoginTrigger,
+    ) -> Result<(), AuthError> {
+        check_profile(found, &self.settings)?;
+        let record = self.store.load(&self.key).await?.unwrap_or_default();
+        let source =
+            GrantSource::from_discovery(&self.http, found, self.scopes(found, challenge, &record))?;
+        let issuer = source.issuer.clone();
+        let (client, grant) = match &self.settings.grant {
+            Grant::AuthorizationCode => {
+                let Some(browser) = self.browser.as_deref() else {
+                    return Err(self.login_hint("nobody is logged in"));
+                };
+                if trigger == LoginTrigger::Challenge
+                    && !self.attempts().allow_login(Instant::now())
+                {
+                    return Err(self.login_hint("the server asks for a login again and again"));
+                }
+                let (requester, cancel) = (self.requester(), &self.cancel);
+                let login = AuthorizationCodeFlow {
+                    requester,
+                    browser,
+                    found,
+                    source,
+                    record: &record,
+                    cancel,
+                };
+                let logged_in = login.run().await?;
+                (Some(logged_in.client), logged_in.grant)
+            }
+            Grant::ClientCredentials { .. } | Grant::EnterpriseManaged(_) => {
+                if let Some(registered) = &self.settings.pre_registered {
+                    let bound = record
+                        .client_binding
+                        .as_ref()
+                        .filter(|binding| binding.client_id == registered.client_id);
+                    let bound = bound.map(|binding| binding.issuer.as_str());
+                    check_binding(registered, bound, &issuer)?;
+                }
+                (None, self.requester().request_unattended(source).await?)
+            }
+        };
+        let mut lock = self.store.lock(&self.key).await?;
+        let mut record = lock.load().await?.unwrap_or_default();
+        if self.settings.pre_registered.is_some() {
+            record.client_binding =
+                Some(ClientBinding { client_id: grant.client_id.clone(), issuer });
+        } else if let Some(client) = client.filter(|client| client.redirect_uri.is_some()) {
+            record.clients.insert(issuer, client);
+        }
+        self.token_cache.set(&grant);
+        record.pending_scopes.clear();
+        record.grant = Some(grant);
+        Ok(lock.save(Some(&record)).await?)
+    }
+
+    fn scopes(
+        &self,
+        found: &Discovered,
+        challenge: &BearerChallenge,
+        record: &StoredCredentials,
+    ) -> Vec<String> {
+        // What another authorization server granted means nothing to this one.
+        let same = |grant: &&StoredGrant| {
+            grant.issuer == found.metadata.issuer && grant.resource == found.resource
+        };
+        let held = self.usable_grant(record).filter(same);
+        let held =
+            held.map(|grant| union_scopes(&grant.requested, &grant.granted)).unwrap_or_default();
+        let previous = union_scopes(&held, &record.pending_scopes);
+        select_scopes(ScopeInputs {
+            settings: self.settings.scopes.as_deref(),
+            challenge: challenge.scopes.as_deref(),
+            resource: found.scopes.as_deref(),
+            issuer: found.metadata.scopes_supported.as_deref(),
+            previous: &previous,
+        })
+    }
+
+    async fn discover(&self, challenge: &BearerChallenge) -> Result<Discovered, AuthError> {
+        let record = self.store.load(&self.key).await?.unwrap_or_default();
+        let mut preferred: Vec<String> = record.clients.into_keys().collect();
+        preferred.extend(record.grant.map(|grant| grant.issuer));
+        preferred
+            .extend(self.settings.pre_registered.as_ref().and_then(|client| client.issuer.clone()));
+        discover(&self.http, &self.server, challenge, &self.settings.protocol_version, &preferred)
+            .await
     }
 }

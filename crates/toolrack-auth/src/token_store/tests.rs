@@ -83,3 +83,10 @@ fn names_of_files_are_plain_and_different() {
     assert!(!name("http://[::1]:80/../../x").contains(['/', ':']));
     assert!(!name("../../etc/passwd").contains('/'));
 }
+
+#[test]
+fn a_fingerprint_is_short_and_steady() {
+    assert_eq!(fingerprint("https://h/mcp"), fingerprint("https://h/mcp"));
+    assert_eq!(fingerprint("a").len(), 16);
+    assert_ne!(fingerprint("a"), fingerprint("b"));
+}
