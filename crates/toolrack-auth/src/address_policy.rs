@@ -1,7 +1,9 @@
-//! Which addresses may be connected to on somebody else's word.
+//! SSRF protection: which addresses a URL from metadata may lead to, enforced in the DNS resolver.
 //!
-//! A server's description can name any URL, so without a check it could make us knock at doors that only we can
-//! reach. **Invariant:** a discovered URL leads to a private address only if the user's own URL does.
+//! Metadata can name any URL, so without a check a server could make us send requests to hosts that only we can
+//! reach.
+//!
+//! **Invariant:** a URL from metadata leads to a private address only if the URL from the config does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,26 +15,26 @@ use url::{Host, Url};
 
 use crate::error::untrusted;
 
-/// How near an address is.
+/// Class of an IP address, ordered from far to near.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AddressClass {
-    /// Anybody can reach it.
+    /// Reachable from anywhere.
     Public,
-    /// A neighbour: reachable from here and not from everywhere.
+    /// In a private network.
     Private,
     /// This machine.
     Loopback,
-    /// Nothing that a server could mean honestly: link-local (cloud metadata), unspecified, multicast, reserved.
+    /// Never a legitimate target: link-local (cloud metadata), unspecified, multicast, reserved.
     Forbidden,
 }
 
-/// How near a discovered address may be.
+/// The nearest class that an address may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AddressPolicy(AddressClass);
 
 impl AddressPolicy {
-    /// What the user's own URL allows: who names a private address may be sent to private addresses, and who
-    /// names this machine to this machine too. A name allows neither, whatever it resolves to.
+    /// Policy for the server from the config: a private address allows private addresses, and loopback allows
+    /// loopback too. A host name allows neither, whatever it resolves to.
     pub(crate) fn for_server(server: &Url) -> Self {
         match server.host() {
             Some(host) => Self(classify_host(&host).unwrap_or(AddressClass::Public)),
@@ -40,7 +42,7 @@ impl AddressPolicy {
         }
     }
 
-    /// At least the neighbourhood, for users who say that their servers live there.
+    /// Also allows private addresses.
     pub(crate) fn with_private(self) -> Self {
         Self(self.0.max(AddressClass::Private))
     }
@@ -50,8 +52,8 @@ impl AddressPolicy {
         class != AddressClass::Forbidden && class <= self.0
     }
 
-    /// Looks at a discovered URL before anything is sent to it: `https`, or `http` to this machine; no user
-    /// name inside; no address that is out of reach. Names are looked at again when they are resolved.
+    /// Checks a URL from metadata before a request: `https`, or `http` to loopback; no user name; no forbidden
+    /// address. Host names are checked again when they are resolved.
     pub(crate) fn check(self, url: &Url) -> Result<(), AuthError> {
         let host = url
             .host()
@@ -66,7 +68,7 @@ impl AddressPolicy {
             return Err(untrusted(format_args!("{} is not https", display_url(url))));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(untrusted(format_args!("{} carries a user name", display_url(url))));
+            return Err(untrusted(format_args!("{} contains a user name", display_url(url))));
         }
         match class {
             Some(class) if class == AddressClass::Forbidden || class > self.0 => {
@@ -77,7 +79,7 @@ impl AddressPolicy {
     }
 }
 
-/// A URL as it may stand in a message: without query, fragment and user.
+/// A URL for messages: without query, fragment and user.
 pub(crate) fn display_url(url: &Url) -> String {
     match url.host_str() {
         Some(_) => format!("{}{}", url.origin().ascii_serialization(), url.path()),
@@ -85,7 +87,7 @@ pub(crate) fn display_url(url: &Url) -> String {
     }
 }
 
-/// What can be said about a host without asking anybody.
+/// Class of a host, if it is known without DNS.
 fn classify_host(host: &Host<&str>) -> Option<AddressClass> {
     match host {
         Host::Ipv4(address) => Some(classify(IpAddr::V4(*address))),
@@ -112,7 +114,7 @@ fn classify_v4(address: Ipv4Addr) -> AddressClass {
     let [a, b, c, _] = address.octets();
     match (a, b, c) {
         (127, ..) => AddressClass::Loopback,
-        // The last is carrier-grade NAT, which companies and clouds use inside.
+        // The last one is carrier-grade NAT (RFC 6598), used inside companies and clouds.
         (10, ..) | (192, 168, _) | (172, 16..=31, _) | (100, 64..=127, _) => AddressClass::Private,
         // This network, multicast, reserved; link-local; protocol assignments, documentation, benchmarks.
         (0 | 224..=255, ..)
@@ -138,14 +140,14 @@ fn classify_v6(address: Ipv6Addr) -> AddressClass {
     }
 }
 
-/// The IPv4 address that an IPv6 address leads to: mapped, compatible, NAT64, 6to4.
+/// The IPv4 address inside an IPv6 address: mapped, compatible, NAT64, 6to4.
 fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let inner = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         Ipv4Addr::new(a, b, c, d)
     };
     match address.segments() {
-        // `::` and `::1` are addresses of their own.
+        // `::` and `::1` are not IPv4-compatible addresses.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
@@ -154,24 +156,22 @@ fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-// FOLDED dns.rs
-// DOC Names become addresses here, and here only, so that what was checked is what is connected to.
-
-/// Asks for the addresses of a name.
+/// Resolves a host name.
 #[derive(Clone)]
 pub(crate) struct Lookup(LookupFn);
 
 type LookupFn =
     Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-/// Resolves names, and hides addresses that are out of reach.
+/// DNS resolver that rejects forbidden addresses. The check runs on the addresses that are connected to, so a
+/// second DNS answer cannot bypass it.
 pub(crate) struct PolicyResolver {
-    /// `None` for names that the user has chosen.
+    /// `None` for the host from the config.
     policy: Option<AddressPolicy>,
     lookup: Lookup,
 }
 
-/// A name leads to an address that may not be connected to.
+/// A host name resolves to a forbidden address.
 #[derive(Debug, thiserror::Error)]
 #[error("private address")]
 pub(crate) struct ForbiddenAddress;
@@ -186,11 +186,11 @@ impl Lookup {
         Self(Arc::new(lookup))
     }
 
-    /// The system's own.
+    /// The system's resolver.
     pub(crate) fn system() -> Self {
         Self::new(|name| {
             Box::pin(async move {
-                // The port is filled in by whoever connects.
+                // The connector sets the port.
                 Ok(tokio::net::lookup_host((name.as_str(), 0)).await?.collect())
             })
         })
@@ -208,7 +208,7 @@ impl Resolve for PolicyResolver {
         let (lookup, policy) = ((self.lookup.0)(name.as_str().to_owned()), self.policy);
         Box::pin(async move {
             let addresses = lookup.await?;
-            // One bad address spoils the name: an honest one has none.
+            // One forbidden address rejects the host: a legitimate one has none.
             let allowed =
                 |policy: AddressPolicy| addresses.iter().all(|address| policy.allows(address.ip()));
             if !policy.is_none_or(allowed) {

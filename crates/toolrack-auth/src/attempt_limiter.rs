@@ -1,7 +1,7 @@
-//! What has been tried in vain, so that nobody is sent to a login page again and again.
+//! Limits repeated logins and step-ups, so that a server cannot open the login page again and again.
 //!
-//! **Invariant:** every server that keeps saying no is asked a bounded number of times, for each operation and in
-//! all.
+//! **Invariant:** a server that keeps rejecting requests gets a bounded number of attempts, per operation and
+//! in total.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -9,20 +9,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolrack_transport::Authorization;
 
-/// Protocol facts §20.4: three attempts in all, and the first was the login itself.
+/// Protocol facts §20.4: three attempts in total, and the first is the login itself.
 const MAX_STEP_UPS: u32 = 2;
-/// Logins that nobody asked for, within a while.
+/// Logins caused by challenges, per [`LOGIN_WINDOW`].
 const MAX_LOGINS: usize = 5;
 const LOGIN_WINDOW: Duration = Duration::from_mins(1);
-/// Operations that are remembered. When there are more, all are forgotten but for the limit on logins.
+/// Bound on memory. Beyond it all operations are forgotten, but not the logins.
 const MAX_OPERATIONS: usize = 256;
-/// A token that is older than this was good for something.
+/// A token rejected at a greater age has worked before.
 const MIN_TOKEN_AGE: Duration = Duration::from_secs(10);
 
-/// The method of a message and what it was about.
+/// JSON-RPC method and `Mcp-Name`.
 pub(crate) type Operation = (String, Option<String>);
 
-/// What has been tried at one server.
+/// Attempts at one server.
 #[derive(Debug, Default)]
 pub(crate) struct AttemptLimiter {
     operations: HashMap<Operation, OperationAttempts>,
@@ -31,28 +31,28 @@ pub(crate) struct AttemptLimiter {
 
 #[derive(Debug, Default)]
 struct OperationAttempts {
-    /// The token that was got because this operation was refused, and when.
+    /// The token obtained because this operation was rejected, and when.
     obtained: Option<(Authorization, Instant)>,
     step_ups: u32,
 }
 
 impl AttemptLimiter {
-    /// True if `refused` was got for this very operation a moment ago: the next would be refused too.
+    /// Whether `rejected` was obtained for this operation a moment ago: the next token would be rejected too.
     pub(crate) fn is_exhausted(
         &self,
         operation: &Operation,
-        refused: Option<&Authorization>,
+        rejected: Option<&Authorization>,
         (now, lifetime): (Instant, Option<Duration>),
     ) -> bool {
         let obtained =
             self.operations.get(operation).and_then(|attempts| attempts.obtained.as_ref());
         let min_age = lifetime.map_or(MIN_TOKEN_AGE, |lifetime| MIN_TOKEN_AGE.min(lifetime / 2));
         obtained.is_some_and(|(token, at)| {
-            Some(token) == refused && now.saturating_duration_since(*at) < min_age
+            Some(token) == rejected && now.saturating_duration_since(*at) < min_age
         })
     }
 
-    /// Notes what was got for an operation.
+    /// Records the token obtained for an operation.
     pub(crate) fn record_token(
         &mut self,
         operation: &Operation,
@@ -62,14 +62,14 @@ impl AttemptLimiter {
         self.attempts_of(operation).obtained = Some((token, now));
     }
 
-    /// Takes one of the step-ups that an operation has. `false` if it has none left.
+    /// Counts a step-up of an operation. `false` if none is left.
     pub(crate) fn allow_step_up(&mut self, operation: &Operation) -> bool {
         let attempts = self.attempts_of(operation);
         attempts.step_ups += 1;
         attempts.step_ups <= MAX_STEP_UPS
     }
 
-    /// Takes one of the logins that a while has. `false` if it has none left.
+    /// Counts a login. `false` if none is left in the window.
     pub(crate) fn allow_login(&mut self, now: Instant) -> bool {
         self.logins.retain(|at| now.saturating_duration_since(*at) < LOGIN_WINDOW);
         if self.logins.len() >= MAX_LOGINS {
@@ -79,7 +79,7 @@ impl AttemptLimiter {
         true
     }
 
-    /// Forgets everything: somebody has asked for a login.
+    /// Resets all counters when the user asks for a login.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_was_refused_at_once_is_not_replaced_again() {
+    async fn token_rejected_at_once_is_not_replaced_again() {
         let (one, other) = (Authorization::bearer("1"), Authorization::bearer("2"));
         let start = Instant::now();
         let mut attempts = AttemptLimiter::default();
         attempts.record_token(&operation("a"), one.clone(), start);
-        let check = |name: &str, refused: Option<&Authorization>, after, lifetime, expected| {
+        let check = |name: &str, rejected: Option<&Authorization>, after, lifetime, expected| {
             let when = (start + Duration::from_millis(after), lifetime);
-            assert_eq!(attempts.is_exhausted(&operation(name), refused, when), expected);
+            assert_eq!(attempts.is_exhausted(&operation(name), rejected, when), expected);
         };
         check("a", Some(&one), 0, None, true);
         check("a", Some(&one), 9_999, None, true);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn step_ups_are_counted_for_each_operation() {
+    fn step_ups_are_limited_per_operation() {
         let mut attempts = AttemptLimiter::default();
         let mut step_up = |name| attempts.allow_step_up(&operation(name));
         assert_eq!(
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn logins_are_counted_for_a_while() {
+    async fn logins_are_limited_per_window() {
         let mut attempts = AttemptLimiter::default();
         let start = Instant::now();
         let allowed: Vec<bool> = (0..7).map(|_| attempts.allow_login(start)).collect();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn attempt_memory_is_bounded() {
         let mut attempts = AttemptLimiter::default();
         for n in 0..10_000 {
             attempts.allow_step_up(&operation(&n.to_string()));

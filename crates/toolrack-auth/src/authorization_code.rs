@@ -1,4 +1,4 @@
-//! A person logs in: the authorization code flow with PKCE, from the URL to the token.
+//! Authorization code flow with PKCE: authorization URL, callback validation, code exchange.
 
 use tokio_util::sync::CancellationToken;
 use toolrack_transport::AuthError;
@@ -16,34 +16,34 @@ use crate::secret::Secret;
 use crate::stored_credentials::{StoredCredentials, StoredGrant};
 use crate::token_endpoint::{TokenKind, request_token};
 
-/// What a login has brought.
+/// Result of a login.
 #[derive(Debug)]
 pub(crate) struct LoginResult {
-    /// Who we are at the issuer now.
+    /// The client at this issuer.
     pub(crate) client: Client,
     pub(crate) grant: StoredGrant,
 }
 
-/// Everything one login is about.
+/// One run of the flow.
 #[derive(Debug)]
 pub(crate) struct AuthorizationCodeFlow<'a> {
     pub(crate) requester: TokenRequester<'a>,
     pub(crate) browser: &'a dyn Browser,
     pub(crate) found: &'a Discovered,
     pub(crate) source: GrantSource,
-    pub(crate) record: &'a StoredCredentials,
-    /// Ends the wait for the person.
+    pub(crate) credentials: &'a StoredCredentials,
+    /// Cancels the wait for the user.
     pub(crate) cancel: &'a CancellationToken,
 }
 
 impl AuthorizationCodeFlow<'_> {
-    /// Sends the person off, checks what comes back, and turns it into a token.
+    /// Opens the browser, validates the callback, and exchanges the code.
     pub(crate) async fn run(self) -> Result<LoginResult, AuthError> {
         let metadata = &self.found.metadata;
         metadata.require_s256()?;
         let page = metadata.authorization_endpoint.as_deref();
         let page = self.requester.http.endpoint(page, "authorization")?;
-        let registered = self.record.clients.get(&metadata.issuer);
+        let registered = self.credentials.clients.get(&metadata.issuer);
         let preferred = registered.and_then(|client| client.redirect_uri.as_deref());
         let login = self.browser.prepare(preferred).await?;
         let redirect_uri = login.redirect_uri().to_owned();
@@ -74,7 +74,7 @@ impl AuthorizationCodeFlow<'_> {
     ) -> Result<Box<dyn AuthorizationResponse>, AuthError> {
         tokio::select! {
             response = login.run(request) => response,
-            () = self.cancel.cancelled() => Err(login_needed("the login was given up")),
+            () = self.cancel.cancelled() => Err(login_needed("the login was cancelled")),
         }
     }
 
@@ -86,7 +86,7 @@ impl AuthorizationCodeFlow<'_> {
         let (metadata, settings) = (&self.found.metadata, self.requester.settings);
         let id = settings.pre_registered.as_ref().map(|client| client.client_id.as_str());
         let binding = self
-            .record
+            .credentials
             .client_binding
             .as_ref()
             .filter(|binding| Some(binding.client_id.as_str()) == id);
@@ -107,7 +107,7 @@ impl AuthorizationCodeFlow<'_> {
         }
     }
 
-    /// The page, with everything it has to know.
+    /// The authorization URL with its parameters.
     fn authorization_url(
         &self,
         mut page: Url,
@@ -129,7 +129,7 @@ impl AuthorizationCodeFlow<'_> {
             query.append_pair("scope", &scope);
         }
         if scopes.iter().any(|scope| scope == "offline_access") {
-            // OpenID Connect Core §11: without consent, the scope is ignored.
+            // OpenID Connect Core §11: without consent, `offline_access` is ignored.
             query.append_pair("prompt", "consent");
         }
         drop(query);
@@ -160,22 +160,19 @@ fn outcome_for(outcome: &Result<LoginResult, AuthError>) -> LoginOutcome {
     }
 }
 
-// FOLDED callback.rs
-// DOC What the browser brings back, and whether it may be used.
-// DOC
-// DOC **Invariant:** neither the code nor a word of the error is looked at before state and issuer are right.
-
-/// What was noted when the browser was sent off.
+/// What a valid callback must contain.
+///
+/// **Invariant:** neither the code nor the error is read before state and issuer are valid.
 #[derive(Debug, Clone)]
 pub(crate) struct ExpectedCallback {
     pub(crate) state: Secret,
     /// The issuer, exactly as the authorization server writes it.
     pub(crate) issuer: String,
-    /// Whether the authorization server has promised to name itself.
+    /// Whether the authorization server advertises the `iss` parameter.
     pub(crate) sends_issuer: bool,
 }
 
-/// The parameters of a redirect. Each may stand there once.
+/// Parameters of a callback. Each may occur once.
 #[derive(Debug, Default)]
 struct CallbackParams {
     state: Option<String>,
@@ -185,7 +182,7 @@ struct CallbackParams {
     description: Option<String>,
 }
 
-/// The code, if the redirect is an answer to our question and from whom we asked.
+/// Validates state and issuer, and returns the code.
 pub(crate) fn validate_callback(
     query: &str,
     expected: &ExpectedCallback,
@@ -199,15 +196,15 @@ pub(crate) fn validate_callback(
         let description = params.description.map(|text| format!(": {text}")).unwrap_or_default();
         return Err(refused(format_args!("{error}{description}")));
     }
-    params.code.ok_or_else(|| untrusted("the redirect carries no code"))
+    params.code.ok_or_else(|| untrusted("the redirect has no code"))
 }
 
-/// True if a redirect belongs to the login with this state. Says nothing about anything else.
+/// Whether a callback has this state. Validates nothing else.
 pub(crate) fn has_state(query: &str, state: &Secret) -> bool {
     CallbackParams::parse(query).is_ok_and(|params| params.state.as_deref() == Some(state.reveal()))
 }
 
-/// The table of RFC 9207 (protocol facts §20.2). Strings are compared as they are: no normalisation at all.
+/// The table of RFC 9207 (protocol facts §20.2). Compared byte for byte, without normalization.
 fn check_issuer(iss: Option<&str>, expected: &ExpectedCallback) -> Result<(), AuthError> {
     match (expected.sends_issuer, iss) {
         (_, Some(iss)) if iss == expected.issuer => Ok(()),
@@ -237,7 +234,7 @@ impl CallbackParams {
                 _ => false,
             };
             if is_repeated {
-                return Err(untrusted("the redirect says something twice"));
+                return Err(untrusted("the redirect repeats a parameter"));
             }
         }
         Ok(params)
@@ -251,14 +248,14 @@ mod tests {
     const ISSUER: &str = "https://a/t";
     const ISS: &str = "iss=https%3A%2F%2Fa%2Ft";
 
-    /// Whether the issuer has promised to name itself.
+    /// Whether the issuer advertises the `iss` parameter.
     #[derive(Clone, Copy, PartialEq)]
     enum Promise {
         Given,
         Absent,
     }
 
-    /// The code, or a part of the refusal.
+    /// The code, or part of the error.
     #[track_caller]
     fn check(promise: Promise, query: &str, expected: Result<&str, &str>) {
         let expected_callback = ExpectedCallback {
@@ -278,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_issuer_table_holds() {
+    fn callback_issuer_table() {
         check(Promise::Given, &format!("code=c&state=s1&{ISS}"), Ok("c"));
         check(Promise::Given, "code=c&state=s1", Err("does not name its issuer"));
         check(Promise::Absent, &format!("code=c&state=s1&{ISS}"), Ok("c"));
@@ -297,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_comes_first() {
+    fn callback_state_is_checked_first() {
         check(Promise::Absent, "code=c&state=other", Err("does not belong"));
         check(Promise::Absent, "code=c&state=", Err("does not belong"));
         check(Promise::Absent, "code=c", Err("does not belong"));
@@ -305,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_shown_only_if_it_comes_from_the_right_issuer() {
+    fn callback_error_is_shown_only_from_the_right_issuer() {
         check(Promise::Absent, "state=s1&error=access_denied", Err("refused: access_denied"));
         check(
             Promise::Given,
@@ -317,15 +314,15 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_says_each_thing_once() {
-        check(Promise::Absent, "code=c&code=d&state=s1", Err("twice"));
-        check(Promise::Absent, "code=c&state=s1&state=s1", Err("twice"));
-        check(Promise::Absent, &format!("code=c&state=s1&iss=EVIL&{ISS}"), Err("twice"));
+    fn callback_parameters_may_not_repeat() {
+        check(Promise::Absent, "code=c&code=d&state=s1", Err("repeats"));
+        check(Promise::Absent, "code=c&state=s1&state=s1", Err("repeats"));
+        check(Promise::Absent, &format!("code=c&state=s1&iss=EVIL&{ISS}"), Err("repeats"));
         check(Promise::Absent, "state=s1", Err("no code"));
     }
 
     #[test]
-    fn a_state_is_recognised_without_using_anything_else() {
+    fn has_state_checks_only_the_state() {
         assert!(has_state("state=s1&error=x", &Secret::new("s1")));
         assert!(!has_state("state=s2", &Secret::new("s1")));
         assert!(!has_state("code=c", &Secret::new("")));

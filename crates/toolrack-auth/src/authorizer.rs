@@ -1,8 +1,8 @@
-//! OAuth for one server: what to send, what to do when it is refused, and login and logout for people.
+//! Credentials of one server: OAuth ([`Authorizer`]) or a configured token ([`StaticBearer`]).
 //!
-//! **Invariant:** asking for what is at hand never waits. Everything that takes time runs in a task that goes on
-//! when its caller goes away, because a refresh token that was used and not saved is lost; each such task is
-//! bounded by the time limits of its requests, and a login also ends with the last [`Authorizer`].
+//! **Invariant:** reading the cached token never waits. Slow work runs in a task that continues if its caller
+//! is dropped, because a refresh token that was used and not saved is lost; each such task is bounded by the
+//! timeouts of its requests, and a login also ends with the last [`Authorizer`].
 
 mod flow;
 mod refresh;
@@ -24,7 +24,7 @@ use crate::settings::AuthSettings;
 use crate::token_store::TokenStore;
 use crate::www_authenticate::BearerChallenge;
 
-/// Whoever logs in at one server and keeps its tokens fresh.
+/// OAuth client of one server: logs in and keeps the token fresh.
 #[derive(Debug)]
 pub struct Authorizer {
     flow: Arc<AuthFlow>,
@@ -32,29 +32,29 @@ pub struct Authorizer {
     _cancel_on_drop: DropGuard,
 }
 
-/// Whether somebody is logged in.
+/// Login state of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoginStatus {
-    /// Nobody is.
+    /// There is no token.
     LoggedOut,
-    /// Somebody is.
-    LoginResult {
-        /// Who let them in.
+    /// There is a token.
+    LoggedIn {
+        /// The authorization server.
         issuer: String,
-        /// Who we are there.
+        /// Our client id there.
         client_id: String,
-        /// What may be done.
+        /// The granted scopes.
         scopes: Vec<String>,
-        /// When the token ends, in milliseconds since 1970, if the authorization server has said so.
+        /// Expiry of the token in milliseconds since 1970, if the authorization server declared it.
         expires_at: Option<u64>,
-        /// Whether the next token can be had without a person.
+        /// Whether the next token needs no user.
         renewable: bool,
     },
 }
 
 impl Authorizer {
-    /// For the server at `server`. Without a browser, a login that is needed is an error that says what to run.
+    /// For the server at `server`. Without a browser, a needed login is an error that names the command to run.
     pub fn new(
         server: &Url,
         settings: AuthSettings,
@@ -62,7 +62,7 @@ impl Authorizer {
         browser: Option<Arc<dyn Browser>>,
     ) -> Result<Arc<Self>, AuthError> {
         if !matches!(server.scheme(), "http" | "https") || server.host().is_none() {
-            return Err(refused("OAuth needs a server with an http or https URL"));
+            return Err(refused("OAuth needs an http or https server URL"));
         }
         settings.validate()?;
         let cancel = CancellationToken::new();
@@ -70,54 +70,54 @@ impl Authorizer {
         Ok(Arc::new(Self { flow, tasks: TaskTracker::new(), _cancel_on_drop: cancel.drop_guard() }))
     }
 
-    /// Logs in now, whatever is at hand, with a person if the grant needs one.
+    /// Logs in now, even if there is a token, with the user if the grant needs one.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not end the login; dropping the last [`Authorizer`] does.
+    /// Dropping the future does not cancel the login; dropping the last [`Authorizer`] does.
     pub async fn login(&self) -> Result<LoginStatus, AuthError> {
         let flow = Arc::clone(&self.flow);
         self.run(async move { flow.login().await }).await
     }
 
-    /// Forgets tokens and registrations, and tells the authorization server, if it can be told.
+    /// Deletes tokens and registrations, and revokes the token at the authorization server, best effort.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not end it.
+    /// Dropping the future does not cancel it.
     pub async fn logout(&self) -> Result<(), AuthError> {
         let flow = Arc::clone(&self.flow);
         self.run(async move { flow.logout().await }).await
     }
 
-    /// Whether somebody is logged in, as far as the store knows.
+    /// Login state according to the store.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed.
+    /// Has no effect.
     pub async fn status(&self) -> Result<LoginStatus, AuthError> {
         self.flow.status().await
     }
 
-    /// Waits until nothing is under way any more. A program that ends in the middle of a refresh loses the login,
-    /// so it calls this first.
+    /// Waits until no task is running. A program that exits in the middle of a refresh loses the login, so it
+    /// calls this first.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future only ends the wait.
+    /// Dropping the future only stops waiting.
     pub async fn wait_idle(&self) {
         self.tasks.close();
         self.tasks.wait().await;
         self.tasks.reopen();
     }
 
-    /// Runs something to its end, whoever still waits for it.
+    /// Runs `work` in a task, so that it completes even if the caller is dropped.
     async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, AuthError>> + Send + 'static,
     ) -> Result<T, AuthError> {
         let work = self.tasks.spawn(work);
-        work.await.unwrap_or_else(|_cancel_on_drop| Err(unreachable("the program is ending")))
+        work.await.unwrap_or_else(|_join_error| Err(unreachable("the program is shutting down")))
     }
 }
 
@@ -144,11 +144,9 @@ impl Credentials for Authorizer {
             403 if challenge.is_insufficient_scope() => {
                 Box::pin(self.run(async move { flow.step_up(sent, challenge, operation).await }))
             }
-            status => {
-                Box::pin(
-                    async move { Err(forbidden(format_args!("the server answered {status}"))) },
-                )
-            }
+            status => Box::pin(async move {
+                Err(forbidden(format_args!("the server responded with status {status}")))
+            }),
         }
     }
 }
@@ -157,15 +155,12 @@ impl fmt::Display for LoginStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LoggedOut => f.write_str("logged out"),
-            Self::LoginResult { issuer, .. } => write!(f, "logged in by {issuer}"),
+            Self::LoggedIn { issuer, .. } => write!(f, "logged in at {issuer}"),
         }
     }
 }
 
-// FOLDED static_bearer.rs
-// DOC A token from the configuration: sent as it is, and never renewed.
-
-/// Credentials that somebody has configured.
+/// A configured bearer token: sent as it is, never refreshed.
 #[derive(Debug, Clone)]
 pub struct StaticBearer {
     token: Authorization,
@@ -189,17 +184,17 @@ impl Credentials for StaticBearer {
 
     fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
         let challenge = BearerChallenge::from_headers(rebuff.challenges);
-        let fault = match (rebuff.status, challenge.scopes) {
+        let error = match (rebuff.status, challenge.scopes) {
             (403, Some(scopes)) if challenge.error.as_deref() == Some("insufficient_scope") => {
                 forbidden(format_args!(
                     "the configured token lacks the scopes {}",
                     scopes.join(" ")
                 ))
             }
-            (403, _) => forbidden("the server answered 403 to the configured token"),
-            _ => login_needed("the server refused the configured token"),
+            (403, _) => forbidden("the server rejected the configured token with status 403"),
+            _ => login_needed("the server rejected the configured token"),
         };
-        Box::pin(async { Err(fault) })
+        Box::pin(async { Err(error) })
     }
 }
 
@@ -210,22 +205,24 @@ mod static_bearer_tests {
     #[track_caller]
     fn check(status: u16, challenge: &str, expected: &str) {
         let bearer = StaticBearer::new(&Secret::new("s3cret"));
-        assert!(matches!(bearer.at_hand(), AtHand::Ready(it) if it.reveal() == "Bearer s3cret"));
+        assert!(
+            matches!(bearer.at_hand(), AtHand::Ready(token) if token.reveal() == "Bearer s3cret")
+        );
         let challenges = [challenge.to_owned()];
         let rebuff =
             Rebuff { status, challenges: &challenges, sent: None, operation: ("tools/list", None) };
         let mut answer = bearer.rebuffed(rebuff);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let std::task::Poll::Ready(Err(error)) = answer.as_mut().poll(&mut context) else {
-            panic!("it waits, or agrees");
+            panic!("it waits, or succeeds");
         };
         assert_eq!(error.to_string(), expected);
     }
 
     #[test]
-    fn a_configured_token_is_sent_and_not_renewed() {
-        check(401, "Bearer", "login needed: the server refused the configured token");
-        check(403, "", "not allowed: the server answered 403 to the configured token");
+    fn static_bearer_is_sent_and_not_refreshed() {
+        check(401, "Bearer", "login needed: the server rejected the configured token");
+        check(403, "", "not allowed: the server rejected the configured token with status 403");
         check(
             403,
             "Bearer error=\"insufficient_scope\", scope=\"a b\"",

@@ -1,6 +1,7 @@
-//! How a person is sent to a page, and how the answer comes back.
+//! Browser login: the traits that open the authorization URL and receive the redirect, and the copy-and-paste
+//! variant.
 //!
-//! Nothing here starts a program: who has a browser says how it is opened.
+//! This crate starts no program: the caller supplies the function that opens a URL.
 
 mod loopback;
 
@@ -20,55 +21,55 @@ use crate::secret::Secret;
 /// Opens a URL in the user's browser, without a shell, and does not wait for the browser.
 pub type UrlOpener = Arc<dyn Fn(&Url) -> io::Result<()> + Send + Sync>;
 
-/// Somebody who can send a person to a page and hear where the page sends them next.
+/// Opens an authorization URL for the user and receives the redirect.
 pub trait Browser: Send + Sync + fmt::Debug {
-    /// Gets ready for one visit. `wish` is where an earlier visit was sent back to; the same place again spares
-    /// a new registration.
+    /// Prepares one login. `preferred` is the redirect URI of an earlier login; using it again saves a new
+    /// registration.
     fn prepare<'a>(
         &'a self,
         preferred: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Box<dyn PreparedLogin>, AuthError>>;
 }
 
-/// One visit, not yet begun.
+/// A login that has not started.
 pub trait PreparedLogin: Send {
-    /// Where the person will be sent back to.
+    /// Redirect URI of the login.
     fn redirect_uri(&self) -> &str;
 
-    /// Sends the person off and waits for the answer. Dropping the future ends the wait.
+    /// Opens the authorization URL and waits for the redirect. Dropping the future stops waiting.
     fn run(
         self: Box<Self>,
         request: LoginRequest,
     ) -> BoxFuture<'static, Result<Box<dyn AuthorizationResponse>, AuthError>>;
 }
 
-/// An answer that came back, with somebody who waits to hear how it went.
+/// The redirect from the authorization server; the user still waits for the outcome.
 pub trait AuthorizationResponse: Send {
-    /// The query of the redirect.
+    /// Query of the redirect.
     fn query(&self) -> &Secret;
 
-    /// Tells the person how it went.
+    /// Shows the outcome to the user.
     fn finish(self: Box<Self>, outcome: LoginOutcome) -> BoxFuture<'static, ()>;
 }
 
-/// What a person is sent off with.
+/// An authorization request for the user.
 #[derive(Debug, Clone)]
 pub struct LoginRequest {
-    /// The page to open: `https`, or `http` on this machine.
+    /// URL to open: `https`, or `http` on this machine.
     pub url: Url,
-    /// Who lets people in.
+    /// The authorization server.
     pub issuer: String,
-    /// What is asked for.
+    /// Requested scopes.
     pub scopes: Vec<String>,
     state: Secret,
 }
 
-/// How a login went.
+/// Outcome of a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginOutcome {
     /// There is a token.
     Success,
-    /// There is none, and why.
+    /// There is none, for this reason.
     Failed(String),
 }
 
@@ -77,44 +78,41 @@ impl LoginRequest {
         Self { url, issuer: issuer.to_owned(), scopes: scopes.to_vec(), state }
     }
 
-    /// True if the query of a redirect answers this errand. Whoever listens ignores the others.
+    /// Whether the query of a redirect belongs to this request. Listeners ignore all others.
     pub fn matches_redirect(&self, query: &str) -> bool {
         has_state(query, &self.state)
     }
 }
 
-// FOLDED browser/manual.rs
-// DOC Login without a browser on this machine: the person opens the page elsewhere and pastes where it led.
-
 const LOGIN_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Where pages lead that nobody serves: the browser shows an error, and the address bar has what we need.
+/// No process listens there: the browser shows an error, and the address bar has the query.
 const DEFAULT_REDIRECT_URI: &str = "http://127.0.0.1:33418/callback";
 
 type Prompt = Arc<dyn Fn(LoginRequest) -> BoxFuture<'static, io::Result<String>> + Send + Sync>;
 
-/// A person who is shown a URL and pastes the one that it led to.
+/// Login without a browser on this machine: the user opens the URL elsewhere and pastes the redirect.
 #[derive(Clone)]
 pub struct PastedRedirect {
     prompt: Prompt,
     redirect_uri: String,
 }
 
-/// A question that has not been asked yet.
+/// A login that has not started.
 struct PastedLogin(PastedRedirect);
 
-/// What was pasted.
+/// Query of the pasted redirect.
 struct PastedResponse(Secret);
 
 impl PastedRedirect {
-    /// `ask` shows the URL of the errand and gives back what the person pastes.
+    /// `prompt` shows the URL of the request and returns the text that the user pastes.
     pub fn new(
         prompt: impl Fn(LoginRequest) -> BoxFuture<'static, io::Result<String>> + Send + Sync + 'static,
     ) -> Self {
         Self { prompt: Arc::new(prompt), redirect_uri: DEFAULT_REDIRECT_URI.to_owned() }
     }
 
-    /// Uses this redirect, for a client that was registered with it.
+    /// Uses this redirect URI, for a client registered with it.
     #[must_use]
     pub fn with_redirect_uri(mut self, redirect_uri: &str) -> Self {
         redirect_uri.clone_into(&mut self.redirect_uri);
@@ -144,9 +142,11 @@ impl PreparedLogin for PastedLogin {
             let pasted = match timeout(LOGIN_TIMEOUT, (self.0.prompt)(request.clone())).await {
                 Ok(Ok(text)) => Secret::new(text),
                 Ok(Err(error)) => {
-                    return Err(login_needed(format_args!("nothing was pasted: {error}")));
+                    return Err(login_needed(format_args!(
+                        "could not read the pasted URL: {error}"
+                    )));
                 }
-                Err(_elapsed) => return Err(login_needed("nobody has logged in in time")),
+                Err(_elapsed) => return Err(login_needed("the login timed out")),
             };
             let query = query(&pasted, &self.0.redirect_uri)?;
             Ok(Box::new(PastedResponse(query)) as Box<dyn AuthorizationResponse>)
@@ -154,14 +154,13 @@ impl PreparedLogin for PastedLogin {
     }
 }
 
-/// The query of a pasted redirect: the whole URL, or only its query.
+/// Query of the pasted redirect: the whole URL, or only its query.
 fn query(pasted: &Secret, redirect_uri: &str) -> Result<Secret, AuthError> {
     let text = pasted.reveal().trim().trim_matches(['"', '\'', '<', '>']);
     if let Some(query) = text.strip_prefix('?') {
         return Ok(Secret::new(query));
     }
-    let wrong_url =
-        || untrusted(format_args!("what was pasted does not begin with {redirect_uri}"));
+    let wrong_url = || untrusted(format_args!("the pasted URL does not start with {redirect_uri}"));
     let url = Url::parse(text).map_err(|_syntax| wrong_url())?;
     let expected = Url::parse(redirect_uri).map_err(|_syntax| wrong_url())?;
     if url.origin() != expected.origin() || url.path() != expected.path() {
@@ -176,7 +175,7 @@ impl AuthorizationResponse for PastedResponse {
     }
 
     fn finish(self: Box<Self>, _outcome: LoginOutcome) -> BoxFuture<'static, ()> {
-        // Whoever pasted it sits at the program that asked.
+        // The user sees the outcome in the program that prompted.
         Box::pin(async {})
     }
 }
@@ -194,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_pasted_must_be_our_redirect() {
+    fn pasted_url_must_be_our_redirect() {
         let check = |text: &str, expected: Option<&str>| {
             let found = query(&Secret::new(text), DEFAULT_REDIRECT_URI);
             assert_eq!(found.as_ref().ok().map(Secret::reveal), expected, "{text}");
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_person_who_never_pastes_is_not_waited_for_for_ever() {
+    async fn pasted_login_times_out() {
         let silent = PastedRedirect::new(|_errand| Box::pin(std::future::pending()));
         let login = silent.prepare(None).await.unwrap();
         let url = Url::parse("https://a/authorize").unwrap();

@@ -1,6 +1,7 @@
-//! Which client we are at an authorization server, and how we prove it there.
+//! Client identity at an authorization server: selection, authentication method, and dynamic registration (RFC
+//! 7591).
 //!
-//! **Invariant:** a client id that one authorization server gave us is never shown to another.
+//! **Invariant:** a client id issued by one authorization server is never sent to another.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,27 +23,27 @@ pub(crate) struct Client {
     pub(crate) id: String,
     #[serde(default, with = "exposed_option", skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<Secret>,
-    /// The way to prove it that was agreed when it was registered.
+    /// Token endpoint authentication method agreed at registration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) auth_method: Option<String>,
-    /// Where it was registered to be sent back to.
+    /// Registered redirect URI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) redirect_uri: Option<String>,
-    /// When its secret ends, in seconds since 1970. `None` for never.
+    /// Expiry of the secret in seconds since 1970. `None` for never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) secret_expires_at: Option<u64>,
 }
 
-/// How to become a client of an authorization server.
+/// Which client to use.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ClientChoice {
-    /// As somebody it knows.
+    /// This one.
     Use(Client),
-    /// By registering at this endpoint.
+    /// A new one, registered at this endpoint.
     Register(String),
 }
 
-/// How a client proves who it is at the token endpoint.
+/// Client authentication method at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthMethod {
     Basic,
@@ -72,10 +73,10 @@ impl Client {
     }
 }
 
-/// Chooses who to be: registered beforehand, by metadata document, by an earlier registration, by a new one.
+/// Selects the client: pre-registered, by metadata document, by an earlier registration, or by a new one.
 ///
-/// `bound` is the issuer that a pre-registered client without an issuer was first used with; `registered` is what
-/// this very issuer gave us before.
+/// `binding` is the issuer that a pre-registered client without an issuer was first used with; `registered` is
+/// the earlier registration at this issuer.
 pub(crate) fn choose_client(
     settings: &AuthSettings,
     metadata: &ServerMetadata,
@@ -99,12 +100,12 @@ pub(crate) fn choose_client(
         Some(endpoint) => Ok(ClientChoice::Register(endpoint.clone())),
         None => {
             let issuer = &metadata.issuer;
-            Err(unregistered(format_args!("{issuer} registers no clients by itself")))
+            Err(unregistered(format_args!("{issuer} does not support dynamic client registration")))
         }
     }
 }
 
-/// Credentials that were made for one issuer are an error at another (protocol facts §20.5).
+/// A client registered for one issuer is an error at another (protocol facts §20.5).
 pub(crate) fn check_binding(
     client: &PreRegisteredClient,
     binding: Option<&str>,
@@ -118,8 +119,8 @@ pub(crate) fn check_binding(
     }
 }
 
-/// How to prove who we are (protocol facts §20.4): as registered, else the first of basic, post and none that is
-/// supported; where nothing is said, basic with a secret and none without.
+/// Client authentication method (protocol facts §20.4): as registered, else the first of basic, post and none
+/// that is supported; if nothing is listed, basic with a secret and none without.
 pub(crate) fn auth_method(
     client: &Client,
     supported: Option<&[String]>,
@@ -143,10 +144,10 @@ pub(crate) fn auth_method(
         candidates.into_iter().find(|(name, _)| supported.iter().any(|method| method == name));
     found
         .map(|(_, method)| method)
-        .ok_or_else(|| untrusted("the authorization server supports no way to use a client secret"))
+        .ok_or_else(|| untrusted("the authorization server supports no client secret method"))
 }
 
-/// The way to ask for when registering: a program on somebody's machine keeps no secrets, so none if possible.
+/// Method to request at registration: a native app cannot keep a secret, so none if possible.
 pub(crate) fn auth_method_to_register(supported: Option<&[String]>) -> &'static str {
     let Some(supported) = supported else { return "none" };
     let candidates = ["none", "client_secret_basic", "client_secret_post"];
@@ -156,16 +157,13 @@ pub(crate) fn auth_method_to_register(supported: Option<&[String]>) -> &'static 
         .unwrap_or("none")
 }
 
-// FOLDED registration.rs
-// DOC Registering as a client where nobody has done it for us (RFC 7591).
-
-/// What a new client says about itself.
+/// Metadata of a new client.
 #[derive(Debug)]
 pub(crate) struct RegistrationRequest<'a> {
     pub(crate) client_name: &'a str,
     pub(crate) redirect_uri: &'a str,
     pub(crate) scopes: &'a [String],
-    /// The ways to prove who we are that the authorization server supports.
+    /// Authentication methods that the authorization server supports.
     pub(crate) supported: Option<&'a [String]>,
 }
 
@@ -183,7 +181,7 @@ struct RegistrationErrorBody {
     error_description: Option<String>,
 }
 
-/// Registers, and says who we are now.
+/// Registers a client.
 pub(crate) async fn register(
     http: &HttpClient,
     endpoint: &Url,
@@ -201,7 +199,7 @@ impl RegistrationRequest<'_> {
             "grant_types": ["authorization_code", "refresh_token"],
             "response_types": ["code"],
             "token_endpoint_auth_method": auth_method_to_register(self.supported),
-            // Protocol facts §20.7: a program on somebody's machine, whose redirects end there.
+            // Protocol facts §20.7: an app on the user's machine with loopback redirects.
             "application_type": "native",
         });
         if let (Some(scope), Some(members)) = (scope_param(self.scopes), document.as_object_mut()) {
@@ -219,29 +217,29 @@ fn parse_registration(
     let url = display_url(endpoint);
     if response.is_success() {
         let body: RegistrationResponse = serde_json::from_slice(&response.body)
-            .map_err(|_json| unreachable(format_args!("{url} answered without a client id")))?;
+            .map_err(|_json| unreachable(format_args!("{url} responded without a client id")))?;
         return Ok(Client {
             id: body.client_id,
             // An empty secret means none.
-            secret: body.client_secret.filter(|it| !it.is_empty()).map(Secret::new),
+            secret: body.client_secret.filter(|secret| !secret.is_empty()).map(Secret::new),
             auth_method: body.token_endpoint_auth_method,
             redirect_uri: Some(redirect_uri.to_owned()),
             // Zero means never.
-            secret_expires_at: body.client_secret_expires_at.filter(|it| *it != 0),
+            secret_expires_at: body.client_secret_expires_at.filter(|seconds| *seconds != 0),
         });
     }
     if response.status >= 500 || response.status == 429 {
-        return Err(unreachable(format_args!("{url} answered {}", response.status)));
+        return Err(unreachable(format_args!("{url} responded with status {}", response.status)));
     }
     let text = match serde_json::from_slice::<RegistrationErrorBody>(&response.body) {
         Ok(RegistrationErrorBody { error, error_description: Some(text) }) => {
             format!("{error}: {text}")
         }
         Ok(RegistrationErrorBody { error, error_description: None }) => error,
-        Err(_) => format!("{url} answered {}", response.status),
+        Err(_) => format!("{url} responded with status {}", response.status),
     };
     Err(unregistered(format_args!(
-        "it does not register us with the redirect {redirect_uri} ({text})"
+        "registration with the redirect {redirect_uri} was rejected ({text})"
     )))
 }
 
@@ -255,7 +253,7 @@ mod registration_tests {
     const REDIRECT: &str = "http://127.0.0.1:1/callback";
 
     #[test]
-    fn a_new_client_says_what_it_is() {
+    fn registration_request_document() {
         let scopes = vec!["a".to_owned(), "b".to_owned()];
         let request = RegistrationRequest {
             client_name: "Toolrack",
@@ -283,7 +281,7 @@ mod registration_tests {
     }
 
     #[test]
-    fn what_comes_back_is_taken_as_it_is_meant() {
+    fn registration_response_is_parsed() {
         let redirect_uri = Some(REDIRECT.to_owned());
         let plain = Client { redirect_uri, ..Client::public("c") };
         assert_eq!(parse(201, r#"{"client_id":"c","client_secret":""}"#), Ok(plain.clone()));

@@ -1,7 +1,8 @@
-//! From a server's URL to the authorization server that lets people in, and nothing on trust.
+//! Authorization server discovery: protected resource metadata (RFC 9728), authorization server metadata (RFC
+//! 8414), and the resource indicator (RFC 8707).
 //!
-//! **Invariant:** metadata is used only if its issuer is, letter for letter, the one it was looked up for, and
-//! only for a resource that covers the server.
+//! **Invariant:** metadata is used only if its issuer is, byte for byte, the one it was requested for, and only
+//! for a resource that covers the server.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -13,17 +14,17 @@ use crate::error::{unreachable, untrusted};
 use crate::http_client::{HttpClient, HttpResponse};
 use crate::www_authenticate::BearerChallenge;
 
-/// Who lets people into a server, and what for.
+/// Result of discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Discovered {
-    /// The resource, exactly as published if it is.
+    /// The resource identifier, exactly as published if it is.
     pub(crate) resource: String,
     /// The scopes that the resource lists.
     pub(crate) scopes: Option<Vec<String>>,
     pub(crate) metadata: ServerMetadata,
 }
 
-/// Looks for the authorization server of `server`. Of several, one in `liked` is preferred.
+/// Finds the authorization server of `server`. If several are listed, one in `preferred` is taken first.
 pub(crate) async fn discover(
     http: &HttpClient,
     server: &Url,
@@ -36,7 +37,7 @@ pub(crate) async fn discover(
         Some(metadata_doc) => {
             if !resource_covers(&metadata_doc.resource, server) {
                 return Err(untrusted(format_args!(
-                    "the server's description is about another resource: {}",
+                    "the protected resource metadata is for another resource: {}",
                     metadata_doc.resource
                 )));
             }
@@ -52,20 +53,20 @@ pub(crate) async fn discover(
     }
 }
 
-/// The first that is liked, or the first.
+/// The first preferred one, or the first.
 fn choose_issuer<'a>(servers: &'a [String], preferred: &[String]) -> &'a str {
     let found = servers.iter().find(|issuer| preferred.contains(issuer));
     found.or(servers.first()).map(String::as_str).unwrap_or_default()
 }
 
-/// How to ask.
+/// Fetches metadata documents.
 struct MetadataFetcher<'a> {
     http: &'a HttpClient,
     protocol_version: &'a str,
 }
 
 impl MetadataFetcher<'_> {
-    /// The server's description of itself, if there is one that can be read.
+    /// The protected resource metadata, if there is a valid one.
     async fn resource_metadata(
         &self,
         server: &Url,
@@ -79,28 +80,28 @@ impl MetadataFetcher<'_> {
         Ok(None)
     }
 
-    /// The metadata of an issuer that a resource has named.
+    /// The metadata of an issuer that the resource names.
     async fn issuer_metadata(&self, issuer: &str) -> Result<ServerMetadata, AuthError> {
-        let url = Url::parse(issuer).map_err(|_syntax| {
-            untrusted("the server names an authorization server that is no URL")
-        })?;
+        let url = Url::parse(issuer)
+            .map_err(|_syntax| untrusted("the server's authorization server is not a valid URL"))?;
         match self.find_metadata(&url, |found| found == issuer).await? {
             Some(metadata) => Ok(metadata),
             None => Err(unreachable(format_args!("{} publishes no metadata", display_url(&url)))),
         }
     }
 
-    /// What a server of 2025-03-26 has at its own origin, published or not.
+    /// The metadata at the server's own origin, published or assumed (2025-03-26).
     async fn origin_metadata(&self, server: &Url) -> Result<ServerMetadata, AuthError> {
         let origin = origin_issuer(server);
         let base = with_path(server, "/");
-        // Nobody has published this issuer; the origin with and without its slash are one and the same.
+        // The issuer is derived from the origin, which is the same with and without a trailing slash.
         let is_own = |issuer: &str| issuer.strip_suffix('/').unwrap_or(issuer) == origin;
         let published = self.find_metadata(&base, is_own).await?;
         Ok(published.unwrap_or_else(|| ServerMetadata::assumed(&origin)))
     }
 
-    /// The first metadata whose issuer is right. If there are only others, that is an error and not an absence.
+    /// The first metadata with a matching issuer. If there is only metadata with other issuers, that is an
+    /// error.
     async fn find_metadata(
         &self,
         issuer: &Url,
@@ -116,14 +117,15 @@ impl MetadataFetcher<'_> {
         }
         match mismatch {
             Some((url, other)) => Err(untrusted(format_args!(
-                "the metadata at {} is that of another issuer: {other}",
+                "the metadata at {} has another issuer: {other}",
                 display_url(&url)
             ))),
             None => Ok(None),
         }
     }
 
-    /// A document, if it is there and can be read. No answer at all is an error, because it says nothing.
+    /// Fetches a document. `None` if it is absent or malformed. An unreachable server is an error, because the
+    /// document may exist.
     async fn fetch<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, AuthError> {
         let response: HttpResponse = self.http.get(url, self.protocol_version).await?;
         if response.is_success() {
@@ -132,24 +134,25 @@ impl MetadataFetcher<'_> {
         if response.is_not_found() {
             return Ok(None);
         }
-        Err(unreachable(format_args!("{} answered {}", display_url(url), response.status)))
+        Err(unreachable(format_args!(
+            "{} responded with status {}",
+            display_url(url),
+            response.status
+        )))
     }
 }
 
-// FOLDED metadata.rs
-// DOC What servers and authorization servers publish about themselves, and what makes us refuse it.
-
-/// A protected resource's description of itself (RFC 9728).
+/// Protected resource metadata (RFC 9728).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct ResourceMetadata {
-    /// The resource, exactly as published: this very string goes into requests.
+    /// The resource, exactly as published: this string is sent in requests.
     pub(crate) resource: String,
     #[serde(default)]
     pub(crate) authorization_servers: Vec<String>,
     pub(crate) scopes_supported: Option<Vec<String>>,
 }
 
-/// An authorization server's description of itself (RFC 8414 and its `OpenID` sibling).
+/// Authorization server metadata (RFC 8414 and `OpenID` Connect Discovery).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub(crate) struct ServerMetadata {
     pub(crate) issuer: String,
@@ -169,18 +172,18 @@ pub(crate) struct ServerMetadata {
     pub(crate) provenance: Provenance,
 }
 
-/// How we know.
+/// Where metadata comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Provenance {
-    /// Somebody has published it.
+    /// The server publishes it.
     #[default]
     Published,
-    /// A server of 2025-03-26 has these endpoints without publishing anything.
+    /// Default endpoints of a server of 2025-03-26, which publishes nothing.
     Assumed,
 }
 
 impl ServerMetadata {
-    /// What a server without any metadata has, by the rules of 2025-03-26.
+    /// Default endpoints of a server without metadata (2025-03-26).
     pub(crate) fn assumed(origin: &str) -> Self {
         Self {
             issuer: origin.to_owned(),
@@ -192,33 +195,30 @@ impl ServerMetadata {
         }
     }
 
-    /// Protocol facts §20.2 step 6: no word about S256, no authorization.
+    /// Protocol facts §20.2 step 6: no authorization unless S256 is advertised.
     pub(crate) fn require_s256(&self) -> Result<(), AuthError> {
         let methods = self.code_challenge_methods_supported.as_deref();
-        // Where nothing is published nothing can be looked up; those servers were to support it always.
-        let promised = methods.is_some_and(|it| it.iter().any(|method| method == "S256"));
+        // A server without metadata cannot advertise S256; 2025-03-26 requires it.
+        let promised = methods.is_some_and(|list| list.iter().any(|method| method == "S256"));
         if promised || self.provenance == Provenance::Assumed {
             return Ok(());
         }
-        Err(untrusted(format_args!("{} does not say that it supports PKCE with S256", self.issuer)))
+        Err(untrusted(format_args!("{} does not advertise PKCE with S256", self.issuer)))
     }
 }
 
-/// The authorization servers of a resource, or why its description cannot be used.
+/// The authorization servers of a resource; none is an error.
 pub(crate) fn authorization_servers(metadata: &ResourceMetadata) -> Result<&[String], AuthError> {
     match metadata.authorization_servers.as_slice() {
-        [] => Err(untrusted("the server's description names no authorization server")),
+        [] => Err(untrusted("the protected resource metadata names no authorization server")),
         named => Ok(named),
     }
 }
 
-// FOLDED well_known.rs
-// DOC Where servers and authorization servers publish what they are, in the order to look.
-
-/// Where the description of `server` can be, best first: named by the challenge, for its path, for its origin.
+/// URLs of the protected resource metadata, in order: from the challenge, for the path, for the origin.
 pub(crate) fn resource_metadata_urls(server: &Url, named: Option<&str>) -> Vec<Url> {
     let mut urls = Vec::new();
-    urls.extend(named.and_then(|it| server.join(it).ok()));
+    urls.extend(named.and_then(|reference| server.join(reference).ok()));
     let path = server.path().trim_end_matches('/');
     let base = "/.well-known/oauth-protected-resource";
     let mut for_path = with_path(server, &format!("{base}{path}"));
@@ -231,7 +231,7 @@ pub(crate) fn resource_metadata_urls(server: &Url, named: Option<&str>) -> Vec<U
     urls
 }
 
-/// Where the metadata of `issuer` can be (protocol facts §20.2 step 4).
+/// URLs of the metadata of `issuer`, in order (protocol facts §20.2 step 4).
 pub(crate) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_end_matches('/');
     let (oauth, openid) =
@@ -240,15 +240,15 @@ pub(crate) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
     if !path.is_empty() {
         paths.push(format!("{path}{openid}"));
     }
-    paths.iter().map(|it| with_path(issuer, it)).collect()
+    paths.iter().map(|path| with_path(issuer, path)).collect()
 }
 
-/// The origin of a URL, written as an issuer: without a slash at its end.
+/// The origin of a URL as an issuer: without a trailing slash.
 pub(crate) fn origin_issuer(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-/// The same origin, another path, nothing behind it.
+/// The same origin with another path, without query and fragment.
 pub(crate) fn with_path(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     url.set_path(path);
@@ -257,11 +257,8 @@ pub(crate) fn with_path(base: &Url, path: &str) -> Url {
     url
 }
 
-// FOLDED resource_indicator.rs
-// DOC Which resource a token is for: the server's canonical URI, and whether a server may call itself something else.
-
-/// The resource indicator of a server that publishes none (protocol facts §20.3): no fragment, and no slash
-/// that stands for an empty path.
+/// Resource indicator of a server that publishes none (protocol facts §20.3): no fragment, and no slash for an
+/// empty path.
 pub(crate) fn canonical_resource(server: &Url) -> String {
     let mut url = server.clone();
     url.set_fragment(None);
@@ -272,15 +269,15 @@ pub(crate) fn canonical_resource(server: &Url) -> String {
     }
 }
 
-/// True if a description of `resource` speaks for `server`: the same origin, and a path at or above the server's.
-/// The query is left out of it.
+/// Whether metadata of `resource` applies to `server`: same origin, and a path at or above the server's.
+/// Queries are ignored.
 pub(crate) fn resource_covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
     let fits = resource.origin() == server.origin() && resource.fragment().is_none();
     fits && resource.username().is_empty() && is_path_prefix(resource.path(), server.path())
 }
 
-/// True for equal paths, and for one that ends where a segment of the other ends.
+/// Whether `prefix` equals `path` or ends at one of its segment boundaries.
 fn is_path_prefix(prefix: &str, path: &str) -> bool {
     let prefix = prefix.trim_end_matches('/');
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -291,9 +288,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authorization_server_that_knows_us_is_preferred() {
+    fn known_authorization_server_is_preferred() {
         let check = |servers: &[&str], preferred: &[&str], expected: &str| {
-            let own = |it: &[&str]| it.iter().map(|&it| it.to_owned()).collect::<Vec<_>>();
+            let own =
+                |list: &[&str]| list.iter().map(|&issuer| issuer.to_owned()).collect::<Vec<_>>();
             assert_eq!(choose_issuer(&own(servers), &own(preferred)), expected);
         };
         check(&["https://a", "https://b"], &[], "https://a");
@@ -307,9 +305,9 @@ mod metadata_tests {
     use super::*;
 
     #[test]
-    fn s256_must_be_promised() {
+    fn s256_must_be_advertised() {
         let check = |methods: Option<&[&str]>, expected: bool| {
-            let methods = methods.map(|it| it.iter().map(|&it| it.to_owned()).collect());
+            let methods = methods.map(|list| list.iter().map(|&name| name.to_owned()).collect());
             let metadata =
                 ServerMetadata { code_challenge_methods_supported: methods, ..Default::default() };
             assert_eq!(metadata.require_s256().is_ok(), expected);
@@ -323,7 +321,7 @@ mod metadata_tests {
     }
 
     #[test]
-    fn an_issuer_is_required_and_strange_members_are_not_in_the_way() {
+    fn metadata_requires_issuer_and_ignores_unknown_members() {
         let read = |text: &str| serde_json::from_str::<ServerMetadata>(text).is_ok();
         assert!(read(r#"{"issuer":"https://a","jwks_uri":7,"scopes_supported":["a"]}"#));
         assert!(!read(r#"{"token_endpoint":"https://a/token"}"#));
@@ -331,7 +329,7 @@ mod metadata_tests {
     }
 
     #[test]
-    fn a_resource_names_an_authorization_server() {
+    fn resource_must_name_an_authorization_server() {
         let read = |text: &str| serde_json::from_str::<ResourceMetadata>(text).unwrap();
         let named = read(r#"{"resource":"https://h","authorization_servers":["https://a/"]}"#);
         assert_eq!(authorization_servers(&named).unwrap(), ["https://a/"]);
@@ -349,7 +347,7 @@ mod well_known_tests {
     }
 
     #[test]
-    fn a_server_is_described_where_it_says_then_at_its_path_then_at_its_root() {
+    fn resource_metadata_url_order() {
         let urls_for =
             |server: &str, named| resource_metadata_urls(&Url::parse(server).unwrap(), named);
         check(
@@ -382,7 +380,7 @@ mod well_known_tests {
     }
 
     #[test]
-    fn an_issuer_is_described_in_this_order() {
+    fn server_metadata_url_order() {
         let urls_for = |issuer: &str| server_metadata_urls(&Url::parse(issuer).unwrap());
         check(
             urls_for("https://a"),
@@ -402,8 +400,8 @@ mod well_known_tests {
     }
 
     #[test]
-    fn an_origin_has_no_slash() {
-        let origin = |it: &str| origin_issuer(&Url::parse(it).unwrap());
+    fn origin_issuer_has_no_trailing_slash() {
+        let origin = |url: &str| origin_issuer(&Url::parse(url).unwrap());
         assert_eq!(origin("http://localhost:80/mcp"), "http://localhost");
         assert_eq!(origin("https://h:8443/x?y"), "https://h:8443");
     }
@@ -414,7 +412,7 @@ mod resource_tests {
     use super::*;
 
     #[test]
-    fn the_canonical_form_is_lower_case_and_bare() {
+    fn canonical_resource_is_normalized() {
         let check = |url: &str, expected: &str| {
             assert_eq!(canonical_resource(&Url::parse(url).unwrap()), expected);
         };
@@ -427,7 +425,7 @@ mod resource_tests {
     }
 
     #[test]
-    fn a_resource_covers_its_own_origin_and_paths_below() {
+    fn resource_covers_its_origin_and_subpaths() {
         let check = |resource: &str, server: &str, expected: bool| {
             let server = Url::parse(server).unwrap();
             assert_eq!(resource_covers(resource, &server), expected, "{resource} {server}");

@@ -1,37 +1,37 @@
-//! Short ways to say why we are not let in. What is said never holds a secret.
+//! Constructors of [`AuthError`] that sanitize their reason. Reasons never contain secrets.
 
 use std::fmt::Display;
 
 use toolrack_transport::{AuthError, plain_text};
 
-/// How much of somebody else's text is shown.
-const MAX_SHOWN: usize = 300;
+/// Length of a reason, which may quote another party.
+const MAX_REASON_CHARS: usize = 300;
 
 pub(crate) fn untrusted(reason: impl Display) -> AuthError {
-    AuthError::Untrusted { reason: clean(reason) }
+    AuthError::Untrusted { reason: sanitize(reason) }
 }
 
 pub(crate) fn refused(reason: impl Display) -> AuthError {
-    AuthError::Refused { reason: clean(reason) }
+    AuthError::Refused { reason: sanitize(reason) }
 }
 
 pub(crate) fn unregistered(reason: impl Display) -> AuthError {
-    AuthError::Unregistered { reason: clean(reason) }
+    AuthError::Unregistered { reason: sanitize(reason) }
 }
 
 pub(crate) fn unreachable(reason: impl Display) -> AuthError {
-    AuthError::Unreachable { reason: clean(reason) }
+    AuthError::Unreachable { reason: sanitize(reason) }
 }
 
 pub(crate) fn login_needed(reason: impl Display) -> AuthError {
-    AuthError::LoginNeeded { reason: clean(reason) }
+    AuthError::LoginNeeded { reason: sanitize(reason) }
 }
 
 pub(crate) fn forbidden(reason: impl Display) -> AuthError {
-    AuthError::Forbidden { reason: clean(reason) }
+    AuthError::Forbidden { reason: sanitize(reason) }
 }
 
-/// Reasons quote what servers wrote, so they are cleaned like any text of theirs.
-fn clean(reason: impl Display) -> String {
-    plain_text(&reason.to_string(), MAX_SHOWN)
+/// Reasons quote servers, so control characters are removed.
+fn sanitize(reason: impl Display) -> String {
+    plain_text(&reason.to_string(), MAX_REASON_CHARS)
 }

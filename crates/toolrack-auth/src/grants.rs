@@ -1,4 +1,4 @@
-//! Getting tokens: the first one by each grant, and the next one when it is stale.
+//! Token requests per grant type, refresh included, and scope selection.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ const ID_TOKEN: &str = "urn:ietf:params:oauth:token-type:id_token";
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 
-/// Where a token comes from and what it is for: what every token request of one grant has in common.
+/// What all token requests of one grant have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct GrantSource {
     pub(crate) issuer: String,
@@ -33,23 +33,23 @@ pub(crate) struct GrantSource {
     pub(crate) auth_methods: Option<Vec<String>>,
 }
 
-/// Whoever asks for tokens.
+/// Sends token requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenRequester<'a> {
     pub(crate) http: &'a HttpClient,
     pub(crate) settings: &'a AuthSettings,
-    /// How to reach the company's identity provider, if the grant needs one.
+    /// HTTP client for the identity provider, if the grant needs one.
     pub(crate) provider: Option<&'a HttpClient>,
 }
 
-/// Milliseconds since 1970. Expiry is kept in files, so it is told by the clock on the wall.
+/// Milliseconds since 1970. Wall-clock time, because expiry is stored in files.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl GrantSource {
-    /// From what discovery has found, for the scopes that were chosen.
+    /// From the result of discovery, for the selected scopes.
     pub(crate) fn from_discovery(
         http: &HttpClient,
         found: &Discovered,
@@ -66,7 +66,7 @@ impl GrantSource {
         })
     }
 
-    /// From what an earlier token has left.
+    /// From a stored grant.
     fn from_stored(http: &HttpClient, grant: &StoredGrant) -> Result<Self, AuthError> {
         Ok(Self {
             issuer: grant.issuer.clone(),
@@ -83,15 +83,15 @@ impl GrantSource {
         Ok(TokenRequestAuth::Client(client.clone(), method))
     }
 
-    /// What to remember of a new token. What the answer leaves out stays as it was.
+    /// The grant to store for a new token. Fields missing in the response keep their previous value.
     pub(crate) fn into_stored_grant(
         self,
         client_id: &str,
         issued: TokenResponse,
         old: Option<&StoredGrant>,
     ) -> StoredGrant {
-        let previous = || old.and_then(|it| it.refresh_token.clone());
-        let granted = old.map_or(&self.scopes, |it| &it.granted).clone();
+        let previous = || old.and_then(|grant| grant.refresh_token.clone());
+        let granted = old.map_or(&self.scopes, |grant| &grant.granted).clone();
         let received_at = now();
         StoredGrant {
             client_id: client_id.to_owned(),
@@ -101,7 +101,7 @@ impl GrantSource {
             access_token: issued.access_token,
             refresh_token: issued.refresh_token.or_else(previous),
             received_at,
-            expires_at: issued.lifetime.map(|it| received_at.saturating_add(it)),
+            expires_at: issued.lifetime.map(|lifetime| received_at.saturating_add(lifetime)),
             issuer: self.issuer,
             resource: self.resource,
             revocation_endpoint: self.revocation_endpoint,
@@ -110,7 +110,7 @@ impl GrantSource {
     }
 }
 
-/// The end of an authorization: a code for a token.
+/// Token request for an authorization code.
 pub(crate) fn code_form(
     code: Secret,
     verifier: Secret,
@@ -126,7 +126,7 @@ pub(crate) fn code_form(
 }
 
 impl TokenRequester<'_> {
-    /// The next token of a grant, without a person. `None` if there is no way to get one.
+    /// Obtains the next token of a grant without the user. `None` if that is impossible.
     pub(crate) async fn refresh(
         &self,
         credentials: &StoredCredentials,
@@ -148,7 +148,7 @@ impl TokenRequester<'_> {
         Ok(Some(source.into_stored_grant(&grant.client_id, issued, Some(grant))))
     }
 
-    /// A token for a program, or for a person that a company vouches for.
+    /// Obtains a token with client credentials or through the identity provider.
     pub(crate) async fn request_unattended(
         &self,
         source: GrantSource,
@@ -159,7 +159,7 @@ impl TokenRequester<'_> {
         let client = Client::pre_registered(registered);
         let (form, auth) = match &self.settings.grant {
             Grant::AuthorizationCode => {
-                return Err(TokenError::Other(refused("this grant needs a person")));
+                return Err(TokenError::Other(refused("this grant needs an interactive login")));
             }
             Grant::ClientCredentials { auth } => {
                 let form = Form::default()
@@ -182,7 +182,8 @@ impl TokenRequester<'_> {
         Ok(source.into_stored_grant(&client.id, issued, None))
     }
 
-    /// Protocol facts §20.8: the identity provider turns the user's ID token into a statement for this server.
+    /// Protocol facts §20.8: the identity provider exchanges the user's ID token for an assertion for this
+    /// server.
     async fn exchange_id_token(
         &self,
         source: &GrantSource,
@@ -209,13 +210,13 @@ impl TokenRequester<'_> {
         let endpoint = &identity_provider.token_endpoint;
         let issued = request_token(provider, endpoint, form, &auth, TokenKind::Exchange).await?;
         if issued.issued_token_type.as_deref() != Some(ID_JAG) {
-            let error = untrusted("the identity provider gave another token than was asked for");
+            let error = untrusted("the identity provider returned the wrong token type");
             return Err(TokenError::Other(error));
         }
         Ok(issued.access_token)
     }
 
-    /// How the client of a grant proves who it is.
+    /// Client authentication for a grant.
     pub(crate) fn request_auth(
         &self,
         credentials: &StoredCredentials,
@@ -224,28 +225,30 @@ impl TokenRequester<'_> {
         GrantSource::from_stored(self.http, grant)?.request_auth(&self.client(credentials, grant))
     }
 
-    /// The client of a grant, as it was when the grant was given.
+    /// The client that the grant was issued to.
     fn client(&self, credentials: &StoredCredentials, grant: &StoredGrant) -> Client {
         if let Some(registered) = &self.settings.pre_registered
             && registered.client_id == grant.client_id
         {
             return Client::pre_registered(registered);
         }
-        let known = credentials.clients.get(&grant.issuer).filter(|it| it.id == grant.client_id);
+        let known =
+            credentials.clients.get(&grant.issuer).filter(|client| client.id == grant.client_id);
         known.cloned().unwrap_or_else(|| Client::public(&grant.client_id))
     }
 }
 
-/// How a program proves itself, if the authorization server says that it may (protocol facts §20.8).
+/// Client authentication of a program, if the authorization server supports it (protocol facts §20.8).
 fn program_auth(
     source: &GrantSource,
     client: &Client,
     auth: &ClientAuth,
 ) -> Result<TokenRequestAuth, AuthError> {
     let supported = source.auth_methods.as_deref();
-    let supports = |name: &str| supported.is_some_and(|it| it.iter().any(|it| it == name));
+    let supports =
+        |name: &str| supported.is_some_and(|list| list.iter().any(|method| method == name));
     match auth {
-        // Where nothing is listed, basic is what the standard means.
+        // If nothing is listed, the default is basic (RFC 8414 §2).
         ClientAuth::Basic if supported.is_none() || supports("client_secret_basic") => {
             Ok(TokenRequestAuth::Client(client.clone(), AuthMethod::Basic))
         }
@@ -258,63 +261,61 @@ fn program_auth(
             let assertion = sign_assertion(key, *algorithm, &client.id, audience, now() / 1_000)?;
             Ok(TokenRequestAuth::Assertion(assertion))
         }
-        ClientAuth::Basic | ClientAuth::PrivateKeyJwt { .. } => {
-            Err(refused(format_args!("{} does not accept our kind of client proof", source.issuer)))
-        }
+        ClientAuth::Basic | ClientAuth::PrivateKeyJwt { .. } => Err(refused(format_args!(
+            "{} does not support the configured client authentication",
+            source.issuer
+        ))),
     }
 }
 
-/// A server that lists what it takes, and not this, would only refuse.
+/// Fails early if the server lists its grant profiles and this one is missing.
 pub(crate) fn check_profile(found: &Discovered, settings: &AuthSettings) -> Result<(), AuthError> {
     let supported = found.metadata.authorization_grant_profiles_supported.as_deref();
     let is_unsupported =
-        supported.is_some_and(|it| !it.iter().any(|profile| profile == ID_JAG_PROFILE));
+        supported.is_some_and(|list| !list.iter().any(|profile| profile == ID_JAG_PROFILE));
     match settings.grant {
         Grant::EnterpriseManaged(_) if is_unsupported => Err(refused(format_args!(
-            "{} does not take the word of identity providers",
+            "{} does not support enterprise-managed authorization",
             found.metadata.issuer
         ))),
         _ => Ok(()),
     }
 }
 
-// FOLDED scopes.rs
-// DOC Which scopes to ask for.
-// DOC
-// DOC **Invariant:** nothing is ever asked for that neither the user, nor the server, nor what was held before names,
-// DOC except `offline_access`, and that only where the authorization server lists it.
-
-/// The scope that makes some authorization servers give refresh tokens.
+/// Scope for which some authorization servers issue refresh tokens.
 const OFFLINE_ACCESS: &str = "offline_access";
 
-/// Everybody who has a say in the scopes of an authorization.
+/// Inputs of scope selection.
+///
+/// **Invariant:** no scope is requested unless the user, the server or an earlier grant names it, except
+/// `offline_access`, and that only if the authorization server lists it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ScopeInputs<'a> {
-    /// What the user has set.
+    /// From the settings.
     pub(crate) settings: Option<&'a [String]>,
-    /// What the server's challenge names.
+    /// From the server's challenge.
     pub(crate) challenge: Option<&'a [String]>,
-    /// What the server's description lists.
+    /// Listed by the protected resource metadata.
     pub(crate) resource: Option<&'a [String]>,
-    /// What the authorization server lists.
+    /// Listed by the authorization server.
     pub(crate) issuer: Option<&'a [String]>,
-    /// What was asked for or granted before, with the same authorization server for the same resource.
+    /// Requested or granted before, at the same authorization server for the same resource.
     pub(crate) previous: &'a [String],
 }
 
-/// The scopes of an authorization request, in a stable order. Empty means: leave the parameter out.
+/// The scopes to request, in a stable order. Empty means: omit the parameter.
 ///
-/// Protocol facts §20.2 step 8: the challenge, else all that the resource lists, else none. What was held before is
-/// kept, because a new token replaces the old one whole (§20.4).
+/// Protocol facts §20.2 step 8: the challenge, else all that the resource lists, else none. Previous scopes are
+/// kept, because a new token replaces the old one entirely (§20.4).
 pub(crate) fn select_scopes(inputs: ScopeInputs<'_>) -> Vec<String> {
     let first = match inputs.previous {
-        // The resource's list is for those who have nothing to go by; after that it would only widen.
+        // The resource's list is a fallback for the first login; later it would only widen the grant.
         [] => inputs.settings.or(inputs.challenge).or(inputs.resource).unwrap_or_default(),
         _ => inputs.challenge.unwrap_or_default(),
     };
     let mut scopes = union_scopes(inputs.previous, first);
     let has_offline_access =
-        inputs.issuer.is_some_and(|it| it.iter().any(|scope| scope == OFFLINE_ACCESS));
+        inputs.issuer.is_some_and(|list| list.iter().any(|scope| scope == OFFLINE_ACCESS));
     if has_offline_access && !scopes.is_empty() {
         scopes = union_scopes(&scopes, &[OFFLINE_ACCESS.to_owned()]);
     }
@@ -324,7 +325,7 @@ pub(crate) fn select_scopes(inputs: ScopeInputs<'_>) -> Vec<String> {
     scopes
 }
 
-/// Everything in either, without repetition, in order of appearance.
+/// All scopes of both lists, without duplicates, in order of appearance.
 pub(crate) fn union_scopes(one: &[String], other: &[String]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for scope in one.iter().chain(other) {
@@ -335,7 +336,7 @@ pub(crate) fn union_scopes(one: &[String], other: &[String]) -> Vec<String> {
     all
 }
 
-/// The parameter `scope`, if there is anything to ask for.
+/// Value of the parameter `scope`, if there are any.
 pub(crate) fn scope_param(scopes: &[String]) -> Option<String> {
     if scopes.is_empty() { None } else { Some(scopes.join(" ")) }
 }
@@ -352,7 +353,7 @@ mod tests {
             scopes: vec!["asked".to_owned()],
             endpoint: Url::parse("https://a/token").unwrap(),
             revocation_endpoint: None,
-            auth_methods: methods.map(|it| it.iter().map(|&it| it.to_owned()).collect()),
+            auth_methods: methods.map(|list| list.iter().map(|&name| name.to_owned()).collect()),
         }
     }
 
@@ -361,13 +362,13 @@ mod tests {
             access_token: Secret::new("new"),
             refresh_token: refresh_token.map(Secret::from),
             lifetime: None,
-            scopes: scopes.map(|it| vec![it.to_owned()]),
+            scopes: scopes.map(|scope| vec![scope.to_owned()]),
             issued_token_type: None,
         }
     }
 
     #[test]
-    fn what_a_refresh_leaves_out_stays_as_it_was() {
+    fn refresh_keeps_fields_missing_in_the_response() {
         let mut old = grant(0, None);
         old.granted = vec!["had".to_owned()];
         let check = |issued, old: Option<&StoredGrant>, token: Option<&str>, granted: &str| {
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_proves_itself_only_in_listed_ways() {
+    fn program_uses_only_supported_auth_methods() {
         let client = Client::public("c");
         let key = ring::signature::Ed25519KeyPair::generate_pkcs8(&ring::rand::SystemRandom::new());
         let body = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, key.unwrap());
@@ -411,10 +412,10 @@ mod scope_tests {
         text.split_ascii_whitespace().map(str::to_owned).collect()
     }
 
-    /// `-` means that nobody says anything; the order is settings, challenge, resource, issuer, before.
+    /// `-` means absent; the order is settings, challenge, resource, issuer, previous.
     #[track_caller]
     fn check(inputs: [&str; 5], expected: &str) {
-        let lists = inputs.map(|it| if it == "-" { None } else { Some(list(it)) });
+        let lists = inputs.map(|text| if text == "-" { None } else { Some(list(text)) });
         let [settings, challenge, resource, issuer, previous] = &lists;
         let selected = select_scopes(ScopeInputs {
             settings: settings.as_deref(),
@@ -427,7 +428,7 @@ mod scope_tests {
     }
 
     #[test]
-    fn the_nearest_voice_is_heard() {
+    fn scope_sources_have_precedence() {
         check(["-", "-", "-", "-", "-"], "");
         check(["-", "-", "r1 r2", "-", "-"], "r1 r2");
         check(["-", "c", "r1 r2", "-", "-"], "c");
@@ -435,7 +436,7 @@ mod scope_tests {
     }
 
     #[test]
-    fn what_was_held_is_kept_and_the_decoy_is_not_taken() {
+    fn previous_scopes_are_kept_and_listed_ones_ignored() {
         check(["-", "write", "r1 r2", "-", "basic"], "basic write");
         check(["-", "basic", "r1", "-", "basic extra"], "basic extra");
         check(["-", "-", "r1", "-", "basic"], "basic");
@@ -443,7 +444,7 @@ mod scope_tests {
     }
 
     #[test]
-    fn offline_access_needs_the_issuers_word() {
+    fn offline_access_must_be_listed_by_the_issuer() {
         check(["-", "c", "-", "c offline_access", "-"], "c offline_access");
         check(["-", "-", "-", "offline_access", "-"], "");
         check(["-", "c", "-", "c", "-"], "c");
@@ -453,7 +454,7 @@ mod scope_tests {
     }
 
     #[test]
-    fn nothing_to_ask_for_is_no_parameter() {
+    fn empty_scopes_omit_the_parameter() {
         assert_eq!(scope_param(&[]), None);
         assert_eq!(scope_param(&list("a b")), Some("a b".to_owned()));
     }

@@ -1,7 +1,7 @@
-//! Requests to authorization servers: few, bounded, and only to addresses that may be asked.
+//! HTTP client for authorization servers: limits, TLS and the address policy.
 //!
-//! **Invariant:** no redirect is followed, nothing larger than 1 MiB is read, nothing takes longer than 10 s, and
-//! a name on somebody else's word is connected to only at an address that was looked at.
+//! **Invariant:** no redirect is followed, no body larger than 1 MiB is read, no request takes longer than 10
+//! s, and a host from metadata is connected only at an address that the policy has checked.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,25 +22,25 @@ use crate::settings::{Network, PrivateAddresses};
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whoever asks authorization servers on behalf of one server.
+/// HTTP client for the authorization servers of one server.
 #[derive(Debug)]
 pub(crate) struct HttpClient {
     server: Url,
     policy: AddressPolicy,
     network: Network,
     lookup: Lookup,
-    /// Made when first needed: many servers never ask for a login.
+    /// Built on first use: many servers never need a login.
     clients: OnceLock<Clients>,
 }
 
-/// One client for the server that the user named, and one for what it names.
+/// One client for the server from the config, and one for hosts from metadata.
 #[derive(Debug)]
 struct Clients {
     server: Client,
     discovered: Client,
 }
 
-/// An answer, whatever its status.
+/// A response with any status.
 #[derive(Debug)]
 pub(crate) struct HttpResponse {
     pub(crate) status: u16,
@@ -48,12 +48,12 @@ pub(crate) struct HttpResponse {
     pub(crate) challenges: Vec<String>,
 }
 
-/// What a form says. Every value is a secret, because most are.
+/// Form parameters. Every value is a secret, because most are.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Form(Vec<(&'static str, Secret)>);
 
 impl HttpClient {
-    /// For `home`, the URL that the user has given us.
+    /// For `server`, the URL from the config.
     pub(crate) fn new(server: &Url, network: Network) -> Self {
         let policy = match network.private_addresses {
             PrivateAddresses::Restricted => AddressPolicy::for_server(server),
@@ -63,16 +63,17 @@ impl HttpClient {
         Self { server: server.clone(), policy, network, lookup, clients: OnceLock::new() }
     }
 
-    /// Checks a discovered endpoint before anything is planned around it.
+    /// Parses and checks an endpoint from metadata.
     pub(crate) fn endpoint(&self, text: Option<&str>, what: &str) -> Result<Url, AuthError> {
-        let text = text.ok_or_else(|| refused(format_args!("it publishes no {what} endpoint")))?;
+        let text =
+            text.ok_or_else(|| refused(format_args!("no {what} endpoint in its metadata")))?;
         let url = Url::parse(text)
-            .map_err(|_syntax| untrusted(format_args!("the {what} endpoint is no URL")))?;
+            .map_err(|_syntax| untrusted(format_args!("the {what} endpoint is not a valid URL")))?;
         self.policy.check(&url)?;
         Ok(url)
     }
 
-    /// Reads a document. The server's own origin may be asked as the user wrote it.
+    /// Fetches a document. The server's own origin is exempt from the policy.
     pub(crate) async fn get(
         &self,
         url: &Url,
@@ -85,7 +86,7 @@ impl HttpClient {
         self.send(url, request.header("mcp-protocol-version", protocol_version)).await
     }
 
-    /// Posts a form to an endpoint, with the value of the `Authorization` header if there is one.
+    /// Posts a form, with the value of the `Authorization` header if there is one.
     pub(crate) async fn post_form(
         &self,
         url: &Url,
@@ -104,7 +105,7 @@ impl HttpClient {
         self.send(url, request.body(form.encode())).await
     }
 
-    /// Posts a JSON document to an endpoint.
+    /// Posts a JSON document.
     pub(crate) async fn post_json(
         &self,
         url: &Url,
@@ -115,7 +116,7 @@ impl HttpClient {
         self.send(url, request.header(CONTENT_TYPE, "application/json").body(body)).await
     }
 
-    /// Knocks at the user's server without credentials, to hear what it demands.
+    /// Sends `ping` to the server without credentials, to get its challenge.
     pub(crate) async fn probe(&self, protocol_version: &str) -> Result<HttpResponse, AuthError> {
         let request = self
             .request(Method::POST, &self.server)?
@@ -125,7 +126,7 @@ impl HttpClient {
         let body = r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#;
         let response = request.body(body).send().await;
         let response = response.map_err(|error| request_error(&self.server, &error))?;
-        // The body is of no interest, and may be a stream without an end.
+        // The body is not needed, and may be an endless stream.
         Ok(HttpResponse {
             status: response.status().as_u16(),
             body: Vec::new(),
@@ -147,7 +148,10 @@ impl HttpClient {
             response.chunk().await.map_err(|error| request_error(url, &error))?
         {
             if body.len() + chunk.len() > MAX_BODY_BYTES {
-                return Err(untrusted(format_args!("{} answers without end", display_url(url))));
+                return Err(untrusted(format_args!(
+                    "the response from {} is too large",
+                    display_url(url)
+                )));
             }
             body.extend_from_slice(&chunk);
         }
@@ -184,11 +188,11 @@ fn client(
         .redirect(redirect::Policy::none())
         .timeout(REQUEST_TIMEOUT)
         .connect_timeout(REQUEST_TIMEOUT)
-        // Requests are rare; a connection kept open would only be found dead.
+        // Requests are rare; a pooled connection would mostly be closed by then.
         .pool_max_idle_per_host(0)
         .user_agent(concat!("toolrack/", env!("CARGO_PKG_VERSION")))
         .dns_resolver(resolver)
-        // The environment is not ours to read.
+        // Libraries do not read the environment; the proxy comes from the settings.
         .no_proxy();
     if let Some(proxy) = &network.proxy {
         builder = builder.proxy(reqwest::Proxy::all(proxy.clone()).map_err(build_error)?);
@@ -201,7 +205,7 @@ fn challenges(response: &reqwest::Response) -> Vec<String> {
     values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
 }
 
-/// Why there is no answer. URLs are shown without their queries, and bodies not at all.
+/// Error of a failed request. Shows URLs without their queries, and no bodies.
 fn request_error(url: &Url, error: &reqwest::Error) -> AuthError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     let mut last = String::new();
@@ -214,7 +218,7 @@ fn request_error(url: &Url, error: &reqwest::Error) -> AuthError {
         }
         cause = error.source();
     }
-    let what = if error.is_timeout() { "no answer in time" } else { last.as_str() };
+    let what = if error.is_timeout() { "timed out" } else { last.as_str() };
     unreachable(format_args!("{}: {what}", display_url(url)))
 }
 
@@ -223,8 +227,8 @@ impl HttpResponse {
         (200..300).contains(&self.status)
     }
 
-    /// True if what was asked for is not there, so that the next place may be tried. A redirect counts: we do
-    /// not follow it, and servers send people to login pages from everywhere.
+    /// Whether the document is absent, so that the next URL may be tried. Redirects count: they are not
+    /// followed, and many servers redirect every unknown path to a login page.
     pub(crate) fn is_not_found(&self) -> bool {
         (300..500).contains(&self.status) && self.status != 429
     }
@@ -243,7 +247,7 @@ impl Form {
         }
     }
 
-    /// Every value that must not come back in an error text.
+    /// Values that must not appear in an error text.
     pub(crate) fn secrets(&self) -> Vec<&Secret> {
         let public = ["grant_type", "resource", "scope", "client_id", "redirect_uri", "audience"];
         self.0.iter().filter(|(name, _)| !public.contains(name)).map(|(_, value)| value).collect()
@@ -255,18 +259,14 @@ impl Form {
     }
 }
 
-// FOLDED tls.rs
-// DOC Whom we believe to be who they say: the system's certificates, and what the user adds.
-
-/// A TLS setup that trusts the system's certificates and those in `extra_roots`, which is PEM text.
+/// TLS config that trusts the system's certificates and `extra_roots` (PEM).
 pub(crate) fn tls_config(extra_roots: &[u8]) -> Result<ClientConfig, AuthError> {
     let mut roots = system_roots().clone();
     for certificate in CertificateDer::pem_slice_iter(extra_roots) {
         let added = certificate
             .map_err(|error| error.to_string())
             .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
-        added
-            .map_err(|error| unreachable(format_args!("a certificate cannot be used: {error}")))?;
+        added.map_err(|error| unreachable(format_args!("invalid certificate: {error}")))?;
     }
     let provider = Arc::new(crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
@@ -275,13 +275,13 @@ pub(crate) fn tls_config(extra_roots: &[u8]) -> Result<ClientConfig, AuthError> 
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Read once: there are hundreds of them.
+/// Loaded once: there are hundreds of them.
 fn system_roots() -> &'static RootCertStore {
     static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
     ROOTS.get_or_init(|| {
         let loaded = rustls_native_certs::load_native_certs();
         for error in &loaded.errors {
-            tracing::warn!(%error, "some of the system's certificates cannot be read");
+            tracing::warn!(%error, "could not read some system certificates");
         }
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(loaded.certs);
@@ -297,7 +297,7 @@ mod tls_tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_is_refused() {
+    fn invalid_certificate_is_rejected() {
         assert!(tls_config(b"").is_ok());
         let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(tls_config(broken).is_err());

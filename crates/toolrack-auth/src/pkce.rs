@@ -1,4 +1,4 @@
-//! Random strings that nobody can guess, and the challenge of PKCE.
+//! PKCE (RFC 7636): code verifier and S256 challenge. The verifier's generator also makes `state`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,12 +9,12 @@ use toolrack_transport::AuthError;
 use crate::error::unreachable;
 use crate::secret::Secret;
 
-/// 256 random bits, as 43 characters that may stand in a URL: a state or a code verifier.
+/// 256 random bits as 43 URL-safe characters: a `state` or a code verifier.
 pub(crate) fn random_token() -> Result<Secret, AuthError> {
     let mut bytes = [0_u8; 32];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_unspecified| unreachable("this machine has no random numbers to give"))?;
+        .map_err(|_unspecified| unreachable("the system random number generator failed"))?;
     Ok(Secret::new(URL_SAFE_NO_PAD.encode(bytes)))
 }
 
@@ -28,13 +28,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_challenge_is_the_one_of_the_rfc() {
+    fn s256_challenge_matches_the_rfc() {
         let verifier = Secret::new("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
         assert_eq!(s256_challenge(&verifier), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
     }
 
     #[test]
-    fn no_two_are_alike_and_all_are_long_enough() {
+    fn random_tokens_are_unique_and_long_enough() {
         let (one, other) = (random_token().unwrap(), random_token().unwrap());
         assert_ne!(one, other);
         assert_eq!(one.reveal().len(), 43);

@@ -1,7 +1,7 @@
-//! What is remembered about one server: the clients we are at its authorization servers, and the present grant.
+//! Stored credentials of one server: its registered clients and the current grant.
 //!
-//! **Invariant:** clients are kept under the issuer that knows them, and a grant names its issuer, its resource
-//! and its client, so that nothing is ever used elsewhere.
+//! **Invariant:** clients are stored by issuer, and a grant names its issuer, resource and client, so that
+//! neither is ever sent elsewhere.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,30 +11,30 @@ use serde::{Deserialize, Serialize};
 use crate::client_registration::Client;
 use crate::secret::Secret;
 
-/// What is remembered about one server. Its contents concern nobody but this crate.
+/// Stored credentials of one server. Opaque outside this crate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StoredCredentials {
     /// By issuer.
     #[serde(default)]
     pub(crate) clients: BTreeMap<String, Client>,
-    /// The issuer that the configured client was first used with, and its id.
+    /// The issuer that the configured client was first used with.
     #[serde(default, rename = "bound", skip_serializing_if = "Option::is_none")]
     pub(crate) client_binding: Option<ClientBinding>,
-    /// Scopes that a server has asked for while nobody was there to grant them; the next login asks for them.
+    /// Scopes that the server requested while no user was there to grant them; the next login requests them.
     #[serde(default, rename = "wanted", skip_serializing_if = "Vec::is_empty")]
     pub(crate) pending_scopes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) grant: Option<StoredGrant>,
 }
 
-/// Which issuer a configured client was first used with.
+/// Issuer that a configured client was first used with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClientBinding {
     pub(crate) client_id: String,
     pub(crate) issuer: String,
 }
 
-/// A token and everything needed to use it and to get the next one.
+/// A token, with everything needed to use and refresh it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredGrant {
     pub(crate) issuer: String,
@@ -55,51 +55,51 @@ pub(crate) struct StoredGrant {
     pub(crate) refresh_token: Option<Secret>,
     /// In milliseconds since 1970.
     pub(crate) received_at: u64,
-    /// In milliseconds since 1970. `None` if the authorization server did not say.
+    /// In milliseconds since 1970, if the authorization server declared it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires_at: Option<u64>,
 }
 
 impl StoredCredentials {
-    /// What must not be seen of it, and what it is.
+    /// All secrets, with a label.
     pub(crate) fn secrets(&self) -> Vec<(String, &Secret)> {
         let mut secrets = Vec::new();
         for (issuer, client) in &self.clients {
             let secret = client.secret.as_ref();
-            secrets.extend(secret.map(|it| (format!("client secret at {issuer}"), it)));
+            secrets.extend(secret.map(|secret| (format!("client secret at {issuer}"), secret)));
         }
         if let Some(grant) = &self.grant {
             secrets.push(("token".to_owned(), &grant.access_token));
             let refresh_token = grant.refresh_token.as_ref();
-            secrets.extend(refresh_token.map(|it| ("refresh token".to_owned(), it)));
+            secrets.extend(refresh_token.map(|token| ("refresh token".to_owned(), token)));
         }
         secrets
     }
 
-    /// The text to keep, tokens and all.
+    /// Serializes the credentials, tokens included.
     pub fn encode(&self) -> Secret {
-        // Maps with text keys always become JSON.
+        // Maps with string keys always serialize to JSON.
         Secret::new(serde_json::to_string_pretty(self).unwrap_or_default())
     }
 
-    /// Reads what [`Record::encode`] wrote. `None` if it did not.
+    /// Parses the output of [`StoredCredentials::encode`].
     pub fn decode(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 }
 
 impl StoredGrant {
-    /// True once the token should not be used any more. `leeway` shrinks for short lives.
+    /// Whether the token must not be used any more. `leeway` is capped for short lifetimes.
     pub(crate) fn is_stale(&self, now: u64, leeway: Duration) -> bool {
         let Some(end) = self.expires_at else { return false };
         let tenth = end.saturating_sub(self.received_at) / 10;
         let leeway = u64::try_from(leeway.as_millis()).unwrap_or(u64::MAX).min(tenth);
-        // Strictly after: both are cut to whole milliseconds, and a token is not to be renewed while it lives.
+        // Strictly greater: both are truncated to milliseconds, and a valid token must not be refreshed.
         now.saturating_add(leeway) > end
     }
 }
 
-/// Writes a secret out. Only what is kept in a store may use it.
+/// Serializes a secret in plain text. Only for stores.
 pub(crate) mod exposed {
     use serde::{Deserialize as _, Deserializer, Serializer};
 
@@ -117,7 +117,7 @@ pub(crate) mod exposed {
     }
 }
 
-/// The same for a secret that may be absent.
+/// The same for an optional secret.
 pub(crate) mod exposed_option {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
@@ -142,7 +142,7 @@ pub(crate) mod exposed_option {
 pub(crate) mod tests {
     use super::*;
 
-    /// A grant that lives from `received_at` to `expires_at`.
+    /// A grant that is valid from `received_at` to `expires_at`.
     pub(crate) fn grant(received_at: u64, expires_at: Option<u64>) -> StoredGrant {
         StoredGrant {
             issuer: "https://a".to_owned(),
@@ -161,7 +161,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_record_comes_back_as_it_was_and_does_not_show_its_secrets() {
+    fn credentials_round_trip_and_debug_hides_secrets() {
         let client = Client { secret: Some(Secret::new("s3cret")), ..Client::public("c") };
         let credentials = StoredCredentials {
             clients: BTreeMap::from([("https://a".to_owned(), client)]),
@@ -172,16 +172,16 @@ pub(crate) mod tests {
             StoredCredentials::decode(credentials.encode().reveal()).as_ref(),
             Some(&credentials)
         );
-        let display_url = format!("{credentials:?}");
+        let debug = format!("{credentials:?}");
         for secret in ["s3cret", "acc3ss", "r3fresh"] {
-            assert!(!display_url.contains(secret), "{display_url}");
+            assert!(!debug.contains(secret), "{debug}");
         }
         assert_eq!(StoredCredentials::decode("{"), None);
         assert_eq!(StoredCredentials::decode("{}"), Some(StoredCredentials::default()));
     }
 
     #[test]
-    fn a_token_is_stale_a_little_before_its_end() {
+    fn token_is_stale_shortly_before_expiry() {
         let check = |expires_at, leeway_ms, now, expected| {
             let leeway = Duration::from_millis(leeway_ms);
             assert_eq!(grant(1_000, expires_at).is_stale(now, leeway), expected, "{now}");

@@ -1,4 +1,4 @@
-//! Asking a token endpoint, and what its answers mean.
+//! Token endpoint: client authentication, client assertions (RFC 7523), and the meaning of responses.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -23,45 +23,45 @@ use crate::secret::{Secret, redact_secrets};
 
 const JWT_BEARER_ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// How a token request says who sends it.
+/// Client authentication of a token request.
 #[derive(Debug, Clone)]
 pub(crate) enum TokenRequestAuth {
-    /// As this client, in this way.
+    /// As this client, with this method.
     Client(Client, AuthMethod),
-    /// By a signed statement that says it all.
+    /// With a signed assertion.
     Assertion(Secret),
 }
 
-/// A token, as it came.
+/// Successful token response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TokenResponse {
     pub(crate) access_token: Secret,
     pub(crate) refresh_token: Option<Secret>,
     /// In milliseconds.
     pub(crate) lifetime: Option<u64>,
-    /// `None` if the answer says nothing, which means: as asked.
+    /// `None` if absent, which means: as requested.
     pub(crate) scopes: Option<Vec<String>>,
-    /// What kind of token it is, in an exchange.
+    /// Type of the token, in a token exchange.
     pub(crate) issued_token_type: Option<String>,
 }
 
-/// Why there is no token. What comes next depends on it.
+/// Why there is no token. The reaction depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TokenError {
-    /// The grant is over: this code or refresh token will never work again.
+    /// `invalid_grant`: this code or refresh token will never work again.
     InvalidGrant(String),
-    /// The authorization server does not know us any more.
+    /// `invalid_client`: the authorization server no longer knows the client.
     InvalidClient(String),
-    /// Anything else, which may be different next time.
+    /// Any other error, which may be temporary.
     Other(AuthError),
 }
 
-/// Which types of token an answer may have.
+/// Token types that a response may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenKind {
-    /// One to be sent to servers.
+    /// A token to send to servers.
     Bearer,
-    /// One to be handed on to another authorization server.
+    /// A token to pass to another authorization server.
     Exchange,
 }
 
@@ -70,28 +70,28 @@ pub(crate) async fn request_token(
     http: &HttpClient,
     endpoint: &Url,
     form: Form,
-    proof: &TokenRequestAuth,
+    auth: &TokenRequestAuth,
     kind: TokenKind,
 ) -> Result<TokenResponse, TokenError> {
-    let (form, header) = authenticate_request(form, proof);
+    let (form, header) = authenticate_request(form, auth);
     let response =
         http.post_form(endpoint, &form, header.as_ref()).await.map_err(TokenError::Other)?;
     let mut secrets = form.secrets();
-    if let TokenRequestAuth::Client(Client { secret: Some(secret), .. }, _) = proof {
+    if let TokenRequestAuth::Client(Client { secret: Some(secret), .. }, _) = auth {
         secrets.push(secret);
     }
     parse_response(&response, kind, endpoint, &secrets)
 }
 
-/// Adds who we are, in the body or as the header that is returned.
-pub(crate) fn authenticate_request(form: Form, proof: &TokenRequestAuth) -> (Form, Option<Secret>) {
-    match proof {
+/// Adds client authentication, to the form or as the returned header.
+pub(crate) fn authenticate_request(form: Form, auth: &TokenRequestAuth) -> (Form, Option<Secret>) {
+    match auth {
         TokenRequestAuth::Assertion(statement) => {
             let form = form.with("client_assertion_type", JWT_BEARER_ASSERTION);
             (form.with("client_assertion", statement.clone()), None)
         }
-        // The name goes into the body too, which is allowed (RFC 6749 §4.1.3): servers on the Python SDK look for it
-        // nowhere else.
+        // `client_id` goes into the body too, which is allowed (RFC 6749 §4.1.3): servers built on the Python
+        // SDK look for it nowhere else.
         TokenRequestAuth::Client(client, AuthMethod::Basic) => {
             (form.with("client_id", client.id.as_str()), Some(basic(client)))
         }
@@ -105,9 +105,9 @@ pub(crate) fn authenticate_request(form: Form, proof: &TokenRequestAuth) -> (For
     }
 }
 
-/// RFC 6749 §2.3.1: both halves are form-encoded first.
+/// RFC 6749 §2.3.1: both parts are form-encoded first.
 fn basic(client: &Client) -> Secret {
-    let encode = |it: &str| form_urlencoded::byte_serialize(it.as_bytes()).collect::<String>();
+    let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
     let secret = client.secret.as_ref().map(Secret::reveal).unwrap_or_default();
     let pair = Secret::new(format!("{}:{}", encode(&client.id), encode(secret)));
     Secret::new(format!("Basic {}", STANDARD.encode(pair.reveal())))
@@ -129,7 +129,7 @@ struct ErrorBody {
     error_description: Option<String>,
 }
 
-/// What an answer means. Nothing of `secrets` is in what it says.
+/// Parses the response. Error texts contain none of `secrets`.
 fn parse_response(
     response: &HttpResponse,
     kind: TokenKind,
@@ -140,25 +140,25 @@ fn parse_response(
     if !response.is_success() {
         return Err(parse_error(response, &url, secrets));
     }
-    let answer: TokenResponseBody = serde_json::from_slice(&response.body).map_err(|_json| {
-        TokenError::Other(unreachable(format_args!("{url} answered without a token")))
+    let body: TokenResponseBody = serde_json::from_slice(&response.body).map_err(|_json| {
+        TokenError::Other(unreachable(format_args!("{url} responded without a token")))
     })?;
-    let token_type = answer.token_type.unwrap_or_default();
-    let fits = kind == TokenKind::Exchange || token_type.eq_ignore_ascii_case("bearer");
-    // A token that could break out of its header is none.
-    if !fits
-        || answer.access_token.is_empty()
-        || !answer.access_token.bytes().all(|it| it.is_ascii_graphic())
+    let token_type = body.token_type.unwrap_or_default();
+    let is_expected_type = kind == TokenKind::Exchange || token_type.eq_ignore_ascii_case("bearer");
+    // Only visible ASCII: a token with a line break could inject headers.
+    if !is_expected_type
+        || body.access_token.is_empty()
+        || !body.access_token.bytes().all(|byte| byte.is_ascii_graphic())
     {
-        let fault = untrusted(format_args!("{url} gave something that is no bearer token"));
-        return Err(TokenError::Other(fault));
+        let error = untrusted(format_args!("{url} did not return a valid bearer token"));
+        return Err(TokenError::Other(error));
     }
     Ok(TokenResponse {
-        access_token: Secret::new(answer.access_token),
-        refresh_token: answer.refresh_token.filter(|it| !it.is_empty()).map(Secret::new),
-        lifetime: answer.expires_in.as_ref().and_then(parse_expires_in),
-        scopes: answer.scope.map(|it| it.split_ascii_whitespace().map(str::to_owned).collect()),
-        issued_token_type: answer.issued_token_type,
+        access_token: Secret::new(body.access_token),
+        refresh_token: body.refresh_token.filter(|token| !token.is_empty()).map(Secret::new),
+        lifetime: body.expires_in.as_ref().and_then(parse_expires_in),
+        scopes: body.scope.map(|scope| scope.split_ascii_whitespace().map(str::to_owned).collect()),
+        issued_token_type: body.issued_token_type,
     })
 }
 
@@ -166,12 +166,15 @@ fn parse_error(response: &HttpResponse, url: &str, secrets: &[&Secret]) -> Token
     let status = response.status;
     let transient = status >= 500 || status == 429 || status == 408;
     if transient {
-        return TokenError::Other(unreachable(format_args!("{url} answered {status}")));
+        return TokenError::Other(unreachable(format_args!(
+            "{url} responded with status {status}"
+        )));
     }
     let Ok(error_body) = serde_json::from_slice::<ErrorBody>(&response.body) else {
-        return TokenError::Other(refused(format_args!("{url} answered {status}")));
+        return TokenError::Other(refused(format_args!("{url} responded with status {status}")));
     };
-    let description = error_body.error_description.map(|it| format!(": {it}")).unwrap_or_default();
+    let description =
+        error_body.error_description.map(|text| format!(": {text}")).unwrap_or_default();
     let text = redact_secrets(&format!("{}{description}", error_body.error), secrets);
     match error_body.error.as_str() {
         "invalid_grant" => TokenError::InvalidGrant(text),
@@ -181,34 +184,31 @@ fn parse_error(response: &HttpResponse, url: &str, secrets: &[&Secret]) -> Token
     }
 }
 
-/// Seconds, as a number or as text, some servers' fractions included.
+/// Seconds, as a number or a string; some servers send fractions.
 fn parse_expires_in(value: &Value) -> Option<u64> {
     let seconds = match value {
         Value::Number(number) => number.as_f64()?,
         Value::String(text) => text.trim().parse().ok()?,
         _ => return None,
     };
-    // Ten years are as good as for ever.
+    // Ten years count as forever. Without the limit, 1e300 would not fit into a `Duration`.
     let seconds = std::time::Duration::try_from_secs_f64(seconds.clamp(0.0, 315_360_000.0)).ok()?;
     u64::try_from(seconds.as_millis()).ok()
 }
 
 impl From<TokenError> for AuthError {
-    fn from(fault: TokenError) -> Self {
-        match fault {
+    fn from(error: TokenError) -> Self {
+        match error {
             TokenError::InvalidGrant(text) | TokenError::InvalidClient(text) => refused(text),
             TokenError::Other(error) => error,
         }
     }
 }
 
-// FOLDED client_assertion.rs
-// DOC Signed statements of who we are, for token endpoints that want no password (RFC 7523 §2.2).
-
-/// How long a statement holds. It is used at once.
+/// Lifetime of an assertion. It is used at once.
 const LIFETIME_SECONDS: u64 = 120;
 
-/// What a private key signs with.
+/// Signing algorithm of a private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SigningAlgorithm {
     /// ECDSA on P-256.
@@ -222,10 +222,10 @@ pub enum SigningAlgorithm {
 }
 
 impl SigningAlgorithm {
-    /// Reads the name that JSON Web Tokens use.
+    /// Parses the name used in JSON Web Tokens.
     pub fn parse(name: &str) -> Option<Self> {
         let all = [Self::Es256, Self::Es384, Self::Rs256, Self::EdDsa];
-        all.into_iter().find(|it| it.name() == name)
+        all.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
     fn name(self) -> &'static str {
@@ -238,7 +238,7 @@ impl SigningAlgorithm {
     }
 }
 
-/// A statement that we are `client_id`, for `audience`, made at `now` (seconds since 1970).
+/// Signs an assertion that we are `client_id`, for `audience`, at `now` (seconds since 1970).
 pub(crate) fn sign_assertion(
     key: &Secret,
     algorithm: SigningAlgorithm,
@@ -255,7 +255,7 @@ pub(crate) fn sign_assertion(
         "iat": now,
         "exp": now + LIFETIME_SECONDS,
     });
-    let encode = |it: &serde_json::Value| URL_SAFE_NO_PAD.encode(it.to_string());
+    let encode = |json: &Value| URL_SAFE_NO_PAD.encode(json.to_string());
     let text = format!("{}.{}", encode(&header), encode(&claims));
     let signature = signature(key, algorithm, text.as_bytes())?;
     Ok(Secret::new(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))))
@@ -263,7 +263,7 @@ pub(crate) fn sign_assertion(
 
 fn signature(key: &Secret, algorithm: SigningAlgorithm, text: &[u8]) -> Result<Vec<u8>, AuthError> {
     let key = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
-        .map_err(|_pem| refused("the private key is no PEM text"))?;
+        .map_err(|_pem| refused("the private key is not valid PEM"))?;
     match algorithm {
         SigningAlgorithm::Es256 => ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, text),
         SigningAlgorithm::Es384 => ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING, &key, text),
@@ -308,11 +308,11 @@ fn pkcs8<'a>(key: &'a PrivateKeyDer<'_>) -> Result<&'a [u8], AuthError> {
 }
 
 fn invalid_key(reason: ring::error::KeyRejected) -> AuthError {
-    refused(format_args!("the private key does not fit its algorithm: {reason}"))
+    refused(format_args!("the private key does not match its algorithm: {reason}"))
 }
 
 fn signing_failed() -> AuthError {
-    refused("the private key does not sign")
+    refused("signing with the private key failed")
 }
 
 #[cfg(test)]
@@ -325,12 +325,12 @@ mod assertion_tests {
     use super::*;
 
     fn pem(der: &[u8]) -> Secret {
-        let body = base64::engine::general_purpose::STANDARD.encode(der);
+        let body = STANDARD.encode(der);
         Secret::new(format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n"))
     }
 
     #[test]
-    fn a_statement_is_signed_and_says_what_it_must() {
+    fn client_assertion_is_signed_with_required_claims() {
         let random = SystemRandom::new();
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
         let der = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
@@ -340,11 +340,11 @@ mod assertion_tests {
                 .unwrap();
 
         let parts: Vec<&str> = signed.reveal().split('.').collect();
-        let decode = |it: &str| URL_SAFE_NO_PAD.decode(it).unwrap();
+        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).unwrap();
         let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, pair.public_key().as_ref());
         public.verify(format!("{}.{}", parts[0], parts[1]).as_bytes(), &decode(parts[2])).unwrap();
 
-        let mut claims: serde_json::Value = serde_json::from_slice(&decode(parts[1])).unwrap();
+        let mut claims: Value = serde_json::from_slice(&decode(parts[1])).unwrap();
         assert_eq!(claims["jti"].take().as_str().map(str::len), Some(43));
         let expected = json!({
             "iss": "me", "sub": "me", "aud": "https://a", "jti": null, "iat": 1_000, "exp": 1_120,
@@ -353,7 +353,7 @@ mod assertion_tests {
     }
 
     #[test]
-    fn ed25519_signs_too_and_other_keys_are_refused() {
+    fn ed25519_signs_and_mismatched_keys_are_rejected() {
         let der = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let try_with =
             |key: &Secret, algorithm| sign_assertion(key, algorithm, "me", "a", 0).is_ok();
@@ -364,7 +364,7 @@ mod assertion_tests {
     }
 
     #[test]
-    fn algorithms_go_by_their_usual_names() {
+    fn algorithms_are_parsed_by_jwt_name() {
         assert_eq!(SigningAlgorithm::parse("ES256"), Some(SigningAlgorithm::Es256));
         assert_eq!(SigningAlgorithm::parse("EdDSA"), Some(SigningAlgorithm::EdDsa));
         assert_eq!(SigningAlgorithm::parse("none"), None);

@@ -1,7 +1,7 @@
-//! Where logins are kept between calls, and between programs.
+//! Token store: stored credentials in files, in memory, or behind a redactor.
 //!
-//! **Invariant:** only who holds the lock of a server writes its record, and whoever refreshes a token has held it
-//! since before the record was read.
+//! **Invariant:** only the holder of a server's lock writes its credentials, and a refresh holds the lock since
+//! before it read them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,37 +25,38 @@ use crate::error::{login_needed, unreachable};
 use crate::secret::Secret;
 use crate::stored_credentials::StoredCredentials;
 
-/// A place where records of logins are kept, one for each server.
+/// Store of credentials, one entry per server.
 pub trait TokenStore: Send + Sync + fmt::Debug {
-    /// What is kept for `server` at the moment.
+    /// Reads the credentials of `server`.
     fn load<'a>(
         &'a self,
         server: &'a str,
     ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>>;
 
-    /// Waits until nobody else changes what is kept for `server`, in any program. The wait is bounded.
+    /// Locks the entry of `server` against all tasks and processes. The wait is bounded.
     fn lock<'a>(&'a self, server: &'a str)
     -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>>;
 }
 
-/// The right to change what is kept for one server. Dropping it gives it back.
+/// Exclusive access to the entry of one server. Dropping it unlocks.
 pub trait StoreLock: Send + fmt::Debug {
-    /// What is kept now.
+    /// Reads the credentials.
     fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>>;
 
-    /// Replaces it, or removes it. Afterwards there is the old or the new, whole, even if the power fails.
+    /// Replaces or removes the credentials. Atomic: after a crash or power failure, either the old or the new
+    /// ones are there.
     fn save<'a>(
         &'a mut self,
         credentials: Option<&'a StoredCredentials>,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
-/// Why a store cannot do its work.
+/// Why a store failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Somebody else holds the lock, and does not let go.
-    #[error("another program is busy with the same login")]
+    /// Another process or task does not release the lock.
+    #[error("another process holds the lock on this login")]
     Busy,
     /// The files cannot be used.
     #[error("the stored login cannot be used")]
@@ -71,25 +72,23 @@ impl From<StoreError> for AuthError {
     }
 }
 
-// FOLDED token_store/file.rs
-// DOC Logins in files, one for each server, shared by every program of the same user.
-// DOC
-// DOC **Invariant:** a file is old or new, never in between; nobody but its owner can read it; it is written only
-// DOC under a lock that every process and task respects, and which the kernel frees when its holder dies.
-
-/// How long to wait for another process. It does at most a few requests of ten seconds each.
+/// How long to wait for the lock. Its holder sends at most a few requests of ten seconds each.
 const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
-/// Pauses between two looks at the lock, growing from the first to the last.
+/// Shortest and longest delay between two attempts to lock. `flock` has no timeout, and a blocking call would
+/// occupy a thread of the runtime.
 const LOCK_POLL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
-/// Records in a directory of their own.
+/// Credentials in files, one per server, shared by all processes of the user.
+///
+/// **Invariant:** a file is replaced atomically and readable by its owner only; it is written only under an
+/// advisory lock that all tasks and processes take, and that the kernel releases when its holder dies.
 #[derive(Debug, Clone)]
 pub struct FileTokenStore {
     dir: PathBuf,
     lock_timeout: Duration,
 }
 
-/// The lock of one server: an open file, locked as a whole. Closing it frees it.
+/// Lock of one server: an open file with an exclusive `flock`. Closing it unlocks.
 #[derive(Debug)]
 struct FileLock {
     path: PathBuf,
@@ -97,12 +96,12 @@ struct FileLock {
 }
 
 impl FileTokenStore {
-    /// Keeps records in `dir`, which is made, readable by its owner alone, when first needed.
+    /// Stores credentials in `dir`, which is created, private to its owner, when first needed.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), lock_timeout: LOCK_TIMEOUT }
     }
 
-    /// The file of a server. The host is there for people, the rest for uniqueness.
+    /// File of a server. The host is for readers, the fingerprint makes it unique.
     fn path(&self, server: &str) -> PathBuf {
         let url = Url::parse(server).ok();
         let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
@@ -115,7 +114,8 @@ impl FileTokenStore {
 
     async fn acquire_lock(&self, path: &Path) -> Result<File, StoreError> {
         make_private_dir(&self.dir)?;
-        // Never removed: a lock on a file that is gone locks nobody out.
+        // Never removed: a process that still has the removed file open would hold a lock on another file than
+        // the rest.
         let file = private_file().create(true).truncate(false).open(path.with_extension("lock"))?;
         let deadline = Instant::now() + self.lock_timeout;
         let (mut pause, longest) = LOCK_POLL;
@@ -165,7 +165,7 @@ impl StoreLock for FileLock {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         let (path, text) = (self.path.clone(), credentials.map(StoredCredentials::encode));
         Box::pin(async move {
-            // Syncing a disk takes its time, and the runtime's threads have others to serve.
+            // `fsync` blocks, so it must not run on a thread of the runtime.
             let saving = tokio::task::spawn_blocking(move || match text {
                 Some(text) => replace(&path, &text),
                 None => remove(&path),
@@ -175,7 +175,7 @@ impl StoreLock for FileLock {
     }
 }
 
-/// A record that cannot be read is as good as none: its owner logs in again, and that replaces it.
+/// A malformed file counts as absent: the next login replaces it.
 fn read(path: &Path) -> io::Result<Option<StoredCredentials>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => Secret::new(text),
@@ -184,12 +184,12 @@ fn read(path: &Path) -> io::Result<Option<StoredCredentials>> {
     };
     let credentials = StoredCredentials::decode(text.reveal());
     if credentials.is_none() {
-        tracing::warn!(path = %path.display(), "the stored login is unreadable");
+        tracing::warn!(path = %path.display(), "ignoring an unreadable stored login");
     }
     Ok(credentials)
 }
 
-/// Writes beside, syncs, and puts it in place in one step.
+/// Writes a temporary file, syncs it, and renames it over the old one.
 fn replace(path: &Path, text: &Secret) -> io::Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let unique = format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -235,17 +235,14 @@ fn make_private_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A short name for something long, for file names.
+/// Short hash for file names.
 pub(crate) fn fingerprint(text: &str) -> String {
     let hash = digest(&SHA256, text.as_bytes());
     let start: [u8; 8] = hash.as_ref().first_chunk().copied().unwrap_or_default();
     format!("{:016x}", u64::from_be_bytes(start))
 }
 
-// FOLDED token_store/memory.rs
-// DOC A store that forgets everything when the program ends, for one-shot use and tests.
-
-/// Records in memory.
+/// Credentials in memory, for one-shot use and tests.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryTokenStore {
     servers: Arc<Mutex<HashMap<String, Entry>>>,
@@ -265,18 +262,18 @@ struct MemoryLock {
 }
 
 impl MemoryTokenStore {
-    /// An empty one.
+    /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
     fn servers(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        // The map is consistent between statements.
+        // No statement leaves it inconsistent, so a poisoned lock is safe to use.
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, server: &str) -> Option<StoredCredentials> {
-        self.servers().get(server).and_then(|it| it.credentials.clone())
+        self.servers().get(server).and_then(|entry| entry.credentials.clone())
     }
 
     fn semaphore(&self, server: &str) -> Arc<Semaphore> {
@@ -326,11 +323,7 @@ impl StoreLock for MemoryLock {
     }
 }
 
-// FOLDED token_store/redacting.rs
-// DOC A store that tells a mask each secret which passes through it, so that nobody shows one.
-
-/// Another store, whose secrets a mask learns when they are read and when they are saved: tokens, refresh tokens, and
-/// the secrets of clients.
+/// Store wrapper that registers every secret with a redactor: access tokens, refresh tokens and client secrets.
 #[derive(Debug, Clone)]
 pub struct RedactingTokenStore {
     store: Arc<dyn TokenStore>,
@@ -345,7 +338,7 @@ struct RedactingLock {
 }
 
 impl RedactingTokenStore {
-    /// The same as `store`, and `mask` knows what is in it.
+    /// Wraps `store`.
     pub fn new(store: Arc<dyn TokenStore>, redactor: Mask) -> Self {
         Self { store, redactor }
     }
@@ -394,7 +387,7 @@ impl StoreLock for RedactingLock {
         &'a mut self,
         credentials: Option<&'a StoredCredentials>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        // Before it is saved: from then on anybody may use it.
+        // Before saving: another process may use the secret as soon as it is stored.
         learn(&self.redactor, &self.server, credentials);
         self.lock.save(credentials)
     }
@@ -408,7 +401,7 @@ mod memory_tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_at_a_time_holds_a_server() {
+    async fn memory_lock_is_exclusive_per_server() {
         let store = MemoryTokenStore::new();
         let mut lock = store.lock("a").await.unwrap();
         lock.save(Some(&StoredCredentials::default())).await.unwrap();
@@ -417,7 +410,7 @@ mod memory_tests {
         let other = store.lock("b").await.unwrap();
         drop(other);
         let waiting = tokio::time::timeout(Duration::from_millis(20), store.lock("a")).await;
-        assert!(waiting.is_err(), "two hold the same server");
+        assert!(waiting.is_err(), "two locks on the same server");
         drop(lock);
         let mut lock = store.lock("a").await.unwrap();
         lock.save(None).await.unwrap();
@@ -434,7 +427,7 @@ mod redacting_tests {
     use crate::token_store::MemoryTokenStore;
 
     #[tokio::test]
-    async fn what_is_saved_and_read_is_masked() {
+    async fn stored_secrets_are_redacted() {
         let redactor = Mask::default();
         let inner: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
         let store = RedactingTokenStore::new(Arc::clone(&inner), redactor.clone());

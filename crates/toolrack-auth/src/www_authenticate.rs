@@ -1,13 +1,13 @@
-//! What a server asks for when it says no: the values of `WWW-Authenticate`, read as RFC 9110 §11 has them.
+//! `WWW-Authenticate` parser (RFC 9110 §11).
 //!
-//! Several challenges may share one header, and several headers may come; only `Bearer` concerns us.
+//! Several challenges may share one header, and a response may have several headers; only `Bearer` is used.
 
-/// What the `Bearer` challenges of one answer say together.
+/// The `Bearer` challenges of one response, merged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct BearerChallenge {
-    /// Where the server describes itself.
+    /// URL of the protected resource metadata.
     pub(crate) resource_metadata: Option<String>,
-    /// The scopes that would do. `None` if nothing is said about them.
+    /// The scopes that are needed, if named.
     pub(crate) scopes: Option<Vec<String>>,
     /// `invalid_token`, `insufficient_scope`, …
     pub(crate) error: Option<String>,
@@ -21,7 +21,7 @@ struct RawChallenge {
 }
 
 impl BearerChallenge {
-    /// Reads all values of all headers. The first `Bearer` challenge that says something about a matter wins.
+    /// Parses all header values. For each parameter, the first `Bearer` challenge that has it wins.
     pub(crate) fn from_headers(values: &[String]) -> Self {
         let mut challenge = Self::default();
         let challenges = values.iter().flat_map(|value| parse(value));
@@ -39,7 +39,7 @@ impl BearerChallenge {
                 };
             }
         }
-        // An empty list says nothing, and asking for nothing would not help.
+        // An empty list names nothing, and requesting no scope would not help.
         challenge.scopes = challenge.scopes.filter(|scopes| !scopes.is_empty());
         challenge
     }
@@ -49,7 +49,7 @@ impl BearerChallenge {
     }
 }
 
-/// Cuts one header value into its challenges. Whatever makes no sense is skipped.
+/// Splits a header value into challenges. Skips malformed parts.
 fn parse(value: &str) -> Vec<RawChallenge> {
     let mut challenges: Vec<RawChallenge> = Vec::new();
     let mut rest = value;
@@ -57,7 +57,7 @@ fn parse(value: &str) -> Vec<RawChallenge> {
         rest = rest.trim_start_matches([' ', '\t', ',']);
         let (word, after) = token(rest);
         if word.is_empty() {
-            // Neither a name nor the end: step over one character, so that this ends.
+            // Neither a name nor the end: skip one character, so that the loop terminates.
             let mut characters = rest.chars();
             if characters.next().is_none() {
                 return challenges;
@@ -81,14 +81,15 @@ fn parse(value: &str) -> Vec<RawChallenge> {
     }
 }
 
-/// The value of a parameter, if `text` goes on with `=` and one.
+/// Parses `=` and a parameter value at the start of `text`.
 fn parameter(text: &str) -> Option<(String, &str)> {
     let text = text.trim_start_matches([' ', '\t']).strip_prefix('=')?;
     let text = text.trim_start_matches([' ', '\t']);
     match text.strip_prefix('"') {
         Some(quoted) => Some(unquote(quoted)),
         None => {
-            // A bare value ends at a comma or a space. URLs are no tokens, but come without quotes too.
+            // An unquoted value ends at a comma or a space. URLs are not tokens, but some servers send them
+            // unquoted.
             let end = text.find([',', ' ', '\t']).unwrap_or(text.len());
             let (content, after) = text.split_at(end);
             Some((content.to_owned(), after))
@@ -96,7 +97,7 @@ fn parameter(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// What stands before the closing quote, and what comes after it.
+/// Splits at the closing quote.
 fn unquote(text: &str) -> (String, &str) {
     let mut content = String::new();
     let mut characters = text.chars();
@@ -110,10 +111,10 @@ fn unquote(text: &str) -> (String, &str) {
     (content, characters.as_str())
 }
 
-/// The longest start of `text` that is a token of RFC 9110, and the rest.
+/// Splits after the longest prefix that is an RFC 9110 token.
 fn token(text: &str) -> (&str, &str) {
-    let is_token = |it: char| it.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(it);
-    let end = text.find(|it| !is_token(it)).unwrap_or(text.len());
+    let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    let end = text.find(|c| !is_token(c)).unwrap_or(text.len());
     text.split_at(end)
 }
 
@@ -130,19 +131,19 @@ mod tests {
     ) -> BearerChallenge {
         BearerChallenge {
             resource_metadata: metadata.map(str::to_owned),
-            scopes: scopes.map(|it| it.split(' ').map(str::to_owned).collect()),
+            scopes: scopes.map(|list| list.split(' ').map(str::to_owned).collect()),
             error: error.map(str::to_owned),
         }
     }
 
     #[track_caller]
     fn check(values: &[&str], expected: BearerChallenge) {
-        let values: Vec<String> = values.iter().map(|&it| it.to_owned()).collect();
+        let values: Vec<String> = values.iter().map(|&value| value.to_owned()).collect();
         assert_eq!(BearerChallenge::from_headers(&values), expected);
     }
 
     #[test]
-    fn a_challenge_is_read_however_it_is_written() {
+    fn challenges_are_parsed_in_every_notation() {
         check(&[], BearerChallenge::default());
         check(&["Bearer"], BearerChallenge::default());
         check(
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn challenges_may_share_a_header_and_headers_may_be_several() {
+    fn challenges_may_share_or_split_headers() {
         check(
             &[r#"Basic realm="scope=z", Bearer scope="a", DPoP algs="ES256", scope="d""#],
             challenge(None, Some("a"), None),
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_error_asks_for_more_scope() {
+    fn only_insufficient_scope_triggers_step_up() {
         assert!(challenge(None, None, Some("insufficient_scope")).is_insufficient_scope());
         assert!(!challenge(None, Some("a"), Some("invalid_token")).is_insufficient_scope());
         assert!(!challenge(None, Some("a"), None).is_insufficient_scope());
@@ -185,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_ends_whatever_comes(values in proptest::collection::vec(".{0,80}", 0..4)) {
+        fn challenge_parser_accepts_arbitrary_input(values in proptest::collection::vec(".{0,80}", 0..4)) {
             let _demand = BearerChallenge::from_headers(&values);
         }
     }

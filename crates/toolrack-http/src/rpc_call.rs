@@ -265,7 +265,7 @@ impl Inner {
             let chunk = match response.next_chunk(self.max_message_bytes).await {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => return Err(stream_ended()),
-                // Not resumed: the same event would be too large again.
+                // Not resumed: too large is an outcome of the request, not an end of the stream.
                 Err(error @ BodyError::TooLarge) => return Ok(Err(self.body_error(error))),
                 Err(error) => return Err(self.body_error(error)),
             };

@@ -1,4 +1,4 @@
-//! Every range and every way to write an address around the check.
+//! Every address range, and ways to write an address around the check.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn check_class(expected: AddressClass, addresses: &[&str]) {
 }
 
 #[test]
-fn addresses_are_as_near_as_their_ranges_say() {
+fn address_ranges_are_classified() {
     check_class(AddressClass::Loopback, &["127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1"]);
     check_class(
         AddressClass::Private,
@@ -43,7 +43,7 @@ fn rejected(server: &str, discovered: &str) {
 }
 
 #[test]
-fn a_public_server_cannot_send_us_home() {
+fn public_server_cannot_name_private_addresses() {
     let server = "https://mcp.example/mcp";
     allowed(server, "https://auth.example/x");
     allowed(server, "https://1.1.1.1/x");
@@ -85,7 +85,7 @@ fn a_public_server_cannot_send_us_home() {
 }
 
 #[test]
-fn only_https_is_safe_except_at_home() {
+fn http_is_allowed_only_on_loopback() {
     rejected("https://mcp.example/", "http://auth.example/");
     rejected("https://mcp.example/", "http://127.0.0.1/");
     allowed("http://localhost:3000/mcp", "http://localhost:4000/token");
@@ -100,7 +100,7 @@ fn only_https_is_safe_except_at_home() {
 }
 
 #[test]
-fn a_neighbour_may_send_us_to_neighbours() {
+fn private_server_may_name_private_addresses() {
     allowed("https://10.0.0.5/mcp", "https://10.0.0.6/");
     rejected("https://10.0.0.5/mcp", "https://127.0.0.1/");
     rejected("https://10.0.0.5/mcp", "https://169.254.169.254/");
@@ -113,7 +113,7 @@ fn a_neighbour_may_send_us_to_neighbours() {
 }
 
 #[test]
-fn what_is_shown_of_a_url_has_no_secrets() {
+fn display_url_has_no_secrets() {
     let display = |text: &str| display_url(&Url::parse(text).unwrap());
     assert_eq!(display("https://u:p@h:8443/a?code=c#f"), "https://h:8443/a");
     assert_eq!(display("data:text/html,x"), "a URL of the scheme data");

@@ -1,4 +1,4 @@
-//! What an [`Authorizer`](super::Authorizer) does when it takes time, one thing at a time.
+//! OAuth state of one server: 401 and 403 handling, login, logout, and obtaining a first token.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,11 +25,11 @@ use crate::stored_credentials::{ClientBinding, StoredCredentials, StoredGrant};
 use crate::token_store::TokenStore;
 use crate::www_authenticate::BearerChallenge;
 
-/// What an authorizer is made of.
+/// State behind an [`Authorizer`](super::Authorizer).
 #[derive(Debug)]
 pub(super) struct AuthFlow {
     pub(super) server: Url,
-    /// What the store knows the server by.
+    /// Key of the server in the store.
     pub(super) key: String,
     pub(super) settings: AuthSettings,
     pub(super) http: HttpClient,
@@ -39,11 +39,12 @@ pub(super) struct AuthFlow {
     pub(super) cancel: CancellationToken,
     pub(super) token_cache: TokenCache,
     pub(super) attempts: Mutex<AttemptLimiter>,
-    /// Whoever changes something takes the one permit, so that a crowd of callers causes one request.
-    pub(super) permits: Semaphore,
+    /// Single permit. Every operation that may change the token holds it, so that many concurrent 401 responses
+    /// cause one request.
+    pub(super) permit: Semaphore,
 }
 
-/// Whether a login happens because a server said no, and not because somebody asked for it.
+/// What caused a login: a challenge from the server, or the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LoginTrigger {
     Challenge,
@@ -75,7 +76,7 @@ impl AuthFlow {
             cancel,
             token_cache: TokenCache::default(),
             attempts: Mutex::default(),
-            permits: Semaphore::new(1),
+            permit: Semaphore::new(1),
         }
     }
 
@@ -84,43 +85,43 @@ impl AuthFlow {
     }
 
     pub(super) async fn obtain(&self) -> Result<Option<Authorization>, AuthError> {
-        let _permit = self.acquire_permit().await?;
-        let mut ready = self.at_hand();
-        if ready == AtHand::Ask {
-            let record = self.store.load(&self.key).await?.unwrap_or_default();
-            match self.usable_grant(&record) {
+        let _guard = self.lock_flow().await?;
+        let mut credential = self.at_hand();
+        if credential == AtHand::Ask {
+            let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+            match self.usable_grant(&credentials) {
                 Some(grant) if grant.is_stale(now(), self.settings.leeway) => {
                     self.refresh(None).await?;
                 }
                 Some(grant) => self.token_cache.set(grant),
                 None => self.token_cache.clear(),
             }
-            ready = self.at_hand();
+            credential = self.at_hand();
         }
-        match ready {
+        match credential {
             AtHand::Ready(token) => Ok(Some(token)),
             AtHand::Nothing => Ok(None),
-            // It was stale when it came; the server may think otherwise, and will say so if not.
+            // The token was stale on arrival. The server may still accept it; if not, it sends a challenge.
             AtHand::Ask => Ok(self.token_cache.token()),
         }
     }
 
-    /// 401: somebody may have done what is needed already; else the token is renewed, else somebody logs in.
+    /// 401: uses a token that has changed meanwhile, else refreshes it, else logs in.
     pub(super) async fn handle_unauthorized(
         &self,
         sent: Option<Authorization>,
         challenge: BearerChallenge,
         operation: Operation,
     ) -> Result<(), AuthError> {
-        let _permit = self.acquire_permit().await?;
+        let _guard = self.lock_flow().await?;
         if self.token_changed(sent.as_ref()).await? {
             return Ok(());
         }
-        let when = (Instant::now(), self.token_cache.lifetime());
+        let now_and_lifetime = (Instant::now(), self.token_cache.lifetime());
         if self.token_cache.record_rejection()
-            && self.attempts().is_exhausted(&operation, sent.as_ref(), when)
+            && self.attempts().is_exhausted(&operation, sent.as_ref(), now_and_lifetime)
         {
-            return Err(forbidden("the server refuses the token that it has just asked for"));
+            return Err(forbidden("the server rejects a token that was just issued"));
         }
         let found = self.discover(&challenge).await?;
         if self.grant_matches(&found).await? {
@@ -135,14 +136,14 @@ impl AuthFlow {
         Ok(())
     }
 
-    /// 403 with `insufficient_scope`: asks for what was held and what is wanted, together.
+    /// 403 with `insufficient_scope`: requests the previous scopes and the missing ones together.
     pub(super) async fn step_up(
         &self,
         sent: Option<Authorization>,
         challenge: BearerChallenge,
         operation: Operation,
     ) -> Result<(), AuthError> {
-        let _permit = self.acquire_permit().await?;
+        let _guard = self.lock_flow().await?;
         if self.token_changed(sent.as_ref()).await? {
             return Ok(());
         }
@@ -150,7 +151,7 @@ impl AuthFlow {
         let scope_list = wanted.join(" ");
         if !self.attempts().allow_step_up(&operation) {
             return Err(forbidden(format_args!(
-                "the server keeps asking for more scopes: {scope_list}"
+                "the server keeps requesting more scopes: {scope_list}"
             )));
         }
         if !wanted.is_empty()
@@ -160,21 +161,21 @@ impl AuthFlow {
                 .is_some_and(|granted| wanted.iter().all(|scope| granted.contains(scope)))
         {
             return Err(forbidden(format_args!(
-                "the server asks for scopes that were granted: {scope_list}"
+                "the server requests scopes that are already granted: {scope_list}"
             )));
         }
-        if self.needs_browser() {
+        if self.lacks_browser() {
             self.save_pending_scopes(&wanted).await?;
-            return Err(
-                self.login_hint(format_args!("the server asks for more scopes ({scope_list})"))
-            );
+            return Err(self.login_needed_error(format_args!(
+                "the server requests more scopes ({scope_list})"
+            )));
         }
         let found = self.discover(&challenge).await?;
         self.authorize(&found, &challenge, LoginTrigger::Challenge).await
     }
 
     pub(super) async fn login(&self) -> Result<LoginStatus, AuthError> {
-        let _permit = self.acquire_permit().await?;
+        let _guard = self.lock_flow().await?;
         self.attempts().reset();
         let response = self.http.probe(&self.settings.protocol_version).await?;
         let challenge = BearerChallenge::from_headers(&response.challenges);
@@ -184,37 +185,40 @@ impl AuthFlow {
     }
 
     pub(super) async fn logout(&self) -> Result<(), AuthError> {
-        let _permit = self.acquire_permit().await?;
+        let _guard = self.lock_flow().await?;
         let mut lock = self.store.lock(&self.key).await?;
-        let record = lock.load().await?.unwrap_or_default();
+        let credentials = lock.load().await?.unwrap_or_default();
         lock.save(None).await?;
+        // Revocation is a network request; it does not need the lock.
         drop(lock);
         self.token_cache.clear();
         self.attempts().reset();
-        self.revoke(&record).await;
+        self.revoke(&credentials).await;
         Ok(())
     }
 
     pub(super) async fn status(&self) -> Result<LoginStatus, AuthError> {
-        let record = self.store.load(&self.key).await?.unwrap_or_default();
-        let Some(grant) = self.usable_grant(&record) else { return Ok(LoginStatus::LoggedOut) };
-        let needs_person = matches!(self.settings.grant, Grant::AuthorizationCode);
-        Ok(LoginStatus::LoginResult {
+        let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+        let Some(grant) = self.usable_grant(&credentials) else {
+            return Ok(LoginStatus::LoggedOut);
+        };
+        let is_interactive = matches!(self.settings.grant, Grant::AuthorizationCode);
+        Ok(LoginStatus::LoggedIn {
             issuer: grant.issuer.clone(),
             client_id: grant.client_id.clone(),
             scopes: grant.granted.clone(),
             expires_at: grant.expires_at,
-            renewable: !needs_person || grant.refresh_token.is_some(),
+            renewable: !is_interactive || grant.refresh_token.is_some(),
         })
     }
 
-    fn login_hint(&self, why: impl std::fmt::Display) -> AuthError {
+    fn login_needed_error(&self, reason: impl std::fmt::Display) -> AuthError {
         let name = self.settings.server_name.as_deref().unwrap_or(&self.key);
-        login_needed(format_args!("{why}; run `toolrack login {name}`"))
+        login_needed(format_args!("{reason}; run `toolrack login {name}`"))
     }
 
-    /// True if a login needs a person and there is no way to reach one.
-    fn needs_browser(&self) -> bool {
+    /// Whether a login needs a browser and there is none.
+    fn lacks_browser(&self) -> bool {
         matches!(self.settings.grant, Grant::AuthorizationCode) && self.browser.is_none()
     }
 
@@ -232,16 +236,16 @@ impl AuthFlow {
         }
     }
 
-    async fn acquire_permit(&self) -> Result<SemaphorePermit<'_>, AuthError> {
-        self.permits.acquire().await.map_err(|_closed| unreachable("the program is ending"))
+    async fn lock_flow(&self) -> Result<SemaphorePermit<'_>, AuthError> {
+        self.permit.acquire().await.map_err(|_closed| unreachable("the program is shutting down"))
     }
 
-    // It is consistent between statements, so a panic elsewhere cannot have torn it.
+    // No statement leaves it inconsistent, so a poisoned lock is safe to use.
     fn attempts(&self) -> MutexGuard<'_, AttemptLimiter> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets a token by the grant, from the authorization server that was found.
+    /// Obtains a token with the configured grant from the discovered authorization server.
     async fn authorize(
         &self,
         found: &Discovered,
@@ -249,19 +253,22 @@ impl AuthFlow {
         trigger: LoginTrigger,
     ) -> Result<(), AuthError> {
         check_profile(found, &self.settings)?;
-        let record = self.store.load(&self.key).await?.unwrap_or_default();
-        let source =
-            GrantSource::from_discovery(&self.http, found, self.scopes(found, challenge, &record))?;
+        let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+        let source = GrantSource::from_discovery(
+            &self.http,
+            found,
+            self.scopes(found, challenge, &credentials),
+        )?;
         let issuer = source.issuer.clone();
         let (client, grant) = match &self.settings.grant {
             Grant::AuthorizationCode => {
                 let Some(browser) = self.browser.as_deref() else {
-                    return Err(self.login_hint("nobody is logged in"));
+                    return Err(self.login_needed_error("not logged in"));
                 };
                 if trigger == LoginTrigger::Challenge
                     && !self.attempts().allow_login(Instant::now())
                 {
-                    return Err(self.login_hint("the server asks for a login again and again"));
+                    return Err(self.login_needed_error("the server keeps requesting a login"));
                 }
                 let (requester, cancel) = (self.requester(), &self.cancel);
                 let login = AuthorizationCodeFlow {
@@ -269,7 +276,7 @@ impl AuthFlow {
                     browser,
                     found,
                     source,
-                    record: &record,
+                    credentials: &credentials,
                     cancel,
                 };
                 let logged_in = login.run().await?;
@@ -277,7 +284,7 @@ impl AuthFlow {
             }
             Grant::ClientCredentials { .. } | Grant::EnterpriseManaged(_) => {
                 if let Some(registered) = &self.settings.pre_registered {
-                    let bound = record
+                    let bound = credentials
                         .client_binding
                         .as_ref()
                         .filter(|binding| binding.client_id == registered.client_id);
@@ -287,34 +294,36 @@ impl AuthFlow {
                 (None, self.requester().request_unattended(source).await?)
             }
         };
+        // The lock is taken only now: a user may take minutes to log in, and other processes must not wait for
+        // that. So the credentials are read again.
         let mut lock = self.store.lock(&self.key).await?;
-        let mut record = lock.load().await?.unwrap_or_default();
+        let mut credentials = lock.load().await?.unwrap_or_default();
         if self.settings.pre_registered.is_some() {
-            record.client_binding =
+            credentials.client_binding =
                 Some(ClientBinding { client_id: grant.client_id.clone(), issuer });
         } else if let Some(client) = client.filter(|client| client.redirect_uri.is_some()) {
-            record.clients.insert(issuer, client);
+            credentials.clients.insert(issuer, client);
         }
         self.token_cache.set(&grant);
-        record.pending_scopes.clear();
-        record.grant = Some(grant);
-        Ok(lock.save(Some(&record)).await?)
+        credentials.pending_scopes.clear();
+        credentials.grant = Some(grant);
+        Ok(lock.save(Some(&credentials)).await?)
     }
 
     fn scopes(
         &self,
         found: &Discovered,
         challenge: &BearerChallenge,
-        record: &StoredCredentials,
+        credentials: &StoredCredentials,
     ) -> Vec<String> {
-        // What another authorization server granted means nothing to this one.
-        let same = |grant: &&StoredGrant| {
+        // Scopes granted by another authorization server mean nothing to this one.
+        let is_same_issuer = |grant: &&StoredGrant| {
             grant.issuer == found.metadata.issuer && grant.resource == found.resource
         };
-        let held = self.usable_grant(record).filter(same);
-        let held =
-            held.map(|grant| union_scopes(&grant.requested, &grant.granted)).unwrap_or_default();
-        let previous = union_scopes(&held, &record.pending_scopes);
+        let granted = self.usable_grant(credentials).filter(is_same_issuer);
+        let granted =
+            granted.map(|grant| union_scopes(&grant.requested, &grant.granted)).unwrap_or_default();
+        let previous = union_scopes(&granted, &credentials.pending_scopes);
         select_scopes(ScopeInputs {
             settings: self.settings.scopes.as_deref(),
             challenge: challenge.scopes.as_deref(),
@@ -325,9 +334,9 @@ impl AuthFlow {
     }
 
     async fn discover(&self, challenge: &BearerChallenge) -> Result<Discovered, AuthError> {
-        let record = self.store.load(&self.key).await?.unwrap_or_default();
-        let mut preferred: Vec<String> = record.clients.into_keys().collect();
-        preferred.extend(record.grant.map(|grant| grant.issuer));
+        let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+        let mut preferred: Vec<String> = credentials.clients.into_keys().collect();
+        preferred.extend(credentials.grant.map(|grant| grant.issuer));
         preferred
             .extend(self.settings.pre_registered.as_ref().and_then(|client| client.issuer.clone()));
         discover(&self.http, &self.server, challenge, &self.settings.protocol_version, &preferred)

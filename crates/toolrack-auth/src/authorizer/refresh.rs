@@ -1,7 +1,11 @@
-//! What is kept, and how it is renewed.
+//! Token refresh, shared by all tasks and all processes of a user.
 //!
-//! **Invariant:** a refresh happens under the lock, after a look at what is kept: who finds a newer token uses it,
-//! and nobody overwrites or removes a token that they have not read.
+//! Authorization servers may rotate refresh tokens: each one works once. Two processes that refresh with the same
+//! one would lose the login.
+//!
+//! **Invariant:** a refresh happens under the store lock, after the stored credentials were read under that
+//! lock: a process that finds a newer token uses it, and no process overwrites or removes a token that it has
+//! not read.
 
 use std::time::Duration;
 
@@ -16,17 +20,17 @@ use crate::token_endpoint::{TokenError, authenticate_request};
 use crate::token_store::StoreLock;
 
 impl AuthFlow {
-    /// True if there is another token than the one that was refused, here or in the store.
+    /// Whether there is a token other than the rejected one, in the cache or in the store.
     pub(super) async fn token_changed(
         &self,
-        refused: Option<&Authorization>,
+        rejected: Option<&Authorization>,
     ) -> Result<bool, AuthError> {
-        if self.token_cache.token().is_some_and(|token| Some(&token) != refused) {
+        if self.token_cache.token().is_some_and(|token| Some(&token) != rejected) {
             return Ok(true);
         }
-        let record = self.store.load(&self.key).await?.unwrap_or_default();
-        let grant = self.usable_grant(&record);
-        if token_action(grant, refused, now(), self.settings.leeway) != TokenAction::Use {
+        let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+        let grant = self.usable_grant(&credentials);
+        if token_action(grant, rejected, now(), self.settings.leeway) != TokenAction::Use {
             return Ok(false);
         }
         if let Some(grant) = grant {
@@ -35,117 +39,124 @@ impl AuthFlow {
         Ok(true)
     }
 
-    /// Gets the next token under the lock, or takes the one that somebody else has got meanwhile. Afterwards there
-    /// is a token at hand, or nothing if only a person can help.
-    pub(super) async fn refresh(&self, refused: Option<&Authorization>) -> Result<(), AuthError> {
+    /// Refreshes the token under the lock, or takes the one that another process has obtained meanwhile.
+    /// Afterwards the cache has a token, or is empty if only the user can help.
+    pub(super) async fn refresh(&self, rejected: Option<&Authorization>) -> Result<(), AuthError> {
+        // Held during the token request: other processes wait here, and then find the new token.
         let mut lock = self.store.lock(&self.key).await?;
-        let mut record = lock.load().await?.unwrap_or_default();
-        let grant = self.usable_grant(&record).cloned();
-        match (token_action(grant.as_ref(), refused, now(), self.settings.leeway), grant) {
+        // Read again under the lock: what was read before it may be used up by now.
+        let mut credentials = lock.load().await?.unwrap_or_default();
+        let grant = self.usable_grant(&credentials).cloned();
+        match (token_action(grant.as_ref(), rejected, now(), self.settings.leeway), grant) {
             (TokenAction::Use, Some(grant)) => self.token_cache.set(&grant),
-            (TokenAction::Refresh, Some(grant)) => match self.requester().refresh(&record).await {
-                Ok(Some(next)) => {
-                    self.token_cache.set(&next);
-                    record.grant = Some(next);
-                    lock.save(Some(&record)).await?;
+            (TokenAction::Refresh, Some(grant)) => {
+                match self.requester().refresh(&credentials).await {
+                    Ok(Some(next)) => {
+                        // Before saving: if that fails, this process can still use the token.
+                        self.token_cache.set(&next);
+                        credentials.grant = Some(next);
+                        lock.save(Some(&credentials)).await?;
+                    }
+                    Ok(None) => self.token_cache.clear(),
+                    // May be temporary, so the stored grant stays.
+                    Err(TokenError::Other(error)) => return Err(error),
+                    Err(error) => {
+                        self.token_cache.clear();
+                        self.discard_grant(lock, &grant, &error).await?;
+                    }
                 }
-                Ok(None) => self.token_cache.clear(),
-                Err(TokenError::Other(error)) => return Err(error),
-                Err(error) => {
-                    self.token_cache.clear();
-                    self.discard_grant(lock, &grant, &error).await?;
-                }
-            },
+            }
             _ => self.token_cache.clear(),
         }
         Ok(())
     }
 
-    /// Clears a grant that is over, if it is still the one that is kept.
+    /// Removes an expired grant, if it is still the stored one.
     async fn discard_grant(
         &self,
         mut lock: Box<dyn StoreLock>,
         expired: &StoredGrant,
         error: &TokenError,
     ) -> Result<(), AuthError> {
-        let mut record = lock.load().await?.unwrap_or_default();
-        if record.grant.as_ref().is_none_or(|kept| kept.refresh_token != expired.refresh_token) {
-            // Somebody who does not ask for the lock has been faster.
-            if let Some(grant) = self.usable_grant(&record) {
+        let mut credentials = lock.load().await?.unwrap_or_default();
+        if credentials
+            .grant
+            .as_ref()
+            .is_none_or(|stored| stored.refresh_token != expired.refresh_token)
+        {
+            // A program that ignores the lock has stored a newer grant.
+            if let Some(grant) = self.usable_grant(&credentials) {
                 self.token_cache.set(grant);
             }
             return Ok(());
         }
-        tracing::info!(server = %self.key, "the login is over");
-        record.grant = None;
+        tracing::info!(server = %self.key, "the login has expired");
+        credentials.grant = None;
         if matches!(error, TokenError::InvalidClient(_)) {
-            record.clients.remove(&expired.issuer);
+            credentials.clients.remove(&expired.issuer);
         }
-        record.pending_scopes = union_scopes(&record.pending_scopes, &expired.requested);
-        Ok(lock.save(Some(&record)).await?)
+        credentials.pending_scopes = union_scopes(&credentials.pending_scopes, &expired.requested);
+        Ok(lock.save(Some(&credentials)).await?)
     }
 
-    /// True if what is kept comes from the authorization server that was found, for the same resource.
+    /// Whether the stored grant is from the discovered authorization server and for the same resource.
     pub(super) async fn grant_matches(&self, found: &Discovered) -> Result<bool, AuthError> {
-        let record = self.store.load(&self.key).await?.unwrap_or_default();
-        Ok(self.usable_grant(&record).is_some_and(|grant| {
+        let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+        Ok(self.usable_grant(&credentials).is_some_and(|grant| {
             grant.issuer == found.metadata.issuer && grant.resource == found.resource
         }))
     }
 
-    /// The grant that is kept, if it is for this server and for the client that the settings name.
+    /// The stored grant, if it is for this server and for the configured client.
     pub(super) fn usable_grant<'a>(
         &self,
-        record: &'a StoredCredentials,
+        credentials: &'a StoredCredentials,
     ) -> Option<&'a StoredGrant> {
-        let grant = record.grant.as_ref()?;
+        let grant = credentials.grant.as_ref()?;
         let is_same_client = self.settings.pre_registered.as_ref().is_none_or(|client| {
             client.client_id == grant.client_id
-                && client.issuer.as_ref().is_none_or(|own| *own == grant.issuer)
+                && client.issuer.as_ref().is_none_or(|issuer| *issuer == grant.issuer)
         });
         (is_same_client && resource_covers(&grant.resource, &self.server)).then_some(grant)
     }
 
-    /// Remembers what nobody is there to grant, for the next login.
-    pub(super) async fn save_pending_scopes(&self, wanted: &[String]) -> Result<(), AuthError> {
+    /// Stores scopes for the next login, when no user is there to grant them.
+    pub(super) async fn save_pending_scopes(&self, scopes: &[String]) -> Result<(), AuthError> {
         let mut lock = self.store.lock(&self.key).await?;
-        let mut record = lock.load().await?.unwrap_or_default();
-        record.pending_scopes = union_scopes(&record.pending_scopes, wanted);
-        Ok(lock.save(Some(&record)).await?)
+        let mut credentials = lock.load().await?.unwrap_or_default();
+        credentials.pending_scopes = union_scopes(&credentials.pending_scopes, scopes);
+        Ok(lock.save(Some(&credentials)).await?)
     }
 
-    /// Tells the authorization server that nobody needs the token any more. A courtesy, so faults do not matter.
-    pub(super) async fn revoke(&self, record: &StoredCredentials) {
-        let Some(grant) = &record.grant else { return };
+    /// Revokes the token at the authorization server. Best effort: the local copy is already gone.
+    pub(super) async fn revoke(&self, credentials: &StoredCredentials) {
+        let Some(grant) = &credentials.grant else { return };
         let Ok(url) = self.http.endpoint(grant.revocation_endpoint.as_deref(), "revocation") else {
             return;
         };
-        let Ok(auth) = self.requester().request_auth(record, grant) else { return };
+        let Ok(auth) = self.requester().request_auth(credentials, grant) else { return };
         let secret = grant.refresh_token.as_ref().unwrap_or(&grant.access_token);
         let (form, header) =
             authenticate_request(Form::default().with("token", secret.clone()), &auth);
         if let Err(error) = self.http.post_form(&url, &form, header.as_ref()).await {
-            tracing::debug!(%error, "the token was not revoked");
+            tracing::debug!(%error, "could not revoke the token");
         }
     }
 }
 
-// FOLDED token_freshness.rs
-// DOC Whether what is kept can be used as it is, has to be renewed, or helps nobody.
-
-/// What to do with the token that is kept.
+/// What to do with the stored token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenAction {
     /// There is none.
     None,
-    /// Use it: it is fresh, and nobody has refused it.
+    /// Use it: it is fresh and was not rejected.
     Use,
-    /// Get the next one.
+    /// Obtain the next one.
     Refresh,
 }
 
-/// Decides after the record was read under the lock. `refused` is what the server did not take; another token than
-/// that was got by somebody else meanwhile.
+/// Decides what to do, after the credentials were read under the lock. A stored token other than `rejected` was
+/// obtained by another process meanwhile.
 pub(crate) fn token_action(
     stored: Option<&StoredGrant>,
     rejected: Option<&Authorization>,
@@ -166,7 +177,7 @@ mod tests {
     use crate::stored_credentials::tests::grant;
 
     #[test]
-    fn who_finds_a_newer_token_uses_it() {
+    fn newer_stored_token_is_used() {
         let stored = grant(1_000, Some(2_000));
         let (same, older) = (Authorization::bearer("acc3ss"), Authorization::bearer("older"));
         let check =

@@ -1,4 +1,4 @@
-//! What is known about a token without asking anybody.
+//! In-memory token cache, read for every request.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use toolrack_transport::{AtHand, Authorization};
 use crate::grants::now;
 use crate::stored_credentials::StoredGrant;
 
-/// What is at hand.
+/// The current token, if any.
 #[derive(Debug, Default)]
 pub(super) struct TokenCache(Mutex<State>);
 
@@ -20,18 +20,18 @@ enum State {
     Token(Box<CachedToken>),
 }
 
-/// A token and how it has done.
+/// A token, with counters of its use.
 #[derive(Debug)]
 struct CachedToken {
     token: Authorization,
     grant: StoredGrant,
-    /// How often it was handed out, and how often it came back refused. Both the same: it was good for nothing.
+    /// How often it was sent, and how often it was rejected. If both are equal, it never worked.
     n_sent: u64,
     n_rejected: u64,
 }
 
 impl TokenCache {
-    /// What to send now; a token that is stale by its own word is not.
+    /// The credential to send now. A stale token is not sent.
     pub(super) fn credential(&self, leeway: Duration) -> AtHand {
         match &mut *self.state() {
             State::NotLoaded => AtHand::Ask,
@@ -57,7 +57,7 @@ impl TokenCache {
         *self.state() = State::Empty;
     }
 
-    /// Takes note that the token at hand was refused. True if it was never good for anything.
+    /// Counts a rejection of the token. True if it never worked.
     pub(super) fn record_rejection(&self) -> bool {
         match &mut *self.state() {
             State::Token(cached) => {
@@ -76,7 +76,7 @@ impl TokenCache {
         self.with_token(|cached| cached.grant.granted.clone())
     }
 
-    /// How long the token lives in all, if anybody has said so.
+    /// Total lifetime of the token, if declared.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         let (from, to) =
             self.with_token(|cached| (cached.grant.received_at, cached.grant.expires_at))?;
@@ -90,7 +90,7 @@ impl TokenCache {
         }
     }
 
-    // It is consistent between statements, so a panic elsewhere cannot have torn it.
+    // No statement leaves it inconsistent, so a poisoned lock is safe to use.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,7 +102,7 @@ mod tests {
     use crate::stored_credentials::tests::grant;
 
     #[test]
-    fn a_token_record_rejection_until_somebody_did_not_come_back() {
+    fn token_never_worked_until_a_use_is_not_rejected() {
         let cache = TokenCache::default();
         assert_eq!(cache.credential(Duration::ZERO), AtHand::Ask);
         assert!(!cache.record_rejection());
@@ -110,7 +110,7 @@ mod tests {
         let token = Authorization::bearer("acc3ss");
         assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token.clone()));
         assert!(cache.record_rejection());
-        // The same again changes nothing about how it has done.
+        // Setting the same token again keeps the counters.
         cache.set(&grant(0, None));
         assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token.clone()));
         assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stale_is_not_handed_out() {
+    fn stale_token_is_not_sent() {
         let cache = TokenCache::default();
         cache.set(&grant(0, Some(1_000)));
         assert_eq!(cache.credential(Duration::ZERO), AtHand::Ask);

@@ -1,7 +1,7 @@
-//! Login in the user's own browser: it is sent to a page, and comes back to a port of this machine.
+//! Loopback redirect (RFC 8252 §7.3): opens the user's browser and receives the redirect on a local port.
 //!
-//! **Invariant:** the port is open on 127.0.0.1 only, while one login lasts; what does not carry its state is
-//! answered with an error and changes nothing; the first that does closes the port.
+//! **Invariant:** the port is open on 127.0.0.1 only, during one login; requests without the right state get an
+//! error and have no effect; the first one with it closes the port.
 
 use std::time::Duration;
 use std::{fmt, io};
@@ -18,15 +18,15 @@ use super::{AuthorizationResponse, Browser, LoginOutcome, LoginRequest, Prepared
 use crate::error::login_needed;
 use crate::secret::Secret;
 
-/// How long a person may take.
+/// How long the user may take.
 const LOGIN_TIMEOUT: Duration = Duration::from_mins(5);
-/// How long a connection may take to say what it wants. Browsers open some that say nothing.
+/// How long a connection may take to send its request. Browsers open speculative connections that stay silent.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REQUEST_BYTES: usize = 16 * 1024;
-/// Connections at the same time; more wait in the kernel's queue.
+/// Concurrent connections; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 16;
 
-/// The user's browser, and a port of this machine where it comes back to.
+/// The user's browser with a loopback redirect.
 #[derive(Clone)]
 pub struct SystemBrowser {
     opener: UrlOpener,
@@ -35,26 +35,26 @@ pub struct SystemBrowser {
     timeout_after: Duration,
 }
 
-/// A port that is open, and nobody on the way yet.
+/// An open port, before the browser is opened.
 struct LoopbackLogin {
     listener: TcpListener,
     redirect_uri: String,
     browser: SystemBrowser,
 }
 
-/// A browser that has come back and shows a page that is still loading.
+/// The browser's request, still waiting for the response.
 struct LoopbackResponse {
     query: Secret,
     stream: TcpStream,
 }
 
 impl SystemBrowser {
-    /// Opens pages with `opener`, and listens on any free port, at `/callback`, for five minutes.
+    /// Opens URLs with `opener` and listens on any free port, at `/callback`, for five minutes.
     pub fn new(opener: UrlOpener) -> Self {
         Self { opener, port: 0, path: "/callback".to_owned(), timeout_after: LOGIN_TIMEOUT }
     }
 
-    /// Listens on this port and path, for a client that was registered with them.
+    /// Listens on this port and path, for a client registered with them.
     #[must_use]
     pub fn with_callback(mut self, port: u16, path: &str) -> Self {
         self.port = port;
@@ -62,14 +62,14 @@ impl SystemBrowser {
         self
     }
 
-    /// Waits this long for the person.
+    /// Sets how long to wait for the user.
     #[must_use]
     pub fn with_timeout(mut self, timeout_after: Duration) -> Self {
         self.timeout_after = timeout_after;
         self
     }
 
-    /// A free port, the one of an earlier visit if it is free.
+    /// Binds a free port: that of an earlier login if possible.
     async fn listen(&self, preferred: Option<&str>) -> io::Result<TcpListener> {
         let preferred_port =
             preferred.and_then(|uri| Url::parse(uri).ok()).and_then(|url| url.port());
@@ -88,8 +88,9 @@ impl Browser for SystemBrowser {
         preferred: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Box<dyn PreparedLogin>, AuthError>> {
         Box::pin(async move {
-            let no_port =
-                |error: io::Error| login_needed(format_args!("no port to listen on: {error}"));
+            let no_port = |error: io::Error| {
+                login_needed(format_args!("could not open a callback port: {error}"))
+            };
             let listener = self.listen(preferred).await.map_err(no_port)?;
             let port = listener.local_addr().map_err(no_port)?.port();
             let redirect_uri = format!("http://127.0.0.1:{port}{}", self.path);
@@ -110,19 +111,21 @@ impl PreparedLogin for LoopbackLogin {
     ) -> BoxFuture<'static, Result<Box<dyn AuthorizationResponse>, AuthError>> {
         Box::pin(async move {
             (self.browser.opener)(&request.url).map_err(|error| {
-                login_needed(format_args!("the browser cannot be opened: {error}"))
+                login_needed(format_args!("could not open the browser: {error}"))
             })?;
             match timeout(self.browser.timeout_after, self.accept_response(&request)).await {
                 Ok(Ok(response)) => Ok(Box::new(response) as Box<dyn AuthorizationResponse>),
-                Ok(Err(error)) => Err(login_needed(format_args!("nobody can come back: {error}"))),
-                Err(_elapsed) => Err(login_needed("nobody has logged in in time")),
+                Ok(Err(error)) => {
+                    Err(login_needed(format_args!("could not receive the redirect: {error}")))
+                }
+                Err(_elapsed) => Err(login_needed("the login timed out")),
             }
         })
     }
 }
 
 impl LoopbackLogin {
-    /// Serves everybody who connects until one of them answers the errand.
+    /// Serves all connections until one belongs to the login.
     async fn accept_response(&self, request: &LoginRequest) -> io::Result<LoopbackResponse> {
         let mut connections = FuturesUnordered::new();
         loop {
@@ -140,7 +143,7 @@ impl LoopbackLogin {
     }
 }
 
-/// True for faults of one connection, which say nothing about the port.
+/// Whether an error concerns one connection and not the listener.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -150,7 +153,7 @@ fn is_transient(error: &io::Error) -> bool {
     )
 }
 
-/// Reads one request. `None` if it is not the one we wait for; whoever sent it is told so.
+/// Reads one request. `None` if it does not belong to the login; the sender gets an error.
 async fn read_request(
     mut stream: TcpStream,
     path: &str,
@@ -164,13 +167,12 @@ async fn read_request(
         Ok(_) => "400 Bad Request",
         Err(status) => status,
     };
-    let text =
-        html_response(status, status, "This does not belong to the login that is waiting here.");
+    let text = html_response(status, status, "This request does not belong to the pending login.");
     write_response(stream, &text).await;
     None
 }
 
-/// Everything before the empty line, if it comes and is not too long.
+/// Reads the request head, if it is complete and not too long.
 async fn read_head(stream: &mut TcpStream) -> io::Result<Option<Secret>> {
     let mut head = Vec::new();
     let mut chunk = [0_u8; 1024];
@@ -184,14 +186,14 @@ async fn read_head(stream: &mut TcpStream) -> io::Result<Option<Secret>> {
     Ok(String::from_utf8(head).ok().map(Secret::new))
 }
 
-/// Whoever has gone away before reading has nothing to read.
+/// Writes the response. A browser that has disconnected is not an error.
 async fn write_response(mut stream: TcpStream, text: &str) {
     let writing = async {
         stream.write_all(text.as_bytes()).await?;
         stream.shutdown().await
     };
     if !matches!(timeout(REQUEST_TIMEOUT, writing).await, Ok(Ok(()))) {
-        tracing::debug!("the browser has gone before it was answered");
+        tracing::debug!("the browser disconnected before the response was sent");
     }
 }
 
@@ -211,10 +213,7 @@ impl fmt::Debug for SystemBrowser {
     }
 }
 
-// FOLDED browser/callback_page.rs
-// DOC The page that a person sees after logging in, and the little of HTTP that it takes to show it.
-
-/// The whole answer to the browser.
+/// HTTP response with an HTML page.
 pub(super) fn html_response(status: &str, title: &str, text: &str) -> String {
     let (title, text) = (escape(title), escape(text));
     let page = format!(
@@ -231,7 +230,7 @@ pub(super) fn html_response(status: &str, title: &str, text: &str) -> String {
     )
 }
 
-/// What the person who has logged in gets to see.
+/// Page that the user sees after the login.
 pub(super) fn outcome_page(outcome: &LoginOutcome) -> String {
     match outcome {
         LoginOutcome::Success => html_response("200 OK", "Logged in", "You can close this window."),
@@ -239,7 +238,7 @@ pub(super) fn outcome_page(outcome: &LoginOutcome) -> String {
     }
 }
 
-/// The query of a request for `path`, or the status that refuses it.
+/// Query of a request for `path`, or the error status.
 pub(super) fn callback_query<'a>(head: &'a str, path: &str) -> Result<&'a str, &'static str> {
     let mut words = head.lines().next().unwrap_or_default().split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -264,7 +263,7 @@ mod page_tests {
     use super::*;
 
     #[test]
-    fn only_the_exact_path_is_answered() {
+    fn only_the_exact_callback_path_is_served() {
         let check = |head: &str, expected| {
             assert_eq!(callback_query(head, "/callback"), expected, "{head}")
         };
@@ -277,7 +276,7 @@ mod page_tests {
     }
 
     #[test]
-    fn what_somebody_wrote_does_not_become_a_page() {
+    fn error_text_is_html_escaped() {
         let page = outcome_page(&LoginOutcome::Failed("<script>alert(\"x\")</script>".to_owned()));
         assert!(!page.contains("<script>"), "{page}");
         assert!(page.contains("&lt;script&gt;"), "{page}");

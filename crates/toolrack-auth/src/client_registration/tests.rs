@@ -1,4 +1,4 @@
-//! Who we are, for every mix of settings, metadata and memory.
+//! Client selection for combinations of settings, metadata and earlier registrations.
 
 use url::Url;
 
@@ -56,7 +56,7 @@ fn check(
 }
 
 #[test]
-fn who_we_are_is_chosen_in_order() {
+fn client_selection_order() {
     let plain = AuthSettings::default();
     check(&pre_registered(None), "dr", (None, None), "pre");
     check(&with_document(), "dr", (None, None), "https://h/client.json");
@@ -66,7 +66,7 @@ fn who_we_are_is_chosen_in_order() {
 }
 
 #[test]
-fn a_registration_is_used_again_while_it_fits() {
+fn registration_is_reused_while_valid() {
     let plain = AuthSettings::default();
     check(&plain, "r", (None, Some(&registered(REDIRECT, None))), "given");
     check(&plain, "r", (None, Some(&registered(REDIRECT, Some(101)))), "given");
@@ -81,7 +81,7 @@ fn a_registration_is_used_again_while_it_fits() {
 }
 
 #[test]
-fn a_pre_registered_client_stays_with_its_issuer() {
+fn pre_registered_client_is_bound_to_its_issuer() {
     check(&pre_registered(Some(ISSUER)), "r", (None, None), "pre");
     check(&pre_registered(Some("https://a/")), "r", (None, None), "untrusted");
     check(&pre_registered(Some("https://old")), "r", (None, None), "untrusted");
@@ -90,13 +90,13 @@ fn a_pre_registered_client_stays_with_its_issuer() {
 }
 
 #[test]
-fn the_proof_is_as_registered_or_the_first_supported() {
+fn auth_method_is_as_registered_or_first_supported() {
     let check = |secret: bool, agreed: Option<&str>, supported: Option<&[&str]>, expected| {
         let secret = secret.then(|| Secret::new("s3cret"));
-        let auth_method = agreed.map(str::to_owned);
-        let client = Client { secret, auth_method, ..Client::public("c") };
+        let registered = agreed.map(str::to_owned);
+        let client = Client { secret, auth_method: registered, ..Client::public("c") };
         let list: Option<Vec<String>> =
-            supported.map(|it| it.iter().map(|&it| it.to_owned()).collect());
+            supported.map(|list| list.iter().map(|&name| name.to_owned()).collect());
         assert_eq!(auth_method(&client, list.as_deref()).ok(), expected);
     };
     check(false, None, None, Some(AuthMethod::None));
@@ -121,10 +121,10 @@ fn the_proof_is_as_registered_or_the_first_supported() {
 }
 
 #[test]
-fn registering_asks_for_no_secret_where_that_is_possible() {
+fn registration_prefers_no_client_secret() {
     let check = |supported: Option<&[&str]>, expected| {
         let list: Option<Vec<String>> =
-            supported.map(|it| it.iter().map(|&it| it.to_owned()).collect());
+            supported.map(|list| list.iter().map(|&name| name.to_owned()).collect());
         assert_eq!(auth_method_to_register(list.as_deref()), expected);
     };
     check(None, "none");

@@ -1,4 +1,4 @@
-//! What is not asked, and what is not read.
+//! Address policy and limits of the HTTP client.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ fn http(server: &str) -> HttpClient {
     HttpClient::new(&Url::parse(server).unwrap(), Network::default())
 }
 
-/// The same, in a world where every name is this address.
+/// A client for which every host name resolves to `address`.
 fn http_where_names_are(server: &str, address: &str) -> HttpClient {
     let address: SocketAddr = address.parse().unwrap();
     let lookup = Lookup::new(move |_name| Box::pin(async move { Ok(vec![address]) }));
@@ -16,7 +16,7 @@ fn http_where_names_are(server: &str, address: &str) -> HttpClient {
 }
 
 #[test]
-fn an_endpoint_is_there_and_safe() {
+fn endpoint_must_exist_and_be_safe() {
     let http = http("https://mcp.example/mcp");
     assert!(http.endpoint(Some("https://auth.example/token"), "token").is_ok());
     let refused = http.endpoint(None, "token").unwrap_err().to_string();
@@ -28,7 +28,7 @@ fn an_endpoint_is_there_and_safe() {
 }
 
 #[tokio::test]
-async fn a_public_name_that_leads_home_is_not_connected_to() {
+async fn public_name_with_private_address_is_not_connected() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let http = http_where_names_are("https://mcp.example/mcp", &address);
@@ -40,11 +40,11 @@ async fn a_public_name_that_leads_home_is_not_connected_to() {
     let error = http.post_json(&url, String::new()).await.unwrap_err();
     assert!(matches!(error, AuthError::Untrusted { .. }), "{error}");
     let idle = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
-    assert!(idle.is_err(), "somebody connected");
+    assert!(idle.is_err(), "a connection was made");
 }
 
 #[tokio::test]
-async fn nothing_is_posted_to_an_address_out_of_reach() {
+async fn nothing_is_sent_to_a_forbidden_address() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let http = http("https://mcp.example/mcp");
@@ -58,16 +58,16 @@ async fn nothing_is_posted_to_an_address_out_of_reach() {
         assert!(matches!(answer, Err(AuthError::Untrusted { .. })), "{answer:?}");
     }
     let idle = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
-    assert!(idle.is_err(), "somebody connected");
+    assert!(idle.is_err(), "a connection was made");
 }
 
 #[tokio::test]
-async fn the_users_own_server_may_be_anywhere() {
+async fn configured_server_may_have_any_address() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let http = http_where_names_are("https://mcp.corp/mcp", &address.to_string());
     let url = Url::parse("https://mcp.corp/.well-known/x").unwrap();
-    // The connection is made; that nobody speaks TLS there is another matter.
+    // The connection is made; the TLS handshake then fails.
     let (answer, connection) = tokio::join!(http.get(&url, "2025-11-25"), async {
         drop(listener.accept().await.unwrap());
     });
@@ -76,7 +76,7 @@ async fn the_users_own_server_may_be_anywhere() {
 }
 
 #[test]
-fn a_form_hides_its_values_and_knows_its_secrets() {
+fn form_debug_hides_values_and_lists_secrets() {
     let form = Form::default().with("grant_type", "x").with("code", "c0de").with("scope", "a b");
     assert_eq!(form.encode(), "grant_type=x&code=c0de&scope=a+b");
     assert_eq!(form.secrets(), [&Secret::new("c0de")]);
@@ -84,7 +84,7 @@ fn a_form_hides_its_values_and_knows_its_secrets() {
 }
 
 #[test]
-fn absent_is_what_the_next_place_may_have() {
+fn not_found_statuses() {
     let check = |status, expected| {
         let response = HttpResponse { status, body: Vec::new(), challenges: Vec::new() };
         assert_eq!(response.is_not_found(), expected, "{status}");

@@ -1,4 +1,4 @@
-//! What the answers of token endpoints mean.
+//! Meaning of token endpoint responses.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn issued(lifetime: Option<u64>) -> TokenResponse {
 }
 
 #[test]
-fn a_token_is_read_leniently_where_that_is_harmless() {
+fn token_response_is_parsed_leniently() {
     let check = |body: &str, expected: TokenResponse| {
         assert_eq!(answer(200, body, TokenKind::Bearer), Ok(expected));
     };
@@ -43,47 +43,51 @@ fn a_token_is_read_leniently_where_that_is_harmless() {
     );
 }
 
-/// The kind of fault and what is said about it.
+/// Kind and text of the error.
 #[track_caller]
 fn check(status: u16, body: &str, expected: &str) {
     let found = match answer(status, body, TokenKind::Bearer).unwrap_err() {
-        TokenError::InvalidGrant(text) => format!("grant over: {text}"),
-        TokenError::InvalidClient(text) => format!("client unknown: {text}"),
+        TokenError::InvalidGrant(text) => format!("invalid grant: {text}"),
+        TokenError::InvalidClient(text) => format!("invalid client: {text}"),
         TokenError::Other(error) => error.to_string(),
     };
     assert_eq!(found, expected);
 }
 
 #[test]
-fn refusals_are_told_apart_by_their_codes() {
-    check(400, r#"{"error":"invalid_grant"}"#, "grant over: invalid_grant");
-    check(401, r#"{"error":"invalid_client"}"#, "client unknown: invalid_client");
+fn token_errors_are_classified_by_code() {
+    check(400, r#"{"error":"invalid_grant"}"#, "invalid grant: invalid_grant");
+    check(401, r#"{"error":"invalid_client"}"#, "invalid client: invalid_client");
     let down = "the authorization server does not answer: ";
-    check(503, r#"{"error":"invalid_grant"}"#, &format!("{down}https://a/token answered 503"));
-    check(429, "", &format!("{down}https://a/token answered 429"));
+    check(
+        503,
+        r#"{"error":"invalid_grant"}"#,
+        &format!("{down}https://a/token responded with status 503"),
+    );
+    check(429, "", &format!("{down}https://a/token responded with status 429"));
     check(400, r#"{"error":"server_error"}"#, &format!("{down}server_error"));
-    check(200, "<html>", &format!("{down}https://a/token answered without a token"));
+    check(200, "<html>", &format!("{down}https://a/token responded without a token"));
     let no = "the authorization server refused: ";
     check(
         400,
         r#"{"error":"invalid_scope","error_description":"no\u001b"}"#,
         &format!("{no}invalid_scope: no"),
     );
-    check(404, "", &format!("{no}https://a/token answered 404"));
-    check(302, "", &format!("{no}https://a/token answered 302"));
+    check(404, "", &format!("{no}https://a/token responded with status 404"));
+    check(302, "", &format!("{no}https://a/token responded with status 302"));
 }
 
 #[test]
-fn what_is_quoted_at_us_is_not_passed_on() {
+fn token_error_does_not_quote_secrets() {
     check(
         400,
         r#"{"error":"invalid_grant","error_description":"r3fresh is revoked"}"#,
-        "grant over: invalid_grant: … is revoked",
+        "invalid grant: invalid_grant: … is revoked",
     );
 }
 
 #[test]
-fn only_bearer_tokens_are_sent_to_servers() {
+fn only_bearer_tokens_are_accepted() {
     let bad = [
         r#"{"access_token":"t","token_type":"mac"}"#,
         r#"{"access_token":"t"}"#,
@@ -103,11 +107,11 @@ fn only_bearer_tokens_are_sent_to_servers() {
 }
 
 #[test]
-fn a_client_proves_itself_in_the_agreed_way() {
+fn client_authentication_methods() {
     let client = Client { secret: Some(Secret::new("p:w d")), ..Client::public("me/1") };
     let authenticate = |proof: &TokenRequestAuth| {
         let (form, header) = authenticate_request(Form::default().with("grant_type", "g"), proof);
-        (form.encode(), header.map(|it| it.reveal().to_owned()))
+        (form.encode(), header.map(|secret| secret.reveal().to_owned()))
     };
     let basic = format!("Basic {}", STANDARD.encode("me%2F1:p%3Aw+d"));
     assert_eq!(

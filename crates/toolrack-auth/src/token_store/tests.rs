@@ -1,4 +1,4 @@
-//! Files that nobody else can read, locks that hold, and records that are never half there.
+//! File permissions, locking and atomic replacement.
 
 use super::*;
 use crate::stored_credentials::tests::grant;
@@ -16,7 +16,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn what_is_saved_is_there_and_private() {
+async fn saved_credentials_are_private() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("a/secrets");
     let store = FileTokenStore::new(&dir);
@@ -40,7 +40,7 @@ async fn what_is_saved_is_there_and_private() {
 }
 
 #[tokio::test]
-async fn a_directory_that_others_could_read_is_closed() {
+async fn readable_directory_is_made_private() {
     let home = tempfile::tempdir().unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let lock = FileTokenStore::new(home.path()).lock(SERVER).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_directory_that_others_could_read_is_closed() {
 }
 
 #[tokio::test]
-async fn one_at_a_time_holds_a_server_and_waiting_ends() {
+async fn file_lock_is_exclusive_and_times_out() {
     let home = tempfile::tempdir().unwrap();
     let impatient =
         FileTokenStore { dir: home.path().to_owned(), lock_timeout: Duration::from_millis(30) };
@@ -63,7 +63,7 @@ async fn one_at_a_time_holds_a_server_and_waiting_ends() {
 }
 
 #[tokio::test]
-async fn an_unreadable_record_is_no_record_and_can_be_replaced() {
+async fn malformed_credentials_can_be_replaced() {
     let home = tempfile::tempdir().unwrap();
     let store = FileTokenStore::new(home.path());
     let mut lock = store.lock(SERVER).await.unwrap();
@@ -75,7 +75,7 @@ async fn an_unreadable_record_is_no_record_and_can_be_replaced() {
 }
 
 #[test]
-fn names_of_files_are_plain_and_different() {
+fn file_names_are_safe_and_unique() {
     let store = FileTokenStore::new("/d");
     let name = |server: &str| store.path(server).file_name().unwrap().to_str().unwrap().to_owned();
     assert!(name("https://mcp.example/a").starts_with("mcp.example_"));
@@ -85,7 +85,7 @@ fn names_of_files_are_plain_and_different() {
 }
 
 #[test]
-fn a_fingerprint_is_short_and_steady() {
+fn fingerprint_is_short_and_stable() {
     assert_eq!(fingerprint("https://h/mcp"), fingerprint("https://h/mcp"));
     assert_eq!(fingerprint("a").len(), 16);
     assert_ne!(fingerprint("a"), fingerprint("b"));

@@ -1,4 +1,4 @@
-//! Tokens without a person: programs that are clients themselves, and companies that vouch for people.
+//! Grants without a user: client credentials and enterprise-managed authorization.
 
 use std::sync::Arc;
 
@@ -13,44 +13,44 @@ use toolrack_auth::{
 use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer};
 use url::Url;
 
-use crate::stage::{authorizer, call, kind, plan, pre_registered};
+use crate::fixture::{authorizer, call, kind, plan, pre_registered};
 
-fn known(faults: &[Fault]) -> OAuthPlan {
+fn plan_with_client(faults: &[Fault]) -> OAuthPlan {
     OAuthPlan { clients: vec![("me".to_owned(), "pw".to_owned())], ..plan(faults) }
 }
 
-/// Calls twice, with the first token ended between.
-async fn twice(
+/// Calls twice; the first token expires in between.
+async fn call_twice(
     server: &OAuthServer,
     settings: AuthSettings,
 ) -> Result<u32, toolrack_transport::AuthError> {
     let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
-    let who = authorizer(server, settings, &store, None);
-    call(&server.url(), &who, "tools/list").await?;
+    let authorizer = authorizer(server, settings, &store, None);
+    call(&server.url(), &authorizer, "tools/list").await?;
     server.expire_all();
-    call(&server.url(), &who, "tools/list").await?;
+    call(&server.url(), &authorizer, "tools/list").await?;
     Ok(server.stats().without_person)
 }
 
 #[tokio::test]
-async fn a_program_gets_in_by_its_secret() {
+async fn client_credentials_with_secret() {
     let grant = Grant::ClientCredentials { auth: ClientAuth::Basic };
     let settings = AuthSettings { grant, ..pre_registered("me", "pw", None) };
-    let server = OAuthServer::start(known(&[])).unwrap();
-    assert_eq!(twice(&server, settings.clone()).await, Ok(2));
+    let server = OAuthServer::start(plan_with_client(&[])).unwrap();
+    assert_eq!(call_twice(&server, settings.clone()).await, Ok(2));
     let seen = server.seen();
-    let asked: Vec<_> = seen.iter().filter(|it| it.path == "/token").collect();
-    assert_eq!(asked[0].get("scope"), Some("mcp:basic"));
-    assert_eq!(asked[0].get("resource"), Some(server.url().as_str()));
-    assert!(seen.iter().all(|it| it.path != "/authorize" && it.path != "/register"));
+    let requests_to: Vec<_> = seen.iter().filter(|request| request.path == "/token").collect();
+    assert_eq!(requests_to[0].get("scope"), Some("mcp:basic"));
+    assert_eq!(requests_to[0].get("resource"), Some(server.url().as_str()));
+    assert!(seen.iter().all(|request| request.path != "/authorize" && request.path != "/register"));
 
-    let server = OAuthServer::start(known(&[Fault::SignedOnly])).unwrap();
-    assert_eq!(kind(&twice(&server, settings).await.unwrap_err()), "refused");
+    let server = OAuthServer::start(plan_with_client(&[Fault::SignedOnly])).unwrap();
+    assert_eq!(kind(&call_twice(&server, settings).await.unwrap_err()), "refused");
     assert_eq!(server.stats().without_person, 0);
 }
 
 #[tokio::test]
-async fn a_program_gets_in_by_its_signature() {
+async fn client_credentials_with_private_key_jwt() {
     let random = SystemRandom::new();
     let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
     let der = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
@@ -67,51 +67,51 @@ async fn a_program_gets_in_by_its_signature() {
         ..plan(&[Fault::SignedOnly])
     };
     let server = OAuthServer::start(signed()).unwrap();
-    assert_eq!(twice(&server, settings(Audience::Issuer)).await, Ok(2));
+    assert_eq!(call_twice(&server, settings(Audience::Issuer)).await, Ok(2));
     let seen = server.seen();
-    let token = seen.iter().find(|it| it.path == "/token").unwrap();
+    let token = seen.iter().find(|request| request.path == "/token").unwrap();
     assert_eq!((token.get("client_id"), token.authorization.as_deref()), (None, None));
 
     let server = OAuthServer::start(signed()).unwrap();
     let elsewhere = settings(Audience::Other("https://other.example".to_owned()));
-    assert_eq!(kind(&twice(&server, elsewhere).await.unwrap_err()), "refused");
+    assert_eq!(kind(&call_twice(&server, elsewhere).await.unwrap_err()), "refused");
 }
 
 #[tokio::test]
-async fn a_company_vouches_for_its_people() {
+async fn enterprise_managed_authorization() {
     let settings = |server: &OAuthServer| {
-        let enterprise = IdentityProvider {
+        let identity_provider = IdentityProvider {
             token_endpoint: Url::parse(&server.provider()).unwrap(),
             client_id: "company".to_owned(),
             client_secret: None,
             id_token: Arc::new(Secret::new("id-token-s3cret")),
         };
         AuthSettings {
-            grant: Grant::EnterpriseManaged(enterprise),
+            grant: Grant::EnterpriseManaged(identity_provider),
             ..pre_registered("me", "pw", None)
         }
     };
-    let server = OAuthServer::start(known(&[])).unwrap();
-    assert_eq!(twice(&server, settings(&server)).await, Ok(2));
+    let server = OAuthServer::start(plan_with_client(&[])).unwrap();
+    assert_eq!(call_twice(&server, settings(&server)).await, Ok(2));
     let seen = server.seen();
-    assert!(seen.iter().all(|it| it.path != "/authorize" && it.path != "/register"));
-    let vouched = seen.iter().find(|it| it.path == "/idp/token").unwrap();
-    assert_eq!(vouched.get("client_id"), Some("company"));
+    assert!(seen.iter().all(|request| request.path != "/authorize" && request.path != "/register"));
+    let exchange = seen.iter().find(|request| request.path == "/idp/token").unwrap();
+    assert_eq!(exchange.get("client_id"), Some("company"));
 
-    let server = OAuthServer::start(known(&[Fault::ExchangeOther])).unwrap();
-    assert_eq!(kind(&twice(&server, settings(&server)).await.unwrap_err()), "untrusted");
+    let server = OAuthServer::start(plan_with_client(&[Fault::ExchangeOther])).unwrap();
+    assert_eq!(kind(&call_twice(&server, settings(&server)).await.unwrap_err()), "untrusted");
     assert_eq!(server.stats().without_person, 0);
 }
 
 #[tokio::test]
-async fn a_program_does_not_follow_a_server_to_another_issuer() {
+async fn client_credentials_are_not_sent_to_a_new_issuer() {
     let grant = Grant::ClientCredentials { auth: ClientAuth::Basic };
     let settings = AuthSettings { grant, ..pre_registered("me", "pw", None) };
-    let server = OAuthServer::start(known(&[])).unwrap();
+    let server = OAuthServer::start(plan_with_client(&[])).unwrap();
     let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
-    let who = authorizer(&server, settings, &store, None);
-    call(&server.url(), &who, "tools/list").await.unwrap();
+    let authorizer = authorizer(&server, settings, &store, None);
+    call(&server.url(), &authorizer, "tools/list").await.unwrap();
     server.begin(Fault::Migrated);
-    let error = call(&server.url(), &who, "tools/list").await.unwrap_err();
+    let error = call(&server.url(), &authorizer, "tools/list").await.unwrap_err();
     assert_eq!(kind(&error), "untrusted");
 }
