@@ -211,9 +211,9 @@ mod static_bearer_tests {
         let challenges = [challenge.to_owned()];
         let rebuff =
             Rebuff { status, challenges: &challenges, sent: None, operation: ("tools/list", None) };
-        let mut answer = bearer.rebuffed(rebuff);
+        let mut outcome = bearer.rebuffed(rebuff);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        let std::task::Poll::Ready(Err(error)) = answer.as_mut().poll(&mut context) else {
+        let std::task::Poll::Ready(Err(error)) = outcome.as_mut().poll(&mut context) else {
             panic!("it waits, or succeeds");
         };
         assert_eq!(error.to_string(), expected);

@@ -199,8 +199,8 @@ impl ServerMetadata {
     pub(crate) fn require_s256(&self) -> Result<(), AuthError> {
         let methods = self.code_challenge_methods_supported.as_deref();
         // A server without metadata cannot advertise S256; 2025-03-26 requires it.
-        let promised = methods.is_some_and(|list| list.iter().any(|method| method == "S256"));
-        if promised || self.provenance == Provenance::Assumed {
+        let is_advertised = methods.is_some_and(|list| list.iter().any(|method| method == "S256"));
+        if is_advertised || self.provenance == Provenance::Assumed {
             return Ok(());
         }
         Err(untrusted(format_args!("{} does not advertise PKCE with S256", self.issuer)))
@@ -211,14 +211,14 @@ impl ServerMetadata {
 pub(crate) fn authorization_servers(metadata: &ResourceMetadata) -> Result<&[String], AuthError> {
     match metadata.authorization_servers.as_slice() {
         [] => Err(untrusted("the protected resource metadata names no authorization server")),
-        named => Ok(named),
+        servers => Ok(servers),
     }
 }
 
 /// URLs of the protected resource metadata, in order: from the challenge, for the path, for the origin.
-pub(crate) fn resource_metadata_urls(server: &Url, named: Option<&str>) -> Vec<Url> {
+pub(crate) fn resource_metadata_urls(server: &Url, from_challenge: Option<&str>) -> Vec<Url> {
     let mut urls = Vec::new();
-    urls.extend(named.and_then(|reference| server.join(reference).ok()));
+    urls.extend(from_challenge.and_then(|reference| server.join(reference).ok()));
     let path = server.path().trim_end_matches('/');
     let base = "/.well-known/oauth-protected-resource";
     let mut for_path = with_path(server, &format!("{base}{path}"));
@@ -273,8 +273,8 @@ pub(crate) fn canonical_resource(server: &Url) -> String {
 /// Queries are ignored.
 pub(crate) fn resource_covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
-    let fits = resource.origin() == server.origin() && resource.fragment().is_none();
-    fits && resource.username().is_empty() && is_path_prefix(resource.path(), server.path())
+    let matches = resource.origin() == server.origin() && resource.fragment().is_none();
+    matches && resource.username().is_empty() && is_path_prefix(resource.path(), server.path())
 }
 
 /// Whether `prefix` equals `path` or ends at one of its segment boundaries.
@@ -331,8 +331,8 @@ mod metadata_tests {
     #[test]
     fn resource_must_name_an_authorization_server() {
         let read = |text: &str| serde_json::from_str::<ResourceMetadata>(text).unwrap();
-        let named = read(r#"{"resource":"https://h","authorization_servers":["https://a/"]}"#);
-        assert_eq!(authorization_servers(&named).unwrap(), ["https://a/"]);
+        let metadata = read(r#"{"resource":"https://h","authorization_servers":["https://a/"]}"#);
+        assert_eq!(authorization_servers(&metadata).unwrap(), ["https://a/"]);
         assert!(authorization_servers(&read(r#"{"resource":"https://h"}"#)).is_err());
     }
 }
@@ -348,8 +348,9 @@ mod well_known_tests {
 
     #[test]
     fn resource_metadata_url_order() {
-        let urls_for =
-            |server: &str, named| resource_metadata_urls(&Url::parse(server).unwrap(), named);
+        let urls_for = |server: &str, from_challenge| {
+            resource_metadata_urls(&Url::parse(server).unwrap(), from_challenge)
+        };
         check(
             urls_for("https://h/a/mcp", None),
             &[

@@ -232,9 +232,9 @@ impl TokenRequester<'_> {
         {
             return Client::pre_registered(registered);
         }
-        let known =
+        let registered_client =
             credentials.clients.get(&grant.issuer).filter(|client| client.id == grant.client_id);
-        known.cloned().unwrap_or_else(|| Client::public(&grant.client_id))
+        registered_client.cloned().unwrap_or_else(|| Client::public(&grant.client_id))
     }
 }
 

@@ -114,6 +114,7 @@ impl FileTokenStore {
 
     async fn acquire_lock(&self, path: &Path) -> Result<File, StoreError> {
         make_private_dir(&self.dir)?;
+        // Opened anew for every lock: `flock` belongs to the open file, so it excludes the tasks of this process too.
         // Never removed: a process that still has the removed file open would hold a lock on another file than
         // the rest.
         let file = private_file().create(true).truncate(false).open(path.with_extension("lock"))?;

@@ -34,7 +34,7 @@ pub(crate) struct Connector {
     origin: Origin,
     proxy: Option<Proxy>,
     extra_roots: Vec<u8>,
-    timeout_after: Duration,
+    connect_timeout: Duration,
     /// Built for the first connection that needs it: loading certificates is slow.
     tls: OnceCell<TlsConnector>,
 }
@@ -51,9 +51,9 @@ impl Connector {
         origin: Origin,
         proxy: Option<Proxy>,
         extra_roots: Vec<u8>,
-        timeout_after: Duration,
+        connect_timeout: Duration,
     ) -> Self {
-        Self { origin, proxy, extra_roots, timeout_after, tls: OnceCell::new() }
+        Self { origin, proxy, extra_roots, connect_timeout, tls: OnceCell::new() }
     }
 
     /// Proxy that forwards plain HTTP requests, if there is one.
@@ -65,9 +65,9 @@ impl Connector {
     }
 
     pub(crate) async fn open(&self) -> io::Result<(NetStream, HttpVersion)> {
-        let opened = timeout(self.timeout_after, self.open_now()).await;
+        let opened = timeout(self.connect_timeout, self.open_now()).await;
         opened.map_err(|_elapsed| {
-            let reason = format!("not connected within {:?}", self.timeout_after);
+            let reason = format!("not connected within {:?}", self.connect_timeout);
             io::Error::new(io::ErrorKind::TimedOut, reason)
         })?
     }
@@ -101,7 +101,7 @@ impl Connector {
 
     /// Tries every address of a host. An unresponsive address gets only its share of the time.
     async fn connect_tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        let deadline = after(Instant::now(), self.timeout_after);
+        let deadline = after(Instant::now(), self.connect_timeout);
         let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for (index, address) in addresses.iter().enumerate() {

@@ -34,7 +34,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 type RequestBody = Full<Bytes>;
 
 /// Connections to one origin.
-pub(crate) struct Pool {
+pub(crate) struct ConnectionPool {
     connector: Connector,
     tasks: TaskGroup,
     idle_connections: Mutex<IdleConnections>,
@@ -54,7 +54,7 @@ impl Drop for InFlight<'_> {
 #[derive(Default)]
 #[expect(clippy::vec_box, reason = "they are large and change places with every exchange")]
 struct IdleConnections {
-    idle: Vec<Box<Http1Connection>>,
+    http1: Vec<Box<Http1Connection>>,
     http2: Option<http2::SendRequest<RequestBody>>,
     has_reaper: bool,
 }
@@ -81,7 +81,7 @@ pub(crate) enum ExchangeError {
     NoResponse(io::Error),
 }
 
-impl Pool {
+impl ConnectionPool {
     pub(crate) fn new(connector: Connector, tasks: TaskGroup) -> Self {
         Self {
             connector,
@@ -153,10 +153,10 @@ impl Pool {
         }
         connection.release_buffers();
         let mut idle_connections = self.idle_connections();
-        if idle_connections.idle.len() >= MAX_IDLE_CONNECTIONS {
+        if idle_connections.http1.len() >= MAX_IDLE_CONNECTIONS {
             return;
         }
-        idle_connections.idle.push(connection);
+        idle_connections.http1.push(connection);
         if !std::mem::replace(&mut idle_connections.has_reaper, true) {
             drop(idle_connections);
             self.tasks.spawn(reap_idle(Arc::clone(self)));
@@ -177,7 +177,7 @@ impl Pool {
             }
             idle_connections.http2 = None;
         }
-        while let Some(mut connection) = idle_connections.idle.pop() {
+        while let Some(mut connection) = idle_connections.http1.pop() {
             if connection.idle_since.elapsed() < MAX_IDLE && connection.is_usable() {
                 return Some(Connection::Http1(connection));
             }
@@ -232,20 +232,20 @@ async fn send_http2(
 }
 
 /// Closes idle connections; exits when the pool is empty.
-async fn reap_idle(pool: Arc<Pool>) {
+async fn reap_idle(pool: Arc<ConnectionPool>) {
     loop {
         // Connections are pushed and popped at the end, so the first one is the oldest.
-        let oldest = pool.idle_connections().idle.first().map(|connection| connection.idle_since);
+        let oldest = pool.idle_connections().http1.first().map(|connection| connection.idle_since);
         let next = oldest.unwrap_or_else(Instant::now) + MAX_IDLE;
         tokio::select! {
             () = pool.tasks.stop.cancelled() => return pool.close(),
             () = sleep_until(next) => {}
         }
         let mut idle_connections = pool.idle_connections();
-        idle_connections.idle.retain(|connection| connection.idle_since.elapsed() < MAX_IDLE);
-        if idle_connections.idle.is_empty() {
+        idle_connections.http1.retain(|connection| connection.idle_since.elapsed() < MAX_IDLE);
+        if idle_connections.http1.is_empty() {
             // An idle transport holds no buffer.
-            idle_connections.idle = Vec::new();
+            idle_connections.http1 = Vec::new();
             // Under the lock: a connection returned after this starts a new reaper.
             idle_connections.has_reaper = false;
             return;

@@ -131,10 +131,10 @@ impl Inner {
     fn route_event(&self, event: &SseEvent) {
         match event {
             SseEvent::Message(message) => {
-                self.inbound.accept_owned(message);
+                self.router.accept_owned(message);
             }
             SseEvent::TooLarge(head) => {
-                self.inbound.oversize(head, b"", self.max_message_bytes);
+                self.router.oversize(head, b"", self.max_message_bytes);
             }
             SseEvent::Other(name, _) => tracing::trace!(name, "ignoring an SSE event"),
         }

@@ -1,7 +1,7 @@
 //! MCP over HTTP: Streamable HTTP (stateless 2026-07-28 and with sessions, 2025) and HTTP+SSE (2024-11-05).
 //!
-//! [`HttpTransport`] speaks all three. Which one it uses follows from
-//! [`Line::speak`](toolrack_transport::Line::speak) and from the server's response to the first `initialize`.
+//! [`HttpTransport`] speaks all three. Which one it uses follows from the protocol mode that the client sets, and
+//! from the server's response to the first `initialize`.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -28,7 +28,7 @@
 //!
 //! - A failed request never closes the transport. If the server cannot be reached, the handler is told.
 //! - Nothing is sent to another origin, whether by redirect or by the `endpoint` event.
-//! - Every retry keeps to [`Backoff`](toolrack_transport::Backoff), whatever the server does.
+//! - Every retry keeps to [`Backoff`](toolrack_transport::Backoff).
 //! - A request is sent twice only if the server cannot have processed it, or if its method is idempotent.
 //! - Many requests that find the session expired start one new session.
 //! - No byte after the end of a response is taken for another response.

@@ -1,6 +1,6 @@
 //! Standing GET stream for server notifications and requests (Streamable HTTP, 2025-03-26 to 2025-11-25).
 //!
-//! **Invariant:** the stream is opened no more often than [`Backoff`] allows, whatever the server does.
+//! **Invariant:** the stream is opened no more often than [`Backoff`] allows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

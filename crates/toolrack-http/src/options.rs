@@ -159,7 +159,7 @@ mod tests {
     fn server_def_debug_hides_secrets() {
         let headers = vec![("X-Api-Key".to_owned(), "s3cret".to_owned())];
         let definition = HttpServerDef { url: "https://a/b?key=s3cret".to_owned(), headers };
-        let shown = format!("{definition:?}");
-        assert_eq!(shown, r#"HttpServerDef { url: "https://a/b", headers: ["X-Api-Key"] }"#);
+        let text = format!("{definition:?}");
+        assert_eq!(text, r#"HttpServerDef { url: "https://a/b", headers: ["X-Api-Key"] }"#);
     }
 }

@@ -37,8 +37,8 @@ impl<'a> RequestHeaders<'a> {
     }
 
     /// Headers of every message in a session.
-    pub(crate) fn for_session(dialect: Dialect, http_session_id: Option<HeaderValue>) -> Self {
-        let version = match dialect {
+    pub(crate) fn for_session(mode: Dialect, http_session_id: Option<HeaderValue>) -> Self {
+        let version = match mode {
             Dialect::Session(version) if version >= FIRST_WITH_VERSION_HEADER => Some(version),
             _ => None,
         };
@@ -171,14 +171,14 @@ mod tests {
 
     #[track_caller]
     fn check(headers: &RequestHeaders<'_>, expected: &[&str]) {
-        let mut shown = Vec::new();
-        headers.for_each(|name, value| shown.push(format!("{name}: {}", value.escape_ascii())));
-        assert_eq!(shown, expected);
+        let mut text = Vec::new();
+        headers.for_each(|name, value| text.push(format!("{name}: {}", value.escape_ascii())));
+        assert_eq!(text, expected);
     }
 
     #[test]
     fn version_header_starts_with_2025_06_18() {
-        let session = |dialect| RequestHeaders::for_session(dialect, None);
+        let session = |mode| RequestHeaders::for_session(mode, None);
         check(&session(Dialect::Greeting), &[]);
         check(&session(Dialect::Session("2024-11-05")), &[]);
         check(&session(Dialect::Session("2025-03-26")), &[]);

@@ -1,6 +1,7 @@
 //! Sends HTTP requests: authentication challenges, redirects and `Retry-After`.
 //!
-//! **Invariant:** nothing is sent to another origin, and no message is sent more than four times.
+//! **Invariant:** nothing is sent to another origin, and no message is sent more than four times,
+//! redirects aside.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -21,7 +22,7 @@ use toolrack_transport::{
     AtHand, AuthError, Authorization, Credentials, LineError, Rebuff, TransportError, plain_text,
 };
 
-use crate::connection_pool::{ExchangeError, Idempotency, Pool};
+use crate::connection_pool::{ConnectionPool, ExchangeError, Idempotency};
 use crate::endpoint_url::EndpointUrl;
 use crate::http1::SentFlag;
 use crate::proxy::Proxy;
@@ -38,7 +39,7 @@ const MAX_CHALLENGE_CHARS: usize = 200;
 
 /// Everything that all requests of a transport share.
 pub(crate) struct RequestSender {
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) pool: Arc<ConnectionPool>,
     /// URL of the server, as configured.
     pub(crate) url: EndpointUrl,
     pub(crate) tasks: TaskGroup,
@@ -63,7 +64,7 @@ pub(crate) struct HttpRequest<'a> {
 
 impl RequestSender {
     pub(crate) fn new(
-        pool: Arc<Pool>,
+        pool: Arc<ConnectionPool>,
         url: EndpointUrl,
         tasks: TaskGroup,
         credentials: Option<Arc<dyn Credentials>>,

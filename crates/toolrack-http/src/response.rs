@@ -17,7 +17,7 @@ use http::{Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 
-use crate::connection_pool::{Pool, to_io_error};
+use crate::connection_pool::{ConnectionPool, to_io_error};
 use crate::http1::{Http1Connection, ResponseHead};
 use crate::response_headers::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
 use crate::transport::TaskGroup;
@@ -31,7 +31,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Connection that delivers the body, and the pool that the connection returns to.
 enum BodySource {
-    Http1(Box<Http1Connection>, Arc<Pool>),
+    Http1(Box<Http1Connection>, Arc<ConnectionPool>),
     Http2(Incoming),
 }
 
@@ -60,7 +60,7 @@ impl HttpResponse {
     pub(crate) fn from_http1(
         head: ResponseHead,
         connection: Box<Http1Connection>,
-        pool: Arc<Pool>,
+        pool: Arc<ConnectionPool>,
     ) -> Self {
         Self::new(head.status, head.headers, head.content, BodySource::Http1(connection, pool))
     }

@@ -46,7 +46,7 @@ impl Inner {
         id: u64,
         context: &MessageContext<'_>,
     ) -> Result<RawJson, LineError> {
-        match self.dialect() {
+        match self.mode() {
             Dialect::Stateless(version) => self.send_stateless(request, id, version, context).await,
             Dialect::Greeting if request.method == INITIALIZE => {
                 Box::pin(self.initialize(request, id, context)).await
@@ -163,7 +163,7 @@ impl Inner {
         if message_id.as_ours() != Some(id) {
             return None;
         }
-        self.inbound.tally().message();
+        self.router.tally().message();
         Some(RawJson::new(Bytes::copy_from_slice(result)))
     }
 
@@ -188,10 +188,10 @@ impl Inner {
 
     /// Returns the message if it is the response to request `id`; routes it otherwise.
     pub(crate) fn match_message(&self, message: &Bytes, id: u64) -> Matched {
-        let tally = self.inbound.tally();
+        let stats = self.router.tally();
         match Frame::parse(message.trim_ascii()) {
             Ok(Frame::Success { id: message_id, result }) if message_id.as_ours() == Some(id) => {
-                tally.message();
+                stats.message();
                 Matched::Response(Ok(RawJson::new(message.slice_ref(result))))
             }
             // An error without an id can only belong to the request of this exchange.
@@ -200,7 +200,7 @@ impl Inner {
                     .as_ref()
                     .is_none_or(|message_id| message_id.as_ours() == Some(id)) =>
             {
-                tally.message();
+                stats.message();
                 Matched::Response(Err(LineError::answered(error)))
             }
             Err(FrameError::Shape { id: Some(message_id) }) if message_id.as_ours() == Some(id) => {
@@ -210,7 +210,7 @@ impl Inner {
                 ))))
             }
             _ => {
-                self.inbound.accept_beside(id, message);
+                self.router.accept_beside(id, message);
                 Matched::Other
             }
         }
@@ -219,7 +219,7 @@ impl Inner {
     pub(crate) fn body_error(&self, error: BodyError) -> LineError {
         match error {
             BodyError::TooLarge => {
-                self.inbound.tally().oversize();
+                self.router.tally().oversize();
                 let limit_bytes = self.max_message_bytes;
                 LineError::answered(TransportError::Oversize { limit_bytes })
             }
@@ -290,7 +290,7 @@ impl Inner {
                 Matched::Other
             }
             SseEvent::TooLarge(head) if Lost::identify(head, b"") == Lost::Unasked => {
-                self.inbound.oversize(head, b"", self.max_message_bytes);
+                self.router.oversize(head, b"", self.max_message_bytes);
                 Matched::Other
             }
             SseEvent::TooLarge(_) => Matched::Response(Err(self.body_error(BodyError::TooLarge))),

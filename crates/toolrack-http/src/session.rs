@@ -30,6 +30,8 @@ use crate::transport::{INITIALIZED, Inner, MAX_ERROR_BODY_BYTES, MessageContext}
 pub(crate) const SHORT_SESSION_PENALTY: u32 = 3;
 /// Shortest delay between two attempts, even if a caller is waiting.
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Limit for one renewal.
+const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// State of the session.
 #[derive(Debug, Clone)]
@@ -83,6 +85,24 @@ struct HandshakeRecord {
     backoff: Backoff,
     /// Whether a session was open since the last attempt.
     was_open: bool,
+}
+
+/// Parameters that are already serialized.
+struct PrewrittenParams<'a>(&'a [u8]);
+
+impl Params for PrewrittenParams<'_> {
+    fn write(&self, _id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        out.extend_from_slice(self.0);
+        Ok(())
+    }
+}
+
+/// The only field of the `initialize` result that the transport needs.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InitializeResult<'a> {
+    #[serde(borrow)]
+    protocol_version: std::borrow::Cow<'a, str>,
 }
 
 impl Session {
@@ -227,6 +247,143 @@ impl Inner {
             });
         }
     }
+
+    /// Sends `initialize` and detects whether the server speaks Streamable HTTP or HTTP+SSE.
+    pub(crate) async fn initialize(
+        self: &Arc<Self>,
+        request: &Outgoing<'_>,
+        id: u64,
+        context: &MessageContext<'_>,
+    ) -> Result<RawJson, LineError> {
+        let mut params = Vec::new();
+        request
+            .params
+            .write(id, &mut params)
+            .map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
+        self.session.save_initialize_params(Bytes::from(params));
+        if let Some(previous_id) = self.session.take_session_id() {
+            let inner = Arc::clone(self);
+            self.tasks
+                .spawn(async move { inner.delete_session(previous_id, Dialect::Greeting).await });
+        }
+        let body = encode_request(request, id)?;
+        // By convention `/sse` is the stream URL of an HTTP+SSE server. Trying GET first saves a failing POST.
+        let is_sse_url = self.sender.url.path.path().ends_with("/sse");
+        if is_sse_url {
+            match self.initialize_sse(&body, id, context).await {
+                Err(error) if has_no_stream(&error.error) => {}
+                outcome => return outcome,
+            }
+        }
+        let mut response =
+            self.post(context, &self.sender.url, &RequestHeaders::default(), &body).await?;
+        let http_session_id = response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
+        if is_sse_url || !may_be_legacy_sse(response.status) {
+            let outcome = self.read_response(&mut response, id, None).await;
+            if outcome.is_ok() {
+                self.session.open(Flavor::StreamableHttp { http_session_id });
+            }
+            return outcome;
+        }
+        let rejected =
+            error_from_response(response.status, &response.read_prefix(MAX_ERROR_BODY_BYTES).await);
+        response.release(&self.tasks);
+        if is_stateless_error(&rejected.error) {
+            return Err(rejected);
+        }
+        context.sent.clear();
+        match self.initialize_sse(&body, id, context).await {
+            Ok(outcome) => Ok(outcome),
+            // The error of the first attempt is the more telling one.
+            Err(error) => {
+                tracing::debug!(%error, "the server has no HTTP+SSE stream either");
+                Err(rejected)
+            }
+        }
+    }
+
+    /// Repeats the handshake. Boxed, because the stream that it opens calls it again when it ends.
+    pub(crate) fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), LineError>> {
+        let limit = || LineError::not_sent(TransportError::timed_out(INITIALIZE_TIMEOUT));
+        let initialized = timeout(INITIALIZE_TIMEOUT, self.reinitialize_now());
+        Box::pin(async move { initialized.await.map_err(|_late| limit())? })
+    }
+
+    async fn reinitialize_now(self: &Arc<Self>) -> Result<(), LineError> {
+        let Dialect::Session(version) = self.mode() else {
+            return Err(LineError::not_sent(TransportError::SessionLost));
+        };
+        let params = self.session.initialize_params();
+        let request = Outgoing {
+            method: INITIALIZE,
+            params: &PrewrittenParams(&params),
+            patience: Patience::exactly(INITIALIZE_TIMEOUT),
+            abandon: Abandon::Quietly,
+        };
+        let deadline = request.patience.begin();
+        let mut pending =
+            self.router.claim(deadline).map_err(|reason| LineError::not_sent(reason.to_error()))?;
+        let (id, sent) = (pending.id(), SentFlag::default());
+        let context =
+            MessageContext { method: INITIALIZE, name: None, deadline: None, sent: &sent };
+        let body = encode_request(&request, id)?;
+        let (flavor, result) = match self.session.state().flavor {
+            Flavor::StreamableHttp { .. } => {
+                let mut response = self
+                    .post(&context, &self.sender.url, &RequestHeaders::default(), &body)
+                    .await?;
+                let http_session_id =
+                    response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
+                let result = self.read_response(&mut response, id, None).await?;
+                (Flavor::StreamableHttp { http_session_id }, result)
+            }
+            Flavor::Sse2024 { .. } => {
+                let flavor = self.open_sse().await?;
+                let Flavor::Sse2024 { endpoint, stream_closed } = &flavor else {
+                    return Err(LineError::not_sent(TransportError::SessionLost));
+                };
+                let mut response =
+                    self.post(&context, endpoint, &RequestHeaders::default(), &body).await?;
+                let result = tokio::select! {
+                    biased;
+                    response = answer_within(&mut pending, deadline) => response_or_error(response)?,
+                    outcome = self.wait_for_sse_response(&mut response, id, stream_closed) => outcome?,
+                };
+                (flavor, result)
+            }
+        };
+        self.finish_handshake(flavor, &result, version).await
+    }
+
+    /// Completes the handshake. A session in another protocol version is rejected: its client has negotiated
+    /// features for `version`.
+    async fn finish_handshake(
+        self: &Arc<Self>,
+        flavor: Flavor,
+        result: &RawJson,
+        version: &'static str,
+    ) -> Result<(), LineError> {
+        let decoded = result.decode::<InitializeResult<'_>>();
+        if !decoded.is_ok_and(|decoded| decoded.protocol_version == version) {
+            if let Flavor::StreamableHttp { http_session_id: Some(id) } = flavor {
+                self.delete_session(id, Dialect::Greeting).await;
+            }
+            return Err(LineError::not_sent(TransportError::SessionLost));
+        }
+        let state = SessionState { flavor, ..self.session.state() };
+        let sent = SentFlag::default();
+        let context =
+            MessageContext { method: INITIALIZED, name: None, deadline: None, sent: &sent };
+        let (headers, body) = (self.session_headers(&state), self.session.initialized());
+        let mut response = self.post(&context, self.destination(&state), &headers, &body).await?;
+        if !response.status.is_success() {
+            return Err(error_from_response(response.status, b""));
+        }
+        response.release(&self.tasks);
+        self.session.open(state.flavor);
+        self.session.record_success();
+        Ok(())
+    }
 }
 
 async fn renew_once(inner: &Arc<Inner>) {
@@ -266,174 +423,14 @@ impl fmt::Debug for Flavor {
     }
 }
 
-/// Limit for one renewal.
-const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Parameters that are already serialized.
-struct PrewrittenParams<'a>(&'a [u8]);
-
-impl Params for PrewrittenParams<'_> {
-    fn write(&self, _id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        out.extend_from_slice(self.0);
-        Ok(())
-    }
-}
-
-/// The only field of the `initialize` result that the transport needs.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct InitializeResult<'a> {
-    #[serde(borrow)]
-    protocol_version: std::borrow::Cow<'a, str>,
-}
-
-impl Inner {
-    /// Sends `initialize` and detects whether the server speaks Streamable HTTP or HTTP+SSE.
-    pub(crate) async fn initialize(
-        self: &Arc<Self>,
-        request: &Outgoing<'_>,
-        id: u64,
-        context: &MessageContext<'_>,
-    ) -> Result<RawJson, LineError> {
-        let mut params = Vec::new();
-        request
-            .params
-            .write(id, &mut params)
-            .map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
-        self.session.save_initialize_params(Bytes::from(params));
-        if let Some(previous_id) = self.session.take_session_id() {
-            let inner = Arc::clone(self);
-            self.tasks
-                .spawn(async move { inner.delete_session(previous_id, Dialect::Greeting).await });
-        }
-        let body = encode_request(request, id)?;
-        // By convention `/sse` is the stream URL of an HTTP+SSE server. Trying GET first saves a failing POST.
-        let is_sse_url = self.sender.url.path.path().ends_with("/sse");
-        if is_sse_url {
-            match self.initialize_sse(&body, id, context).await {
-                Err(error) if has_no_stream(&error.error) => {}
-                outcome => return outcome,
-            }
-        }
-        let mut response =
-            self.post(context, &self.sender.url, &RequestHeaders::default(), &body).await?;
-        let http_session_id = response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
-        if is_sse_url || !may_be_legacy_sse(response.status) {
-            let answer = self.read_response(&mut response, id, None).await;
-            if answer.is_ok() {
-                self.session.open(Flavor::StreamableHttp { http_session_id });
-            }
-            return answer;
-        }
-        let rejected =
-            error_from_response(response.status, &response.read_prefix(MAX_ERROR_BODY_BYTES).await);
-        response.release(&self.tasks);
-        if is_stateless_error(&rejected.error) {
-            return Err(rejected);
-        }
-        context.sent.clear();
-        match self.initialize_sse(&body, id, context).await {
-            Ok(answer) => Ok(answer),
-            // The error of the first attempt is the more telling one.
-            Err(error) => {
-                tracing::debug!(%error, "the server has no HTTP+SSE stream either");
-                Err(rejected)
-            }
-        }
-    }
-
-    /// Repeats the handshake. Boxed, because the stream that it opens calls it again when it ends.
-    pub(crate) fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), LineError>> {
-        let limit = || LineError::not_sent(TransportError::timed_out(INITIALIZE_TIMEOUT));
-        let initialized = timeout(INITIALIZE_TIMEOUT, self.reinitialize_now());
-        Box::pin(async move { initialized.await.map_err(|_late| limit())? })
-    }
-
-    async fn reinitialize_now(self: &Arc<Self>) -> Result<(), LineError> {
-        let Dialect::Session(version) = self.dialect() else {
-            return Err(LineError::not_sent(TransportError::SessionLost));
-        };
-        let params = self.session.initialize_params();
-        let request = Outgoing {
-            method: INITIALIZE,
-            params: &PrewrittenParams(&params),
-            patience: Patience::exactly(INITIALIZE_TIMEOUT),
-            abandon: Abandon::Quietly,
-        };
-        let due = request.patience.begin();
-        let mut ticket =
-            self.inbound.claim(due).map_err(|ending| LineError::not_sent(ending.to_error()))?;
-        let (id, sent) = (ticket.id(), SentFlag::default());
-        let context =
-            MessageContext { method: INITIALIZE, name: None, deadline: None, sent: &sent };
-        let body = encode_request(&request, id)?;
-        let (flavor, answer) = match self.session.state().flavor {
-            Flavor::StreamableHttp { .. } => {
-                let mut response = self
-                    .post(&context, &self.sender.url, &RequestHeaders::default(), &body)
-                    .await?;
-                let http_session_id =
-                    response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
-                let answer = self.read_response(&mut response, id, None).await?;
-                (Flavor::StreamableHttp { http_session_id }, answer)
-            }
-            Flavor::Sse2024 { .. } => {
-                let flavor = self.open_sse().await?;
-                let Flavor::Sse2024 { endpoint, stream_closed } = &flavor else {
-                    return Err(LineError::not_sent(TransportError::SessionLost));
-                };
-                let mut response =
-                    self.post(&context, endpoint, &RequestHeaders::default(), &body).await?;
-                let answer = tokio::select! {
-                    biased;
-                    waited = answer_within(&mut ticket, due) => response_or_error(waited)?,
-                    outcome = self.wait_for_sse_response(&mut response, id, stream_closed) => outcome?,
-                };
-                (flavor, answer)
-            }
-        };
-        self.finish_handshake(flavor, &answer, version).await
-    }
-
-    /// Completes the handshake. A session in another protocol version is rejected: its client has negotiated
-    /// features for `version`.
-    async fn finish_handshake(
-        self: &Arc<Self>,
-        flavor: Flavor,
-        answer: &RawJson,
-        version: &'static str,
-    ) -> Result<(), LineError> {
-        let result = answer.decode::<InitializeResult<'_>>();
-        if !result.is_ok_and(|result| result.protocol_version == version) {
-            if let Flavor::StreamableHttp { http_session_id: Some(id) } = flavor {
-                self.delete_session(id, Dialect::Greeting).await;
-            }
-            return Err(LineError::not_sent(TransportError::SessionLost));
-        }
-        let state = SessionState { flavor, ..self.session.state() };
-        let sent = SentFlag::default();
-        let context =
-            MessageContext { method: INITIALIZED, name: None, deadline: None, sent: &sent };
-        let (headers, body) = (self.session_headers(&state), self.session.initialized());
-        let mut response = self.post(&context, self.destination(&state), &headers, &body).await?;
-        if !response.status.is_success() {
-            return Err(error_from_response(response.status, b""));
-        }
-        response.release(&self.tasks);
-        self.session.open(state.flavor);
-        self.session.record_success();
-        Ok(())
-    }
-}
-
 /// Outcome of a wait for a response, as a result.
 pub(crate) fn response_or_error(
-    waited: Result<Result<Result<RawJson, TransportError>, Ending>, Duration>,
+    response: Result<Result<Result<RawJson, TransportError>, Ending>, Duration>,
 ) -> Result<RawJson, LineError> {
-    match waited {
-        Ok(Ok(response)) => response.map_err(LineError::answered),
-        Ok(Err(ending)) => Err(LineError::unknown(ending.to_error())),
-        Err(waited) => Err(LineError::unknown(TransportError::timed_out(waited))),
+    match response {
+        Ok(Ok(outcome)) => outcome.map_err(LineError::answered),
+        Ok(Err(reason)) => Err(LineError::unknown(reason.to_error())),
+        Err(elapsed) => Err(LineError::unknown(TransportError::timed_out(elapsed))),
     }
 }
 

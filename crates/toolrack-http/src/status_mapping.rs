@@ -206,10 +206,10 @@ mod tests {
     #[test]
     fn server_is_absent_only_if_the_peer_is_missing() {
         let check = |error: io::Error, expected: &str| {
-            let shown = error.to_string();
+            let text = error.to_string();
             let error = TransportError::Unreachable { address: String::new(), error };
             let word = if is_server_absent(&error) { "absent" } else { "unknown" };
-            assert_eq!(word, expected, "{shown}");
+            assert_eq!(word, expected, "{text}");
         };
         check(ErrorKind::ConnectionRefused.into(), "absent");
         check(ErrorKind::HostUnreachable.into(), "absent");

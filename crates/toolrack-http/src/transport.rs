@@ -24,7 +24,7 @@ use toolrack_transport::{
 };
 
 use crate::connect::{Connector, check_roots};
-use crate::connection_pool::{Idempotency, Pool};
+use crate::connection_pool::{ConnectionPool, Idempotency};
 use crate::endpoint_url::{EndpointUrl, redact_url};
 use crate::http1::SentFlag;
 use crate::options::{HttpOptions, HttpServerDef};
@@ -42,7 +42,7 @@ pub(crate) const INITIALIZED: &str = "notifications/initialized";
 
 /// Responses to server requests in flight at once. When the limit is reached, the server is not reading them.
 const MAX_RESPONSES_IN_FLIGHT: usize = 64;
-/// Bounds [`Line::close`]: the DELETE of the session and the end of all tasks.
+/// Limit for closing: the DELETE of the session and the end of all tasks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How long a server may take over a message without a waiting caller.
@@ -52,7 +52,7 @@ pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
 /// Open transport to a server over HTTP.
 ///
-/// Dropping it closes it without waiting; [`Line::close`] closes it and waits. It also closes when the runtime
+/// Dropping it closes it without waiting; `close` closes it and waits. It also closes when the runtime
 /// that opened it shuts down.
 pub struct HttpTransport {
     inner: Arc<Inner>,
@@ -83,7 +83,7 @@ impl HttpTransport {
         let (tasks, connection_tasks) = TaskGroup::pair();
         let connector =
             Connector::new(url.origin.clone(), proxy, options.extra_roots, options.connect_timeout);
-        let pool = Arc::new(Pool::new(connector, connection_tasks.clone()));
+        let pool = Arc::new(ConnectionPool::new(connector, connection_tasks.clone()));
         let handler = Arc::new(HandlerGuard::new(handler));
         let inner = Arc::new(Inner {
             sender: RequestSender::new(
@@ -93,12 +93,12 @@ impl HttpTransport {
                 options.credentials,
                 headers,
             ),
-            inbound: Inbound::new(Arc::clone(&handler) as Arc<dyn Inbox>),
+            router: Inbound::new(Arc::clone(&handler) as Arc<dyn Inbox>),
             handler,
             tasks,
             connection_tasks,
             session: Session::new(),
-            dialect: Mutex::new(Dialect::Greeting),
+            mode: Mutex::new(Dialect::Greeting),
             max_message_bytes: options.max_message_bytes,
             stream_idle: options.stream_idle,
             has_notification_stream: AtomicBool::new(false),
@@ -117,41 +117,44 @@ impl HttpTransport {
 
     async fn send_request(&self, request: Outgoing<'_>) -> Result<RawJson, LineError> {
         let inner = &self.inner;
-        let due = request.patience.begin();
-        let mut ticket =
-            inner.inbound.claim(due).map_err(|ending| LineError::not_sent(ending.to_error()))?;
-        let id = ticket.id();
+        let deadline = request.patience.begin();
+        let mut pending = inner
+            .router
+            .claim(deadline)
+            .map_err(|reason| LineError::not_sent(reason.to_error()))?;
+        let id = pending.id();
         let sent = SentFlag::default();
         let context = MessageContext {
             method: request.method,
             name: request.params.subject(),
-            deadline: Some(Instant::from_std(due.at)),
+            deadline: Some(Instant::from_std(deadline.at)),
             sent: &sent,
         };
-        let mut cancel_guard = CancelGuard { inner, id, abandon: request.abandon, sent: &sent };
+        let mut cancel_guard = CancelGuard { inner, id, on_cancel: request.abandon, sent: &sent };
         let failure =
             |error| if sent.get() { LineError::unknown(error) } else { LineError::not_sent(error) };
         let outcome = tokio::select! {
             // Biased: a response that arrived on another stream wins over the end of this exchange.
             biased;
-            waited = answer_within(&mut ticket, due) => match waited {
-                Ok(Ok(response)) => response.map_err(LineError::answered),
-                Ok(Err(ending)) => Err(failure(ending.to_error())),
+            response = answer_within(&mut pending, deadline) => match response {
+                Ok(Ok(outcome)) => outcome.map_err(LineError::answered),
+                Ok(Err(reason)) => Err(failure(reason.to_error())),
                 // `cancel_guard` sends the cancellation when it is dropped.
-                Err(waited) => return Err(failure(TransportError::timed_out(waited))),
+                Err(elapsed) => return Err(failure(TransportError::timed_out(elapsed))),
             },
             outcome = inner.exchange_request(&request, id, &context) => outcome,
         };
-        cancel_guard.abandon = Abandon::Quietly;
+        // The server has answered, or the exchange has ended: nothing is left to cancel.
+        cancel_guard.on_cancel = Abandon::Quietly;
         outcome
     }
 
     async fn send_notification(&self, method: &str, params: &dyn Params) -> Result<(), LineError> {
         let inner = &self.inner;
-        if let Some(ending) = inner.inbound.ending() {
-            return Err(LineError::not_sent(ending.to_error()));
+        if let Some(reason) = inner.router.ending() {
+            return Err(LineError::not_sent(reason.to_error()));
         }
-        let is_stateless = matches!(inner.dialect(), Dialect::Stateless(_));
+        let is_stateless = matches!(inner.mode(), Dialect::Stateless(_));
         if is_stateless && method == CANCELLED {
             // Spec 2026-07-28, cancellation: over HTTP, closing the response stream is the cancellation.
             return Ok(());
@@ -178,7 +181,7 @@ impl HttpTransport {
         if timeout(CLOSE_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
             tracing::warn!("transport tasks did not stop in time");
         }
-        self.inner.inbound.ending().unwrap_or(Ending::Closed)
+        self.inner.router.ending().unwrap_or(Ending::Closed)
     }
 }
 
@@ -201,8 +204,8 @@ impl Line for HttpTransport {
         outcome: Result<&RawValue, &JsonRpcError>,
     ) -> Result<(), LineError> {
         let inner = &self.inner;
-        if let Some(ending) = inner.inbound.ending() {
-            return Err(LineError::not_sent(ending.to_error()));
+        if let Some(reason) = inner.router.ending() {
+            return Err(LineError::not_sent(reason.to_error()));
         }
         let body = encode(|out| write_answer(out, id, outcome))?;
         let Ok(slot) = Arc::clone(&inner.response_slots).try_acquire_owned() else {
@@ -214,15 +217,15 @@ impl Line for HttpTransport {
     }
 
     fn touch(&self, id: u64) -> bool {
-        self.inner.inbound.touch(id)
+        self.inner.router.touch(id)
     }
 
-    fn speak(&self, dialect: Dialect) {
-        match dialect {
+    fn speak(&self, mode: Dialect) {
+        match mode {
             Dialect::Stateless(_) => self.inner.handler.forbid_requests(),
             Dialect::Greeting | Dialect::Session(_) => self.inner.handler.allow_requests(),
         }
-        *self.inner.dialect.lock().unwrap_or_else(PoisonError::into_inner) = dialect;
+        *self.inner.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
     }
 
     fn medium(&self) -> Medium {
@@ -230,7 +233,7 @@ impl Line for HttpTransport {
     }
 
     fn diagnosis(&self) -> Diagnosis {
-        self.inner.inbound.tally().diagnosis()
+        self.inner.router.tally().diagnosis()
     }
 
     fn close(&self) -> BoxFuture<'_, Ending> {
@@ -250,7 +253,7 @@ impl fmt::Debug for HttpTransport {
         f.debug_struct("HttpTransport")
             .field("url", &self.inner.sender.url)
             .field("session", &self.inner.session.state())
-            .field("inbound", &self.inner.inbound)
+            .field("router", &self.inner.router)
             .finish_non_exhaustive()
     }
 }
@@ -258,14 +261,14 @@ impl fmt::Debug for HttpTransport {
 /// State shared by the transport and its tasks.
 pub(crate) struct Inner {
     pub(crate) sender: RequestSender,
-    pub(crate) inbound: Inbound,
+    pub(crate) router: Inbound,
     pub(crate) handler: Arc<HandlerGuard>,
     pub(crate) tasks: TaskGroup,
     /// Tasks of the connections. They outlive `tasks`, because the DELETE of the session still needs a
     /// connection.
     pub(crate) connection_tasks: TaskGroup,
     pub(crate) session: Session,
-    pub(crate) dialect: Mutex<Dialect>,
+    pub(crate) mode: Mutex<Dialect>,
     pub(crate) max_message_bytes: usize,
     pub(crate) stream_idle: Duration,
     pub(crate) has_notification_stream: AtomicBool,
@@ -286,8 +289,8 @@ pub(crate) struct MessageContext<'a> {
 }
 
 impl Inner {
-    pub(crate) fn dialect(&self) -> Dialect {
-        *self.dialect.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn mode(&self) -> Dialect {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn post(
@@ -360,7 +363,7 @@ impl Inner {
         context: &MessageContext<'_>,
         body: Bytes,
     ) -> Result<HttpResponse, LineError> {
-        match self.dialect() {
+        match self.mode() {
             Dialect::Stateless(version) => {
                 let headers = RequestHeaders::for_stateless(version, context.method, context.name);
                 self.post(context, &self.sender.url, &headers, &body).await
@@ -386,12 +389,12 @@ impl Inner {
             Flavor::StreamableHttp { http_session_id } => http_session_id.clone(),
             Flavor::Sse2024 { .. } => None,
         };
-        RequestHeaders::for_session(self.dialect(), http_session_id)
+        RequestHeaders::for_session(self.mode(), http_session_id)
     }
 
     /// Deletes a session on the server, best effort.
-    pub(crate) async fn delete_session(&self, http_session_id: HeaderValue, dialect: Dialect) {
-        let headers = RequestHeaders::for_session(dialect, Some(http_session_id));
+    pub(crate) async fn delete_session(&self, http_session_id: HeaderValue, mode: Dialect) {
+        let headers = RequestHeaders::for_session(mode, Some(http_session_id));
         let sent = SentFlag::default();
         let mut request = self.sender.background_request(Method::DELETE, &headers, "DELETE", &sent);
         request.idempotency = Idempotency::NotIdempotent;
@@ -407,7 +410,7 @@ impl Inner {
         if self.tasks.stop.is_cancelled() {
             return;
         }
-        self.inbound.end(&Ending::Closed);
+        self.router.end(&Ending::Closed);
         self.tasks.stop.cancel();
         // The connections stay open until the DELETE has been sent.
         let Some(http_session_id) = self.session.take_session_id() else {
@@ -416,7 +419,7 @@ impl Inner {
         };
         let inner = Arc::clone(self);
         self.tasks.spawn(async move {
-            inner.delete_session(http_session_id, inner.dialect()).await;
+            inner.delete_session(http_session_id, inner.mode()).await;
             inner.connection_tasks.stop.cancel();
             inner.sender.pool.close();
         });
@@ -428,7 +431,7 @@ impl Inner {
         if self.tasks.stop.is_cancelled() {
             return;
         }
-        self.inbound.end(&Ending::unserved());
+        self.router.end(&Ending::unserved());
         self.tasks.stop.cancel();
         self.connection_tasks.stop.cancel();
         self.sender.pool.close();
@@ -473,14 +476,14 @@ async fn watch_runtime(inner: Arc<Inner>) {
 struct CancelGuard<'a> {
     inner: &'a Arc<Inner>,
     id: u64,
-    abandon: Abandon,
+    on_cancel: Abandon,
     sent: &'a SentFlag,
 }
 
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
-        let is_in_session = matches!(self.inner.dialect(), Dialect::Session(_));
-        if self.abandon == Abandon::Quietly || !self.sent.get() || !is_in_session {
+        let is_in_session = matches!(self.inner.mode(), Dialect::Session(_));
+        if self.on_cancel == Abandon::Quietly || !self.sent.get() || !is_in_session {
             return;
         }
         if self.inner.tasks.stop.is_cancelled() {

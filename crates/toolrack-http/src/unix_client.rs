@@ -60,13 +60,13 @@ impl UnixClient {
         method: Method,
         target: &str,
         body: Option<Bytes>,
-        timeout_after: Duration,
+        time_limit: Duration,
     ) -> io::Result<UnixResponse> {
         let timed_out = |_elapsed| {
-            let reason = format!("no response within {timeout_after:?}");
+            let reason = format!("no response within {time_limit:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, reason))
         };
-        timeout(timeout_after, self.send(method, target, body)).await.unwrap_or_else(timed_out)
+        timeout(time_limit, self.send(method, target, body)).await.unwrap_or_else(timed_out)
     }
 
     async fn send(

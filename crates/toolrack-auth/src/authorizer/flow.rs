@@ -147,25 +147,25 @@ impl AuthFlow {
         if self.token_changed(sent.as_ref()).await? {
             return Ok(());
         }
-        let wanted = challenge.scopes.clone().unwrap_or_default();
-        let scope_list = wanted.join(" ");
+        let missing = challenge.scopes.clone().unwrap_or_default();
+        let scope_list = missing.join(" ");
         if !self.attempts().allow_step_up(&operation) {
             return Err(forbidden(format_args!(
                 "the server keeps requesting more scopes: {scope_list}"
             )));
         }
-        if !wanted.is_empty()
+        if !missing.is_empty()
             && self
                 .token_cache
                 .granted_scopes()
-                .is_some_and(|granted| wanted.iter().all(|scope| granted.contains(scope)))
+                .is_some_and(|granted| missing.iter().all(|scope| granted.contains(scope)))
         {
             return Err(forbidden(format_args!(
                 "the server requests scopes that are already granted: {scope_list}"
             )));
         }
         if self.lacks_browser() {
-            self.save_pending_scopes(&wanted).await?;
+            self.save_pending_scopes(&missing).await?;
             return Err(self.login_needed_error(format_args!(
                 "the server requests more scopes ({scope_list})"
             )));
@@ -284,12 +284,12 @@ impl AuthFlow {
             }
             Grant::ClientCredentials { .. } | Grant::EnterpriseManaged(_) => {
                 if let Some(registered) = &self.settings.pre_registered {
-                    let bound = credentials
+                    let binding = credentials
                         .client_binding
                         .as_ref()
                         .filter(|binding| binding.client_id == registered.client_id);
-                    let bound = bound.map(|binding| binding.issuer.as_str());
-                    check_binding(registered, bound, &issuer)?;
+                    let binding = binding.map(|binding| binding.issuer.as_str());
+                    check_binding(registered, binding, &issuer)?;
                 }
                 (None, self.requester().request_unattended(source).await?)
             }

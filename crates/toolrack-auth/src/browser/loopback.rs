@@ -32,7 +32,7 @@ pub struct SystemBrowser {
     opener: UrlOpener,
     port: u16,
     path: String,
-    timeout_after: Duration,
+    login_timeout: Duration,
 }
 
 /// An open port, before the browser is opened.
@@ -51,7 +51,7 @@ struct LoopbackResponse {
 impl SystemBrowser {
     /// Opens URLs with `opener` and listens on any free port, at `/callback`, for five minutes.
     pub fn new(opener: UrlOpener) -> Self {
-        Self { opener, port: 0, path: "/callback".to_owned(), timeout_after: LOGIN_TIMEOUT }
+        Self { opener, port: 0, path: "/callback".to_owned(), login_timeout: LOGIN_TIMEOUT }
     }
 
     /// Listens on this port and path, for a client registered with them.
@@ -64,8 +64,8 @@ impl SystemBrowser {
 
     /// Sets how long to wait for the user.
     #[must_use]
-    pub fn with_timeout(mut self, timeout_after: Duration) -> Self {
-        self.timeout_after = timeout_after;
+    pub fn with_timeout(mut self, login_timeout: Duration) -> Self {
+        self.login_timeout = login_timeout;
         self
     }
 
@@ -113,7 +113,7 @@ impl PreparedLogin for LoopbackLogin {
             (self.browser.opener)(&request.url).map_err(|error| {
                 login_needed(format_args!("could not open the browser: {error}"))
             })?;
-            match timeout(self.browser.timeout_after, self.accept_response(&request)).await {
+            match timeout(self.browser.login_timeout, self.accept_response(&request)).await {
                 Ok(Ok(response)) => Ok(Box::new(response) as Box<dyn AuthorizationResponse>),
                 Ok(Err(error)) => {
                     Err(login_needed(format_args!("could not receive the redirect: {error}")))
@@ -265,7 +265,7 @@ mod page_tests {
     #[test]
     fn only_the_exact_callback_path_is_served() {
         let check = |head: &str, expected| {
-            assert_eq!(callback_query(head, "/callback"), expected, "{head}")
+            assert_eq!(callback_query(head, "/callback"), expected, "{head}");
         };
         check("GET /callback?code=c&state=s HTTP/1.1\r\nHost: x", Ok("code=c&state=s"));
         check("GET /callback HTTP/1.1", Ok(""));
