@@ -34,7 +34,7 @@ pub(crate) struct AddressPolicy(AddressClass);
 
 impl AddressPolicy {
     /// Policy for the server from the config: a private address allows private addresses, and loopback allows
-    /// loopback too. A host name allows neither, whatever it resolves to.
+    /// loopback too. A host name allows neither, even if it resolves to such an address.
     pub(crate) fn for_server(server: &Url) -> Self {
         match server.host() {
             Some(host) => Self(classify_host(&host).unwrap_or(AddressClass::Public)),

@@ -46,6 +46,7 @@ impl AttemptLimiter {
     ) -> bool {
         let obtained =
             self.operations.get(operation).and_then(|attempts| attempts.obtained.as_ref());
+        // A short-lived token expires soon in normal use, so the window shrinks with it.
         let min_age = lifetime.map_or(MIN_TOKEN_AGE, |lifetime| MIN_TOKEN_AGE.min(lifetime / 2));
         obtained.is_some_and(|(token, at)| {
             Some(token) == rejected && now.saturating_duration_since(*at) < min_age

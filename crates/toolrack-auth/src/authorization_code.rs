@@ -41,16 +41,17 @@ impl AuthorizationCodeFlow<'_> {
     pub(crate) async fn run(self) -> Result<LoginResult, AuthError> {
         let metadata = &self.found.metadata;
         metadata.require_s256()?;
-        let page = metadata.authorization_endpoint.as_deref();
-        let page = self.requester.http.endpoint(page, "authorization")?;
+        let endpoint = metadata.authorization_endpoint.as_deref();
+        let endpoint = self.requester.http.endpoint(endpoint, "authorization")?;
         let registered = self.credentials.clients.get(&metadata.issuer);
         let preferred = registered.and_then(|client| client.redirect_uri.as_deref());
+        // Before registration, which needs the redirect URI with its port.
         let login = self.browser.prepare(preferred).await?;
         let redirect_uri = login.redirect_uri().to_owned();
         let client = self.client(&redirect_uri, registered).await?;
 
         let (state, verifier) = (random_token()?, random_token()?);
-        let url = self.authorization_url(page, &client, &redirect_uri, (&state, &verifier));
+        let url = self.authorization_url(endpoint, &client, &redirect_uri, (&state, &verifier));
         let request = LoginRequest::new(url, &metadata.issuer, &self.source.scopes, state.clone());
         let expected = ExpectedCallback {
             state,
@@ -63,6 +64,7 @@ impl AuthorizationCodeFlow<'_> {
             Ok(code) => self.exchange_code(code, verifier, client, &redirect_uri).await,
             Err(error) => Err(error),
         };
+        // The browser gets its page only now, so that it shows the real outcome.
         response.finish(outcome_for(&outcome)).await;
         outcome
     }
@@ -91,8 +93,8 @@ impl AuthorizationCodeFlow<'_> {
             .as_ref()
             .filter(|binding| Some(binding.client_id.as_str()) == id);
         let binding = binding.map(|binding| binding.issuer.as_str());
-        let redirect = (redirect_uri, now() / 1_000);
-        match choose_client(settings, metadata, binding, registered, redirect)? {
+        let redirect_and_now = (redirect_uri, now() / 1_000);
+        match choose_client(settings, metadata, binding, registered, redirect_and_now)? {
             ClientChoice::Use(client) => Ok(client),
             ClientChoice::Register(endpoint) => {
                 let endpoint = self.requester.http.endpoint(Some(&endpoint), "registration")?;
@@ -110,13 +112,13 @@ impl AuthorizationCodeFlow<'_> {
     /// The authorization URL with its parameters.
     fn authorization_url(
         &self,
-        mut page: Url,
+        mut url: Url,
         client: &Client,
         redirect_uri: &str,
         (state, verifier): (&Secret, &Secret),
     ) -> Url {
         let scopes = &self.source.scopes;
-        let mut query = page.query_pairs_mut();
+        let mut query = url.query_pairs_mut();
         query
             .append_pair("response_type", "code")
             .append_pair("client_id", &client.id)
@@ -133,7 +135,7 @@ impl AuthorizationCodeFlow<'_> {
             query.append_pair("prompt", "consent");
         }
         drop(query);
-        page
+        url
     }
 
     async fn exchange_code(

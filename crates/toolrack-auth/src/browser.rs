@@ -123,7 +123,7 @@ impl PastedRedirect {
 impl Browser for PastedRedirect {
     fn prepare<'a>(
         &'a self,
-        _wish: Option<&'a str>,
+        _preferred: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Box<dyn PreparedLogin>, AuthError>> {
         Box::pin(async { Ok(Box::new(PastedLogin(self.clone())) as Box<dyn PreparedLogin>) })
     }
@@ -148,14 +148,14 @@ impl PreparedLogin for PastedLogin {
                 }
                 Err(_elapsed) => return Err(login_needed("the login timed out")),
             };
-            let query = query(&pasted, &self.0.redirect_uri)?;
+            let query = pasted_query(&pasted, &self.0.redirect_uri)?;
             Ok(Box::new(PastedResponse(query)) as Box<dyn AuthorizationResponse>)
         })
     }
 }
 
 /// Query of the pasted redirect: the whole URL, or only its query.
-fn query(pasted: &Secret, redirect_uri: &str) -> Result<Secret, AuthError> {
+fn pasted_query(pasted: &Secret, redirect_uri: &str) -> Result<Secret, AuthError> {
     let text = pasted.reveal().trim().trim_matches(['"', '\'', '<', '>']);
     if let Some(query) = text.strip_prefix('?') {
         return Ok(Secret::new(query));
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn pasted_url_must_be_our_redirect() {
         let check = |text: &str, expected: Option<&str>| {
-            let found = query(&Secret::new(text), DEFAULT_REDIRECT_URI);
+            let found = pasted_query(&Secret::new(text), DEFAULT_REDIRECT_URI);
             assert_eq!(found.as_ref().ok().map(Secret::reveal), expected, "{text}");
             if let Err(error) = found {
                 assert!(!error.to_string().contains("c0de"), "{error}");

@@ -34,16 +34,16 @@ pub(crate) async fn discover(
 ) -> Result<Discovered, AuthError> {
     let fetcher = MetadataFetcher { http, protocol_version };
     match fetcher.resource_metadata(server, challenge.resource_metadata.as_deref()).await? {
-        Some(metadata_doc) => {
-            if !resource_covers(&metadata_doc.resource, server) {
+        Some(published) => {
+            if !resource_covers(&published.resource, server) {
                 return Err(untrusted(format_args!(
                     "the protected resource metadata is for another resource: {}",
-                    metadata_doc.resource
+                    published.resource
                 )));
             }
-            let issuer = choose_issuer(authorization_servers(&metadata_doc)?, preferred);
+            let issuer = choose_issuer(authorization_servers(&published)?, preferred);
             let metadata = fetcher.issuer_metadata(issuer).await?;
-            let ResourceMetadata { resource, scopes_supported: scopes, .. } = metadata_doc;
+            let ResourceMetadata { resource, scopes_supported: scopes, .. } = published;
             Ok(Discovered { resource, scopes, metadata })
         }
         None => {
@@ -70,11 +70,11 @@ impl MetadataFetcher<'_> {
     async fn resource_metadata(
         &self,
         server: &Url,
-        servers: Option<&str>,
+        from_challenge: Option<&str>,
     ) -> Result<Option<ResourceMetadata>, AuthError> {
-        for url in resource_metadata_urls(server, servers) {
-            if let Some(metadata_doc) = self.fetch(&url).await? {
-                return Ok(Some(metadata_doc));
+        for url in resource_metadata_urls(server, from_challenge) {
+            if let Some(published) = self.fetch(&url).await? {
+                return Ok(Some(published));
             }
         }
         Ok(None)
@@ -208,7 +208,7 @@ impl ServerMetadata {
 }
 
 /// The authorization servers of a resource; none is an error.
-pub(crate) fn authorization_servers(metadata: &ResourceMetadata) -> Result<&[String], AuthError> {
+fn authorization_servers(metadata: &ResourceMetadata) -> Result<&[String], AuthError> {
     match metadata.authorization_servers.as_slice() {
         [] => Err(untrusted("the protected resource metadata names no authorization server")),
         servers => Ok(servers),
@@ -216,7 +216,7 @@ pub(crate) fn authorization_servers(metadata: &ResourceMetadata) -> Result<&[Str
 }
 
 /// URLs of the protected resource metadata, in order: from the challenge, for the path, for the origin.
-pub(crate) fn resource_metadata_urls(server: &Url, from_challenge: Option<&str>) -> Vec<Url> {
+fn resource_metadata_urls(server: &Url, from_challenge: Option<&str>) -> Vec<Url> {
     let mut urls = Vec::new();
     urls.extend(from_challenge.and_then(|reference| server.join(reference).ok()));
     let path = server.path().trim_end_matches('/');
@@ -232,7 +232,7 @@ pub(crate) fn resource_metadata_urls(server: &Url, from_challenge: Option<&str>)
 }
 
 /// URLs of the metadata of `issuer`, in order (protocol facts §20.2 step 4).
-pub(crate) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
+fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_end_matches('/');
     let (oauth, openid) =
         ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration");
@@ -244,12 +244,12 @@ pub(crate) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
 }
 
 /// The origin of a URL as an issuer: without a trailing slash.
-pub(crate) fn origin_issuer(url: &Url) -> String {
+fn origin_issuer(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
 /// The same origin with another path, without query and fragment.
-pub(crate) fn with_path(base: &Url, path: &str) -> Url {
+fn with_path(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     url.set_path(path);
     url.set_query(None);

@@ -18,7 +18,7 @@
 //! | `browser`, `browser::loopback` | [`Browser`], [`SystemBrowser`], [`PastedRedirect`] |
 //! | `grants`, `token_endpoint` | token requests per grant, scopes, client authentication, responses |
 //! | `attempt_limiter` | limits on repeated logins and step-ups |
-//! | `stored_credentials`, `token_store` | what is stored, and where: files, memory |
+//! | `stored_credentials`, `token_store` | stored credentials; token store in files or memory |
 //! | `http_client`, `address_policy` | requests to authorization servers; SSRF protection |
 //! | `secret`, `error` | strings that cannot be printed; error constructors |
 //!

@@ -237,7 +237,7 @@ fn make_private_dir(dir: &Path) -> io::Result<()> {
 }
 
 /// Short hash for file names.
-pub(crate) fn fingerprint(text: &str) -> String {
+fn fingerprint(text: &str) -> String {
     let hash = digest(&SHA256, text.as_bytes());
     let start: [u8; 8] = hash.as_ref().first_chunk().copied().unwrap_or_default();
     format!("{:016x}", u64::from_be_bytes(start))

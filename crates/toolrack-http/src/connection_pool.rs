@@ -268,6 +268,6 @@ pub(crate) fn to_io_error(error: hyper::Error) -> io::Error {
     let source = std::error::Error::source(&error);
     let kind = source.and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
     let ended = error.is_incomplete_message();
-    let common_headers = if ended { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::Other };
-    io::Error::new(kind.unwrap_or(common_headers), error)
+    let default = if ended { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::Other };
+    io::Error::new(kind.unwrap_or(default), error)
 }

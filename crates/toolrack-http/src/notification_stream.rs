@@ -39,6 +39,7 @@ impl Inner {
             return;
         }
         let inner = Arc::clone(self);
+        // Dropped with the task, so `notifications/initialized` stops waiting even if the task ends early.
         let answered = inner.stream_answered.clone().drop_guard();
         self.tasks.spawn(async move {
             let _answered = answered;
@@ -64,6 +65,7 @@ async fn run(inner: &Arc<Inner>) {
             return;
         };
         if matches!(state.flavor, Flavor::Sse2024 { .. }) {
+            // HTTP+SSE has its own stream.
             return;
         }
         if std::mem::replace(&mut epoch, state.epoch) != state.epoch {
@@ -71,6 +73,7 @@ async fn run(inner: &Arc<Inner>) {
             parser = SseParser::new(inner.max_message_bytes);
         }
         parser.restart();
+        // The stream of a replaced session is dropped, and the loop opens one for the new session.
         let new_session = changes.wait_for(|now| now.epoch != state.epoch);
         let outcome = tokio::select! {
             outcome = open_once(inner, &state, &mut parser, &mut backoff) => outcome,
@@ -89,6 +92,7 @@ async fn run(inner: &Arc<Inner>) {
             StreamOutcome::Unauthorized => add_failures(&mut backoff, UNAUTHORIZED_PENALTY),
             StreamOutcome::RetryLater | StreamOutcome::SessionUnknown => {}
         }
+        // Also after a stream that worked: a server may close every stream at once.
         let wait = backoff.failed(Instant::now(), fastrand::f64());
         sleep(wait.max(parser.retry().unwrap_or_default())).await;
     }
@@ -103,6 +107,7 @@ async fn open_once(
 ) -> StreamOutcome {
     let headers = inner.session_headers(state).with_last_event_id(parser.last_id());
     let opened = inner.get(&headers).await;
+    // Any outcome ends the wait of `notifications/initialized`.
     inner.stream_answered.cancel();
     let mut response = match opened {
         Ok(response) => response,
@@ -118,6 +123,7 @@ async fn open_once(
     };
     if response.status.is_success() && response.kind() == BodyKind::EventStream {
         backoff.worked(Instant::now());
+        // Notifications may have been lost before the stream opened: the handler refreshes as after a new session.
         if inner.stream_is_late.swap(false, Ordering::AcqRel) {
             inner.handler.renewed();
         }

@@ -115,6 +115,7 @@ impl RequestSender {
                     url,
                     n_redirects,
                 )?));
+                // Not counted as a send: `MAX_REDIRECTS` limits redirects.
                 n_sends -= 1;
                 continue;
             }
@@ -245,10 +246,10 @@ async fn current_authorization(
 /// Delay before the single retry that a busy server asked for.
 fn retry_delay(response: &HttpResponse, request: &HttpRequest<'_>) -> Option<Duration> {
     let wait = retry_after(response.status, response.headers.get(&RETRY_AFTER), SystemTime::now())?;
-    let until = request.deadline.filter(|_| request.idempotency == Idempotency::Idempotent)?;
+    let deadline = request.deadline.filter(|_| request.idempotency == Idempotency::Idempotent)?;
     // Jitter: clients that were rejected together do not come back together.
     let wait = wait + Duration::from_millis(fastrand::u64(0..250));
-    (Instant::now() + wait < until).then_some(wait)
+    (Instant::now() + wait < deadline).then_some(wait)
 }
 
 /// Adds the user agent, unless the config sets one.
@@ -277,6 +278,7 @@ fn auth_error(status: StatusCode, text: String) -> AuthError {
 fn exchange_error(error: ExchangeError, url: &EndpointUrl, sent: &SentFlag) -> LineError {
     match error {
         ExchangeError::Unreachable(error) => {
+            // An earlier attempt was rejected by the server, or its method is idempotent.
             sent.clear();
             let address = url.to_string();
             LineError::not_sent(TransportError::Unreachable { address, error })
@@ -493,7 +495,7 @@ mod tests {
 mod scratch_buffer_tests {
     use super::*;
 
-    fn encode(n_bytes: usize) -> ScratchBuffer {
+    fn filled(n_bytes: usize) -> ScratchBuffer {
         let mut draft = ScratchBuffer::new();
         draft.resize(n_bytes, b'x');
         draft
@@ -501,16 +503,16 @@ mod scratch_buffer_tests {
 
     #[test]
     fn scratch_buffer_is_reused_on_the_same_thread() {
-        drop(encode(1_000));
+        drop(filled(1_000));
         let next = ScratchBuffer::new();
         assert!(next.is_empty() && next.capacity() >= 1_000);
     }
 
     #[test]
     fn large_scratch_buffers_are_freed() {
-        drop(encode(SPARE_BYTES + 1));
+        drop(filled(SPARE_BYTES + 1));
         assert!(SPARES.with_borrow(Vec::is_empty), "a large one is let go");
-        let many: Vec<ScratchBuffer> = (0..MAX_SPARES + 5).map(|_| encode(10)).collect();
+        let many: Vec<ScratchBuffer> = (0..MAX_SPARES + 5).map(|_| filled(10)).collect();
         drop(many);
         assert_eq!(SPARES.with_borrow(Vec::len), MAX_SPARES);
     }

@@ -129,6 +129,7 @@ impl SseParser {
 
     fn extend(&mut self, part: &[u8]) {
         let LineState::Field(line_start) = &mut self.line else { return self.extend_data(part) };
+        // Common case: the chunk has the start of a `data` line, whose content needs no buffer of its own.
         if line_start.is_empty() && part.len() > DATA_PREFIX.len() && part.starts_with(DATA_PREFIX)
         {
             self.line = LineState::Data;

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn wait(status: u16, value: &'static str, expected: Option<u64>) {
+    fn check_retry_after(status: u16, value: &'static str, expected: Option<u64>) {
         let header = HeaderValue::from_static(value);
         // Wed, 21 Oct 2015 07:28:00 GMT.
         let now = SystemTime::UNIX_EPOCH + Duration::from_mins(24_090_208);
@@ -239,14 +239,14 @@ mod tests {
 
     #[test]
     fn retry_after_accepts_seconds_and_dates() {
-        wait(429, "3", Some(3));
-        wait(503, " 0 ", Some(0));
-        wait(500, "3", None);
-        wait(429, "301", None);
-        wait(429, "Wed, 21 Oct 2015 07:28:30 GMT", Some(30));
-        wait(503, "Wed, 21 Oct 2015 07:27:00 GMT", Some(0));
-        wait(429, "Wed, 21 Oct 2015 08:28:00 GMT", None);
-        wait(429, "soon", None);
-        wait(429, "-1", None);
+        check_retry_after(429, "3", Some(3));
+        check_retry_after(503, " 0 ", Some(0));
+        check_retry_after(500, "3", None);
+        check_retry_after(429, "301", None);
+        check_retry_after(429, "Wed, 21 Oct 2015 07:28:30 GMT", Some(30));
+        check_retry_after(503, "Wed, 21 Oct 2015 07:27:00 GMT", Some(0));
+        check_retry_after(429, "Wed, 21 Oct 2015 08:28:00 GMT", None);
+        check_retry_after(429, "soon", None);
+        check_retry_after(429, "-1", None);
     }
 }

@@ -458,7 +458,8 @@ impl Inner {
     }
 }
 
-/// Drop guard held by a task: dropped when the transport closes, or when the runtime shuts down.
+/// Drop guard held by a task: dropped when the transport closes, or when the runtime shuts down. In the second
+/// case no task is left to complete the pending requests, so the guard fails them.
 struct RuntimeGuard(Arc<Inner>);
 
 impl Drop for RuntimeGuard {
@@ -483,6 +484,7 @@ struct CancelGuard<'a> {
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         let is_in_session = matches!(self.inner.mode(), Dialect::Session(_));
+        // Stateless mode has no such message: dropping the response closes its stream, which is the cancellation.
         if self.on_cancel == Abandon::Quietly || !self.sent.get() || !is_in_session {
             return;
         }

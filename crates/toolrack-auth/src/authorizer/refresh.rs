@@ -28,6 +28,7 @@ impl AuthFlow {
         if self.token_cache.token().is_some_and(|token| Some(&token) != rejected) {
             return Ok(true);
         }
+        // Without the lock: reading is safe, and a newer token saves the wait for it.
         let credentials = self.store.load(&self.key).await?.unwrap_or_default();
         let grant = self.usable_grant(&credentials);
         if token_action(grant, rejected, now(), self.settings.leeway) != TokenAction::Use {
@@ -39,12 +40,12 @@ impl AuthFlow {
         Ok(true)
     }
 
-    /// Refreshes the token under the lock, or takes the one that another process has obtained meanwhile.
+    /// Refreshes the token under the lock, or takes the newer one of another process.
     /// Afterwards the cache has a token, or is empty if only the user can help.
     pub(super) async fn refresh(&self, rejected: Option<&Authorization>) -> Result<(), AuthError> {
         // Held during the token request: other processes wait here, and then find the new token.
         let mut lock = self.store.lock(&self.key).await?;
-        // Read again under the lock: what was read before it may be used up by now.
+        // Read again under the lock: another process may have used up the refresh token meanwhile.
         let mut credentials = lock.load().await?.unwrap_or_default();
         let grant = self.usable_grant(&credentials).cloned();
         match (token_action(grant.as_ref(), rejected, now(), self.settings.leeway), grant) {
@@ -146,7 +147,7 @@ impl AuthFlow {
 
 /// What to do with the stored token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TokenAction {
+enum TokenAction {
     /// There is none.
     None,
     /// Use it: it is fresh and was not rejected.
@@ -157,7 +158,7 @@ pub(crate) enum TokenAction {
 
 /// Decides what to do, after the credentials were read under the lock. A stored token other than `rejected` was
 /// obtained by another process meanwhile.
-pub(crate) fn token_action(
+fn token_action(
     stored: Option<&StoredGrant>,
     rejected: Option<&Authorization>,
     now: u64,

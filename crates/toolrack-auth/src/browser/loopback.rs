@@ -127,6 +127,7 @@ impl PreparedLogin for LoopbackLogin {
 impl LoopbackLogin {
     /// Serves all connections until one belongs to the login.
     async fn accept_response(&self, request: &LoginRequest) -> io::Result<LoopbackResponse> {
+        // Concurrent, so that a silent connection does not block the redirect.
         let mut connections = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -214,7 +215,7 @@ impl fmt::Debug for SystemBrowser {
 }
 
 /// HTTP response with an HTML page.
-pub(super) fn html_response(status: &str, title: &str, text: &str) -> String {
+fn html_response(status: &str, title: &str, text: &str) -> String {
     let (title, text) = (escape(title), escape(text));
     let page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\
@@ -231,7 +232,7 @@ pub(super) fn html_response(status: &str, title: &str, text: &str) -> String {
 }
 
 /// Page that the user sees after the login.
-pub(super) fn outcome_page(outcome: &LoginOutcome) -> String {
+fn outcome_page(outcome: &LoginOutcome) -> String {
     match outcome {
         LoginOutcome::Success => html_response("200 OK", "Logged in", "You can close this window."),
         LoginOutcome::Failed(reason) => html_response("200 OK", "Not logged in", reason),
@@ -239,7 +240,7 @@ pub(super) fn outcome_page(outcome: &LoginOutcome) -> String {
 }
 
 /// Query of a request for `path`, or the error status.
-pub(super) fn callback_query<'a>(head: &'a str, path: &str) -> Result<&'a str, &'static str> {
+fn callback_query<'a>(head: &'a str, path: &str) -> Result<&'a str, &'static str> {
     let mut words = head.lines().next().unwrap_or_default().split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (found, query) = target.split_once('?').unwrap_or((target, ""));

@@ -156,7 +156,7 @@ async fn redirect_can_be_pasted() {
 /// Target of the first redirect.
 fn first_hop(url: &str) -> String {
     let failed = visit(url).err();
-    assert!(failed.is_some(), "somebody serves the redirect");
+    assert!(failed.is_some(), "a process serves the redirect");
     let (_, answer) = toolrack_testkit::oauth::get(url).unwrap();
     let line = answer.lines().find(|line| line.starts_with("location: ")).unwrap();
     line.trim_start_matches("location: ").to_owned()

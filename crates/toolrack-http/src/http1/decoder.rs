@@ -149,13 +149,13 @@ impl HeaderFields {
                 let kind =
                     *self.kind.get_or_insert_with(|| BodyKind::from_content_type(field.value));
                 if kind == BodyKind::Other {
-                    self.watch_runtime(&CONTENT_TYPE, field.value);
+                    self.keep(&CONTENT_TYPE, field.value);
                 }
             }
             KnownHeader::ContentEncoding => {
                 self.encoding.get_or_insert_with(|| ContentEncoding::from_header(field.value));
             }
-            KnownHeader::Kept(name) => self.watch_runtime(name, field.value),
+            KnownHeader::Kept(name) => self.keep(name, field.value),
             KnownHeader::ContentLength => {
                 let length =
                     parse_length(field.value).ok_or(Malformed("invalid Content-Length"))?;
@@ -183,7 +183,7 @@ impl HeaderFields {
         Ok(())
     }
 
-    fn watch_runtime(&mut self, name: &HeaderName, value: &[u8]) {
+    fn keep(&mut self, name: &HeaderName, value: &[u8]) {
         if let Ok(value) = HeaderValue::from_bytes(value) {
             self.headers.add(name, value);
         }
@@ -193,6 +193,8 @@ impl HeaderFields {
         if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             return BodyFraming::Empty;
         }
+        // RFC 9112 §6.3: `Transfer-Encoding` overrides `Content-Length`; without either, the body ends with the
+        // connection.
         match (self.transfer_coding, self.length) {
             (Some(TransferCoding::Chunked), _) if version == Version::Http11 => {
                 BodyFraming::chunked()
@@ -575,9 +577,9 @@ mod body_tests {
             chunks in proptest::collection::vec("[a-z]{1,40}", 0..20),
             step in 1_usize..60,
         ) {
-            let encode: Vec<String> =
+            let written: Vec<String> =
                 chunks.iter().map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len())).collect();
-            let text = encode.concat() + "0\r\n\r\nnext";
+            let text = written.concat() + "0\r\n\r\nnext";
             let (body, rest) = decoded(&BodyFraming::chunked(), text.as_bytes(), step).unwrap();
             prop_assert_eq!(String::from_utf8(body).unwrap(), chunks.concat());
             prop_assert_eq!(rest, b"next");

@@ -67,7 +67,7 @@ async fn handler_is_told_when_the_server_is_absent() {
         _ => Reply::status(502),
     });
     fixture.request("tools/list").await.unwrap();
-    // A server that responds is there, whatever the status.
+    // A server that responds is there, even with an error status.
     fixture.request("tools/call").await.unwrap_err();
     fixture.transport.close().await;
     assert_eq!(fixture.handler.events(), [&*absent, &*absent, "ended: closed by us"]);
