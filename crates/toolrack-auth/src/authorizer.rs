@@ -1,11 +1,12 @@
-//! OAuth for one server: what to send, what to do when it is refused, and login and logout for people.
+//! Credentials of one server: OAuth ([`Authorizer`]) or a configured token ([`StaticBearer`]).
 //!
-//! **Invariant:** asking for what is at hand never waits. Everything that takes time runs in a task that goes on
-//! when its caller goes away, because a refresh token that was used and not saved is lost; each such task is
-//! bounded by the time limits of its requests, and a login also ends with the last [`Authorizer`].
+//! **Invariant:** reading the cached token never waits. Slow work runs in a task that continues if its caller
+//! is dropped, because a refresh token that was used and not saved is lost; each such task is bounded by the
+//! timeouts of its requests, and a login also ends with the last [`Authorizer`].
 
-mod core;
-mod present;
+mod flow;
+mod refresh;
+mod token_cache;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,44 +16,45 @@ use tokio_util::task::TaskTracker;
 use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
 use url::Url;
 
-use self::core::Core;
+use self::flow::AuthFlow;
 use crate::browser::Browser;
-use crate::challenge::Demand;
-use crate::fault::{forbidden, refused, unreachable};
+use crate::error::{forbidden, login_needed, refused, unreachable};
+use crate::secret::Secret;
 use crate::settings::AuthSettings;
-use crate::store::TokenStore;
+use crate::token_store::TokenStore;
+use crate::www_authenticate::BearerChallenge;
 
-/// Whoever logs in at one server and keeps its tokens fresh.
+/// OAuth client of one server: logs in and keeps the token fresh.
 #[derive(Debug)]
 pub struct Authorizer {
-    core: Arc<Core>,
+    flow: Arc<AuthFlow>,
     tasks: TaskTracker,
-    _gone: DropGuard,
+    _cancel_on_drop: DropGuard,
 }
 
-/// Whether somebody is logged in.
+/// Login state of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Status {
-    /// Nobody is.
+pub enum LoginStatus {
+    /// There is no token.
     LoggedOut,
-    /// Somebody is.
+    /// There is a token.
     LoggedIn {
-        /// Who let them in.
+        /// The authorization server.
         issuer: String,
-        /// Who we are there.
+        /// Our client id there.
         client_id: String,
-        /// What may be done.
+        /// The granted scopes.
         scopes: Vec<String>,
-        /// When the token ends, in milliseconds since 1970, if the authorization server has said so.
+        /// Expiry of the token in milliseconds since 1970, if the authorization server declared it.
         expires_at: Option<u64>,
-        /// Whether the next token can be had without a person.
+        /// Whether the next token needs no user.
         renewable: bool,
     },
 }
 
 impl Authorizer {
-    /// For the server at `server`. Without a browser, a login that is needed is an error that says what to run.
+    /// For the server at `server`. Without a browser, a needed login is an error that names the command to run.
     pub fn new(
         server: &Url,
         settings: AuthSettings,
@@ -60,102 +62,171 @@ impl Authorizer {
         browser: Option<Arc<dyn Browser>>,
     ) -> Result<Arc<Self>, AuthError> {
         if !matches!(server.scheme(), "http" | "https") || server.host().is_none() {
-            return Err(refused("OAuth needs a server with an http or https URL"));
+            return Err(refused("OAuth needs an http or https server URL"));
         }
         settings.validate()?;
-        let gone = CancellationToken::new();
-        let core = Arc::new(Core::new(server, settings, store, browser, gone.clone()));
-        Ok(Arc::new(Self { core, tasks: TaskTracker::new(), _gone: gone.drop_guard() }))
+        let cancel = CancellationToken::new();
+        let flow = Arc::new(AuthFlow::new(server, settings, store, browser, cancel.clone()));
+        Ok(Arc::new(Self { flow, tasks: TaskTracker::new(), _cancel_on_drop: cancel.drop_guard() }))
     }
 
-    /// Logs in now, whatever is at hand, with a person if the grant needs one.
+    /// Logs in now, even if there is a token, with the user if the grant needs one.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not end the login; dropping the last [`Authorizer`] does.
-    pub async fn login(&self) -> Result<Status, AuthError> {
-        let core = Arc::clone(&self.core);
-        self.run(async move { core.login().await }).await
+    /// Dropping the future does not cancel the login; dropping the last [`Authorizer`] does.
+    pub async fn login(&self) -> Result<LoginStatus, AuthError> {
+        let flow = Arc::clone(&self.flow);
+        self.run(async move { flow.login().await }).await
     }
 
-    /// Forgets tokens and registrations, and tells the authorization server, if it can be told.
+    /// Deletes tokens and registrations, and revokes the token at the authorization server, best effort.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not end it.
+    /// Dropping the future does not cancel it.
     pub async fn logout(&self) -> Result<(), AuthError> {
-        let core = Arc::clone(&self.core);
-        self.run(async move { core.logout().await }).await
+        let flow = Arc::clone(&self.flow);
+        self.run(async move { flow.logout().await }).await
     }
 
-    /// Whether somebody is logged in, as far as the store knows.
+    /// Login state according to the store.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is changed.
-    pub async fn status(&self) -> Result<Status, AuthError> {
-        self.core.status().await
+    /// Has no effect.
+    pub async fn status(&self) -> Result<LoginStatus, AuthError> {
+        self.flow.status().await
     }
 
-    /// Waits until nothing is under way any more. A program that ends in the middle of a refresh loses the login,
-    /// so it calls this first.
+    /// Waits until no task is running. A program that exits in the middle of a refresh loses the login, so it
+    /// calls this first.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future only ends the wait.
-    pub async fn settle(&self) {
+    /// Dropping the future only stops waiting.
+    pub async fn wait_idle(&self) {
         self.tasks.close();
         self.tasks.wait().await;
         self.tasks.reopen();
     }
 
-    /// Runs something to its end, whoever still waits for it.
+    /// Runs `work` in a task, so that it completes even if the caller is dropped.
     async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, AuthError>> + Send + 'static,
     ) -> Result<T, AuthError> {
         let work = self.tasks.spawn(work);
-        work.await.unwrap_or_else(|_gone| Err(unreachable("the program is ending")))
+        work.await.unwrap_or_else(|_join_error| Err(unreachable("the program is shutting down")))
     }
 }
 
 impl Credentials for Authorizer {
     fn at_hand(&self) -> AtHand {
-        self.core.at_hand()
+        self.flow.at_hand()
     }
 
     fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
-        let core = Arc::clone(&self.core);
-        Box::pin(self.run(async move { core.obtain().await }))
+        let flow = Arc::clone(&self.flow);
+        Box::pin(self.run(async move { flow.obtain().await }))
     }
 
     fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
-        let demand = Demand::read(rebuff.challenges);
+        let challenge = BearerChallenge::from_headers(rebuff.challenges);
         let sent = rebuff.sent.cloned();
         let (method, subject) = rebuff.operation;
         let operation = (method.to_owned(), subject.map(str::to_owned));
-        let core = Arc::clone(&self.core);
+        let flow = Arc::clone(&self.flow);
         match rebuff.status {
-            401 => {
-                Box::pin(self.run(async move { core.unauthorized(sent, demand, operation).await }))
+            401 => Box::pin(
+                self.run(async move { flow.handle_unauthorized(sent, challenge, operation).await }),
+            ),
+            403 if challenge.is_insufficient_scope() => {
+                Box::pin(self.run(async move { flow.step_up(sent, challenge, operation).await }))
             }
-            403 if demand.wants_more_scope() => {
-                Box::pin(self.run(async move { core.step_up(sent, demand, operation).await }))
-            }
-            status => {
-                Box::pin(
-                    async move { Err(forbidden(format_args!("the server answered {status}"))) },
-                )
-            }
+            status => Box::pin(async move {
+                Err(forbidden(format_args!("the server responded with status {status}")))
+            }),
         }
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for LoginStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LoggedOut => f.write_str("logged out"),
-            Self::LoggedIn { issuer, .. } => write!(f, "logged in by {issuer}"),
+            Self::LoggedIn { issuer, .. } => write!(f, "logged in at {issuer}"),
         }
+    }
+}
+
+/// A configured bearer token: sent as it is, never refreshed.
+#[derive(Debug, Clone)]
+pub struct StaticBearer {
+    token: Authorization,
+}
+
+impl StaticBearer {
+    /// Sends `token` with every request.
+    pub fn new(token: &Secret) -> Arc<Self> {
+        Arc::new(Self { token: Authorization::bearer(token.reveal()) })
+    }
+}
+
+impl Credentials for StaticBearer {
+    fn at_hand(&self) -> AtHand {
+        AtHand::Ready(self.token.clone())
+    }
+
+    fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
+        Box::pin(async { Ok(Some(self.token.clone())) })
+    }
+
+    fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+        let challenge = BearerChallenge::from_headers(rebuff.challenges);
+        let error = match (rebuff.status, challenge.scopes) {
+            (403, Some(scopes)) if challenge.error.as_deref() == Some("insufficient_scope") => {
+                forbidden(format_args!(
+                    "the configured token lacks the scopes {}",
+                    scopes.join(" ")
+                ))
+            }
+            (403, _) => forbidden("the server rejected the configured token with status 403"),
+            _ => login_needed("the server rejected the configured token"),
+        };
+        Box::pin(async { Err(error) })
+    }
+}
+
+#[cfg(test)]
+mod static_bearer_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(status: u16, challenge: &str, expected: &str) {
+        let bearer = StaticBearer::new(&Secret::new("s3cret"));
+        assert!(
+            matches!(bearer.at_hand(), AtHand::Ready(token) if token.reveal() == "Bearer s3cret")
+        );
+        let challenges = [challenge.to_owned()];
+        let rebuff =
+            Rebuff { status, challenges: &challenges, sent: None, operation: ("tools/list", None) };
+        let mut outcome = bearer.rebuffed(rebuff);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(Err(error)) = outcome.as_mut().poll(&mut context) else {
+            panic!("it waits, or succeeds");
+        };
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn static_bearer_is_sent_and_not_refreshed() {
+        check(401, "Bearer", "login needed: the server rejected the configured token");
+        check(403, "", "not allowed: the server rejected the configured token with status 403");
+        check(
+            403,
+            "Bearer error=\"insufficient_scope\", scope=\"a b\"",
+            "not allowed: the configured token lacks the scopes a b",
+        );
     }
 }

@@ -1,140 +1,286 @@
-//! From a server's URL to the authorization server that lets people in, and nothing on trust.
+//! Authorization server discovery: protected resource metadata (RFC 9728), authorization server metadata (RFC
+//! 8414), and the resource indicator (RFC 8707).
 //!
-//! **Invariant:** metadata is used only if its issuer is, letter for letter, the one it was looked up for, and
-//! only for a resource that covers the server.
+//! **Invariant:** metadata is used only if its issuer is, byte for byte, the one it was requested for, and only
+//! for a resource that covers the server.
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toolrack_transport::AuthError;
 use url::Url;
 
-use crate::address::shown;
-use crate::challenge::Demand;
-use crate::fault::{unreachable, untrusted};
-use crate::http::{Http, Reply};
-use crate::metadata::{ResourceMetadata, ServerMetadata, authorization_servers};
-use crate::{resource, well_known};
+use crate::address_policy::display_url;
+use crate::error::{unreachable, untrusted};
+use crate::http_client::{HttpClient, HttpResponse};
+use crate::www_authenticate::BearerChallenge;
 
-/// Who lets people into a server, and what for.
+/// Result of discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// The resource, exactly as published if it is.
+pub(crate) struct Discovered {
+    /// The resource identifier, exactly as published if it is.
     pub(crate) resource: String,
     /// The scopes that the resource lists.
     pub(crate) scopes: Option<Vec<String>>,
     pub(crate) metadata: ServerMetadata,
 }
 
-/// Looks for the authorization server of `server`. Of several, one in `liked` is preferred.
+/// Finds the authorization server of `server`. If several are listed, one in `preferred` is taken first.
 pub(crate) async fn discover(
-    http: &Http,
+    http: &HttpClient,
     server: &Url,
-    demand: &Demand,
+    challenge: &BearerChallenge,
     protocol_version: &str,
-    liked: &[String],
-) -> Result<Found, AuthError> {
-    let search = Search { http, protocol_version };
-    match search.resource(server, demand.resource_metadata.as_deref()).await? {
-        Some(described) => {
-            if !resource::covers(&described.resource, server) {
+    preferred: &[String],
+) -> Result<Discovered, AuthError> {
+    let fetcher = MetadataFetcher { http, protocol_version };
+    match fetcher.resource_metadata(server, challenge.resource_metadata.as_deref()).await? {
+        Some(published) => {
+            if !resource_covers(&published.resource, server) {
                 return Err(untrusted(format_args!(
-                    "the server's description is about another resource: {}",
-                    described.resource
+                    "the protected resource metadata is for another resource: {}",
+                    published.resource
                 )));
             }
-            let issuer = choose(authorization_servers(&described)?, liked);
-            let metadata = search.published(issuer).await?;
-            let ResourceMetadata { resource, scopes_supported: scopes, .. } = described;
-            Ok(Found { resource, scopes, metadata })
+            let issuer = choose_issuer(authorization_servers(&published)?, preferred);
+            let metadata = fetcher.issuer_metadata(issuer).await?;
+            let ResourceMetadata { resource, scopes_supported: scopes, .. } = published;
+            Ok(Discovered { resource, scopes, metadata })
         }
         None => {
-            let metadata = search.at_origin(server).await?;
-            Ok(Found { resource: resource::canonical(server), scopes: None, metadata })
+            let metadata = fetcher.origin_metadata(server).await?;
+            Ok(Discovered { resource: canonical_resource(server), scopes: None, metadata })
         }
     }
 }
 
-/// The first that is liked, or the first.
-fn choose<'a>(named: &'a [String], liked: &[String]) -> &'a str {
-    let known = named.iter().find(|it| liked.contains(it));
-    known.or(named.first()).map(String::as_str).unwrap_or_default()
+/// The first preferred one, or the first.
+fn choose_issuer<'a>(servers: &'a [String], preferred: &[String]) -> &'a str {
+    let found = servers.iter().find(|issuer| preferred.contains(issuer));
+    found.or(servers.first()).map(String::as_str).unwrap_or_default()
 }
 
-/// How to ask.
-struct Search<'a> {
-    http: &'a Http,
+/// Fetches metadata documents.
+struct MetadataFetcher<'a> {
+    http: &'a HttpClient,
     protocol_version: &'a str,
 }
 
-impl Search<'_> {
-    /// The server's description of itself, if there is one that can be read.
-    async fn resource(
+impl MetadataFetcher<'_> {
+    /// The protected resource metadata, if there is a valid one.
+    async fn resource_metadata(
         &self,
         server: &Url,
-        named: Option<&str>,
+        from_challenge: Option<&str>,
     ) -> Result<Option<ResourceMetadata>, AuthError> {
-        for url in well_known::resource_metadata(server, named) {
-            if let Some(described) = self.read(&url).await? {
-                return Ok(Some(described));
+        for url in resource_metadata_urls(server, from_challenge) {
+            if let Some(published) = self.fetch(&url).await? {
+                return Ok(Some(published));
             }
         }
         Ok(None)
     }
 
-    /// The metadata of an issuer that a resource has named.
-    async fn published(&self, issuer: &str) -> Result<ServerMetadata, AuthError> {
-        let url = Url::parse(issuer).map_err(|_syntax| {
-            untrusted("the server names an authorization server that is no URL")
-        })?;
-        match self.metadata(&url, |it| it == issuer).await? {
+    /// The metadata of an issuer that the resource names.
+    async fn issuer_metadata(&self, issuer: &str) -> Result<ServerMetadata, AuthError> {
+        let url = Url::parse(issuer)
+            .map_err(|_syntax| untrusted("the server's authorization server is not a valid URL"))?;
+        match self.find_metadata(&url, |found| found == issuer).await? {
             Some(metadata) => Ok(metadata),
-            None => Err(unreachable(format_args!("{} publishes no metadata", shown(&url)))),
+            None => Err(unreachable(format_args!("{} publishes no metadata", display_url(&url)))),
         }
     }
 
-    /// What a server of 2025-03-26 has at its own origin, published or not.
-    async fn at_origin(&self, server: &Url) -> Result<ServerMetadata, AuthError> {
-        let origin = well_known::origin(server);
-        let base = well_known::at(server, "/");
-        // Nobody has published this issuer; the origin with and without its slash are one and the same.
+    /// The metadata at the server's own origin, published or assumed (2025-03-26).
+    async fn origin_metadata(&self, server: &Url) -> Result<ServerMetadata, AuthError> {
+        let origin = origin_issuer(server);
+        let base = with_path(server, "/");
+        // The issuer is derived from the origin, which is the same with and without a trailing slash.
         let is_own = |issuer: &str| issuer.strip_suffix('/').unwrap_or(issuer) == origin;
-        let published = self.metadata(&base, is_own).await?;
+        let published = self.find_metadata(&base, is_own).await?;
         Ok(published.unwrap_or_else(|| ServerMetadata::assumed(&origin)))
     }
 
-    /// The first metadata whose issuer is right. If there are only others, that is an error and not an absence.
-    async fn metadata(
+    /// The first metadata with a matching issuer. If there is only metadata with other issuers, that is an
+    /// error.
+    async fn find_metadata(
         &self,
         issuer: &Url,
-        is_right: impl Fn(&str) -> bool,
+        matches: impl Fn(&str) -> bool,
     ) -> Result<Option<ServerMetadata>, AuthError> {
-        let mut wrong = None;
-        for url in well_known::server_metadata(issuer) {
-            match self.read::<ServerMetadata>(&url).await? {
-                Some(metadata) if is_right(&metadata.issuer) => return Ok(Some(metadata)),
-                Some(metadata) => wrong = Some((url, metadata.issuer)),
+        let mut mismatch = None;
+        for url in server_metadata_urls(issuer) {
+            match self.fetch::<ServerMetadata>(&url).await? {
+                Some(metadata) if matches(&metadata.issuer) => return Ok(Some(metadata)),
+                Some(metadata) => mismatch = Some((url, metadata.issuer)),
                 None => {}
             }
         }
-        match wrong {
+        match mismatch {
             Some((url, other)) => Err(untrusted(format_args!(
-                "the metadata at {} is that of another issuer: {other}",
-                shown(&url)
+                "the metadata at {} has another issuer: {other}",
+                display_url(&url)
             ))),
             None => Ok(None),
         }
     }
 
-    /// A document, if it is there and can be read. No answer at all is an error, because it says nothing.
-    async fn read<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, AuthError> {
-        let reply: Reply = self.http.get(url, self.protocol_version).await?;
-        if reply.is_success() {
-            return Ok(serde_json::from_slice(&reply.body).ok());
+    /// Fetches a document. `None` if it is absent or malformed. An unreachable server is an error, because the
+    /// document may exist.
+    async fn fetch<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, AuthError> {
+        let response: HttpResponse = self.http.get(url, self.protocol_version).await?;
+        if response.is_success() {
+            return Ok(serde_json::from_slice(&response.body).ok());
         }
-        if reply.is_absent() {
+        if response.is_not_found() {
             return Ok(None);
         }
-        Err(unreachable(format_args!("{} answered {}", shown(url), reply.status)))
+        Err(unreachable(format_args!(
+            "{} responded with status {}",
+            display_url(url),
+            response.status
+        )))
     }
+}
+
+/// Protected resource metadata (RFC 9728).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct ResourceMetadata {
+    /// The resource, exactly as published: this string is sent in requests.
+    pub(crate) resource: String,
+    #[serde(default)]
+    pub(crate) authorization_servers: Vec<String>,
+    pub(crate) scopes_supported: Option<Vec<String>>,
+}
+
+/// Authorization server metadata (RFC 8414 and `OpenID` Connect Discovery).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub(crate) struct ServerMetadata {
+    pub(crate) issuer: String,
+    pub(crate) authorization_endpoint: Option<String>,
+    pub(crate) token_endpoint: Option<String>,
+    pub(crate) registration_endpoint: Option<String>,
+    pub(crate) revocation_endpoint: Option<String>,
+    pub(crate) scopes_supported: Option<Vec<String>>,
+    pub(crate) code_challenge_methods_supported: Option<Vec<String>>,
+    pub(crate) token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    pub(crate) authorization_grant_profiles_supported: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) authorization_response_iss_parameter_supported: bool,
+    #[serde(default)]
+    pub(crate) client_id_metadata_document_supported: bool,
+    #[serde(skip)]
+    pub(crate) provenance: Provenance,
+}
+
+/// Where metadata comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Provenance {
+    /// The server publishes it.
+    #[default]
+    Published,
+    /// Default endpoints of a server of 2025-03-26, which publishes nothing.
+    Assumed,
+}
+
+impl ServerMetadata {
+    /// Default endpoints of a server without metadata (2025-03-26).
+    pub(crate) fn assumed(origin: &str) -> Self {
+        Self {
+            issuer: origin.to_owned(),
+            authorization_endpoint: Some(format!("{origin}/authorize")),
+            token_endpoint: Some(format!("{origin}/token")),
+            registration_endpoint: Some(format!("{origin}/register")),
+            provenance: Provenance::Assumed,
+            ..Self::default()
+        }
+    }
+
+    /// Protocol facts §20.2 step 6: no authorization unless S256 is advertised.
+    pub(crate) fn require_s256(&self) -> Result<(), AuthError> {
+        let methods = self.code_challenge_methods_supported.as_deref();
+        // A server without metadata cannot advertise S256; 2025-03-26 requires it.
+        let is_advertised = methods.is_some_and(|list| list.iter().any(|method| method == "S256"));
+        if is_advertised || self.provenance == Provenance::Assumed {
+            return Ok(());
+        }
+        Err(untrusted(format_args!("{} does not advertise PKCE with S256", self.issuer)))
+    }
+}
+
+/// The authorization servers of a resource; none is an error.
+fn authorization_servers(metadata: &ResourceMetadata) -> Result<&[String], AuthError> {
+    match metadata.authorization_servers.as_slice() {
+        [] => Err(untrusted("the protected resource metadata names no authorization server")),
+        servers => Ok(servers),
+    }
+}
+
+/// URLs of the protected resource metadata, in order: from the challenge, for the path, for the origin.
+fn resource_metadata_urls(server: &Url, from_challenge: Option<&str>) -> Vec<Url> {
+    let mut urls = Vec::new();
+    urls.extend(from_challenge.and_then(|reference| server.join(reference).ok()));
+    let path = server.path().trim_end_matches('/');
+    let base = "/.well-known/oauth-protected-resource";
+    let mut for_path = with_path(server, &format!("{base}{path}"));
+    for_path.set_query(server.query());
+    for url in [for_path, with_path(server, base)] {
+        if !urls.contains(&url) {
+            urls.push(url);
+        }
+    }
+    urls
+}
+
+/// URLs of the metadata of `issuer`, in order (protocol facts §20.2 step 4).
+fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
+    let path = issuer.path().trim_end_matches('/');
+    let (oauth, openid) =
+        ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration");
+    let mut paths = vec![format!("{oauth}{path}"), format!("{openid}{path}")];
+    if !path.is_empty() {
+        paths.push(format!("{path}{openid}"));
+    }
+    paths.iter().map(|path| with_path(issuer, path)).collect()
+}
+
+/// The origin of a URL as an issuer: without a trailing slash.
+fn origin_issuer(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+/// The same origin with another path, without query and fragment.
+fn with_path(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    url.set_path(path);
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+/// Resource indicator of a server that publishes none (protocol facts §20.3): no fragment, and no slash for an
+/// empty path.
+pub(crate) fn canonical_resource(server: &Url) -> String {
+    let mut url = server.clone();
+    url.set_fragment(None);
+    let text = url.as_str();
+    match (url.path(), url.query()) {
+        ("/", None) => text.trim_end_matches('/').to_owned(),
+        _ => text.to_owned(),
+    }
+}
+
+/// Whether metadata of `resource` applies to `server`: same origin, and a path at or above the server's.
+/// Queries are ignored.
+pub(crate) fn resource_covers(resource: &str, server: &Url) -> bool {
+    let Ok(resource) = Url::parse(resource) else { return false };
+    let matches = resource.origin() == server.origin() && resource.fragment().is_none();
+    matches && resource.username().is_empty() && is_path_prefix(resource.path(), server.path())
+}
+
+/// Whether `prefix` equals `path` or ends at one of its segment boundaries.
+fn is_path_prefix(prefix: &str, path: &str) -> bool {
+    let prefix = prefix.trim_end_matches('/');
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -142,13 +288,163 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authorization_server_that_knows_us_is_preferred() {
-        let check = |named: &[&str], liked: &[&str], expected: &str| {
-            let own = |it: &[&str]| it.iter().map(|&it| it.to_owned()).collect::<Vec<_>>();
-            assert_eq!(choose(&own(named), &own(liked)), expected);
+    fn known_authorization_server_is_preferred() {
+        let check = |servers: &[&str], preferred: &[&str], expected: &str| {
+            let own =
+                |list: &[&str]| list.iter().map(|&issuer| issuer.to_owned()).collect::<Vec<_>>();
+            assert_eq!(choose_issuer(&own(servers), &own(preferred)), expected);
         };
         check(&["https://a", "https://b"], &[], "https://a");
         check(&["https://a", "https://b"], &["https://b", "https://c"], "https://b");
         check(&["https://a"], &["https://a/"], "https://a");
+    }
+}
+
+#[cfg(test)]
+mod metadata_tests {
+    use super::*;
+
+    #[test]
+    fn s256_must_be_advertised() {
+        let check = |methods: Option<&[&str]>, expected: bool| {
+            let methods = methods.map(|list| list.iter().map(|&name| name.to_owned()).collect());
+            let metadata =
+                ServerMetadata { code_challenge_methods_supported: methods, ..Default::default() };
+            assert_eq!(metadata.require_s256().is_ok(), expected);
+        };
+        check(Some(&["plain", "S256"]), true);
+        check(Some(&["plain"]), false);
+        check(Some(&["s256"]), false);
+        check(Some(&[]), false);
+        check(None, false);
+        assert!(ServerMetadata::assumed("https://h").require_s256().is_ok());
+    }
+
+    #[test]
+    fn metadata_requires_issuer_and_ignores_unknown_members() {
+        let read = |text: &str| serde_json::from_str::<ServerMetadata>(text).is_ok();
+        assert!(read(r#"{"issuer":"https://a","jwks_uri":7,"scopes_supported":["a"]}"#));
+        assert!(!read(r#"{"token_endpoint":"https://a/token"}"#));
+        assert!(!read(r#"{"issuer":7}"#));
+    }
+
+    #[test]
+    fn resource_must_name_an_authorization_server() {
+        let read = |text: &str| serde_json::from_str::<ResourceMetadata>(text).unwrap();
+        let metadata = read(r#"{"resource":"https://h","authorization_servers":["https://a/"]}"#);
+        assert_eq!(authorization_servers(&metadata).unwrap(), ["https://a/"]);
+        assert!(authorization_servers(&read(r#"{"resource":"https://h"}"#)).is_err());
+    }
+}
+
+#[cfg(test)]
+mod well_known_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(urls: Vec<Url>, expected: &[&str]) {
+        assert_eq!(urls.iter().map(Url::as_str).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn resource_metadata_url_order() {
+        let urls_for = |server: &str, from_challenge| {
+            resource_metadata_urls(&Url::parse(server).unwrap(), from_challenge)
+        };
+        check(
+            urls_for("https://h/a/mcp", None),
+            &[
+                "https://h/.well-known/oauth-protected-resource/a/mcp",
+                "https://h/.well-known/oauth-protected-resource",
+            ],
+        );
+        check(urls_for("https://h/", None), &["https://h/.well-known/oauth-protected-resource"]);
+        check(
+            urls_for("https://h/mcp", Some("https://else/prm")),
+            &[
+                "https://else/prm",
+                "https://h/.well-known/oauth-protected-resource/mcp",
+                "https://h/.well-known/oauth-protected-resource",
+            ],
+        );
+        check(
+            urls_for("https://h", Some("/.well-known/oauth-protected-resource")),
+            &["https://h/.well-known/oauth-protected-resource"],
+        );
+        check(
+            urls_for("https://h/mcp?t=1", Some("https://[bad")),
+            &[
+                "https://h/.well-known/oauth-protected-resource/mcp?t=1",
+                "https://h/.well-known/oauth-protected-resource",
+            ],
+        );
+    }
+
+    #[test]
+    fn server_metadata_url_order() {
+        let urls_for = |issuer: &str| server_metadata_urls(&Url::parse(issuer).unwrap());
+        check(
+            urls_for("https://a"),
+            &[
+                "https://a/.well-known/oauth-authorization-server",
+                "https://a/.well-known/openid-configuration",
+            ],
+        );
+        check(
+            urls_for("https://a/t/"),
+            &[
+                "https://a/.well-known/oauth-authorization-server/t",
+                "https://a/.well-known/openid-configuration/t",
+                "https://a/t/.well-known/openid-configuration",
+            ],
+        );
+    }
+
+    #[test]
+    fn origin_issuer_has_no_trailing_slash() {
+        let origin = |url: &str| origin_issuer(&Url::parse(url).unwrap());
+        assert_eq!(origin("http://localhost:80/mcp"), "http://localhost");
+        assert_eq!(origin("https://h:8443/x?y"), "https://h:8443");
+    }
+}
+
+#[cfg(test)]
+mod resource_tests {
+    use super::*;
+
+    #[test]
+    fn canonical_resource_is_normalized() {
+        let check = |url: &str, expected: &str| {
+            assert_eq!(canonical_resource(&Url::parse(url).unwrap()), expected);
+        };
+        check("HTTPS://Host.Example/Mcp", "https://host.example/Mcp");
+        check("https://h/", "https://h");
+        check("https://h:8443", "https://h:8443");
+        check("https://h:443/mcp#part", "https://h/mcp");
+        check("https://h/mcp/", "https://h/mcp/");
+        check("https://h/?t=1", "https://h/?t=1");
+    }
+
+    #[test]
+    fn resource_covers_its_origin_and_subpaths() {
+        let check = |resource: &str, server: &str, expected: bool| {
+            let server = Url::parse(server).unwrap();
+            assert_eq!(resource_covers(resource, &server), expected, "{resource} {server}");
+        };
+        check("https://h/mcp", "https://h/mcp", true);
+        check("https://H:443/mcp", "https://h/mcp", true);
+        check("https://h", "https://h/mcp", true);
+        check("https://h/", "https://h/mcp", true);
+        check("https://h/mcp/", "https://h/mcp", true);
+        check("https://h/mcp?tenant=1", "https://h/mcp?tenant=2", true);
+        check("https://h/mc", "https://h/mcp", false);
+        check("https://h/mcp/deeper", "https://h/mcp", false);
+        check("http://h/mcp", "https://h/mcp", false);
+        check("https://h:8443/mcp", "https://h/mcp", false);
+        check("https://evil/mcp", "https://h/mcp", false);
+        check("https://u@h/mcp", "https://h/mcp", false);
+        check("https://h/mcp#x", "https://h/mcp", false);
+        check("/mcp", "https://h/mcp", false);
+        check("", "https://h/mcp", false);
     }
 }

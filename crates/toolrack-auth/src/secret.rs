@@ -1,23 +1,23 @@
-//! Text that must not be seen: tokens, client secrets, codes.
+//! Secret strings: tokens, client secrets, authorization codes.
 //!
 //! **Invariant:** a secret has no `Display` and no `Serialize`, its `Debug` shows nothing, and its bytes are
-//! overwritten when it is dropped. The only way out is [`Secret::reveal`].
+//! zeroed when it is dropped. The only access is [`Secret::reveal`].
 
 use std::fmt;
 
 use zeroize::Zeroize;
 
-/// A text that cannot be printed by accident.
+/// A string that cannot be printed by accident.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a text into custody.
+    /// Wraps a string.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself. Named so that every use can be found.
+    /// The string itself. Named so that every use can be found.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -47,11 +47,11 @@ impl From<String> for Secret {
     }
 }
 
-/// Takes every one of `secrets` out of a text that somebody else wrote, before it is shown.
+/// Removes `secrets` from a text that another party wrote, before it is shown.
 ///
-/// Authorization servers have been seen to quote the token they refuse.
-pub(crate) fn scrub(text: &str, secrets: &[&Secret]) -> String {
-    let long_enough = secrets.iter().filter(|it| it.reveal().len() >= 4);
+/// Some authorization servers quote the token that they reject.
+pub(crate) fn redact_secrets(text: &str, secrets: &[&Secret]) -> String {
+    let long_enough = secrets.iter().filter(|secret| secret.reveal().len() >= 4);
     long_enough.fold(text.to_owned(), |text, secret| text.replace(secret.reveal(), "…"))
 }
 
@@ -60,13 +60,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_not_shown() {
+    fn secret_debug_shows_nothing() {
         assert_eq!(format!("{:?}", Some(Secret::new("s3cret"))), "Some(Secret(…))");
     }
 
     #[test]
-    fn what_somebody_quotes_is_taken_out() {
+    fn quoted_secrets_are_redacted() {
         let (token, short) = (Secret::new("s3cret"), Secret::new("s"));
-        assert_eq!(scrub("the token s3cret is stale", &[&token, &short]), "the token … is stale");
+        assert_eq!(
+            redact_secrets("the token s3cret is stale", &[&token, &short]),
+            "the token … is stale"
+        );
     }
 }

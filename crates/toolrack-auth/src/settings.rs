@@ -1,4 +1,4 @@
-//! What a user can set about logging in at one server.
+//! OAuth settings of one server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,119 +7,119 @@ use std::time::Duration;
 use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
-use crate::assertion::Algorithm;
-use crate::fault::refused;
+use crate::error::refused;
 use crate::secret::Secret;
+use crate::token_endpoint::SigningAlgorithm;
 
-/// How to log in at one server. The default suits a person with a browser.
+/// OAuth settings. The default suits a user with a browser.
 #[derive(Debug, Clone)]
 pub struct AuthSettings {
-    /// What the user calls the server, for hints such as `toolrack login <server>`; its URL if absent.
+    /// Name of the server in hints such as `toolrack login <server>`; its URL if absent.
     pub server_name: Option<String>,
-    /// What we call ourselves where people see it.
+    /// Client name shown to users.
     pub client_name: String,
-    /// Where our client metadata document is, for authorization servers that take its URL as a client id.
+    /// URL of the client metadata document, for authorization servers that accept it as client id.
     pub client_metadata_url: Option<Url>,
-    /// A client that somebody has registered for us.
-    pub pre_registered: Option<PreRegistered>,
-    /// The scopes to ask for, instead of those the server names.
+    /// A client registered in advance.
+    pub pre_registered: Option<PreRegisteredClient>,
+    /// Scopes to request instead of those the server names.
     pub scopes: Option<Vec<String>>,
-    /// By what right we get tokens.
+    /// Grant type.
     pub grant: Grant,
-    /// The protocol revision that discovery requests carry; servers of 2025-03-26 look at it.
+    /// Protocol version sent with discovery requests; servers of 2025-03-26 read it.
     pub protocol_version: String,
-    /// How long before its end a token counts as stale; never more than a tenth of its life.
+    /// How long before its expiry a token counts as stale; at most a tenth of its lifetime.
     pub leeway: Duration,
-    /// How requests to authorization servers travel.
+    /// Network settings for requests to authorization servers.
     pub network: Network,
 }
 
-/// A client that exists already at an authorization server.
+/// A client registered in advance at an authorization server.
 #[derive(Debug, Clone)]
-pub struct PreRegistered {
-    /// Its name there.
+pub struct PreRegisteredClient {
+    /// Client id.
     pub client_id: String,
-    /// Its password there, if it has one.
+    /// Client secret, if there is one.
     pub client_secret: Option<Secret>,
-    /// The one authorization server that knows it. If absent, the first one it is used with.
+    /// The authorization server of the client. If absent, the first one it is used with.
     pub issuer: Option<String>,
 }
 
-/// By what right we get tokens.
+/// How tokens are obtained.
 #[derive(Debug, Clone)]
 pub enum Grant {
-    /// A person logs in with a browser.
+    /// The user logs in with a browser.
     AuthorizationCode,
-    /// The program itself is the client, registered beforehand.
+    /// The program itself is the client.
     ClientCredentials {
-        /// How it proves that.
-        auth: ClientProof,
+        /// Client authentication.
+        auth: ClientAuth,
     },
-    /// A company's identity provider vouches for the user.
-    EnterpriseManaged(Enterprise),
+    /// The user's identity provider issues an assertion (enterprise-managed authorization).
+    EnterpriseManaged(IdentityProvider),
 }
 
-/// How a program proves which client it is.
+/// Client authentication of a program.
 #[derive(Debug, Clone)]
-pub enum ClientProof {
-    /// By the client secret in [`PreRegistered`].
+pub enum ClientAuth {
+    /// The client secret in [`PreRegisteredClient`].
     Basic,
-    /// By a signature.
+    /// A signed assertion (`private_key_jwt`).
     PrivateKeyJwt {
-        /// The private key, as PEM with PKCS#8 inside.
+        /// Private key, PKCS#8 in PEM.
         key: Secret,
-        /// What it signs with.
-        algorithm: Algorithm,
-        /// Who the signed statement is for.
+        /// Signing algorithm.
+        algorithm: SigningAlgorithm,
+        /// Audience of the assertion.
         audience: Audience,
     },
 }
 
-/// Who a signed statement is for. Authorization servers differ.
+/// Audience of a client assertion. Authorization servers differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Audience {
     /// The issuer.
     Issuer,
     /// The token endpoint.
     TokenEndpoint,
-    /// Something else.
+    /// Another value.
     Other(String),
 }
 
-/// A company's identity provider, as far as we need it.
+/// The user's identity provider.
 #[derive(Debug, Clone)]
-pub struct Enterprise {
-    /// Where it exchanges tokens.
+pub struct IdentityProvider {
+    /// Endpoint for token exchange.
     pub token_endpoint: Url,
-    /// Our name there.
+    /// Our client id there.
     pub client_id: String,
-    /// Our password there, if there is one.
+    /// Our client secret there, if there is one.
     pub client_secret: Option<Secret>,
-    /// Who knows the user's present ID token.
+    /// Source of the user's ID token.
     pub id_token: Arc<dyn IdTokenSource>,
 }
 
-/// Whoever knows the user's present ID token from the company's identity provider.
+/// Source of the user's ID token from the identity provider.
 pub trait IdTokenSource: Send + Sync + fmt::Debug {
-    /// The token, fresh enough to be exchanged.
+    /// A current ID token.
     fn id_token(&self) -> BoxFuture<'_, Result<Secret, AuthError>>;
 }
 
-/// An ID token that is known beforehand.
+/// A fixed ID token.
 impl IdTokenSource for Secret {
     fn id_token(&self) -> BoxFuture<'_, Result<Secret, AuthError>> {
         Box::pin(async { Ok(self.clone()) })
     }
 }
 
-/// How requests to authorization servers travel.
+/// Network settings for requests to authorization servers.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
-    /// Certificates to trust beside the system's, as PEM.
+    /// PEM certificates trusted in addition to the system's.
     pub extra_roots: Vec<u8>,
-    /// A proxy for everything. It resolves names itself, so it has to keep us from private addresses too.
+    /// Proxy for all requests. It resolves host names itself, so it must enforce the address policy too.
     pub proxy: Option<Url>,
-    /// Whether metadata may lead to private addresses though the server's URL is no such address.
+    /// Whether metadata may lead to private addresses although the server's URL is not one.
     pub private_addresses: PrivateAddresses,
 }
 
@@ -128,8 +128,8 @@ pub struct Network {
 pub enum PrivateAddresses {
     /// Only if the server's URL is a private address itself.
     #[default]
-    Guarded,
-    /// Yes: the authorization server lives in the company's network. This machine stays out of reach.
+    Restricted,
+    /// Yes: the authorization server is in a private network. Loopback stays forbidden.
     Allowed,
 }
 
@@ -150,20 +150,20 @@ impl Default for AuthSettings {
 }
 
 impl AuthSettings {
-    /// What cannot work is said at once, and not at the first login.
+    /// Rejects settings that cannot work, before the first login.
     pub(crate) fn validate(&self) -> Result<(), AuthError> {
-        let is_document = |it: &Url| it.scheme() == "https" && it.path().len() > 1;
-        if self.client_metadata_url.as_ref().is_some_and(|it| !is_document(it)) {
-            return Err(refused("a client metadata URL is https and has a path"));
+        let is_document = |url: &Url| url.scheme() == "https" && url.path().len() > 1;
+        if self.client_metadata_url.as_ref().is_some_and(|url| !is_document(url)) {
+            return Err(refused("a client metadata URL must be https and have a path"));
         }
-        let secret = self.pre_registered.as_ref().and_then(|it| it.client_secret.as_ref());
+        let secret = self.pre_registered.as_ref().and_then(|client| client.client_secret.as_ref());
         match &self.grant {
             Grant::ClientCredentials { .. } | Grant::EnterpriseManaged(_)
                 if self.pre_registered.is_none() =>
             {
-                Err(refused("this grant needs a client that is registered already"))
+                Err(refused("this grant needs a pre-registered client"))
             }
-            Grant::ClientCredentials { auth: ClientProof::Basic } if secret.is_none() => {
+            Grant::ClientCredentials { auth: ClientAuth::Basic } if secret.is_none() => {
                 Err(refused("client credentials need a client secret or a private key"))
             }
             Grant::AuthorizationCode
@@ -179,36 +179,36 @@ mod tests {
 
     #[track_caller]
     fn check(settings: AuthSettings, expected: Option<&str>) {
-        let found = settings.validate().err().map(|it| it.to_string());
+        let found = settings.validate().err().map(|error| error.to_string());
         assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
         assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()));
     }
 
-    fn client(client_secret: Option<&str>) -> PreRegistered {
+    fn client(client_secret: Option<&str>) -> PreRegisteredClient {
         let client_secret = client_secret.map(Secret::from);
-        PreRegistered { client_id: "c".to_owned(), client_secret, issuer: None }
+        PreRegisteredClient { client_id: "c".to_owned(), client_secret, issuer: None }
     }
 
     #[test]
-    fn what_cannot_work_is_said_at_once() {
-        let basic = || Grant::ClientCredentials { auth: ClientProof::Basic };
+    fn invalid_settings_are_rejected_early() {
+        let basic = || Grant::ClientCredentials { auth: ClientAuth::Basic };
         let with =
             |grant, pre_registered| AuthSettings { pre_registered, grant, ..Default::default() };
         check(AuthSettings::default(), None);
         check(with(basic(), Some(client(Some("s")))), None);
         check(with(basic(), Some(client(None))), Some("client secret"));
-        check(with(basic(), None), Some("registered already"));
+        check(with(basic(), None), Some("pre-registered"));
         let document = |url: &str| AuthSettings {
             client_metadata_url: Some(Url::parse(url).unwrap()),
             ..Default::default()
         };
         check(document("https://h/client.json"), None);
-        check(document("https://h/"), Some("has a path"));
+        check(document("https://h/"), Some("have a path"));
         check(document("http://h/client.json"), Some("https"));
     }
 
     #[test]
-    fn settings_can_be_printed_without_their_secrets() {
+    fn settings_debug_hides_secrets() {
         let settings =
             AuthSettings { pre_registered: Some(client(Some("s3cret"))), ..Default::default() };
         assert_eq!(format!("{settings:?}").find("s3cret"), None);

@@ -1,11 +1,330 @@
-//! HTTP/1.1 as a client reads it: pure functions from bytes to heads and bodies.
+//! HTTP/1.1 connection. The task that waits for the response drives it.
+//!
+//! **Invariant:** no task runs between a caller and its HTTP/1.1 connection.
+//! **Invariant:** an idle connection holds no buffer.
 
-mod body;
-mod head;
+mod decoder;
 
-pub(crate) use body::{COPY_BYTES, Decoded, Framing};
-pub(crate) use head::{Head, Parsed, parse};
+pub(crate) use decoder::ResponseHead;
 
-/// What the server sent is not HTTP, or not what HTTP allows.
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::mem;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use decoder::{BodyFraming, COPY_BYTES, Decoded, Parsed, parse_head};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use tokio::time::Instant;
+use tokio_util::io::poll_read_buf;
+
+use crate::connect::NetStream;
+use crate::proxy::Proxy;
+use crate::request_sender::{RequestParts, ScratchBuffer};
+
+/// The server sent something that is not valid HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
+
+/// Read size, at first and after a read that filled the buffer.
+const READ_BYTES: usize = 8 << 10;
+const MAX_READ_BYTES: usize = 64 << 10;
+/// With less free space than this, the buffer grows before the next system call.
+const MIN_READ_BYTES: usize = 1 << 10;
+/// Cap on the memory reserved for a declared length. A server can declare any length.
+const MAX_PREALLOC_BYTES: u64 = 4 << 20;
+/// A body up to this size is written together with its head, and parsed in place if it arrives with its head.
+const INLINE_BODY_BYTES: usize = 4 << 10;
+/// A larger buffer is not kept for the next response.
+const MAX_SPARE_BYTES: usize = 16 << 10;
+
+thread_local! {
+    /// Buffer for the next response on this thread.
+    static SPARE_BUFFER: Cell<Option<BytesMut>> = const { Cell::new(None) };
+}
+
+/// HTTP/1.1 connection with its read buffer.
+pub(crate) struct Http1Connection {
+    stream: NetStream,
+    input: BytesMut,
+    framing: BodyFraming,
+    is_reusable: bool,
+    /// A slice of the input was handed out, so the buffer cannot be reused.
+    is_split: bool,
+    /// Bytes to reserve for the next read.
+    read_size: usize,
+    pub(crate) idle_since: Instant,
+}
+
+/// Whether the server may have received a message.
+#[derive(Debug, Default)]
+pub(crate) struct SentFlag(AtomicBool);
+
+/// Why there is no response.
+#[derive(Debug)]
+pub(crate) struct AttemptError {
+    pub(crate) error: io::Error,
+    /// Whether no byte of the request was written.
+    pub(crate) is_unsent: bool,
+}
+
+/// Request being written.
+struct RequestWriter<'a> {
+    /// Includes the body if that is small.
+    head: &'a [u8],
+    body: &'a [u8],
+    n_sent: usize,
+    is_flushed: bool,
+}
+
+impl SentFlag {
+    pub(crate) fn mark(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the server did not process the message.
+    pub(crate) fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Http1Connection {
+    pub(crate) fn new(stream: NetStream) -> Self {
+        Self {
+            stream,
+            input: BytesMut::new(),
+            framing: BodyFraming::Empty,
+            is_reusable: true,
+            is_split: false,
+            read_size: READ_BYTES,
+            idle_since: Instant::now(),
+        }
+    }
+
+    /// Whether the exchange has ended so that another one can follow.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_reusable && self.framing == BodyFraming::Empty && self.input.is_empty()
+    }
+
+    /// Whether the connection can take a request, as far as a check without waiting can tell.
+    pub(crate) fn is_usable(&mut self) -> bool {
+        if !self.is_complete() {
+            return false;
+        }
+        // Readable now means end of file, or bytes that belong to no request.
+        let (mut context, mut byte) = (Context::from_waker(Waker::noop()), [0]);
+        let stream = Pin::new(&mut self.stream);
+        stream.poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
+    }
+
+    /// Frees memory until the next exchange.
+    pub(crate) fn release_buffers(&mut self) {
+        let input = mem::take(&mut self.input);
+        if !mem::take(&mut self.is_split) {
+            recycle_buffer(input);
+        }
+        self.read_size = READ_BYTES;
+        self.idle_since = Instant::now();
+    }
+
+    /// Sends a request and reads the head of the response.
+    pub(crate) async fn send(
+        &mut self,
+        parts: &RequestParts<'_>,
+        proxy: Option<&Proxy>,
+    ) -> Result<ResponseHead, AttemptError> {
+        let mut buffer = ScratchBuffer::new();
+        parts.write_head(&mut buffer, proxy);
+        let mut body = parts.body;
+        if body.len() <= INLINE_BODY_BYTES {
+            buffer.extend_from_slice(mem::take(&mut body));
+        }
+        let mut writer = RequestWriter { head: &buffer, body, n_sent: 0, is_flushed: false };
+        let received = poll_fn(|context| self.poll_send(&mut writer, context)).await;
+        let (n_sent, is_fully_sent) = (writer.n_sent, writer.is_flushed);
+        match received {
+            Ok(head) => {
+                self.framing = head.framing.clone();
+                // The unsent rest of a request would be read as the next request.
+                self.is_reusable = head.is_reusable && is_fully_sent;
+                Ok(head)
+            }
+            Err(error) => {
+                self.is_reusable = false;
+                Err(AttemptError { error, is_unsent: n_sent == 0 })
+            }
+        }
+    }
+
+    /// Writes and reads at the same time, because a server may respond before it has read the whole request
+    /// (413, for example).
+    fn poll_send(
+        &mut self,
+        writer: &mut RequestWriter<'_>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<ResponseHead>> {
+        // After the first byte, a write error is not final: the server may have responded before it closed
+        // its side.
+        let written = writer.poll(&mut self.stream, context);
+        if let Poll::Ready(Err(error)) = &written
+            && writer.n_sent == 0
+        {
+            return Poll::Ready(Err(io::Error::new(error.kind(), error.to_string())));
+        }
+        match self.poll_head(context) {
+            // The write error says more than "closed".
+            Poll::Ready(Err(closed)) => match written {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                _ => Poll::Ready(Err(closed)),
+            },
+            outcome => outcome,
+        }
+    }
+
+    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<ResponseHead>> {
+        loop {
+            if !self.input.is_empty() {
+                match parse_head(&self.input).map_err(invalid_data)? {
+                    Parsed::Complete { head, n_bytes } => {
+                        self.input.advance(n_bytes);
+                        return Poll::Ready(Ok(head));
+                    }
+                    Parsed::Interim { n_bytes } => {
+                        self.input.advance(n_bytes);
+                        continue;
+                    }
+                    Parsed::Partial => {}
+                }
+            }
+            if ready!(self.poll_fill(context))? == 0 {
+                let reason = "the connection was closed before a response came";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason)));
+            }
+        }
+    }
+
+    /// Returns the whole body if it is small and has already arrived.
+    pub(crate) fn buffered_body(&self) -> Option<&[u8]> {
+        match self.framing {
+            BodyFraming::Length { n_bytes } if n_bytes <= INLINE_BODY_BYTES as u64 => {
+                self.input.get(..usize::try_from(n_bytes).ok()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// Marks the buffered body as used.
+    pub(crate) fn consume_buffered_body(&mut self) {
+        let n_bytes = self.buffered_body().map_or(0, <[u8]>::len);
+        if n_bytes > 0 {
+            self.input.advance(n_bytes);
+            self.framing = BodyFraming::Empty;
+        }
+    }
+
+    /// Bytes of the body still to come, if the server declared a length.
+    pub(crate) fn remaining_length(&self) -> Option<u64> {
+        self.framing.remaining_length()
+    }
+
+    /// Returns the next chunk of the body; `None` at its end.
+    pub(crate) fn poll_chunk(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Bytes>>> {
+        loop {
+            if !self.wants_whole_body() {
+                match self.framing.decode(&mut self.input).map_err(invalid_data)? {
+                    Decoded::Data(chunk) => {
+                        self.is_split |= chunk.len() > COPY_BYTES;
+                        return Poll::Ready(Ok(Some(chunk)));
+                    }
+                    Decoded::End => return Poll::Ready(Ok(None)),
+                    Decoded::NeedMore => {}
+                }
+            }
+            if ready!(self.poll_fill(context))? == 0 {
+                return Poll::Ready(match self.framing {
+                    BodyFraming::UntilClose => {
+                        self.framing = BodyFraming::Empty;
+                        Ok(None)
+                    }
+                    _ => {
+                        let reason = "the connection was closed in the middle of a response";
+                        Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
+                    }
+                });
+            }
+        }
+    }
+
+    /// A body of known size is read into one chunk, unless it is huge.
+    fn wants_whole_body(&self) -> bool {
+        let declared = self.remaining_length().filter(|declared| *declared <= MAX_PREALLOC_BYTES);
+        declared.is_some_and(|declared| declared > self.input.len() as u64)
+    }
+
+    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let declared = self.remaining_length().unwrap_or_default().min(MAX_PREALLOC_BYTES);
+        let missing =
+            usize::try_from(declared).unwrap_or_default().saturating_sub(self.input.len());
+        if self.input.capacity() == 0 {
+            self.input = SPARE_BUFFER.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        }
+        if self.input.capacity() - self.input.len() < missing.max(MIN_READ_BYTES) {
+            self.input.reserve(missing.max(self.read_size));
+        }
+        let room = self.input.capacity() - self.input.len();
+        let read = ready!(poll_read_buf(Pin::new(&mut self.stream), context, &mut self.input))?;
+        if read == room {
+            self.read_size = MAX_READ_BYTES;
+        }
+        Poll::Ready(Ok(read))
+    }
+}
+
+impl RequestWriter<'_> {
+    fn poll(&mut self, stream: &mut NetStream, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.n_sent < self.head.len() + self.body.len() {
+            let head = self.head.get(self.n_sent..).unwrap_or_default();
+            let n_body_sent = self.n_sent.saturating_sub(self.head.len());
+            let body = self.body.get(n_body_sent..).unwrap_or_default();
+            let stream = Pin::new(&mut *stream);
+            let n_bytes = ready!(if self.body.is_empty() {
+                stream.poll_write(context, head)
+            } else {
+                let slices = [IoSlice::new(head), IoSlice::new(body)];
+                stream.poll_write_vectored(context, &slices)
+            })?;
+            if n_bytes == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.n_sent += n_bytes;
+        }
+        if !self.is_flushed {
+            ready!(Pin::new(stream).poll_flush(context))?;
+            self.is_flushed = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Keeps the buffer for the next exchange on this thread, unless it is large or a slice of it is still in use.
+fn recycle_buffer(mut buffer: BytesMut) {
+    buffer.clear();
+    if buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= MAX_SPARE_BYTES {
+        // Fails only while the thread is being torn down; then the buffer is freed.
+        let _is_kept = SPARE_BUFFER.try_with(|spare| spare.set(Some(buffer)));
+    }
+}
+
+fn invalid_data(Malformed(reason): Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}

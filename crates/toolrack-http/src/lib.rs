@@ -1,46 +1,63 @@
-//! A line to a server over HTTP: stateless 2026-07-28, stateful 2025, two-endpoint SSE 2024.
+//! MCP over HTTP: Streamable HTTP (stateless 2026-07-28 and with sessions, 2025) and HTTP+SSE (2024-11-05).
 //!
-//! [`HttpLine`] is one line in three shapes. Which one it takes follows from what
-//! [`Line::speak`](toolrack_transport::Line::speak) says and from how the server answers the first greeting.
+//! [`HttpTransport`] speaks all three. Which one it uses follows from the protocol mode that the client sets, and
+//! from the server's response to the first `initialize`.
 //!
-//! **Invariant:** one failing request never ends the line, nothing is sent to another origin, and whatever
-//! the server does, what is tried again is tried at the pace of [`Backoff`](toolrack_transport::Backoff).
+//! | module | what it holds |
+//! |---|---|
+//! | `transport` | [`HttpTransport`], the state and tasks behind it, the guard in front of the handler |
+//! | `options` | [`HttpServerDef`], [`HttpOptions`] |
+//! | `rpc_call` | one JSON-RPC request over one HTTP request; SSE responses and their resumption |
+//! | `session` | session state, `initialize`, renewal of a lost session |
+//! | `notification_stream` | the standing GET stream of a session |
+//! | `legacy_sse` | the HTTP+SSE transport of 2024-11-05 |
+//! | `sse` | SSE parser |
+//! | `request_sender` | sends a request through challenges, redirects and `Retry-After` |
+//! | `request_headers` | MCP request headers and their encoding |
+//! | `response`, `response_headers` | HTTP response, its body, gzip, the headers that are kept |
+//! | `status_mapping` | HTTP status to error; idempotent methods |
+//! | `connection_pool` | connection pool, and when a request may be sent again |
+//! | `http1` | HTTP/1.1 connection and response parser (HTTP/2 is hyper's) |
+//! | `connect`, `proxy` | DNS, TCP, Unix sockets, TLS, proxies |
+//! | `endpoint_url` | server URL and origin |
+//! | `unix_client` | [`UnixClient`], a plain HTTP client for a daemon's socket |
+//!
+//! Start with `transport`, then `rpc_call` and `session`.
+//!
+//! # Invariants
+//!
+//! - A failed request never closes the transport. If the server cannot be reached, the handler is told.
+//! - Nothing is sent to another origin, whether by redirect or by the `endpoint` event.
+//! - Every retry keeps to [`Backoff`](toolrack_transport::Backoff).
+//! - A request is sent twice only if the server cannot have processed it, or if its method is idempotent.
+//! - Many requests that find the session expired start one new session.
+//! - No byte after the end of a response is taken for another response.
+//! - A request whose caller stops waiting is cancelled as its protocol version requires: by closing the response
+//!   stream, or by `notifications/cancelled`.
+//! - An HTTP/1.1 exchange runs in the caller's task; an idle connection holds no buffer.
 
 #![warn(missing_docs)]
 
-mod address;
-mod beside;
-mod content;
-mod courier;
-mod definition;
-mod dial;
-mod dispatch;
-mod double;
-mod draft;
-mod event;
-mod exchange;
-mod follow;
-mod gate;
-mod greeting;
-mod gzip;
-mod header;
+mod connect;
+mod connection_pool;
+mod endpoint_url;
 mod http1;
-mod lane;
-mod line;
-mod listener;
-mod pool;
+mod legacy_sse;
+mod notification_stream;
+mod options;
 mod proxy;
-mod reply;
+mod request_headers;
+mod request_sender;
+mod response;
+mod response_headers;
+mod rpc_call;
 mod session;
-mod shared;
-mod socket;
-mod staff;
-mod tls;
-mod verdict;
-mod wire;
+mod sse;
+mod status_mapping;
+mod transport;
+mod unix_client;
 
-pub use definition::{HttpOptions, HttpServerDef};
-pub use line::HttpLine;
-pub use line::HttpLine as HttpTransport;
+pub use options::{HttpOptions, HttpServerDef};
 pub use proxy::ProxySettings;
-pub use socket::{SocketAnswer, SocketClient};
+pub use transport::HttpTransport;
+pub use unix_client::{UnixClient, UnixResponse};

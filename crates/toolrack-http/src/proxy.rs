@@ -1,6 +1,6 @@
-//! Which proxy stands between us and a server, by the usual rules.
+//! Proxy selection: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
 //!
-//! **Invariant:** what is on this machine is never asked for through a proxy.
+//! **Invariant:** loopback addresses are never reached through a proxy.
 
 use std::fmt;
 
@@ -9,22 +9,22 @@ use base64::prelude::BASE64_STANDARD;
 use http::HeaderValue;
 use url::{Host, Url};
 
-use crate::address::{Origin, Security, is_loopback};
+use crate::endpoint_url::{Origin, Security, is_loopback};
 
-/// Proxies as values. Libraries do not read the environment: whoever does gives its variables to
+/// Proxy settings as values. This library does not read the environment; pass its variables to
 /// [`from_pairs`](Self::from_pairs).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxySettings {
-    /// For `http` addresses: `http://[name:password@]host:port`.
+    /// Proxy for `http` URLs: `http://[name:password@]host:port`.
     pub http: Option<String>,
-    /// For `https` addresses, through which a tunnel is made. The proxy itself is spoken to in plain HTTP.
+    /// Proxy for `https` URLs, used with CONNECT. The proxy itself is reached over plain HTTP.
     pub https: Option<String>,
-    /// Hosts that are reached without a proxy, separated by commas: names with everything below them, IP
-    /// addresses, and `*` for all.
-    pub exceptions: Option<String>,
+    /// Hosts reached without a proxy, separated by commas: domains with their subdomains, IP addresses, or `*`
+    /// for all.
+    pub no_proxy: Option<String>,
 }
 
-/// The proxy for one server.
+/// Proxy for one server.
 #[derive(Clone)]
 pub(crate) struct Proxy {
     pub(crate) host: String,
@@ -33,11 +33,11 @@ pub(crate) struct Proxy {
 }
 
 impl ProxySettings {
-    /// Takes what it knows from a list of variables: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and
-    /// `NO_PROXY`, in either case, small letters first.
+    /// Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` from a list of variables. Lowercase names
+    /// take precedence.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let pairs: Vec<(String, String)> = pairs.into_iter().collect();
-        let exact = |name: &str| pairs.iter().find(|(it, _)| it == name).map(|(_, value)| value);
+        let exact = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value);
         let find = |name: &str| {
             let found = exact(&name.to_ascii_lowercase()).or_else(|| exact(name));
             found.filter(|value| !value.trim().is_empty()).cloned()
@@ -46,41 +46,41 @@ impl ProxySettings {
         Self {
             http: find("HTTP_PROXY").or_else(|| all.clone()),
             https: find("HTTPS_PROXY").or(all),
-            exceptions: find("NO_PROXY"),
+            no_proxy: find("NO_PROXY"),
         }
     }
 
-    /// The proxy to use for `origin`, if any.
-    pub(crate) fn choose(&self, origin: &Origin) -> Result<Option<Proxy>, String> {
+    /// Proxy to use for `origin`, if any.
+    pub(crate) fn proxy_for(&self, origin: &Origin) -> Result<Option<Proxy>, String> {
         let Origin::Tcp { security, host, port } = origin else { return Ok(None) };
         let setting = match security {
             Security::Plain => &self.http,
             Security::Tls => &self.https,
         };
         let Some(setting) = setting else { return Ok(None) };
-        if is_loopback(host) || self.is_exception(host, *port) {
+        if is_loopback(host) || self.bypasses_proxy(host, *port) {
             return Ok(None);
         }
         parse(setting).map(Some)
     }
 
-    fn is_exception(&self, host: &Host, port: u16) -> bool {
-        let Some(exceptions) = &self.exceptions else { return false };
-        let shown = host.to_string().to_ascii_lowercase();
-        let bare = shown.trim_start_matches('[').trim_end_matches(']');
-        exceptions.split(',').map(str::trim).filter(|it| !it.is_empty()).any(|exception| {
-            let exception = exception.to_ascii_lowercase();
-            let exception = match exception.rsplit_once(':') {
-                Some((name, its)) if !name.contains(':') => {
-                    if its.parse() == Ok(port) {
+    fn bypasses_proxy(&self, host: &Host, port: u16) -> bool {
+        let Some(no_proxy) = &self.no_proxy else { return false };
+        let host_name = host.to_string().to_ascii_lowercase();
+        let bare = host_name.trim_start_matches('[').trim_end_matches(']');
+        no_proxy.split(',').map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
+            let entry = entry.to_ascii_lowercase();
+            let entry = match entry.rsplit_once(':') {
+                Some((name, entry_port)) if !name.contains(':') => {
+                    if entry_port.parse() == Ok(port) {
                         name
                     } else {
                         return false;
                     }
                 }
-                _ => exception.as_str(),
+                _ => entry.as_str(),
             };
-            let name = exception.trim_start_matches("*.").trim_start_matches('.');
+            let name = entry.trim_start_matches("*.").trim_start_matches('.');
             let name = name.trim_start_matches('[').trim_end_matches(']');
             let below = bare.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
             name == "*" || name == bare || (below && matches!(host, Host::Domain(_)))
@@ -91,24 +91,25 @@ impl ProxySettings {
 fn parse(setting: &str) -> Result<Proxy, String> {
     let text =
         if setting.contains("://") { setting.to_owned() } else { format!("http://{setting}") };
-    // The text itself may hold a password.
-    let url = Url::parse(&text).map_err(|fault| format!("the proxy's address: {fault}"))?;
+    // The error must not quote the text, which may contain a password.
+    let url = Url::parse(&text).map_err(|error| format!("invalid proxy URL: {error}"))?;
     if url.scheme() != "http" {
-        return Err(format!("a proxy is spoken to with http, not with {}", url.scheme()));
+        return Err(format!("unsupported proxy scheme `{}`; use http", url.scheme()));
     }
     let host = match url.host() {
         Some(Host::Ipv6(address)) => address.to_string(),
         Some(host) => host.to_string(),
-        None => return Err("the proxy's address has no host".to_owned()),
+        None => return Err("the proxy URL has no host".to_owned()),
     };
     let port = url.port_or_known_default().unwrap_or(80);
     let authorization = match (url.username(), url.password()) {
         ("", None) => None,
         (name, password) => {
-            let (name, password) = (decoded(name), decoded(password.unwrap_or_default()));
+            let (name, password) =
+                (percent_decode(name), percent_decode(password.unwrap_or_default()));
             let token = BASE64_STANDARD.encode([name, b":".to_vec(), password].concat());
             let mut value = HeaderValue::from_str(&format!("Basic {token}"))
-                .map_err(|fault| format!("the proxy's password: {fault}"))?;
+                .map_err(|error| format!("invalid proxy credentials: {error}"))?;
             value.set_sensitive(true);
             Some(value)
         }
@@ -116,8 +117,8 @@ fn parse(setting: &str) -> Result<Proxy, String> {
     Ok(Proxy { host, port, authorization })
 }
 
-/// Undoes `%40` and its like.
-fn decoded(text: &str) -> Vec<u8> {
+/// Decodes `%40` and the like.
+fn percent_decode(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -136,14 +137,14 @@ fn decoded(text: &str) -> Vec<u8> {
     out
 }
 
-/// Addresses of proxies may hold passwords.
+/// Proxy URLs may contain passwords.
 impl fmt::Debug for ProxySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seen = |it: &Option<String>| it.as_ref().map(|_| "…");
+        let hidden = |proxy: &Option<String>| proxy.as_ref().map(|_| "…");
         f.debug_struct("ProxySettings")
-            .field("http", &seen(&self.http))
-            .field("https", &seen(&self.https))
-            .field("exceptions", &self.exceptions)
+            .field("http", &hidden(&self.http))
+            .field("https", &hidden(&self.https))
+            .field("no_proxy", &self.no_proxy)
             .finish()
     }
 }
@@ -157,7 +158,7 @@ impl fmt::Debug for Proxy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Address;
+    use crate::endpoint_url::EndpointUrl;
 
     fn pair(name: &str, value: &str) -> (String, String) {
         (name.to_owned(), value.to_owned())
@@ -171,13 +172,13 @@ mod tests {
             pair("HTTP_PROXY", "http://ignored:3"),
             pair("NO_PROXY", no_proxy),
         ]);
-        let proxy = settings.choose(&Address::parse(url).unwrap().origin).unwrap();
-        let found = proxy.map(|it| format!("{}:{}", it.host, it.port));
+        let proxy = settings.proxy_for(&EndpointUrl::parse(url).unwrap().origin).unwrap();
+        let found = proxy.map(|proxy| format!("{}:{}", proxy.host, proxy.port));
         assert_eq!(found.as_deref(), expected, "{no_proxy} {url}");
     }
 
     #[test]
-    fn proxies_are_chosen_by_the_usual_rules() {
+    fn proxy_environment_rules() {
         check("", "https://a.example/", Some("secure:1"));
         check("", "http://a.example/", Some("plain:2"));
         check("", "http://localhost:8080/", None);
@@ -196,19 +197,19 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_may_want_a_password() {
+    fn proxy_credentials_become_basic_auth() {
         let settings = ProxySettings {
             https: Some("http://me:a%40b@p.example:8080".to_owned()),
             ..ProxySettings::default()
         };
-        let proxy = settings.choose(&Address::parse("https://a/").unwrap().origin);
+        let proxy = settings.proxy_for(&EndpointUrl::parse("https://a/").unwrap().origin);
         let proxy = proxy.unwrap().unwrap();
         assert_eq!(proxy.authorization.as_ref().unwrap(), "Basic bWU6YUBi");
         assert_eq!(format!("{settings:?} {proxy:?}").find("a%40b"), None);
     }
 
     #[test]
-    fn a_proxy_that_is_no_http_proxy_is_refused() {
+    fn non_http_proxy_is_rejected() {
         for text in ["socks5://p:1", "https://p:1", "http://", "http://[::"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -1,6 +1,6 @@
-//! What a line knows of its session with a server of the handshake era, and how it begins a new one.
+//! MCP session over HTTP: its state, `initialize`, and renewal after the server has lost it.
 //!
-//! **Invariant:** however many requests find the session gone, one of them begins a new one and the others
+//! **Invariant:** however many requests find the session expired, one of them starts a new one and the others
 //! wait for it.
 
 use std::fmt;
@@ -9,108 +9,137 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderValue;
+use serde::Deserialize;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use toolrack_transport::{AuthError, Backoff, Inbox as _, LineError, TransportError};
+use toolrack_transport::{
+    Abandon, AuthError, Backoff, BoxFuture, Dialect, Ending, Inbox as _, LineError, Outgoing,
+    Params, Patience, RawJson, TransportError, answer_within,
+};
 
-use crate::address::Address;
-use crate::shared::Shared;
+use crate::endpoint_url::EndpointUrl;
+use crate::http1::SentFlag;
+use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders, parse_session_id};
+use crate::rpc_call::{INITIALIZE, encode_request};
+use crate::status_mapping::{error_from_response, is_stateless_error, may_be_legacy_sse};
+use crate::transport::{INITIALIZED, Inner, MAX_ERROR_BODY_BYTES, MessageContext};
 
-/// What a short session counts beyond one failure.
-pub(crate) const SESSION_WEIGHT: u32 = 3;
-/// What even somebody in a hurry waits between two attempts.
-const LEAST_PAUSE: Duration = Duration::from_secs(1);
+/// Extra failures counted for a session that was open and then lost: it costs an `initialize` and a
+/// notification, not one request.
+pub(crate) const SHORT_SESSION_PENALTY: u32 = 3;
+/// Shortest delay between two attempts, even if a caller is waiting.
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Limit for one renewal.
+const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where a session stands.
+/// State of the session.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
-    /// Counts sessions, so that news of an old one does not harm a new one.
+pub(crate) struct SessionState {
+    /// Counts sessions, so that an event of an old session has no effect on a new one.
     pub(crate) epoch: u64,
     pub(crate) phase: Phase,
-    pub(crate) route: Route,
+    pub(crate) flavor: Flavor,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Phase {
     Open,
-    /// A task is about to begin a new one.
+    /// A task is starting a new session.
     Renewing,
-    /// The last attempt failed. The next request leads to another one.
-    Lost(Loss),
+    /// The last attempt failed. The next request starts another one.
+    Lost(SessionFailure),
 }
 
 /// Why there is no session.
 #[derive(Debug, Clone)]
-pub(crate) enum Loss {
-    Gone,
-    Refused(AuthError),
+pub(crate) enum SessionFailure {
+    Expired,
+    Unauthorized(AuthError),
 }
 
-/// How messages reach the server.
+/// HTTP transport of the specification that the server speaks.
 #[derive(Clone)]
-pub(crate) enum Route {
-    /// All by one address.
-    Single { http_session_id: Option<HeaderValue> },
-    /// To one address, and back on a stream from another.
-    Double { endpoint: Arc<Address>, broken: CancellationToken },
+pub(crate) enum Flavor {
+    /// One URL for everything, since 2025-03-26.
+    StreamableHttp { http_session_id: Option<HeaderValue> },
+    /// HTTP+SSE of 2024-11-05: POST to `endpoint`, responses on a separate SSE stream.
+    Sse2024 { endpoint: Arc<EndpointUrl>, stream_closed: CancellationToken },
 }
 
-/// A session and what it takes to begin it again.
+/// Session with the data needed to start it again.
 pub(crate) struct Session {
-    standing: watch::Sender<Standing>,
-    memory: Mutex<Memory>,
-    /// Somebody waits for the next attempt.
-    hurry: Notify,
+    state: watch::Sender<SessionState>,
+    handshake: Mutex<HandshakeRecord>,
+    /// Notified when a caller waits for the next attempt.
+    retry_now: Notify,
 }
 
-/// What was said when the session began.
+/// Messages of the first handshake, repeated for a new session.
 #[derive(Default)]
-struct Memory {
-    /// The parameters of `initialize`.
-    greeting: Bytes,
-    /// The whole message that confirms it.
+struct HandshakeRecord {
+    /// Parameters of `initialize`.
+    initialize_params: Bytes,
+    /// The whole `notifications/initialized` message.
     initialized: Bytes,
     backoff: Backoff,
-    /// Whether there has been a session since the last attempt.
+    /// Whether a session was open since the last attempt.
     was_open: bool,
+}
+
+/// Parameters that are already serialized.
+struct PrewrittenParams<'a>(&'a [u8]);
+
+impl Params for PrewrittenParams<'_> {
+    fn write(&self, _id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        out.extend_from_slice(self.0);
+        Ok(())
+    }
+}
+
+/// The only field of the `initialize` result that the transport needs.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InitializeResult<'a> {
+    #[serde(borrow)]
+    protocol_version: std::borrow::Cow<'a, str>,
 }
 
 impl Session {
     pub(crate) fn new() -> Self {
-        let route = Route::Single { http_session_id: None };
-        let standing = Standing { epoch: 0, phase: Phase::Open, route };
-        let standing = watch::Sender::new(standing);
-        Self { standing, memory: Mutex::default(), hurry: Notify::new() }
+        let flavor = Flavor::StreamableHttp { http_session_id: None };
+        let state = SessionState { epoch: 0, phase: Phase::Open, flavor };
+        let state = watch::Sender::new(state);
+        Self { state, handshake: Mutex::default(), retry_now: Notify::new() }
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        self.standing.borrow().clone()
+    pub(crate) fn state(&self) -> SessionState {
+        self.state.borrow().clone()
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    pub(crate) fn subscribe(&self) -> watch::Receiver<SessionState> {
+        self.state.subscribe()
     }
 
-    /// A session has begun.
-    pub(crate) fn begin(&self, route: Route) {
-        self.memory().was_open = true;
-        self.standing.send_modify(|standing| {
-            if let Route::Double { broken, .. } = &standing.route {
-                // Its stream has nothing more to say.
-                broken.cancel();
+    /// Records that a session has started.
+    pub(crate) fn open(&self, flavor: Flavor) {
+        self.handshake().was_open = true;
+        self.state.send_modify(|state| {
+            if let Flavor::Sse2024 { stream_closed, .. } = &state.flavor {
+                // Requests that still wait on the old stream fail now instead of timing out.
+                stream_closed.cancel();
             }
-            standing.epoch += 1;
-            standing.phase = Phase::Open;
-            standing.route = route;
+            state.epoch += 1;
+            state.phase = Phase::Open;
+            state.flavor = flavor;
         });
     }
 
-    /// Takes the id away, for whoever ends the session.
-    pub(crate) fn take_id(&self) -> Option<HeaderValue> {
+    /// Takes the session id, so that only one task deletes the session.
+    pub(crate) fn take_session_id(&self) -> Option<HeaderValue> {
         let mut taken = None;
-        self.standing.send_if_modified(|standing| {
-            if let Route::Single { http_session_id } = &mut standing.route {
+        self.state.send_if_modified(|state| {
+            if let Flavor::StreamableHttp { http_session_id } = &mut state.flavor {
                 taken = http_session_id.take();
             }
             false
@@ -118,137 +147,294 @@ impl Session {
         taken
     }
 
-    pub(crate) fn remember_greeting(&self, greeting: Bytes) {
-        self.memory().greeting = greeting;
+    pub(crate) fn save_initialize_params(&self, params: Bytes) {
+        self.handshake().initialize_params = params;
     }
 
-    pub(crate) fn remember_initialized(&self, message: Bytes) {
-        self.memory().initialized = message;
+    pub(crate) fn save_initialized(&self, message: Bytes) {
+        self.handshake().initialized = message;
     }
 
-    pub(crate) fn greeting(&self) -> Bytes {
-        self.memory().greeting.clone()
+    pub(crate) fn initialize_params(&self) -> Bytes {
+        self.handshake().initialize_params.clone()
     }
 
     pub(crate) fn initialized(&self) -> Bytes {
-        self.memory().initialized.clone()
+        self.handshake().initialized.clone()
     }
 
-    /// Claims the task of renewing. `false` if somebody else has it, or it is done.
-    pub(crate) fn claim_renewal(&self, epoch: u64) -> bool {
-        self.standing.send_if_modified(|standing| {
-            let is_free = !matches!(standing.phase, Phase::Renewing);
-            let is_ours = is_free && standing.epoch == epoch;
+    /// Claims the renewal. `false` if another task has it, or the session is no longer that of `epoch`.
+    pub(crate) fn try_start_renewal(&self, epoch: u64) -> bool {
+        self.state.send_if_modified(|state| {
+            let is_free = !matches!(state.phase, Phase::Renewing);
+            let is_ours = is_free && state.epoch == epoch;
             if is_ours {
-                standing.phase = Phase::Renewing;
+                state.phase = Phase::Renewing;
             }
             is_ours
         })
     }
 
-    pub(crate) fn give_up(&self, loss: Loss) {
-        self.standing.send_modify(|standing| standing.phase = Phase::Lost(loss));
+    pub(crate) fn fail(&self, failure: SessionFailure) {
+        self.state.send_modify(|state| state.phase = Phase::Lost(failure));
     }
 
-    /// How long to wait before the next attempt. The first one after a long time is free. A session that
-    /// began and ended counts for more than an attempt that failed, because it takes more requests.
-    fn next_wait(&self) -> Duration {
-        let mut memory = self.memory();
+    /// Delay before the next attempt. The first attempt after a long time has none.
+    fn next_delay(&self) -> Duration {
+        let mut handshake = self.handshake();
         let now = Instant::now();
-        let wait = memory.backoff.failed(now, fastrand::f64());
-        let is_first = memory.backoff.n_failures() == 1;
-        if std::mem::take(&mut memory.was_open) {
-            weigh(&mut memory.backoff, SESSION_WEIGHT);
+        let wait = handshake.backoff.failed(now, fastrand::f64());
+        let is_first = handshake.backoff.n_failures() == 1;
+        if std::mem::take(&mut handshake.was_open) {
+            add_failures(&mut handshake.backoff, SHORT_SESSION_PENALTY);
         }
         if is_first { Duration::ZERO } else { wait }
     }
 
-    /// Waits for the next attempt. Somebody who wants the session now need not wait for all of it.
-    pub(crate) async fn pause(&self) {
-        let wait = self.next_wait();
-        sleep(wait.min(LEAST_PAUSE)).await;
+    /// Waits for the next attempt. A waiting caller shortens the delay to [`MIN_RETRY_DELAY`].
+    pub(crate) async fn wait_for_retry(&self) {
+        let wait = self.next_delay();
+        sleep(wait.min(MIN_RETRY_DELAY)).await;
         tokio::select! {
-            () = sleep(wait.saturating_sub(LEAST_PAUSE)) => {}
-            () = self.hurry.notified() => {}
+            () = sleep(wait.saturating_sub(MIN_RETRY_DELAY)) => {}
+            () = self.retry_now.notified() => {}
         }
     }
 
-    pub(crate) fn worked(&self) {
-        self.memory().backoff.worked(Instant::now());
+    pub(crate) fn record_success(&self) {
+        self.handshake().backoff.worked(Instant::now());
     }
 
-    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn handshake(&self) -> std::sync::MutexGuard<'_, HandshakeRecord> {
+        self.handshake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shared {
-    /// The session as it can be used, after whatever it takes. The caller's patience bounds it.
-    pub(crate) async fn usable(self: &Arc<Self>) -> Result<Standing, LineError> {
-        let standing = self.session.standing();
-        match standing.phase {
-            Phase::Open => return Ok(standing),
-            Phase::Renewing => self.session.hurry.notify_one(),
-            Phase::Lost(_) => self.renew(standing.epoch),
+impl Inner {
+    /// Returns the open session, waiting for a renewal if needed. The caller's timeout bounds the wait.
+    pub(crate) async fn ready_session(self: &Arc<Self>) -> Result<SessionState, LineError> {
+        let state = self.session.state();
+        match state.phase {
+            Phase::Open => return Ok(state),
+            // `notify_one` keeps its permit if the renewal is not waiting yet, so the wake-up is not lost.
+            Phase::Renewing => self.session.retry_now.notify_one(),
+            Phase::Lost(_) => self.renew(state.epoch),
         }
-        let mut news = self.session.watch();
-        let settled = news.wait_for(|standing| !matches!(standing.phase, Phase::Renewing)).await;
-        let standing = settled.map_err(|_gone| LineError::not_sent(TransportError::Shutdown))?;
-        match &standing.phase {
-            Phase::Lost(Loss::Refused(error)) => Err(LineError::not_sent(error.clone())),
-            Phase::Lost(Loss::Gone) => Err(LineError::not_sent(TransportError::SessionLost)),
-            Phase::Open | Phase::Renewing => Ok(standing.clone()),
+        let mut changes = self.session.subscribe();
+        let settled = changes.wait_for(|state| !matches!(state.phase, Phase::Renewing)).await;
+        let state = settled.map_err(|_closed| LineError::not_sent(TransportError::Shutdown))?;
+        match &state.phase {
+            Phase::Lost(SessionFailure::Unauthorized(error)) => {
+                Err(LineError::not_sent(error.clone()))
+            }
+            Phase::Lost(SessionFailure::Expired) => {
+                Err(LineError::not_sent(TransportError::SessionLost))
+            }
+            Phase::Open | Phase::Renewing => Ok(state.clone()),
         }
     }
 
-    /// The session of `epoch` is gone: has a new one begun, unless that happens already.
+    /// Starts a renewal of the session of `epoch`, unless one is under way.
     pub(crate) fn renew(self: &Arc<Self>, epoch: u64) {
-        if self.session.claim_renewal(epoch) {
-            let shared = Arc::clone(self);
-            self.staff.employ(async move {
-                let stop = shared.staff.stop.clone();
+        if self.session.try_start_renewal(epoch) {
+            let inner = Arc::clone(self);
+            self.tasks.spawn(async move {
+                let stop = inner.tasks.stop.clone();
                 tokio::select! {
-                    () = renew_once(&shared) => {}
+                    () = renew_once(&inner) => {}
                     () = stop.cancelled() => {}
                 }
             });
         }
     }
+
+    /// Sends `initialize` and detects whether the server speaks Streamable HTTP or HTTP+SSE.
+    pub(crate) async fn initialize(
+        self: &Arc<Self>,
+        request: &Outgoing<'_>,
+        id: u64,
+        context: &MessageContext<'_>,
+    ) -> Result<RawJson, LineError> {
+        let mut params = Vec::new();
+        request
+            .params
+            .write(id, &mut params)
+            .map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
+        self.session.save_initialize_params(Bytes::from(params));
+        if let Some(previous_id) = self.session.take_session_id() {
+            let inner = Arc::clone(self);
+            self.tasks
+                .spawn(async move { inner.delete_session(previous_id, Dialect::Greeting).await });
+        }
+        let body = encode_request(request, id)?;
+        // By convention `/sse` is the stream URL of an HTTP+SSE server. Trying GET first saves a failing POST.
+        let is_sse_url = self.sender.url.path.path().ends_with("/sse");
+        if is_sse_url {
+            match self.initialize_sse(&body, id, context).await {
+                Err(error) if has_no_stream(&error.error) => {}
+                outcome => return outcome,
+            }
+        }
+        let mut response =
+            self.post(context, &self.sender.url, &RequestHeaders::default(), &body).await?;
+        let http_session_id = response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
+        if is_sse_url || !may_be_legacy_sse(response.status) {
+            let outcome = self.read_response(&mut response, id, None).await;
+            if outcome.is_ok() {
+                self.session.open(Flavor::StreamableHttp { http_session_id });
+            }
+            return outcome;
+        }
+        let rejected =
+            error_from_response(response.status, &response.read_prefix(MAX_ERROR_BODY_BYTES).await);
+        response.release(&self.tasks);
+        if is_stateless_error(&rejected.error) {
+            return Err(rejected);
+        }
+        context.sent.clear();
+        match self.initialize_sse(&body, id, context).await {
+            Ok(outcome) => Ok(outcome),
+            // The error of the first attempt is the more telling one.
+            Err(error) => {
+                tracing::debug!(%error, "the server has no HTTP+SSE stream either");
+                Err(rejected)
+            }
+        }
+    }
+
+    /// Repeats the handshake. Boxed, because the stream that it opens calls it again when it ends.
+    pub(crate) fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), LineError>> {
+        let limit = || LineError::not_sent(TransportError::timed_out(INITIALIZE_TIMEOUT));
+        let initialized = timeout(INITIALIZE_TIMEOUT, self.reinitialize_now());
+        Box::pin(async move { initialized.await.map_err(|_late| limit())? })
+    }
+
+    async fn reinitialize_now(self: &Arc<Self>) -> Result<(), LineError> {
+        let Dialect::Session(version) = self.mode() else {
+            return Err(LineError::not_sent(TransportError::SessionLost));
+        };
+        let params = self.session.initialize_params();
+        let request = Outgoing {
+            method: INITIALIZE,
+            params: &PrewrittenParams(&params),
+            patience: Patience::exactly(INITIALIZE_TIMEOUT),
+            abandon: Abandon::Quietly,
+        };
+        let deadline = request.patience.begin();
+        let mut pending =
+            self.router.claim(deadline).map_err(|reason| LineError::not_sent(reason.to_error()))?;
+        let (id, sent) = (pending.id(), SentFlag::default());
+        let context =
+            MessageContext { method: INITIALIZE, name: None, deadline: None, sent: &sent };
+        let body = encode_request(&request, id)?;
+        let (flavor, result) = match self.session.state().flavor {
+            Flavor::StreamableHttp { .. } => {
+                let mut response = self
+                    .post(&context, &self.sender.url, &RequestHeaders::default(), &body)
+                    .await?;
+                let http_session_id =
+                    response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
+                let result = self.read_response(&mut response, id, None).await?;
+                (Flavor::StreamableHttp { http_session_id }, result)
+            }
+            Flavor::Sse2024 { .. } => {
+                let flavor = self.open_sse().await?;
+                let Flavor::Sse2024 { endpoint, stream_closed } = &flavor else {
+                    return Err(LineError::not_sent(TransportError::SessionLost));
+                };
+                let mut response =
+                    self.post(&context, endpoint, &RequestHeaders::default(), &body).await?;
+                let result = tokio::select! {
+                    biased;
+                    response = answer_within(&mut pending, deadline) => response_or_error(response)?,
+                    outcome = self.wait_for_sse_response(&mut response, id, stream_closed) => outcome?,
+                };
+                (flavor, result)
+            }
+        };
+        self.finish_handshake(flavor, &result, version).await
+    }
+
+    /// Completes the handshake. A session in another protocol version is rejected: its client has negotiated
+    /// features for `version`.
+    async fn finish_handshake(
+        self: &Arc<Self>,
+        flavor: Flavor,
+        result: &RawJson,
+        version: &'static str,
+    ) -> Result<(), LineError> {
+        let decoded = result.decode::<InitializeResult<'_>>();
+        if !decoded.is_ok_and(|decoded| decoded.protocol_version == version) {
+            if let Flavor::StreamableHttp { http_session_id: Some(id) } = flavor {
+                self.delete_session(id, Dialect::Greeting).await;
+            }
+            return Err(LineError::not_sent(TransportError::SessionLost));
+        }
+        let state = SessionState { flavor, ..self.session.state() };
+        let sent = SentFlag::default();
+        let context =
+            MessageContext { method: INITIALIZED, name: None, deadline: None, sent: &sent };
+        let (headers, body) = (self.session_headers(&state), self.session.initialized());
+        let mut response = self.post(&context, self.destination(&state), &headers, &body).await?;
+        if !response.status.is_success() {
+            return Err(error_from_response(response.status, b""));
+        }
+        response.release(&self.tasks);
+        self.session.open(state.flavor);
+        self.session.record_success();
+        Ok(())
+    }
 }
 
-async fn renew_once(shared: &Arc<Shared>) {
-    sleep(shared.session.next_wait()).await;
-    match shared.greet_again().await {
-        Ok(()) => shared.gate.renewed(),
+async fn renew_once(inner: &Arc<Inner>) {
+    sleep(inner.session.next_delay()).await;
+    match inner.reinitialize().await {
+        Ok(()) => inner.handler.renewed(),
         Err(error) => {
-            tracing::debug!(%error, "no new session could be begun");
-            shared.session.give_up(loss_of(error.error));
+            tracing::debug!(%error, "could not start a new session");
+            inner.session.fail(session_failure(error.error));
         }
     }
 }
 
-/// Counts further failures, for tries that cost more than one request.
-pub(crate) fn weigh(backoff: &mut Backoff, n_more: u32) {
+/// Counts extra failures, for attempts that cost more than one request.
+pub(crate) fn add_failures(backoff: &mut Backoff, n_more: u32) {
     for _ in 0..n_more {
         backoff.failed(Instant::now(), 0.0);
     }
 }
 
-pub(crate) fn loss_of(error: TransportError) -> Loss {
+pub(crate) fn session_failure(error: TransportError) -> SessionFailure {
     match error {
-        TransportError::Unauthorized(error) => Loss::Refused(error),
-        _ => Loss::Gone,
+        TransportError::Unauthorized(error) => SessionFailure::Unauthorized(error),
+        _ => SessionFailure::Expired,
     }
 }
 
 /// A session id is a secret.
-impl fmt::Debug for Route {
+impl fmt::Debug for Flavor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Route::Single { http_session_id } => {
-                write!(f, "Single(has id: {})", http_session_id.is_some())
+            Flavor::StreamableHttp { http_session_id } => {
+                write!(f, "StreamableHttp(has session id: {})", http_session_id.is_some())
             }
-            Route::Double { endpoint, .. } => write!(f, "Double({endpoint})"),
+            Flavor::Sse2024 { endpoint, .. } => write!(f, "Sse2024({endpoint})"),
         }
     }
+}
+
+/// Outcome of a wait for a response, as a result.
+pub(crate) fn response_or_error(
+    response: Result<Result<Result<RawJson, TransportError>, Ending>, Duration>,
+) -> Result<RawJson, LineError> {
+    match response {
+        Ok(Ok(outcome)) => outcome.map_err(LineError::answered),
+        Ok(Err(reason)) => Err(LineError::unknown(reason.to_error())),
+        Err(elapsed) => Err(LineError::unknown(TransportError::timed_out(elapsed))),
+    }
+}
+
+/// Whether the URL has no GET stream, so that it may be Streamable HTTP after all.
+fn has_no_stream(error: &TransportError) -> bool {
+    matches!(error, TransportError::Status { code: 404 | 405, .. })
 }

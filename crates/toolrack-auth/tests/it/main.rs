@@ -1,17 +1,17 @@
-//! Logins against a real OAuth server on loopback that behaves, and that misbehaves in every way it can.
+//! Integration tests against an OAuth server on loopback that misbehaves on request.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "a test stops at the first unexpected value, in its helpers too"
 )]
 
-mod crowd;
-mod life;
+mod fixture;
 mod login;
-mod program;
-mod refusal;
-mod secrecy;
-mod stage;
-mod step;
+mod refresh_processes;
+mod secrets;
+mod step_up;
+mod token_lifetime;
+mod unattended_grants;
+mod untrusted_servers;

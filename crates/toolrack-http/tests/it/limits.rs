@@ -1,4 +1,4 @@
-//! Answers that are too large, packed, or cut into the smallest pieces.
+//! Responses that are too large, compressed, or split into single bytes.
 
 use std::io::Write as _;
 
@@ -9,83 +9,83 @@ use serde_json::json;
 use toolrack_http::HttpOptions;
 use toolrack_transport::{Abandon, Delivery, Line, Outgoing, Patience};
 
-use crate::server::{Said, Seen, Server, Step};
-use crate::stage::{MODERN, SOON, Stage};
+use crate::fixture::{Fixture, SOON, STATELESS};
+use crate::server::{Reply, SeenRequest, Server, Step};
 
 const LIMIT: usize = 64 << 10;
 
-type Make = Box<dyn Fn(&Seen) -> Said + Send + Sync>;
+type Make = Box<dyn Fn(&SeenRequest) -> Reply + Send + Sync>;
 
-async fn small(server: &Server) -> Stage {
+async fn small(server: &Server) -> Fixture {
     let options = HttpOptions { max_message_bytes: LIMIT, ..HttpOptions::default() };
-    let stage = Stage::open(&server.url, options).await;
-    stage.line.speak(MODERN);
-    stage
+    let fixture = Fixture::open(&server.url, options).await;
+    fixture.transport.speak(STATELESS);
+    fixture
 }
 
-fn packed(bytes: &[u8]) -> Vec<u8> {
+fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
-fn answer(seen: &Seen, n_bytes: usize) -> String {
+fn answer(seen: &SeenRequest, n_bytes: usize) -> String {
     let result = json!({"text": "x".repeat(n_bytes)});
     json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result}).to_string()
 }
 
 #[tokio::test]
-async fn what_is_too_large_fails_alone() {
-    let json = || Said::status(200).header("content-type", "application/json");
+async fn oversize_response_fails_alone() {
+    let json = || Reply::status(200).header("content-type", "application/json");
     let rows: Vec<Make> = vec![
-        Box::new(move |seen| json().say(answer(seen, LIMIT))),
-        // Without a length, so that it has to be noticed on the way.
-        Box::new(move |seen| json().say(answer(seen, LIMIT)).say("")),
+        Box::new(move |seen| json().send(answer(seen, LIMIT))),
+        // Without `Content-Length`, so that the limit is checked while reading.
+        Box::new(move |seen| json().send(answer(seen, LIMIT)).send("")),
         Box::new(move |_| {
-            let bomb = packed(&vec![b' '; 64 << 20]);
-            json().header("content-encoding", "gzip").say(bomb)
+            let bomb = gzip(&vec![b' '; 64 << 20]);
+            json().header("content-encoding", "gzip").send(bomb)
         }),
-        Box::new(|seen| Said::events().say(format!("data: {}\n\n", answer(seen, LIMIT)))),
+        Box::new(|seen| Reply::events().send(format!("data: {}\n\n", answer(seen, LIMIT)))),
         Box::new(|_| {
-            let bomb = packed(&[b"data: ".to_vec(), vec![b'x'; 64 << 20]].concat());
-            Said::events().header("content-encoding", "gzip").say(bomb)
+            let bomb = gzip(&[b"data: ".to_vec(), vec![b'x'; 64 << 20]].concat());
+            Reply::events().header("content-encoding", "gzip").send(bomb)
         }),
     ];
     for make in rows {
         let server = Server::start(move |seen| match seen.method() {
             "tools/call" => make(seen),
-            _ => Said::result(seen, json!({})),
+            _ => Reply::result(seen, json!({})),
         })
         .await;
-        let stage = small(&server).await;
+        let fixture = small(&server).await;
         let expected = "the answer is larger than the limit of 65536 bytes".to_owned();
-        let failure = Stage::failure(stage.ask("tools/call").await);
+        let failure = Fixture::failure(fixture.request("tools/call").await);
         assert_eq!(failure, (expected, Delivery::Answered));
-        assert_eq!(stage.line.diagnosis().oversize, 1);
-        stage.ask("tools/list").await.unwrap();
+        assert_eq!(fixture.transport.diagnosis().oversize, 1);
+        fixture.request("tools/list").await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_small_answer_has_to_keep_to_the_limit_too() {
-    let server = Server::start(|seen| Said::result(seen, json!({"text": "x".repeat(100)}))).await;
+async fn small_response_respects_the_limit() {
+    let server = Server::start(|seen| Reply::result(seen, json!({"text": "x".repeat(100)}))).await;
     for (max_message_bytes, is_taken) in [(100, false), (1_000, true)] {
         let options = HttpOptions { max_message_bytes, ..HttpOptions::default() };
-        let stage = Stage::open(&server.url, options).await;
-        stage.line.speak(MODERN);
-        assert_eq!(stage.ask("tools/call").await.is_ok(), is_taken, "{max_message_bytes}");
+        let fixture = Fixture::open(&server.url, options).await;
+        fixture.transport.speak(STATELESS);
+        assert_eq!(fixture.request("tools/call").await.is_ok(), is_taken, "{max_message_bytes}");
     }
 }
 
-/// Whoever takes a large text out of its answer would have to copy it if anybody else held the buffer.
+/// A caller that takes a large text out of its response would have to copy it if the buffer were shared.
 #[tokio::test]
-async fn an_answer_shares_its_memory_with_nobody() {
+async fn response_buffer_is_unique() {
     let server = Server::start(|seen| {
         let n_bytes = seen.body["params"]["n"].as_u64().unwrap_or_default();
-        Said::result(seen, json!({"text": "x".repeat(usize::try_from(n_bytes).unwrap())}))
+        Reply::result(seen, json!({"text": "x".repeat(usize::try_from(n_bytes).unwrap())}))
     })
     .await;
-    let stage = Stage::modern(&server).await;
+    let fixture = Fixture::stateless(&server).await;
     for n_bytes in [10, 3_000, 5_000, 20_000, 58_000, 60_000, 64_000, 100_000, 10, 62_000] {
         let request = Outgoing {
             method: "tools/call",
@@ -93,70 +93,70 @@ async fn an_answer_shares_its_memory_with_nobody() {
             patience: Patience::exactly(SOON),
             abandon: Abandon::Tell,
         };
-        let answer = stage.line.request(request).await.unwrap();
+        let answer = fixture.transport.request(request).await.unwrap();
         assert!(answer.into_bytes().is_unique(), "{n_bytes}");
     }
 }
 
 #[tokio::test]
-async fn a_large_note_does_not_harm_the_answer() {
-    let script = |seen: &Seen| {
+async fn oversize_notification_does_not_fail_the_request() {
+    let script = |seen: &SeenRequest| {
         let note = json!({"jsonrpc": "2.0", "method": "note", "params": {"x": "y".repeat(LIMIT)}});
-        // The name of the method comes first, as servers write it.
+        // `method` comes first, as servers write it.
         let note =
             format!(r#"data: {{"jsonrpc":"2.0","method":"note","params":{}}}"#, note["params"]);
-        Said::events().say(format!("{note}\n\n")).event_result(seen, json!({"ok": 1}))
+        Reply::events().send(format!("{note}\n\n")).event_result(seen, json!({"ok": 1}))
     };
     let server = Server::start(script).await;
-    let stage = small(&server).await;
-    assert_eq!(stage.ask("tools/call").await.unwrap(), json!({"ok": 1}));
-    assert_eq!(stage.line.diagnosis().oversize, 1);
+    let fixture = small(&server).await;
+    assert_eq!(fixture.request("tools/call").await.unwrap(), json!({"ok": 1}));
+    assert_eq!(fixture.transport.diagnosis().oversize, 1);
 }
 
 #[tokio::test]
-async fn packed_answers_are_unpacked() {
-    let script = |seen: &Seen| {
+async fn gzip_responses_are_decoded() {
+    let script = |seen: &SeenRequest| {
         let is_stream = seen.method() == "tools/call";
         let text = answer(seen, 10_000);
         let text = if is_stream { format!("data: {text}\n\n") } else { text };
         let kind = if is_stream { "text/event-stream" } else { "application/json" };
-        let said = Said::status(200).header("content-type", kind);
-        let bytes = Bytes::from(packed(text.as_bytes()));
-        let said = said.header("content-encoding", "gzip");
-        (0..bytes.len()).fold(said, |said, at| said.say(bytes.slice(at..=at)))
+        let reply = Reply::status(200).header("content-type", kind);
+        let bytes = Bytes::from(gzip(text.as_bytes()));
+        let reply = reply.header("content-encoding", "gzip");
+        (0..bytes.len()).fold(reply, |reply, at| reply.send(bytes.slice(at..=at)))
     };
     let server = Server::start(script).await;
-    let stage = small(&server).await;
+    let fixture = small(&server).await;
     for method in ["tools/call", "tools/list"] {
-        let result = stage.ask(method).await.unwrap();
+        let result = fixture.request(method).await.unwrap();
         assert_eq!(result["text"].as_str().unwrap().len(), 10_000, "{method}");
     }
     assert_eq!(server.seen()[0].header("accept-encoding"), Some("gzip"));
 }
 
 #[tokio::test]
-async fn a_stream_may_come_byte_by_byte() {
-    let script = |seen: &Seen| {
+async fn sse_may_arrive_byte_by_byte() {
+    let script = |seen: &SeenRequest| {
         let text = format!("\u{feff}event: message\r\ndata: {}\r\n\r\n", answer(seen, 10));
         let bytes = Bytes::from(text);
-        let mut said = Said::events();
+        let mut reply = Reply::events();
         for at in 0..bytes.len() {
-            said = said.say(bytes.slice(at..=at)).step(Step::Pause(std::time::Duration::ZERO));
+            reply = reply.send(bytes.slice(at..=at)).step(Step::Pause(std::time::Duration::ZERO));
         }
-        said
+        reply
     };
     let server = Server::start(script).await;
-    let stage = small(&server).await;
-    assert_eq!(stage.ask("tools/call").await.unwrap()["text"], "x".repeat(10));
+    let fixture = small(&server).await;
+    assert_eq!(fixture.request("tools/call").await.unwrap()["text"], "x".repeat(10));
 }
 
 #[tokio::test]
-async fn a_large_answer_comes_whole() {
-    let script = |seen: &Seen| {
-        Said::status(200).header("content-type", "application/json").say(answer(seen, 8 << 20))
+async fn large_response_arrives_whole() {
+    let script = |seen: &SeenRequest| {
+        Reply::status(200).header("content-type", "application/json").send(answer(seen, 8 << 20))
     };
     let server = Server::start(script).await;
-    let stage = Stage::modern(&server).await;
-    let result = stage.ask("tools/call").await.unwrap();
+    let fixture = Fixture::stateless(&server).await;
+    let result = fixture.request("tools/call").await.unwrap();
     assert_eq!(result["text"].as_str().unwrap().len(), 8 << 20);
 }

@@ -1,21 +1,21 @@
-//! The real line against real sockets, with servers that do exactly what a test tells them to.
+//! Integration tests: the HTTP transport against scripted servers on real sockets.
 
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "a test stops at the first unexpected value, in its helpers too"
 )]
 
-mod double;
+mod authentication;
+mod connections;
+mod fixture;
+mod http1_framing;
+mod legacy_sse;
 mod limits;
-mod login;
-mod raw;
-mod redirect;
+mod redirects;
+mod retry_pace;
 mod runtime;
 mod server;
 mod session;
-mod stage;
 mod stateless;
-mod storm;
-mod way;

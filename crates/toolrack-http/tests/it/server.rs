@@ -1,4 +1,4 @@
-//! An HTTP server on loopback that answers as a test's own function says, and remembers what it saw.
+//! Scripted HTTP server on loopback that records requests.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,18 +24,18 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// What a server saw.
+/// A recorded request.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
-    pub(crate) verb: String,
+pub(crate) struct SeenRequest {
+    pub(crate) http_method: String,
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
     pub(crate) version: http::Version,
 }
 
-/// What a server says.
-pub(crate) struct Said {
+/// A scripted response.
+pub(crate) struct Reply {
     status: StatusCode,
     headers: HeaderMap,
     steps: VecDeque<Step>,
@@ -43,17 +43,17 @@ pub(crate) struct Said {
 }
 
 pub(crate) enum Step {
-    Say(Bytes),
+    Send(Bytes),
     Pause(Duration),
-    /// Say nothing more, and do not end.
+    /// Send nothing more and keep the body open.
     Hold,
     /// Break the connection.
-    Cut,
-    /// Ask every few milliseconds what there is to say, until the server is told to cut.
+    Abort,
+    /// Poll for data every few milliseconds, until the server closes live streams.
     Live(Box<dyn FnMut() -> Bytes + Send>),
 }
 
-type Script = dyn Fn(&Seen) -> Said + Send + Sync;
+type Script = dyn Fn(&SeenRequest) -> Reply + Send + Sync;
 
 pub(crate) struct Server {
     pub(crate) url: String,
@@ -63,17 +63,17 @@ pub(crate) struct Server {
 
 struct State {
     script: Box<Script>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<SeenRequest>>,
     n_connections: AtomicUsize,
-    /// Bodies that nobody read to their end.
-    n_left: Arc<AtomicUsize>,
-    /// How often live streams were cut.
-    n_cuts: Arc<AtomicUsize>,
+    /// Bodies that the client did not read to their end.
+    n_aborted_bodies: Arc<AtomicUsize>,
+    /// How often live streams were closed.
+    n_closes: Arc<AtomicUsize>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-impl Seen {
+impl SeenRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -84,11 +84,11 @@ impl Seen {
 
     /// `POST tools/call`, `GET`, and so on.
     pub(crate) fn short(&self) -> String {
-        format!("{} {}", self.verb, self.method()).trim_end().to_owned()
+        format!("{} {}", self.http_method, self.method()).trim_end().to_owned()
     }
 }
 
-impl Said {
+impl Reply {
     pub(crate) fn status(status: u16) -> Self {
         Self {
             status: StatusCode::from_u16(status).unwrap(),
@@ -99,18 +99,18 @@ impl Said {
     }
 
     pub(crate) fn json(value: &Value) -> Self {
-        Self::status(200).header("content-type", "application/json").say(value.to_string())
+        Self::status(200).header("content-type", "application/json").send(value.to_string())
     }
 
-    /// The usual answer.
-    pub(crate) fn result(seen: &Seen, result: Value) -> Self {
+    /// A JSON-RPC result as JSON.
+    pub(crate) fn result(seen: &SeenRequest, result: Value) -> Self {
         Self::json(&json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result}))
     }
 
     pub(crate) fn error(status: u16, code: i64, message: &str) -> Self {
         let error = json!({"code": code, "message": message});
-        let said = Self::json(&json!({"jsonrpc": "2.0", "id": null, "error": error}));
-        Self { status: StatusCode::from_u16(status).unwrap(), ..said }
+        let reply = Self::json(&json!({"jsonrpc": "2.0", "id": null, "error": error}));
+        Self { status: StatusCode::from_u16(status).unwrap(), ..reply }
     }
 
     pub(crate) fn events() -> Self {
@@ -118,11 +118,11 @@ impl Said {
     }
 
     pub(crate) fn event(self, value: &Value) -> Self {
-        self.say(format!("event: message\ndata: {value}\n\n"))
+        self.send(format!("event: message\ndata: {value}\n\n"))
     }
 
-    /// The answer as an event.
-    pub(crate) fn event_result(self, seen: &Seen, result: Value) -> Self {
+    /// A JSON-RPC result as an SSE event.
+    pub(crate) fn event_result(self, seen: &SeenRequest, result: Value) -> Self {
         let id = &seen.body["id"];
         self.event(&json!({"jsonrpc": "2.0", "id": id, "result": result}))
     }
@@ -133,8 +133,8 @@ impl Said {
         self
     }
 
-    pub(crate) fn say(self, bytes: impl Into<Bytes>) -> Self {
-        self.step(Step::Say(bytes.into()))
+    pub(crate) fn send(self, bytes: impl Into<Bytes>) -> Self {
+        self.step(Step::Send(bytes.into()))
     }
 
     pub(crate) fn step(mut self, step: Step) -> Self {
@@ -142,26 +142,28 @@ impl Said {
         self
     }
 
-    /// Waits before it says anything.
+    /// Delays the response head.
     pub(crate) fn after(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 }
 
 impl Server {
-    pub(crate) async fn start(script: impl Fn(&Seen) -> Said + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        script: impl Fn(&SeenRequest) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self::on(listener, script)
     }
 
     pub(crate) fn on(
         listener: TcpListener,
-        script: impl Fn(&Seen) -> Said + Send + Sync + 'static,
+        script: impl Fn(&SeenRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let (server, state) = Self::new(url, script);
         let serving = Arc::clone(&state);
-        state.employ(async move {
+        state.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 stream.set_nodelay(true).unwrap();
                 serving.serve(stream, http::Version::HTTP_11);
@@ -173,14 +175,14 @@ impl Server {
     /// A server behind TLS, which speaks the first of `protocols` that the client offers.
     pub(crate) async fn start_tls(
         config: rustls::ServerConfig,
-        script: impl Fn(&Seen) -> Said + Send + Sync + 'static,
+        script: impl Fn(&SeenRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://localhost:{}/mcp", listener.local_addr().unwrap().port());
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let (server, state) = Self::new(url, script);
         let serving = Arc::clone(&state);
-        state.employ(async move {
+        state.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let Ok(stream) = acceptor.accept(stream).await else { continue };
                 let version = match stream.get_ref().1.alpn_protocol() {
@@ -196,12 +198,12 @@ impl Server {
     #[cfg(unix)]
     pub(crate) fn start_unix(
         path: &std::path::Path,
-        script: impl Fn(&Seen) -> Said + Send + Sync + 'static,
+        script: impl Fn(&SeenRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = tokio::net::UnixListener::bind(path).unwrap();
         let (server, state) = Self::new(format!("unix:{}:/mcp", path.display()), script);
         let serving = Arc::clone(&state);
-        state.employ(async move {
+        state.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 serving.serve(stream, http::Version::HTTP_11);
             }
@@ -211,45 +213,45 @@ impl Server {
 
     fn new(
         url: String,
-        script: impl Fn(&Seen) -> Said + Send + Sync + 'static,
+        script: impl Fn(&SeenRequest) -> Reply + Send + Sync + 'static,
     ) -> (Self, Arc<State>) {
         let stop = CancellationToken::new();
         let state = Arc::new(State {
             script: Box::new(script),
             seen: Mutex::default(),
             n_connections: AtomicUsize::new(0),
-            n_left: Arc::default(),
-            n_cuts: Arc::default(),
+            n_aborted_bodies: Arc::default(),
+            n_closes: Arc::default(),
             stop: stop.clone(),
             tasks: TaskTracker::new(),
         });
         (Self { url, state: Arc::clone(&state), _stop: stop.drop_guard() }, state)
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<SeenRequest> {
         self.state.seen.lock().unwrap().clone()
     }
 
-    /// What came, in short.
-    pub(crate) fn heard(&self) -> Vec<String> {
-        self.seen().iter().map(Seen::short).collect()
+    /// The requests so far, in short.
+    pub(crate) fn request_log(&self) -> Vec<String> {
+        self.seen().iter().map(SeenRequest::short).collect()
     }
 
     pub(crate) fn count(&self, short: &str) -> usize {
-        self.heard().iter().filter(|it| *it == short).count()
+        self.request_log().iter().filter(|line| *line == short).count()
     }
 
     pub(crate) fn n_connections(&self) -> usize {
         self.state.n_connections.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn n_left(&self) -> usize {
-        self.state.n_left.load(Ordering::SeqCst)
+    pub(crate) fn n_aborted_bodies(&self) -> usize {
+        self.state.n_aborted_bodies.load(Ordering::SeqCst)
     }
 
     /// Ends every live stream that is open.
-    pub(crate) fn cut_live(&self) {
-        self.state.n_cuts.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn close_live_streams(&self) {
+        self.state.n_closes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Stops listening and breaks every connection.
@@ -261,7 +263,7 @@ impl Server {
 }
 
 impl State {
-    fn employ(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             tokio::select! {
@@ -280,14 +282,14 @@ impl State {
         let state = Arc::clone(self);
         let service = service_fn(move |request| answer(Arc::clone(&state), request));
         let io = TokioIo::new(stream);
-        self.employ(async move {
-            // A client that goes away is no failure of the server.
+        self.spawn(async move {
+            // A client that disconnects is not an error of the server.
             if version == http::Version::HTTP_2 {
                 let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                let _gone = builder.serve_connection(io, service).await;
+                let _closed = builder.serve_connection(io, service).await;
             } else {
                 let builder = hyper::server::conn::http1::Builder::new();
-                let _gone = builder.serve_connection(io, service).await;
+                let _closed = builder.serve_connection(io, service).await;
             }
         });
     }
@@ -296,39 +298,45 @@ impl State {
 async fn answer(
     state: Arc<State>,
     request: Request<Incoming>,
-) -> Result<Response<Playing>, Infallible> {
+) -> Result<Response<ScriptedBody>, Infallible> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
-    let seen = Seen {
-        verb: parts.method.to_string(),
+    let seen = SeenRequest {
+        http_method: parts.method.to_string(),
         path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
         headers: parts.headers,
         body: serde_json::from_slice(&body).unwrap_or_default(),
         version: parts.version,
     };
     state.seen.lock().unwrap().push(seen.clone());
-    let said = (state.script)(&seen);
-    let (n_left, n_cuts) = (Arc::clone(&state.n_left), Arc::clone(&state.n_cuts));
-    let begun = n_cuts.load(Ordering::SeqCst);
-    let mut response =
-        Response::new(Playing { steps: said.steps, pause: None, n_left, n_cuts, begun });
-    *response.status_mut() = said.status;
-    *response.headers_mut() = said.headers;
-    sleep(said.delay).await;
+    let reply = (state.script)(&seen);
+    let (n_aborted_bodies, n_closes) =
+        (Arc::clone(&state.n_aborted_bodies), Arc::clone(&state.n_closes));
+    let n_closes_at_start = n_closes.load(Ordering::SeqCst);
+    let mut response = Response::new(ScriptedBody {
+        steps: reply.steps,
+        pause: None,
+        n_aborted_bodies,
+        n_closes,
+        n_closes_at_start,
+    });
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    sleep(reply.delay).await;
     Ok(response)
 }
 
 /// A body that follows its steps.
-struct Playing {
+struct ScriptedBody {
     steps: VecDeque<Step>,
     pause: Option<Pin<Box<Sleep>>>,
-    n_left: Arc<AtomicUsize>,
-    n_cuts: Arc<AtomicUsize>,
-    /// How often streams had been cut when this one began.
-    begun: usize,
+    n_aborted_bodies: Arc<AtomicUsize>,
+    n_closes: Arc<AtomicUsize>,
+    /// `n_closes` when this body started.
+    n_closes_at_start: usize,
 }
 
-impl Body for Playing {
+impl Body for ScriptedBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -341,24 +349,24 @@ impl Body for Playing {
                 std::task::ready!(pause.as_mut().poll(context));
                 self.pause = None;
             }
-            let is_cut = self.n_cuts.load(Ordering::SeqCst) != self.begun;
+            let is_closed = self.n_closes.load(Ordering::SeqCst) != self.n_closes_at_start;
             if let Some(Step::Live(ask)) = self.steps.front_mut() {
-                let said = ask();
+                let reply = ask();
                 self.pause = Some(Box::pin(sleep(Duration::from_millis(5))));
-                if is_cut {
+                if is_closed {
                     return Poll::Ready(None);
                 }
-                if said.is_empty() {
+                if reply.is_empty() {
                     continue;
                 }
-                return Poll::Ready(Some(Ok(Frame::data(said))));
+                return Poll::Ready(Some(Ok(Frame::data(reply))));
             }
             if matches!(self.steps.front(), Some(Step::Hold)) {
                 return Poll::Pending;
             }
             return Poll::Ready(match self.steps.pop_front() {
-                Some(Step::Say(bytes)) => Some(Ok(Frame::data(bytes))),
-                Some(Step::Cut) => Some(Err(io::Error::other("cut"))),
+                Some(Step::Send(bytes)) => Some(Ok(Frame::data(bytes))),
+                Some(Step::Abort) => Some(Err(io::Error::other("cut"))),
                 Some(Step::Pause(pause)) => {
                     self.pause = Some(Box::pin(sleep(pause)));
                     continue;
@@ -373,12 +381,12 @@ impl Body for Playing {
     }
 
     fn size_hint(&self) -> hyper::body::SizeHint {
-        let is_plain = self.steps.iter().all(|step| matches!(step, Step::Say(_)));
+        let is_plain = self.steps.iter().all(|step| matches!(step, Step::Send(_)));
         let n_bytes = self.steps.iter().map(|step| match step {
-            Step::Say(bytes) => bytes.len() as u64,
+            Step::Send(bytes) => bytes.len() as u64,
             _ => 0,
         });
-        // Only a body in one piece says its length, so that both ways are tried.
+        // Only a body in one piece declares its length, so that both cases are tested.
         if is_plain && self.steps.len() < 2 {
             return hyper::body::SizeHint::with_exact(n_bytes.sum());
         }
@@ -386,10 +394,10 @@ impl Body for Playing {
     }
 }
 
-impl Drop for Playing {
+impl Drop for ScriptedBody {
     fn drop(&mut self) {
         if !self.steps.is_empty() || self.pause.is_some() {
-            self.n_left.fetch_add(1, Ordering::SeqCst);
+            self.n_aborted_bodies.fetch_add(1, Ordering::SeqCst);
         }
     }
 }

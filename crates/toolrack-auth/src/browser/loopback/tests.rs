@@ -1,20 +1,20 @@
-//! The port on this machine, with the real socket.
+//! The loopback port, with real sockets.
 
 use std::sync::Arc;
 
 use super::*;
 
-fn errand() -> Errand {
+fn request() -> LoginRequest {
     let url = Url::parse("https://a/authorize").unwrap();
-    Errand::new(url, "https://a", &[], Secret::new("s1"))
+    LoginRequest::new(url, "https://a", &[], Secret::new("s1"))
 }
 
 fn browser() -> SystemBrowser {
     SystemBrowser::new(Arc::new(|_url| Ok(())))
 }
 
-/// Sends a request and gives back all of the answer.
-async fn ask(port: u16, head: &str) -> String {
+/// Sends a request and returns the whole response.
+async fn send_request(port: u16, head: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stream.write_all(format!("{head}\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -22,17 +22,17 @@ async fn ask(port: u16, head: &str) -> String {
     answer
 }
 
-fn port_of(visit: &dyn Visit) -> u16 {
-    Url::parse(visit.redirect_uri()).unwrap().port().unwrap()
+fn port_of(login: &dyn PreparedLogin) -> u16 {
+    Url::parse(login.redirect_uri()).unwrap().port().unwrap()
 }
 
 #[tokio::test]
-async fn only_the_answer_to_this_login_ends_the_wait() {
-    let visit = browser().prepare(None).await.unwrap();
-    let port = port_of(visit.as_ref());
-    assert_eq!(visit.redirect_uri(), format!("http://127.0.0.1:{port}/callback"));
+async fn only_the_matching_redirect_ends_the_login() {
+    let login = browser().prepare(None).await.unwrap();
+    let port = port_of(login.as_ref());
+    assert_eq!(login.redirect_uri(), format!("http://127.0.0.1:{port}/callback"));
     let outside = async {
-        // A connection that says nothing must not keep the others waiting.
+        // A silent connection must not block the others.
         let silent = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let mut first = Vec::new();
         for head in [
@@ -41,17 +41,17 @@ async fn only_the_answer_to_this_login_ends_the_wait() {
             "GET /callback?code=forged HTTP/1.1",
             "POST /callback?code=c&state=s1 HTTP/1.1",
         ] {
-            let answer = ask(port, head).await;
+            let answer = send_request(port, head).await;
             first.push(answer.split(' ').nth(1).unwrap().to_owned());
         }
-        let last = ask(port, "GET /callback?code=c&state=s1 HTTP/1.1").await;
+        let last = send_request(port, "GET /callback?code=c&state=s1 HTTP/1.1").await;
         drop(silent);
         (first, last)
     };
     let inside = async {
-        let landing = visit.go(errand()).await.unwrap();
-        assert_eq!(landing.query().reveal(), "code=c&state=s1");
-        landing.conclude(Outcome::Done).await;
+        let response = login.run(request()).await.unwrap();
+        assert_eq!(response.query().reveal(), "code=c&state=s1");
+        response.finish(LoginOutcome::Success).await;
     };
     let ((), (first, last)) = tokio::join!(inside, outside);
     assert_eq!(first, ["404", "400", "400", "405"]);
@@ -60,49 +60,49 @@ async fn only_the_answer_to_this_login_ends_the_wait() {
 }
 
 #[tokio::test]
-async fn a_failure_is_shown_to_the_person() {
-    let visit = browser().prepare(None).await.unwrap();
-    let port = port_of(visit.as_ref());
+async fn failed_login_is_shown_in_the_browser() {
+    let login = browser().prepare(None).await.unwrap();
+    let port = port_of(login.as_ref());
     let inside = async {
-        let landing = visit.go(errand()).await.unwrap();
-        landing.conclude(Outcome::Failed("no <token>".to_owned())).await;
+        let response = login.run(request()).await.unwrap();
+        response.finish(LoginOutcome::Failed("no <token>".to_owned())).await;
     };
-    let ((), page) = tokio::join!(inside, ask(port, "GET /callback?state=s1 HTTP/1.1"));
+    let ((), page) = tokio::join!(inside, send_request(port, "GET /callback?state=s1 HTTP/1.1"));
     assert!(page.contains("Not logged in") && page.contains("no &lt;token&gt;"), "{page}");
 }
 
 #[tokio::test]
-async fn a_request_without_end_is_cut_off() {
-    let visit = browser().patient_for(Duration::from_millis(300)).prepare(None).await.unwrap();
-    let port = port_of(visit.as_ref());
+async fn oversize_callback_request_is_closed() {
+    let login = browser().with_timeout(Duration::from_millis(300)).prepare(None).await.unwrap();
+    let port = port_of(login.as_ref());
     let long = format!("GET /callback?state=s1&x={} HTTP/1.1", "x".repeat(MAX_REQUEST_BYTES));
-    let (landed, answer) = tokio::join!(visit.go(errand()), ask(port, &long));
-    assert!(matches!(landed.err(), Some(AuthError::LoginNeeded { .. })));
+    let (outcome, answer) = tokio::join!(login.run(request()), send_request(port, &long));
+    assert!(matches!(outcome.err(), Some(AuthError::LoginNeeded { .. })));
     assert_eq!(answer, "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_waited_for_for_ever() {
-    let visit = browser().prepare(None).await.unwrap();
-    let error = visit.go(errand()).await.err().unwrap().to_string();
-    assert!(error.contains("in time"), "{error}");
+async fn loopback_login_times_out() {
+    let login = browser().prepare(None).await.unwrap();
+    let error = login.run(request()).await.err().unwrap().to_string();
+    assert!(error.contains("timed out"), "{error}");
 }
 
 #[tokio::test]
-async fn a_browser_that_does_not_open_is_named() {
+async fn browser_open_error_is_reported() {
     let broken = SystemBrowser::new(Arc::new(|_url| Err(io::Error::other("no display"))));
-    let visit = broken.prepare(None).await.unwrap();
-    let error = visit.go(errand()).await.err().unwrap().to_string();
+    let login = broken.prepare(None).await.unwrap();
+    let error = login.run(request()).await.err().unwrap().to_string();
     assert!(error.contains("no display"), "{error}");
 }
 
 #[tokio::test]
-async fn an_earlier_port_is_used_again_if_it_is_free() {
+async fn earlier_callback_port_is_reused_if_free() {
     let first = browser().prepare(None).await.unwrap();
-    let wish = first.redirect_uri().to_owned();
-    let taken = browser().prepare(Some(&wish)).await.unwrap();
-    assert_ne!(taken.redirect_uri(), wish);
+    let preferred = first.redirect_uri().to_owned();
+    let taken = browser().prepare(Some(&preferred)).await.unwrap();
+    assert_ne!(taken.redirect_uri(), preferred);
     drop(first);
-    let again = browser().prepare(Some(&wish)).await.unwrap();
-    assert_eq!(again.redirect_uri(), wish);
+    let again = browser().prepare(Some(&preferred)).await.unwrap();
+    assert_eq!(again.redirect_uri(), preferred);
 }

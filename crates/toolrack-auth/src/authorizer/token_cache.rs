@@ -1,0 +1,130 @@
+//! In-memory token cache, read for every request.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use toolrack_transport::{AtHand, Authorization};
+
+use crate::grants::now;
+use crate::stored_credentials::StoredGrant;
+
+/// The current token, if any.
+#[derive(Debug, Default)]
+pub(super) struct TokenCache(Mutex<State>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    NotLoaded,
+    Empty,
+    Token(Box<CachedToken>),
+}
+
+/// A token, with counters of its use.
+#[derive(Debug)]
+struct CachedToken {
+    token: Authorization,
+    grant: StoredGrant,
+    /// How often it was sent, and how often it was rejected. If both are equal, it never worked.
+    n_sent: u64,
+    n_rejected: u64,
+}
+
+impl TokenCache {
+    /// The credential to send now. A stale token is not sent.
+    pub(super) fn credential(&self, leeway: Duration) -> AtHand {
+        match &mut *self.state() {
+            State::NotLoaded => AtHand::Ask,
+            State::Empty => AtHand::Nothing,
+            State::Token(cached) if cached.grant.is_stale(now(), leeway) => AtHand::Ask,
+            State::Token(cached) => {
+                cached.n_sent += 1;
+                AtHand::Ready(cached.token.clone())
+            }
+        }
+    }
+
+    pub(super) fn set(&self, grant: &StoredGrant) {
+        let token = Authorization::bearer(grant.access_token.reveal());
+        let mut state = self.state();
+        if !matches!(&*state, State::Token(cached) if cached.token == token) {
+            let cached = CachedToken { token, grant: grant.clone(), n_sent: 0, n_rejected: 0 };
+            *state = State::Token(Box::new(cached));
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        *self.state() = State::Empty;
+    }
+
+    /// Counts a rejection of the token. True if it never worked.
+    pub(super) fn record_rejection(&self) -> bool {
+        match &mut *self.state() {
+            State::Token(cached) => {
+                cached.n_rejected += 1;
+                cached.n_rejected >= cached.n_sent
+            }
+            State::NotLoaded | State::Empty => false,
+        }
+    }
+
+    pub(super) fn token(&self) -> Option<Authorization> {
+        self.with_token(|cached| cached.token.clone())
+    }
+
+    pub(super) fn granted_scopes(&self) -> Option<Vec<String>> {
+        self.with_token(|cached| cached.grant.granted.clone())
+    }
+
+    /// Total lifetime of the token, if declared.
+    pub(super) fn lifetime(&self) -> Option<Duration> {
+        let (from, to) =
+            self.with_token(|cached| (cached.grant.received_at, cached.grant.expires_at))?;
+        Some(Duration::from_millis(to?.saturating_sub(from)))
+    }
+
+    fn with_token<T>(&self, read: impl FnOnce(&CachedToken) -> T) -> Option<T> {
+        match &*self.state() {
+            State::Token(cached) => Some(read(cached)),
+            State::NotLoaded | State::Empty => None,
+        }
+    }
+
+    // No statement leaves it inconsistent, so a poisoned lock is safe to use.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stored_credentials::tests::grant;
+
+    #[test]
+    fn token_never_worked_until_a_use_is_not_rejected() {
+        let cache = TokenCache::default();
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ask);
+        assert!(!cache.record_rejection());
+        cache.set(&grant(0, None));
+        let token = Authorization::bearer("acc3ss");
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token.clone()));
+        assert!(cache.record_rejection());
+        // Setting the same token again keeps the counters.
+        cache.set(&grant(0, None));
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token.clone()));
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token));
+        assert!(!cache.record_rejection());
+        cache.clear();
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Nothing);
+    }
+
+    #[test]
+    fn stale_token_is_not_sent() {
+        let cache = TokenCache::default();
+        cache.set(&grant(0, Some(1_000)));
+        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ask);
+        assert_eq!(cache.lifetime(), Some(Duration::from_secs(1)));
+        assert!(cache.token().is_some());
+    }
+}

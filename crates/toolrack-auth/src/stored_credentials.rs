@@ -1,0 +1,197 @@
+//! Stored credentials of one server: its registered clients and the current grant.
+//!
+//! **Invariant:** clients are stored by issuer, and a grant names its issuer, resource and client, so that
+//! neither is ever sent elsewhere.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::client_registration::Client;
+use crate::secret::Secret;
+
+/// Stored credentials of one server. Opaque outside this crate.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StoredCredentials {
+    /// By issuer.
+    #[serde(default)]
+    pub(crate) clients: BTreeMap<String, Client>,
+    /// The issuer that the configured client was first used with.
+    #[serde(default, rename = "bound", skip_serializing_if = "Option::is_none")]
+    pub(crate) client_binding: Option<ClientBinding>,
+    /// Scopes that the server requested while no user was there to grant them; the next login requests them.
+    #[serde(default, rename = "wanted", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) pending_scopes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) grant: Option<StoredGrant>,
+}
+
+/// Issuer that a configured client was first used with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClientBinding {
+    pub(crate) client_id: String,
+    pub(crate) issuer: String,
+}
+
+/// A token, with everything needed to use and refresh it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredGrant {
+    pub(crate) issuer: String,
+    pub(crate) resource: String,
+    pub(crate) client_id: String,
+    pub(crate) token_endpoint: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) revocation_endpoint: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) auth_methods: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) requested: Vec<String>,
+    #[serde(default)]
+    pub(crate) granted: Vec<String>,
+    #[serde(with = "exposed")]
+    pub(crate) access_token: Secret,
+    #[serde(default, with = "exposed_option", skip_serializing_if = "Option::is_none")]
+    pub(crate) refresh_token: Option<Secret>,
+    /// In milliseconds since 1970.
+    pub(crate) received_at: u64,
+    /// In milliseconds since 1970, if the authorization server declared it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_at: Option<u64>,
+}
+
+impl StoredCredentials {
+    /// All secrets, with a label.
+    pub(crate) fn secrets(&self) -> Vec<(String, &Secret)> {
+        let mut secrets = Vec::new();
+        for (issuer, client) in &self.clients {
+            let secret = client.secret.as_ref();
+            secrets.extend(secret.map(|secret| (format!("client secret at {issuer}"), secret)));
+        }
+        if let Some(grant) = &self.grant {
+            secrets.push(("token".to_owned(), &grant.access_token));
+            let refresh_token = grant.refresh_token.as_ref();
+            secrets.extend(refresh_token.map(|token| ("refresh token".to_owned(), token)));
+        }
+        secrets
+    }
+
+    /// Serializes the credentials, tokens included.
+    pub fn encode(&self) -> Secret {
+        // Maps with string keys always serialize to JSON.
+        Secret::new(serde_json::to_string_pretty(self).unwrap_or_default())
+    }
+
+    /// Parses the output of [`StoredCredentials::encode`].
+    pub fn decode(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+impl StoredGrant {
+    /// Whether the token must not be used any more. `leeway` is capped for short lifetimes.
+    pub(crate) fn is_stale(&self, now: u64, leeway: Duration) -> bool {
+        let Some(end) = self.expires_at else { return false };
+        let tenth = end.saturating_sub(self.received_at) / 10;
+        let leeway = u64::try_from(leeway.as_millis()).unwrap_or(u64::MAX).min(tenth);
+        // Strictly greater: both are truncated to milliseconds, and a valid token must not be refreshed.
+        now.saturating_add(leeway) > end
+    }
+}
+
+/// Serializes a secret in plain text. Only for stores.
+pub(crate) mod exposed {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use crate::secret::Secret;
+
+    pub(crate) fn serialize<S: Serializer>(
+        secret: &Secret,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(secret.reveal())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
+        String::deserialize(from).map(Secret::new)
+    }
+}
+
+/// The same for an optional secret.
+pub(crate) mod exposed_option {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use crate::secret::Secret;
+
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+    pub(crate) fn serialize<S: Serializer>(
+        secret: &Option<Secret>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        secret.as_ref().map(Secret::reveal).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Secret>, D::Error> {
+        Ok(Option::<String>::deserialize(from)?.map(Secret::new))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A grant that is valid from `received_at` to `expires_at`.
+    pub(crate) fn grant(received_at: u64, expires_at: Option<u64>) -> StoredGrant {
+        StoredGrant {
+            issuer: "https://a".to_owned(),
+            resource: "https://h/mcp".to_owned(),
+            client_id: "c".to_owned(),
+            token_endpoint: "https://a/token".to_owned(),
+            revocation_endpoint: None,
+            auth_methods: None,
+            requested: Vec::new(),
+            granted: Vec::new(),
+            access_token: Secret::new("acc3ss"),
+            refresh_token: Some(Secret::new("r3fresh")),
+            received_at,
+            expires_at,
+        }
+    }
+
+    #[test]
+    fn credentials_round_trip_and_debug_hides_secrets() {
+        let client = Client { secret: Some(Secret::new("s3cret")), ..Client::public("c") };
+        let credentials = StoredCredentials {
+            clients: BTreeMap::from([("https://a".to_owned(), client)]),
+            grant: Some(grant(1, Some(2))),
+            ..StoredCredentials::default()
+        };
+        assert_eq!(
+            StoredCredentials::decode(credentials.encode().reveal()).as_ref(),
+            Some(&credentials)
+        );
+        let debug = format!("{credentials:?}");
+        for secret in ["s3cret", "acc3ss", "r3fresh"] {
+            assert!(!debug.contains(secret), "{debug}");
+        }
+        assert_eq!(StoredCredentials::decode("{"), None);
+        assert_eq!(StoredCredentials::decode("{}"), Some(StoredCredentials::default()));
+    }
+
+    #[test]
+    fn token_is_stale_shortly_before_expiry() {
+        let check = |expires_at, leeway_ms, now, expected| {
+            let leeway = Duration::from_millis(leeway_ms);
+            assert_eq!(grant(1_000, expires_at).is_stale(now, leeway), expected, "{now}");
+        };
+        check(None, 10, u64::MAX, false);
+        check(Some(101_000), 1_000, 100_000, false);
+        check(Some(101_000), 1_000, 100_001, true);
+        check(Some(1_200), 10_000, 1_180, false);
+        check(Some(1_200), 10_000, 1_181, true);
+        check(Some(1_200), 0, 1_200, false);
+        check(Some(1_200), 0, 1_201, true);
+    }
+}

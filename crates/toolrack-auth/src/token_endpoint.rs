@@ -1,0 +1,372 @@
+//! Token endpoint: client authentication, client assertions (RFC 7523), and the meaning of responses.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
+    EcdsaSigningAlgorithm, Ed25519KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolrack_transport::AuthError;
+use url::{Url, form_urlencoded};
+
+use crate::address_policy::display_url;
+use crate::client_registration::{AuthMethod, Client};
+use crate::error::{refused, unreachable, untrusted};
+use crate::http_client::{Form, HttpClient, HttpResponse};
+use crate::pkce::random_token;
+use crate::secret::{Secret, redact_secrets};
+
+const JWT_BEARER_ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
+/// Client authentication of a token request.
+#[derive(Debug, Clone)]
+pub(crate) enum TokenRequestAuth {
+    /// As this client, with this method.
+    Client(Client, AuthMethod),
+    /// With a signed assertion.
+    Assertion(Secret),
+}
+
+/// Successful token response.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TokenResponse {
+    pub(crate) access_token: Secret,
+    pub(crate) refresh_token: Option<Secret>,
+    /// In milliseconds.
+    pub(crate) lifetime: Option<u64>,
+    /// `None` if absent, which means: as requested.
+    pub(crate) scopes: Option<Vec<String>>,
+    /// Type of the token, in a token exchange.
+    pub(crate) issued_token_type: Option<String>,
+}
+
+/// Why there is no token. The reaction depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TokenError {
+    /// `invalid_grant`: this code or refresh token will never work again.
+    InvalidGrant(String),
+    /// `invalid_client`: the authorization server no longer knows the client.
+    InvalidClient(String),
+    /// Any other error, which may be temporary.
+    Other(AuthError),
+}
+
+/// Token types that a response may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenKind {
+    /// A token to send to servers.
+    Bearer,
+    /// A token to pass to another authorization server.
+    Exchange,
+}
+
+/// Sends one token request.
+pub(crate) async fn request_token(
+    http: &HttpClient,
+    endpoint: &Url,
+    form: Form,
+    auth: &TokenRequestAuth,
+    kind: TokenKind,
+) -> Result<TokenResponse, TokenError> {
+    let (form, header) = authenticate_request(form, auth);
+    let response =
+        http.post_form(endpoint, &form, header.as_ref()).await.map_err(TokenError::Other)?;
+    let mut secrets = form.secrets();
+    if let TokenRequestAuth::Client(Client { secret: Some(secret), .. }, _) = auth {
+        secrets.push(secret);
+    }
+    parse_response(&response, kind, endpoint, &secrets)
+}
+
+/// Adds client authentication, to the form or as the returned header.
+pub(crate) fn authenticate_request(form: Form, auth: &TokenRequestAuth) -> (Form, Option<Secret>) {
+    match auth {
+        TokenRequestAuth::Assertion(statement) => {
+            let form = form.with("client_assertion_type", JWT_BEARER_ASSERTION);
+            (form.with("client_assertion", statement.clone()), None)
+        }
+        // `client_id` goes into the body too, which is allowed (RFC 6749 §4.1.3): servers built on the Python
+        // SDK look for it nowhere else.
+        TokenRequestAuth::Client(client, AuthMethod::Basic) => {
+            (form.with("client_id", client.id.as_str()), Some(basic(client)))
+        }
+        TokenRequestAuth::Client(client, AuthMethod::Post) => {
+            let form = form.with("client_id", client.id.as_str());
+            (form.with_option("client_secret", client.secret.clone()), None)
+        }
+        TokenRequestAuth::Client(client, AuthMethod::None) => {
+            (form.with("client_id", client.id.as_str()), None)
+        }
+    }
+}
+
+/// RFC 6749 §2.3.1: both parts are form-encoded first.
+fn basic(client: &Client) -> Secret {
+    let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let secret = client.secret.as_ref().map(Secret::reveal).unwrap_or_default();
+    let pair = Secret::new(format!("{}:{}", encode(&client.id), encode(secret)));
+    Secret::new(format!("Basic {}", STANDARD.encode(pair.reveal())))
+}
+
+#[derive(Deserialize)]
+struct TokenResponseBody {
+    access_token: String,
+    token_type: Option<String>,
+    refresh_token: Option<String>,
+    expires_in: Option<Value>,
+    scope: Option<String>,
+    issued_token_type: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ErrorBody {
+    error: String,
+    error_description: Option<String>,
+}
+
+/// Parses the response. Error texts contain none of `secrets`.
+fn parse_response(
+    response: &HttpResponse,
+    kind: TokenKind,
+    endpoint: &Url,
+    secrets: &[&Secret],
+) -> Result<TokenResponse, TokenError> {
+    let url = display_url(endpoint);
+    if !response.is_success() {
+        return Err(parse_error(response, &url, secrets));
+    }
+    let body: TokenResponseBody = serde_json::from_slice(&response.body).map_err(|_json| {
+        TokenError::Other(unreachable(format_args!("{url} responded without a token")))
+    })?;
+    let token_type = body.token_type.unwrap_or_default();
+    let is_expected_type = kind == TokenKind::Exchange || token_type.eq_ignore_ascii_case("bearer");
+    // Only visible ASCII: a token with a line break could inject headers.
+    if !is_expected_type
+        || body.access_token.is_empty()
+        || !body.access_token.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        let error = untrusted(format_args!("{url} did not return a valid bearer token"));
+        return Err(TokenError::Other(error));
+    }
+    Ok(TokenResponse {
+        access_token: Secret::new(body.access_token),
+        refresh_token: body.refresh_token.filter(|token| !token.is_empty()).map(Secret::new),
+        lifetime: body.expires_in.as_ref().and_then(parse_expires_in),
+        scopes: body.scope.map(|scope| scope.split_ascii_whitespace().map(str::to_owned).collect()),
+        issued_token_type: body.issued_token_type,
+    })
+}
+
+fn parse_error(response: &HttpResponse, url: &str, secrets: &[&Secret]) -> TokenError {
+    let status = response.status;
+    let transient = status >= 500 || status == 429 || status == 408;
+    if transient {
+        return TokenError::Other(unreachable(format_args!(
+            "{url} responded with status {status}"
+        )));
+    }
+    let Ok(error_body) = serde_json::from_slice::<ErrorBody>(&response.body) else {
+        return TokenError::Other(refused(format_args!("{url} responded with status {status}")));
+    };
+    let description =
+        error_body.error_description.map(|text| format!(": {text}")).unwrap_or_default();
+    let text = redact_secrets(&format!("{}{description}", error_body.error), secrets);
+    match error_body.error.as_str() {
+        "invalid_grant" => TokenError::InvalidGrant(text),
+        "invalid_client" | "unauthorized_client" => TokenError::InvalidClient(text),
+        "temporarily_unavailable" | "server_error" => TokenError::Other(unreachable(text)),
+        _ => TokenError::Other(refused(text)),
+    }
+}
+
+/// Seconds, as a number or a string; some servers send fractions.
+fn parse_expires_in(value: &Value) -> Option<u64> {
+    let seconds = match value {
+        Value::Number(number) => number.as_f64()?,
+        Value::String(text) => text.trim().parse().ok()?,
+        _ => return None,
+    };
+    // Ten years count as forever. Without the limit, 1e300 would not fit into a `Duration`.
+    let seconds = std::time::Duration::try_from_secs_f64(seconds.clamp(0.0, 315_360_000.0)).ok()?;
+    u64::try_from(seconds.as_millis()).ok()
+}
+
+impl From<TokenError> for AuthError {
+    fn from(error: TokenError) -> Self {
+        match error {
+            TokenError::InvalidGrant(text) | TokenError::InvalidClient(text) => refused(text),
+            TokenError::Other(error) => error,
+        }
+    }
+}
+
+/// Lifetime of an assertion. It is used at once.
+const LIFETIME_SECONDS: u64 = 120;
+
+/// Signing algorithm of a private key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SigningAlgorithm {
+    /// ECDSA on P-256.
+    Es256,
+    /// ECDSA on P-384.
+    Es384,
+    /// RSA with SHA-256.
+    Rs256,
+    /// Ed25519.
+    EdDsa,
+}
+
+impl SigningAlgorithm {
+    /// Parses the name used in JSON Web Tokens.
+    pub fn parse(name: &str) -> Option<Self> {
+        let all = [Self::Es256, Self::Es384, Self::Rs256, Self::EdDsa];
+        all.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::Rs256 => "RS256",
+            Self::EdDsa => "EdDSA",
+        }
+    }
+}
+
+/// Signs an assertion that we are `client_id`, for `audience`, at `now` (seconds since 1970).
+pub(crate) fn sign_assertion(
+    key: &Secret,
+    algorithm: SigningAlgorithm,
+    client_id: &str,
+    audience: &str,
+    now: u64,
+) -> Result<Secret, AuthError> {
+    let header = json!({ "alg": algorithm.name(), "typ": "JWT" });
+    let claims = json!({
+        "iss": client_id,
+        "sub": client_id,
+        "aud": audience,
+        "jti": random_token()?.reveal(),
+        "iat": now,
+        "exp": now + LIFETIME_SECONDS,
+    });
+    let encode = |json: &Value| URL_SAFE_NO_PAD.encode(json.to_string());
+    let text = format!("{}.{}", encode(&header), encode(&claims));
+    let signature = signature(key, algorithm, text.as_bytes())?;
+    Ok(Secret::new(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))))
+}
+
+fn signature(key: &Secret, algorithm: SigningAlgorithm, text: &[u8]) -> Result<Vec<u8>, AuthError> {
+    let key = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
+        .map_err(|_pem| refused("the private key is not valid PEM"))?;
+    match algorithm {
+        SigningAlgorithm::Es256 => ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, text),
+        SigningAlgorithm::Es384 => ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING, &key, text),
+        SigningAlgorithm::Rs256 => rsa(&key, text),
+        SigningAlgorithm::EdDsa => {
+            let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8(&key)?);
+            Ok(pair.map_err(invalid_key)?.sign(text).as_ref().to_vec())
+        }
+    }
+}
+
+fn ecdsa(
+    algorithm: &'static EcdsaSigningAlgorithm,
+    key: &PrivateKeyDer<'_>,
+    text: &[u8],
+) -> Result<Vec<u8>, AuthError> {
+    let random = SystemRandom::new();
+    let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8(key)?, &random).map_err(invalid_key)?;
+    let signature = pair.sign(&random, text).map_err(|_unspecified| signing_failed())?;
+    Ok(signature.as_ref().to_vec())
+}
+
+fn rsa(key: &PrivateKeyDer<'_>, text: &[u8]) -> Result<Vec<u8>, AuthError> {
+    let pair = match key {
+        PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
+        other => RsaKeyPair::from_pkcs8(pkcs8(other)?),
+    };
+    let pair = pair.map_err(invalid_key)?;
+    let mut signature = vec![0; pair.public().modulus_len()];
+    pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text, &mut signature)
+        .map_err(|_unspecified| signing_failed())?;
+    Ok(signature)
+}
+
+fn pkcs8<'a>(key: &'a PrivateKeyDer<'_>) -> Result<&'a [u8], AuthError> {
+    match key {
+        PrivateKeyDer::Pkcs8(key) => Ok(key.secret_pkcs8_der()),
+        _ => Err(refused(
+            "the private key is not PKCS#8; `openssl pkcs8 -topk8 -nocrypt` converts it",
+        )),
+    }
+}
+
+fn invalid_key(reason: ring::error::KeyRejected) -> AuthError {
+    refused(format_args!("the private key does not match its algorithm: {reason}"))
+}
+
+fn signing_failed() -> AuthError {
+    refused("signing with the private key failed")
+}
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+mod assertion_tests {
+    use ring::signature::{ECDSA_P256_SHA256_FIXED, KeyPair as _, UnparsedPublicKey};
+
+    use super::*;
+
+    fn pem(der: &[u8]) -> Secret {
+        let body = STANDARD.encode(der);
+        Secret::new(format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n"))
+    }
+
+    #[test]
+    fn client_assertion_is_signed_with_required_claims() {
+        let random = SystemRandom::new();
+        let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+        let der = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+        let pair = EcdsaKeyPair::from_pkcs8(algorithm, der.as_ref(), &random).unwrap();
+        let signed =
+            sign_assertion(&pem(der.as_ref()), SigningAlgorithm::Es256, "me", "https://a", 1_000)
+                .unwrap();
+
+        let parts: Vec<&str> = signed.reveal().split('.').collect();
+        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).unwrap();
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, pair.public_key().as_ref());
+        public.verify(format!("{}.{}", parts[0], parts[1]).as_bytes(), &decode(parts[2])).unwrap();
+
+        let mut claims: Value = serde_json::from_slice(&decode(parts[1])).unwrap();
+        assert_eq!(claims["jti"].take().as_str().map(str::len), Some(43));
+        let expected = json!({
+            "iss": "me", "sub": "me", "aud": "https://a", "jti": null, "iat": 1_000, "exp": 1_120,
+        });
+        assert_eq!(claims, expected);
+    }
+
+    #[test]
+    fn ed25519_signs_and_mismatched_keys_are_rejected() {
+        let der = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+        let try_with =
+            |key: &Secret, algorithm| sign_assertion(key, algorithm, "me", "a", 0).is_ok();
+        assert!(try_with(&pem(der.as_ref()), SigningAlgorithm::EdDsa));
+        assert!(!try_with(&pem(der.as_ref()), SigningAlgorithm::Es256));
+        assert!(!try_with(&pem(der.as_ref()), SigningAlgorithm::Rs256));
+        assert!(!try_with(&Secret::new("no key"), SigningAlgorithm::EdDsa));
+    }
+
+    #[test]
+    fn algorithms_are_parsed_by_jwt_name() {
+        assert_eq!(SigningAlgorithm::parse("ES256"), Some(SigningAlgorithm::Es256));
+        assert_eq!(SigningAlgorithm::parse("EdDSA"), Some(SigningAlgorithm::EdDsa));
+        assert_eq!(SigningAlgorithm::parse("none"), None);
+    }
+}

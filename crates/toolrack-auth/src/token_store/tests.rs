@@ -1,0 +1,92 @@
+//! File permissions, locking and atomic replacement.
+
+use super::*;
+use crate::stored_credentials::tests::grant;
+
+const SERVER: &str = "https://mcp.example:8443/mcp";
+
+fn credentials(token: &str) -> StoredCredentials {
+    let mut grant = grant(1, None);
+    grant.access_token = Secret::new(token);
+    StoredCredentials { grant: Some(grant), ..StoredCredentials::default() }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn saved_credentials_are_private() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("a/secrets");
+    let store = FileTokenStore::new(&dir);
+    assert_eq!(store.load(SERVER).await.unwrap(), None);
+    let mut lock = store.lock(SERVER).await.unwrap();
+    lock.save(Some(&credentials("one"))).await.unwrap();
+    lock.save(Some(&credentials("two"))).await.unwrap();
+    assert_eq!(store.load(SERVER).await.unwrap(), Some(credentials("two")));
+    assert_eq!(store.load("https://mcp.example:8443/").await.unwrap(), None);
+    assert_eq!(mode(&dir), 0o700);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+        names.push(path.extension().unwrap().to_str().unwrap().to_owned());
+    }
+    names.sort();
+    assert_eq!(names, ["json", "lock"]);
+    lock.save(None).await.unwrap();
+    assert_eq!(lock.load().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn readable_directory_is_made_private() {
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let lock = FileTokenStore::new(home.path()).lock(SERVER).await.unwrap();
+    assert_eq!(mode(home.path()), 0o700);
+    drop(lock);
+}
+
+#[tokio::test]
+async fn file_lock_is_exclusive_and_times_out() {
+    let home = tempfile::tempdir().unwrap();
+    let impatient =
+        FileTokenStore { dir: home.path().to_owned(), lock_timeout: Duration::from_millis(30) };
+    let lock = impatient.lock(SERVER).await.unwrap();
+    assert!(matches!(impatient.lock(SERVER).await, Err(StoreError::Busy)));
+    let other = impatient.lock("https://other.example/").await.unwrap();
+    drop(other);
+    drop(lock);
+    let lock = impatient.lock(SERVER).await.unwrap();
+    drop(lock);
+}
+
+#[tokio::test]
+async fn malformed_credentials_can_be_replaced() {
+    let home = tempfile::tempdir().unwrap();
+    let store = FileTokenStore::new(home.path());
+    let mut lock = store.lock(SERVER).await.unwrap();
+    let mut file = private_file().create(true).truncate(true).open(store.path(SERVER)).unwrap();
+    file.write_all(b"{\"grant\": 7").unwrap();
+    assert_eq!(store.load(SERVER).await.unwrap(), None);
+    lock.save(Some(&credentials("new"))).await.unwrap();
+    assert_eq!(store.load(SERVER).await.unwrap(), Some(credentials("new")));
+}
+
+#[test]
+fn file_names_are_safe_and_unique() {
+    let store = FileTokenStore::new("/d");
+    let name = |server: &str| store.path(server).file_name().unwrap().to_str().unwrap().to_owned();
+    assert!(name("https://mcp.example/a").starts_with("mcp.example_"));
+    assert_ne!(name("https://mcp.example/a"), name("https://mcp.example/b"));
+    assert!(!name("http://[::1]:80/../../x").contains(['/', ':']));
+    assert!(!name("../../etc/passwd").contains('/'));
+}
+
+#[test]
+fn fingerprint_is_short_and_stable() {
+    assert_eq!(fingerprint("https://h/mcp"), fingerprint("https://h/mcp"));
+    assert_eq!(fingerprint("a").len(), 16);
+    assert_ne!(fingerprint("a"), fingerprint("b"));
+}

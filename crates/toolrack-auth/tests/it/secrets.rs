@@ -1,0 +1,57 @@
+//! No secret is in any error, log line, page or URL. Every secret of the test server contains `s3cret`.
+
+use std::fmt::Write as _;
+
+use toolrack_auth::AuthSettings;
+use toolrack_testkit::Eavesdropper;
+use toolrack_testkit::oauth::{Fault, OAuthPlan};
+
+use crate::fixture::{Fixture, call, plan, pre_registered};
+
+#[tokio::test]
+async fn no_secret_is_shown() {
+    let logged = Eavesdropper::default();
+    let _listening = tracing::subscriber::set_default(logged.clone());
+    let mut output = String::new();
+    let own = OAuthPlan {
+        clients: vec![("me".to_owned(), "pw-s3cret".to_owned())],
+        ..plan(&[Fault::Quoting])
+    };
+    for fixture in [
+        Fixture::with(own, pre_registered("me", "pw-s3cret", None)),
+        Fixture::new(&[Fault::Quoting, Fault::BasicOnly]),
+        Fixture::new(&[Fault::Quoting, Fault::PostOnly]),
+        Fixture::new(&[Fault::Quoting, Fault::TokenType]),
+        Fixture::new(&[Fault::AccessDenied]),
+        Fixture::new(&[Fault::IssWrong]),
+    ] {
+        let outcome = fixture.call("tools/list").await;
+        write!(output, "{outcome:?} {:?} ", fixture.authorizer).unwrap();
+        let without_browser = fixture.another_process(AuthSettings::default());
+        let plan_with_client =
+            toolrack_transport::Credentials::obtain(without_browser.as_ref()).await;
+        write!(output, "{plan_with_client:?} ").unwrap();
+        fixture.server.revoke_all();
+        let outcome = call(&fixture.server.url(), &without_browser, "tools/list").await;
+        write!(output, "{outcome:?} {without_browser:?} ").unwrap();
+        if let Err(error) = outcome {
+            write!(output, "{error} ").unwrap();
+        }
+        write!(output, "{:?} {:?} ", fixture.authorizer.status().await, fixture.store).unwrap();
+        output.push_str(&fixture.pages.lock().unwrap().concat());
+        for seen in fixture.server.seen() {
+            let in_url = seen.method == "GET"
+                && seen.pairs.iter().any(|(name, value)| {
+                    // A client id is not a secret.
+                    name != "client_id" && value.contains("s3cret")
+                });
+            assert!(!in_url, "{seen:?}");
+        }
+    }
+    output.push_str(&logged.heard());
+    assert!(output.len() > 1_000, "nothing was shown: {output}");
+    // Client ids are public, but the test server puts `s3cret` into them too.
+    let output = output.replace("client-s3cret", "client");
+    let at = output.find("s3cret").map(|at| &output[at.saturating_sub(200)..at + 20]);
+    assert_eq!(at, None);
+}

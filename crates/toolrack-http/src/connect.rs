@@ -1,0 +1,299 @@
+//! Opens connections: DNS, TCP, Unix sockets, proxy CONNECT and TLS.
+//!
+//! **Invariant:** connecting never takes longer than the connect timeout.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use toolrack_transport::after;
+use url::Host;
+
+use crate::endpoint_url::{Origin, Security};
+use crate::proxy::Proxy;
+
+/// Limit of a proxy's response to CONNECT.
+const MAX_CONNECT_HEAD_BYTES: usize = 8 << 10;
+
+/// Opens connections to one origin.
+pub(crate) struct Connector {
+    origin: Origin,
+    proxy: Option<Proxy>,
+    extra_roots: Vec<u8>,
+    connect_timeout: Duration,
+    /// Built for the first connection that needs it: loading certificates is slow.
+    tls: OnceCell<TlsConnector>,
+}
+
+/// HTTP version of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HttpVersion {
+    Http1,
+    Http2,
+}
+
+impl Connector {
+    pub(crate) fn new(
+        origin: Origin,
+        proxy: Option<Proxy>,
+        extra_roots: Vec<u8>,
+        connect_timeout: Duration,
+    ) -> Self {
+        Self { origin, proxy, extra_roots, connect_timeout, tls: OnceCell::new() }
+    }
+
+    /// Proxy that forwards plain HTTP requests, if there is one.
+    pub(crate) fn forward_proxy(&self) -> Option<&Proxy> {
+        match self.origin {
+            Origin::Tcp { security: Security::Plain, .. } => self.proxy.as_ref(),
+            _ => None,
+        }
+    }
+
+    pub(crate) async fn open(&self) -> io::Result<(NetStream, HttpVersion)> {
+        let opened = timeout(self.connect_timeout, self.open_now()).await;
+        opened.map_err(|_elapsed| {
+            let reason = format!("not connected within {:?}", self.connect_timeout);
+            io::Error::new(io::ErrorKind::TimedOut, reason)
+        })?
+    }
+
+    async fn open_now(&self) -> io::Result<(NetStream, HttpVersion)> {
+        let (security, host, port) = match &self.origin {
+            Origin::Unix(path) => return Ok((connect_unix(path).await?, HttpVersion::Http1)),
+            Origin::Tcp { security, host, port } => (*security, host, *port),
+        };
+        let stream = match &self.proxy {
+            Some(proxy) => self.connect_tcp(&proxy.host, proxy.port).await,
+            None => self.connect_tcp(&without_brackets(host), port).await,
+        }?;
+        stream.set_nodelay(true)?;
+        if security == Security::Plain {
+            return Ok((NetStream::Tcp(stream), HttpVersion::Http1));
+        }
+        let stream = match &self.proxy {
+            Some(proxy) => open_tunnel(stream, proxy, host, port).await?,
+            None => stream,
+        };
+        let connector = self.tls.get_or_try_init(|| tls_connector(&self.extra_roots)).await?;
+        let name = ServerName::try_from(without_brackets(host)).map_err(io::Error::other)?;
+        let stream = connector.connect(name, stream).await?;
+        let version = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => HttpVersion::Http2,
+            _ => HttpVersion::Http1,
+        };
+        Ok((NetStream::Tls(Box::new(stream)), version))
+    }
+
+    /// Tries every address of a host. An unresponsive address gets only its share of the time.
+    async fn connect_tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let deadline = after(Instant::now(), self.connect_timeout);
+        let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
+        for (index, address) in addresses.iter().enumerate() {
+            let n_left = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+            let share = deadline.saturating_duration_since(Instant::now()) / n_left;
+            match timeout_at(Instant::now() + share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last = error,
+                Err(_elapsed) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(last)
+    }
+}
+
+#[cfg(unix)]
+pub(crate) async fn connect_unix(path: &std::path::Path) -> io::Result<NetStream> {
+    Ok(NetStream::Unix(UnixStream::connect(path).await?))
+}
+
+#[cfg(not(unix))]
+pub(crate) async fn connect_unix(_path: &std::path::Path) -> io::Result<NetStream> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "Unix sockets are not supported on this system"))
+}
+
+/// Host for the resolver and TLS: IPv6 without brackets.
+fn without_brackets(host: &Host) -> String {
+    match host {
+        Host::Ipv6(address) => address.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Opens a tunnel with CONNECT.
+async fn open_tunnel(
+    mut stream: TcpStream,
+    proxy: &Proxy,
+    host: &Host,
+    port: u16,
+) -> io::Result<TcpStream> {
+    let mut request =
+        format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n").into_bytes();
+    if let Some(authorization) = &proxy.authorization {
+        request.extend_from_slice(b"Proxy-Authorization: ");
+        request.extend_from_slice(authorization.as_bytes());
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"\r\n");
+    stream.write_all(&request).await?;
+    let mut head = Vec::new();
+    // Byte by byte: the bytes after the head belong to TLS.
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() >= MAX_CONNECT_HEAD_BYTES {
+            return Err(io::Error::other("the proxy's response head is too large"));
+        }
+        head.push(stream.read_u8().await?);
+    }
+    match parse_connect_status(&head) {
+        Some(200..=299) => Ok(stream),
+        Some(status) => Err(io::Error::other(format!("the proxy responded with status {status}"))),
+        None => Err(io::Error::other("the proxy did not respond with HTTP")),
+    }
+}
+
+fn parse_connect_status(head: &[u8]) -> Option<u16> {
+    let line = head.strip_prefix(b"HTTP/1.")?;
+    std::str::from_utf8(line.get(2..5)?).ok()?.parse().ok()
+}
+
+/// Byte stream to a server.
+#[derive(Debug)]
+pub(crate) enum NetStream {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Calls the same method on the inner stream.
+macro_rules! delegate {
+    ($self:ident, $stream:ident => $action:expr) => {
+        match $self.get_mut() {
+            NetStream::Tcp($stream) => $action,
+            #[cfg(unix)]
+            NetStream::Unix($stream) => $action,
+            NetStream::Tls($stream) => $action,
+        }
+    };
+}
+
+impl AsyncRead for NetStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        delegate!(self, stream => Pin::new(stream).poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for NetStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        delegate!(self, stream => Pin::new(stream).poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        delegate!(self, stream => Pin::new(stream).poll_write_vectored(context, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            NetStream::Tcp(stream) => stream.is_write_vectored(),
+            #[cfg(unix)]
+            NetStream::Unix(stream) => stream.is_write_vectored(),
+            NetStream::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, stream => Pin::new(stream).poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, stream => Pin::new(stream).poll_shutdown(context))
+    }
+}
+
+/// Platform certificates, loaded once per process.
+static PLATFORM_CERTS: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
+
+/// TLS connector that trusts the platform and `extra_roots`. Offers HTTP/2 and HTTP/1.1.
+pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector> {
+    let platform_certs =
+        tokio::task::spawn_blocking(|| PLATFORM_CERTS.get_or_init(load_platform_certs));
+    let platform_certs = platform_certs.await.map_err(io::Error::other)?;
+    let mut roots = RootCertStore::empty();
+    let (_n_added, n_ignored) = roots.add_parsable_certificates(platform_certs.iter().cloned());
+    if n_ignored > 0 {
+        tracing::debug!(n_ignored, "could not read platform certificates");
+    }
+    for certificate in CertificateDer::pem_slice_iter(extra_roots) {
+        let certificate = certificate.map_err(io::Error::other)?;
+        roots.add(certificate).map_err(io::Error::other)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Checks that every certificate of the PEM text can be parsed.
+pub(crate) fn check_roots(extra_roots: &[u8]) -> Result<(), String> {
+    for certificate in CertificateDer::pem_slice_iter(extra_roots) {
+        certificate.map_err(|error| format!("invalid extra root certificates: {error}"))?;
+    }
+    Ok(())
+}
+
+fn load_platform_certs() -> Vec<CertificateDer<'static>> {
+    let loaded = rustls_native_certs::load_native_certs();
+    for error in &loaded.errors {
+        tracing::debug!(%error, "could not read platform certificates");
+    }
+    loaded.certs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(head: &str, expected: Option<u16>) {
+        assert_eq!(parse_connect_status(head.as_bytes()), expected, "{head}");
+    }
+
+    #[test]
+    fn connect_response_status_is_parsed() {
+        check("HTTP/1.1 200 Connection established\r\n\r\n", Some(200));
+        check("HTTP/1.0 407 Proxy Authentication Required\r\n\r\n", Some(407));
+        check("HTTP/2 200\r\n\r\n", None);
+        check("SSH-2.0\r\n\r\n", None);
+    }
+}

@@ -1,0 +1,273 @@
+//! HTTP connection pool for one origin: reuses connections and closes idle ones.
+//!
+//! **Invariant:** a request is sent a second time only if the server cannot have received any of it, or if its
+//! method is idempotent by the MCP specification.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::connect::NetStream;
+use crate::connect::{Connector, HttpVersion};
+use crate::http1::{AttemptError, Http1Connection, SentFlag};
+use crate::request_sender::RequestParts;
+use crate::response::HttpResponse;
+use crate::transport::TaskGroup;
+
+/// Many servers close idle connections after a few seconds; few keep them longer than this.
+const MAX_IDLE: Duration = Duration::from_secs(30);
+/// Connections beyond this are closed after their exchange.
+const MAX_IDLE_CONNECTIONS: usize = 64;
+/// HTTP/2 keep-alive: interval of pings, and how long the server may take to acknowledge one.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+type RequestBody = Full<Bytes>;
+
+/// Connections to one origin.
+pub(crate) struct ConnectionPool {
+    connector: Connector,
+    tasks: TaskGroup,
+    idle_connections: Mutex<IdleConnections>,
+    /// Exchanges that wait for their response head.
+    n_in_flight: AtomicUsize,
+}
+
+/// Counts one exchange that waits for its response head.
+struct InFlight<'a>(&'a AtomicUsize);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+#[expect(clippy::vec_box, reason = "they are large and change places with every exchange")]
+struct IdleConnections {
+    http1: Vec<Box<Http1Connection>>,
+    http2: Option<http2::SendRequest<RequestBody>>,
+    has_reaper: bool,
+}
+
+/// Connection that an exchange runs on.
+enum Connection {
+    Http1(Box<Http1Connection>),
+    Http2(http2::SendRequest<RequestBody>),
+}
+
+/// Whether sending a request twice is safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Idempotency {
+    Idempotent,
+    NotIdempotent,
+}
+
+/// Why an exchange has no response.
+#[derive(Debug)]
+pub(crate) enum ExchangeError {
+    /// No connection could be made.
+    Unreachable(io::Error),
+    /// The connection failed before a response.
+    NoResponse(io::Error),
+}
+
+impl ConnectionPool {
+    pub(crate) fn new(connector: Connector, tasks: TaskGroup) -> Self {
+        Self {
+            connector,
+            tasks,
+            idle_connections: Mutex::default(),
+            n_in_flight: AtomicUsize::new(0),
+        }
+    }
+
+    /// Sends a request and returns the response with its head read.
+    pub(crate) async fn exchange(
+        self: &Arc<Self>,
+        parts: &RequestParts<'_>,
+        idempotency: Idempotency,
+        sent: &SentFlag,
+    ) -> Result<HttpResponse, ExchangeError> {
+        let n_before = self.n_in_flight.fetch_add(1, Ordering::Relaxed);
+        let _in_flight = InFlight(&self.n_in_flight);
+        if n_before > 0 {
+            // Yield once, so that other ready callers write too and the server wakes up once for all of them.
+            yield_now().await;
+        }
+        let mut may_reuse = true;
+        loop {
+            let reused = if may_reuse { self.take_idle() } else { None };
+            let was_reused = reused.is_some();
+            let connection = match reused {
+                Some(connection) => connection,
+                // Boxed: connecting is rare, and its state would enlarge the future of every call.
+                None => Box::pin(self.connect()).await.map_err(ExchangeError::Unreachable)?,
+            };
+            // Before the first byte is written: a caller that drops this future in the middle of the write
+            // cannot know how much was sent.
+            sent.mark();
+            let failure = match self.send(connection, parts).await {
+                Ok(response) => return Ok(response),
+                Err(failure) => failure,
+            };
+            if failure.is_unsent {
+                sent.clear();
+            }
+            // A server may close an idle connection at any time, so a failure on a reused connection says
+            // nothing about the server: try once more, on a new connection.
+            if !was_reused || !(failure.is_unsent || idempotency == Idempotency::Idempotent) {
+                return Err(ExchangeError::NoResponse(failure.error));
+            }
+            may_reuse = false;
+        }
+    }
+
+    async fn send(
+        self: &Arc<Self>,
+        connection: Connection,
+        parts: &RequestParts<'_>,
+    ) -> Result<HttpResponse, AttemptError> {
+        match connection {
+            Connection::Http1(mut connection) => {
+                let head = connection.send(parts, self.connector.forward_proxy()).await?;
+                Ok(HttpResponse::from_http1(head, connection, Arc::clone(self)))
+            }
+            Connection::Http2(sender) => Box::pin(send_http2(sender, parts)).await,
+        }
+    }
+
+    /// Takes a connection back after its exchange.
+    pub(crate) fn return_connection(self: &Arc<Self>, mut connection: Box<Http1Connection>) {
+        if !connection.is_complete() || self.tasks.stop.is_cancelled() {
+            return;
+        }
+        connection.release_buffers();
+        let mut idle_connections = self.idle_connections();
+        if idle_connections.http1.len() >= MAX_IDLE_CONNECTIONS {
+            return;
+        }
+        idle_connections.http1.push(connection);
+        if !std::mem::replace(&mut idle_connections.has_reaper, true) {
+            drop(idle_connections);
+            self.tasks.spawn(reap_idle(Arc::clone(self)));
+        }
+    }
+
+    /// Closes all idle connections.
+    pub(crate) fn close(&self) {
+        *self.idle_connections() = IdleConnections::default();
+    }
+
+    /// Takes the most recently used connection that is still open.
+    fn take_idle(&self) -> Option<Connection> {
+        let mut idle_connections = self.idle_connections();
+        if let Some(sender) = &idle_connections.http2 {
+            if !sender.is_closed() {
+                return Some(Connection::Http2(sender.clone()));
+            }
+            idle_connections.http2 = None;
+        }
+        while let Some(mut connection) = idle_connections.http1.pop() {
+            if connection.idle_since.elapsed() < MAX_IDLE && connection.is_usable() {
+                return Some(Connection::Http1(connection));
+            }
+        }
+        None
+    }
+
+    async fn connect(self: &Arc<Self>) -> io::Result<Connection> {
+        let (stream, version) = self.connector.open().await?;
+        match version {
+            HttpVersion::Http1 => Ok(Connection::Http1(Box::new(Http1Connection::new(stream)))),
+            HttpVersion::Http2 => self.handshake_http2(stream).await.map_err(to_io_error),
+        }
+    }
+
+    /// Several callers may have connected at once; they share the first HTTP/2 connection.
+    async fn handshake_http2(
+        self: &Arc<Self>,
+        stream: NetStream,
+    ) -> Result<Connection, hyper::Error> {
+        let (sender, driver) = http2::Builder::new(self.tasks.clone())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        self.tasks.spawn(drive_http2(driver, self.tasks.stop.clone()));
+        let mut idle_connections = self.idle_connections();
+        match &idle_connections.http2 {
+            Some(sender) if !sender.is_closed() => Ok(Connection::Http2(sender.clone())),
+            _ => {
+                idle_connections.http2 = Some(sender.clone());
+                Ok(Connection::Http2(sender))
+            }
+        }
+    }
+
+    fn idle_connections(&self) -> MutexGuard<'_, IdleConnections> {
+        self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn send_http2(
+    mut sender: http2::SendRequest<RequestBody>,
+    parts: &RequestParts<'_>,
+) -> Result<HttpResponse, AttemptError> {
+    let response = sender.try_send_request(parts.to_request()).await;
+    response.map(HttpResponse::from_http2).map_err(|mut failure| {
+        let is_unsent = failure.take_message().is_some();
+        AttemptError { error: to_io_error(failure.into_error()), is_unsent }
+    })
+}
+
+/// Closes idle connections; exits when the pool is empty.
+async fn reap_idle(pool: Arc<ConnectionPool>) {
+    loop {
+        // Connections are pushed and popped at the end, so the first one is the oldest.
+        let oldest = pool.idle_connections().http1.first().map(|connection| connection.idle_since);
+        let next = oldest.unwrap_or_else(Instant::now) + MAX_IDLE;
+        tokio::select! {
+            () = pool.tasks.stop.cancelled() => return pool.close(),
+            () = sleep_until(next) => {}
+        }
+        let mut idle_connections = pool.idle_connections();
+        idle_connections.http1.retain(|connection| connection.idle_since.elapsed() < MAX_IDLE);
+        if idle_connections.http1.is_empty() {
+            // An idle transport holds no buffer.
+            idle_connections.http1 = Vec::new();
+            // Under the lock: a connection returned after this starts a new reaper.
+            idle_connections.has_reaper = false;
+            return;
+        }
+    }
+}
+
+async fn drive_http2(
+    driver: http2::Connection<TokioIo<NetStream>, RequestBody, TaskGroup>,
+    stop: CancellationToken,
+) {
+    tokio::select! {
+        end = driver => end.unwrap_or_else(|error| tracing::trace!(%error, "an HTTP/2 connection failed")),
+        () = stop.cancelled() => {}
+    }
+}
+
+/// The cause from the operating system has the telling kind; hyper's own error has none.
+pub(crate) fn to_io_error(error: hyper::Error) -> io::Error {
+    let source = std::error::Error::source(&error);
+    let kind = source.and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
+    let ended = error.is_incomplete_message();
+    let default = if ended { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::Other };
+    io::Error::new(kind.unwrap_or(default), error)
+}

@@ -1,0 +1,597 @@
+//! HTTP/1.1 response parser: head and body framing, as pure functions over bytes.
+//!
+//! **Invariant:** no byte after the end of the body is consumed.
+
+use std::mem::MaybeUninit;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use super::Malformed;
+use crate::request_headers::HTTP_SESSION_ID;
+use crate::response_headers::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
+
+const MAX_HEADERS: usize = 100;
+const MAX_HEAD_BYTES: usize = 64 << 10;
+
+/// The headers that this crate reads.
+static KNOWN_HEADERS: [(&str, KnownHeader); 9] = [
+    ("content-type", KnownHeader::ContentType),
+    ("content-length", KnownHeader::ContentLength),
+    ("connection", KnownHeader::Connection),
+    ("transfer-encoding", KnownHeader::TransferEncoding),
+    ("content-encoding", KnownHeader::ContentEncoding),
+    ("mcp-session-id", KnownHeader::Kept(HTTP_SESSION_ID)),
+    ("www-authenticate", KnownHeader::Kept(WWW_AUTHENTICATE)),
+    ("location", KnownHeader::Kept(LOCATION)),
+    ("retry-after", KnownHeader::Kept(RETRY_AFTER)),
+];
+
+/// Use of a header.
+enum KnownHeader {
+    ContentType,
+    ContentLength,
+    Connection,
+    TransferEncoding,
+    ContentEncoding,
+    /// Kept for later lookup.
+    Kept(HeaderName),
+}
+
+/// Parsed response head.
+#[derive(Debug)]
+pub(crate) struct ResponseHead {
+    pub(crate) status: StatusCode,
+    pub(crate) content: ContentInfo,
+    pub(crate) headers: ResponseHeaders,
+    pub(crate) framing: BodyFraming,
+    /// Whether the connection can take another request after the body.
+    pub(crate) is_reusable: bool,
+}
+
+/// Result of parsing the bytes so far.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    /// A head of `n_bytes`.
+    Complete { head: ResponseHead, n_bytes: usize },
+    /// An informational (1xx) head of `n_bytes`; the final one follows.
+    Interim { n_bytes: usize },
+    /// The start of a head.
+    Partial,
+}
+
+/// Values collected from the headers.
+#[derive(Default)]
+struct HeaderFields {
+    kind: Option<BodyKind>,
+    encoding: Option<ContentEncoding>,
+    headers: ResponseHeaders,
+    length: Option<u64>,
+    transfer_coding: Option<TransferCoding>,
+    connection: Option<ConnectionOption>,
+}
+
+/// The last transfer coding.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TransferCoding {
+    Chunked,
+    Other,
+}
+
+/// Value of the `Connection` header.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ConnectionOption {
+    Close,
+    KeepAlive,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Http10,
+    Http11,
+}
+
+/// Parses the response head at the start of `bytes`.
+pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    let parsed = parser.parse_response_with_uninit_headers(&mut response, bytes, &mut fields);
+    let n_bytes = match parsed {
+        Ok(httparse::Status::Complete(n_bytes)) => n_bytes,
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD_BYTES => {
+            return Ok(Parsed::Partial);
+        }
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Err(Malformed("the response head is too large"));
+        }
+        Err(_error) => return Err(Malformed("the response is not HTTP/1.1")),
+    };
+    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or(Malformed("the response has no status"))?;
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Malformed("the server switched protocols"));
+    }
+    if status.is_informational() {
+        return Ok(Parsed::Interim { n_bytes });
+    }
+    let mut fields = HeaderFields::default();
+    for field in &*response.headers {
+        fields.read(field)?;
+    }
+    let version = if response.version == Some(1) { Version::Http11 } else { Version::Http10 };
+    let framing = fields.framing(status, version);
+    let is_keep_alive = match version {
+        Version::Http11 => fields.connection != Some(ConnectionOption::Close),
+        Version::Http10 => fields.connection == Some(ConnectionOption::KeepAlive),
+    };
+    // RFC 9112 §6.3: both `Content-Length` and `Transfer-Encoding` may be a smuggling attempt. The body is
+    // read, and the connection is not reused.
+    let is_ambiguous_length = fields.transfer_coding.is_some() && fields.length.is_some();
+    let is_reusable = is_keep_alive && !is_ambiguous_length && framing != BodyFraming::UntilClose;
+    let HeaderFields { kind, encoding, headers, .. } = fields;
+    let content =
+        ContentInfo { kind: kind.unwrap_or_default(), encoding: encoding.unwrap_or_default() };
+    Ok(Parsed::Complete {
+        head: ResponseHead { status, content, headers, framing, is_reusable },
+        n_bytes,
+    })
+}
+
+impl HeaderFields {
+    fn read(&mut self, field: &httparse::Header<'_>) -> Result<(), Malformed> {
+        let is = |(name, _): &&(&str, KnownHeader)| field.name.eq_ignore_ascii_case(name);
+        let Some((_, known)) = KNOWN_HEADERS.iter().find(is) else { return Ok(()) };
+        match known {
+            KnownHeader::ContentType => {
+                // The first value counts.
+                let kind =
+                    *self.kind.get_or_insert_with(|| BodyKind::from_content_type(field.value));
+                if kind == BodyKind::Other {
+                    self.keep(&CONTENT_TYPE, field.value);
+                }
+            }
+            KnownHeader::ContentEncoding => {
+                self.encoding.get_or_insert_with(|| ContentEncoding::from_header(field.value));
+            }
+            KnownHeader::Kept(name) => self.keep(name, field.value),
+            KnownHeader::ContentLength => {
+                let length =
+                    parse_length(field.value).ok_or(Malformed("invalid Content-Length"))?;
+                if self.length.replace(length).is_some_and(|before| before != length) {
+                    return Err(Malformed("two different Content-Length values"));
+                }
+            }
+            KnownHeader::TransferEncoding => {
+                let is_chunked = list_items(field.value)
+                    .last()
+                    .is_some_and(|coding| is_token(coding, "chunked"));
+                self.transfer_coding =
+                    Some(if is_chunked { TransferCoding::Chunked } else { TransferCoding::Other });
+            }
+            KnownHeader::Connection => {
+                for token in list_items(field.value) {
+                    if is_token(token, "close") {
+                        self.connection = Some(ConnectionOption::Close);
+                    } else if is_token(token, "keep-alive") {
+                        self.connection.get_or_insert(ConnectionOption::KeepAlive);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, name: &HeaderName, value: &[u8]) {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            self.headers.add(name, value);
+        }
+    }
+
+    fn framing(&self, status: StatusCode, version: Version) -> BodyFraming {
+        if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            return BodyFraming::Empty;
+        }
+        // RFC 9112 §6.3: `Transfer-Encoding` overrides `Content-Length`; without either, the body ends with the
+        // connection.
+        match (self.transfer_coding, self.length) {
+            (Some(TransferCoding::Chunked), _) if version == Version::Http11 => {
+                BodyFraming::chunked()
+            }
+            (Some(_), _) | (None, None) => BodyFraming::UntilClose,
+            (None, Some(0)) => BodyFraming::Empty,
+            (None, Some(n_bytes)) => BodyFraming::Length { n_bytes },
+        }
+    }
+}
+
+fn is_token(token: &[u8], expected: &str) -> bool {
+    token.eq_ignore_ascii_case(expected.as_bytes())
+}
+
+fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+fn parse_length(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
+}
+
+/// Limits of chunk headers and trailers.
+const MAX_LINE_BYTES: usize = 4 << 10;
+const MAX_TRAILER_BYTES: usize = 16 << 10;
+/// A chunk up to this size is copied, so that it does not keep a large buffer alive.
+pub(crate) const COPY_BYTES: usize = 4 << 10;
+
+/// How the end of a body is found, and how far away it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BodyFraming {
+    /// The body has ended.
+    Empty,
+    /// Ends after `n_bytes`.
+    Length { n_bytes: u64 },
+    /// Ends after the last chunk.
+    Chunked(ChunkState),
+    /// Ends when the connection closes.
+    UntilClose,
+}
+
+/// Position in a chunked body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ChunkState {
+    /// Before the chunk-size line.
+    Size,
+    /// Inside a chunk, with `n_bytes` to come.
+    Data { n_bytes: u64 },
+    /// Before the line break after a chunk.
+    Crlf,
+    /// In the trailer, of which `n_bytes` have been read.
+    Trailer { n_bytes: usize },
+}
+
+/// Result of decoding the bytes so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Decoded {
+    /// Part of the body.
+    Data(Bytes),
+    /// More bytes are needed.
+    NeedMore,
+    /// The body has ended.
+    End,
+}
+
+impl BodyFraming {
+    pub(crate) fn chunked() -> Self {
+        BodyFraming::Chunked(ChunkState::Size)
+    }
+
+    /// Bytes of the body still to come, if the server declared a length.
+    pub(crate) fn remaining_length(&self) -> Option<u64> {
+        match self {
+            BodyFraming::Empty => Some(0),
+            BodyFraming::Length { n_bytes } => Some(*n_bytes),
+            BodyFraming::Chunked(_) | BodyFraming::UntilClose => None,
+        }
+    }
+
+    /// Consumes as much of the start of `input` as possible.
+    pub(crate) fn decode(&mut self, input: &mut BytesMut) -> Result<Decoded, Malformed> {
+        loop {
+            match self {
+                BodyFraming::Empty => return Ok(Decoded::End),
+                BodyFraming::UntilClose => return Ok(take_chunk(input, u64::MAX).into()),
+                BodyFraming::Length { n_bytes } => {
+                    let chunk = take_chunk(input, *n_bytes);
+                    *n_bytes -= chunk_length(chunk.as_ref());
+                    if *n_bytes == 0 {
+                        *self = BodyFraming::Empty;
+                    }
+                    return Ok(chunk.into());
+                }
+                BodyFraming::Chunked(ChunkState::Data { n_bytes }) => {
+                    let chunk = take_chunk(input, *n_bytes);
+                    *n_bytes -= chunk_length(chunk.as_ref());
+                    if *n_bytes == 0 {
+                        *self = BodyFraming::Chunked(ChunkState::Crlf);
+                    }
+                    return Ok(chunk.into());
+                }
+                BodyFraming::Chunked(ChunkState::Size) => {
+                    let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
+                    let n_bytes = chunk_size(&line).ok_or(Malformed("invalid chunk size"))?;
+                    let next = match n_bytes {
+                        0 => ChunkState::Trailer { n_bytes: 0 },
+                        n_bytes => ChunkState::Data { n_bytes },
+                    };
+                    *self = BodyFraming::Chunked(next);
+                }
+                BodyFraming::Chunked(ChunkState::Crlf) => {
+                    let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
+                    if !line.is_empty() {
+                        return Err(Malformed("a chunk is longer than its size"));
+                    }
+                    *self = BodyFraming::chunked();
+                }
+                BodyFraming::Chunked(ChunkState::Trailer { n_bytes }) => {
+                    let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
+                    *n_bytes += line.len();
+                    if line.is_empty() {
+                        *self = BodyFraming::Empty;
+                    } else if *n_bytes > MAX_TRAILER_BYTES {
+                        return Err(Malformed("the response trailer is too large"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl From<Option<Bytes>> for Decoded {
+    fn from(chunk: Option<Bytes>) -> Self {
+        chunk.map_or(Decoded::NeedMore, Decoded::Data)
+    }
+}
+
+/// Takes at most `limit_bytes` from the input.
+fn take_chunk(input: &mut BytesMut, limit_bytes: u64) -> Option<Bytes> {
+    let n_bytes = usize::try_from(limit_bytes).map_or(input.len(), |limit| limit.min(input.len()));
+    if n_bytes == 0 {
+        return None;
+    }
+    if n_bytes > COPY_BYTES {
+        return Some(input.split_to(n_bytes).freeze());
+    }
+    let chunk = input.get(..n_bytes).map(Bytes::copy_from_slice);
+    input.advance(n_bytes);
+    chunk
+}
+
+fn chunk_length(chunk: Option<&Bytes>) -> u64 {
+    chunk.map_or(0, |chunk| u64::try_from(chunk.len()).unwrap_or(u64::MAX))
+}
+
+/// Takes the next line, without its line break.
+fn take_line(input: &mut BytesMut) -> Result<Option<Bytes>, Malformed> {
+    let Some(end) = memchr::memchr(b'\n', input) else {
+        let is_endless = input.len() > MAX_LINE_BYTES;
+        return if is_endless {
+            Err(Malformed("a chunk header line is too long"))
+        } else {
+            Ok(None)
+        };
+    };
+    let taken = input.get(..end).unwrap_or_default();
+    let line = Bytes::copy_from_slice(taken.strip_suffix(b"\r").unwrap_or(taken));
+    input.advance(end + 1);
+    Ok(Some(line))
+}
+
+/// Parses the chunk size. Chunk extensions are ignored.
+fn chunk_size(line: &[u8]) -> Option<u64> {
+    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
+    let digits = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    use Reuse::{Kept, Lost};
+
+    enum Reuse {
+        Kept,
+        Lost,
+    }
+
+    #[track_caller]
+    fn check(text: &str, status: u16, framing: &BodyFraming, reuse: Reuse) {
+        let is_reusable = matches!(reuse, Kept);
+        let text = text.replace('\n', "\r\n");
+        let Parsed::Complete { head, n_bytes } = parse_head(text.as_bytes()).unwrap() else {
+            panic!("not a complete head: {text}")
+        };
+        assert_eq!(n_bytes, text.len());
+        assert_eq!((head.status.as_u16(), head.is_reusable), (status, is_reusable), "{text}");
+        assert_eq!(head.framing, *framing, "{text}");
+    }
+
+    #[track_caller]
+    fn check_malformed(text: &str, expected: &str) {
+        match parse_head(text.replace('\n', "\r\n").as_bytes()) {
+            Err(Malformed(reason)) => assert!(reason.contains(expected), "{reason}: {text}"),
+            Ok(parsed) => panic!("{text} was parsed as {parsed:?}"),
+        }
+    }
+
+    #[test]
+    fn body_length_follows_rfc_9112() {
+        let (empty, until_close) = (&BodyFraming::Empty, &BodyFraming::UntilClose);
+        let three = &BodyFraming::Length { n_bytes: 3 };
+        let chunked = &BodyFraming::chunked();
+        check("HTTP/1.1 200 OK\nContent-Length: 3\n\n", 200, three, Kept);
+        check("HTTP/1.1 200 \ncontent-length: 3\nContent-Length: 3\n\n", 200, three, Kept);
+        check("HTTP/1.1 200 OK\nContent-Length: 0\n\n", 200, empty, Kept);
+        check("HTTP/1.1 204 None\nContent-Length: 3\n\n", 204, empty, Kept);
+        check("HTTP/1.1 200 OK\nTransfer-Encoding: Chunked\n\n", 200, chunked, Kept);
+        check("HTTP/1.1 200 OK\nTransfer-Encoding: gzip, chunked\n\n", 200, chunked, Kept);
+        check("HTTP/1.1 200 OK\nTransfer-Encoding: chunked, gzip\n\n", 200, until_close, Lost);
+        check("HTTP/1.1 200 OK\n\n", 200, until_close, Lost);
+        check("HTTP/1.0 200 OK\nContent-Length: 3\n\n", 200, three, Lost);
+        check("HTTP/1.0 200 OK\nTransfer-Encoding: chunked\n\n", 200, until_close, Lost);
+        let kept = "HTTP/1.0 200 OK\nConnection: Keep-Alive\nContent-Length: 3\n\n";
+        check(kept, 200, three, Kept);
+        let closed = "HTTP/1.1 500 Oops\nConnection: x, Close\nContent-Length: 3\n\n";
+        check(closed, 500, three, Lost);
+        let both = "HTTP/1.1 200 OK\nContent-Length: 3\nTransfer-Encoding: chunked\n\n";
+        check(both, 200, chunked, Lost);
+    }
+
+    #[test]
+    fn malformed_heads_are_rejected() {
+        check_malformed("SSH-2.0-OpenSSH_9.2\n", "not HTTP");
+        check_malformed("HTTP/2 200\n\n", "not HTTP");
+        check_malformed(
+            "HTTP/1.1 200 OK\nContent-Length: 3\nContent-Length: 4\n\n",
+            "two different",
+        );
+        check_malformed("HTTP/1.1 200 OK\nContent-Length: +3\n\n", "invalid");
+        check_malformed("HTTP/1.1 200 OK\nContent-Length: 99999999999999999999\n\n", "invalid");
+        check_malformed("HTTP/1.1 101 Switching\n\n", "switched protocols");
+        check_malformed(&format!("HTTP/1.1 200 OK\n{}\n", "a: b\n".repeat(101)), "too large");
+        check_malformed(
+            &format!("HTTP/1.1 200 OK\na: {}", "b".repeat(MAX_HEAD_BYTES)),
+            "too large",
+        );
+    }
+
+    #[test]
+    fn head_may_be_partial_or_follow_interim_heads() {
+        assert!(matches!(parse_head(b"HTTP/1.1 200 OK\r\nConte"), Ok(Parsed::Partial)));
+        assert!(matches!(parse_head(b""), Ok(Parsed::Partial)));
+        let early = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n";
+        assert!(matches!(parse_head(early), Ok(Parsed::Interim { n_bytes: 37 })));
+    }
+
+    #[test]
+    fn needed_headers_are_kept() {
+        let text = "HTTP/1.1 401 No\r\nDate: x\r\nWWW-Authenticate: a\r\nwww-authenticate: b\r\n\
+                    Mcp-Session-Id: s\r\nContent-Type: text/event-stream\r\n\r\n";
+        let Ok(Parsed::Complete { head, .. }) = parse_head(text.as_bytes()) else { panic!() };
+        let challenges: Vec<_> = head.headers.all(&WWW_AUTHENTICATE).collect();
+        assert_eq!(challenges, ["a", "b"]);
+        assert_eq!(head.headers.get(&HTTP_SESSION_ID).unwrap(), "s");
+        assert_eq!(head.headers.get(&CONTENT_TYPE), None, "it is in the content");
+        assert_eq!(
+            head.content,
+            ContentInfo { kind: BodyKind::EventStream, encoding: ContentEncoding::Identity }
+        );
+    }
+
+    #[test]
+    fn first_content_header_counts() {
+        let check = |text: &str, kind, encoding| {
+            let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", text.replace('\n', "\r\n"));
+            let Ok(Parsed::Complete { head, .. }) = parse_head(text.as_bytes()) else {
+                panic!("{text}")
+            };
+            assert_eq!(head.content, ContentInfo { kind, encoding }, "{text}");
+        };
+        let (json, html) = ("Content-Type: application/json\n", "Content-Type: text/html\n");
+        let (plain, gzip) = ("Content-Encoding: identity\n", "Content-Encoding: gzip\n");
+        check(&format!("{json}{html}{plain}{gzip}"), BodyKind::Json, ContentEncoding::Identity);
+        check(&format!("{html}{json}{gzip}{plain}"), BodyKind::Other, ContentEncoding::Gzip);
+        check("", BodyKind::Other, ContentEncoding::Identity);
+    }
+
+    proptest! {
+        #[test]
+        fn framing_accepts_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            drop(parse_head(&bytes));
+            drop(parse_head(&[b"HTTP/1.1 200 OK\r\n".as_slice(), &bytes].concat()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod body_tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Feeds `text` in steps of `step` bytes; returns the body and the bytes left after it.
+    fn decoded(
+        framing: &BodyFraming,
+        text: &[u8],
+        step: usize,
+    ) -> Result<(Vec<u8>, Vec<u8>), Malformed> {
+        let (mut framing, mut input, mut body) = (framing.clone(), BytesMut::new(), Vec::new());
+        let mut parts = text.chunks(step);
+        loop {
+            match framing.decode(&mut input)? {
+                Decoded::Data(chunk) => body.extend_from_slice(&chunk),
+                Decoded::End => {
+                    let rest = parts.fold(input.to_vec(), |rest, part| [&rest, part].concat());
+                    return Ok((body, rest));
+                }
+                Decoded::NeedMore => match parts.next() {
+                    Some(part) => input.extend_from_slice(part),
+                    None => return Ok((body, b"(open)".to_vec())),
+                },
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check(framing: &BodyFraming, text: &str, body: &str, rest: &str) {
+        for step in [1, 2, 3, 7, 1000] {
+            let (found, left) = decoded(framing, text.as_bytes(), step).unwrap();
+            assert_eq!(String::from_utf8(found).unwrap(), body, "{text:?} by {step}");
+            assert_eq!(String::from_utf8(left).unwrap(), rest, "{text:?} by {step}");
+        }
+    }
+
+    #[test]
+    fn body_framing_stops_at_the_end_of_the_body() {
+        let five = BodyFraming::Length { n_bytes: 5 };
+        check(&five, "helloHTTP", "hello", "HTTP");
+        check(&five, "hel", "hel", "(open)");
+        check(&BodyFraming::Empty, "HTTP", "", "HTTP");
+        check(&BodyFraming::UntilClose, "all of it", "all of it", "(open)");
+        let chunked = BodyFraming::chunked();
+        check(&chunked, "5\r\nhello\r\n0\r\n\r\nHTTP", "hello", "HTTP");
+        check(&chunked, "3;x=y\r\nhel\r\n2 \r\nlo\r\n000\r\nTrailer: x\r\n\r\n", "hello", "");
+        check(&chunked, "A\nhelloworld\n0\n\n", "helloworld", "");
+        check(&chunked, "5\r\nhel", "hel", "(open)");
+        check(&chunked, "5\r\nhello\r\n", "hello", "(open)");
+    }
+
+    #[test]
+    fn invalid_chunks_are_rejected() {
+        let chunked = BodyFraming::chunked();
+        let endless = "x".repeat(MAX_LINE_BYTES + 2);
+        let trailer = format!("0\r\n{}", "a: b\r\n".repeat(MAX_TRAILER_BYTES));
+        let texts = ["x\r\n", "\r\n", "-1\r\n", "10000000000000000\r\n", "2\r\nabc\r\n"];
+        for text in texts.into_iter().chain([endless.as_str(), trailer.as_str()]) {
+            assert!(decoded(&chunked, text.as_bytes(), 1000).is_err(), "{text:.20}");
+        }
+    }
+
+    #[test]
+    fn large_chunks_are_not_copied() {
+        let mut input = BytesMut::from("x".repeat(10_000).as_str());
+        let start = input.as_ptr();
+        let mut framing = BodyFraming::Length { n_bytes: 10_000 };
+        let Ok(Decoded::Data(chunk)) = framing.decode(&mut input) else { panic!() };
+        assert_eq!((chunk.as_ptr(), chunk.len()), (start, 10_000));
+    }
+
+    proptest! {
+        #[test]
+        fn chunked_body_is_reassembled(
+            chunks in proptest::collection::vec("[a-z]{1,40}", 0..20),
+            step in 1_usize..60,
+        ) {
+            let written: Vec<String> =
+                chunks.iter().map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len())).collect();
+            let text = written.concat() + "0\r\n\r\nnext";
+            let (body, rest) = decoded(&BodyFraming::chunked(), text.as_bytes(), step).unwrap();
+            prop_assert_eq!(String::from_utf8(body).unwrap(), chunks.concat());
+            prop_assert_eq!(rest, b"next");
+        }
+
+        #[test]
+        fn framing_accepts_arbitrary_bytes(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            step in 1_usize..60,
+        ) {
+            drop(decoded(&BodyFraming::chunked(), &bytes, step));
+            drop(decoded(&BodyFraming::Length { n_bytes: 77 }, &bytes, step));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! HTTP+SSE transport of 2024-11-05: messages are posted to one URL, responses arrive on an SSE stream from
+//! another.
+//!
+//! **Invariant:** nothing is sent to an endpoint of another origin.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use toolrack_transport::{Inbox as _, LineError, RawJson, TransportError, plain_text};
+
+use crate::endpoint_url::EndpointUrl;
+use crate::request_headers::RequestHeaders;
+use crate::response::HttpResponse;
+use crate::response_headers::BodyKind;
+use crate::rpc_call::{Matched, stream_ended};
+use crate::session::{Flavor, SessionFailure, session_failure};
+use crate::sse::{SseEvent, SseParser};
+use crate::status_mapping::{error_from_response, missing_message};
+use crate::transport::{Inner, MAX_ERROR_BODY_BYTES, MessageContext};
+
+/// How long a server may take to send the `endpoint` event.
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Open SSE stream of a session.
+struct LegacyStream {
+    response: HttpResponse,
+    parser: SseParser,
+    closed: CancellationToken,
+}
+
+impl Inner {
+    /// Starts an HTTP+SSE session.
+    pub(crate) async fn initialize_sse(
+        self: &Arc<Self>,
+        body: &[u8],
+        id: u64,
+        context: &MessageContext<'_>,
+    ) -> Result<RawJson, LineError> {
+        let flavor = self.open_sse().await?;
+        let Flavor::Sse2024 { endpoint, stream_closed } = flavor.clone() else {
+            return Err(stream_ended());
+        };
+        // Before the POST: the response may arrive on the stream before the POST returns.
+        self.session.open(flavor);
+        let mut response = self.post(context, &endpoint, &RequestHeaders::default(), body).await?;
+        self.wait_for_sse_response(&mut response, id, &stream_closed).await
+    }
+
+    /// Opens the stream and waits for the `endpoint` event.
+    pub(crate) async fn open_sse(self: &Arc<Self>) -> Result<Flavor, LineError> {
+        let timed_out = |_elapsed| LineError::not_sent(TransportError::timed_out(ENDPOINT_TIMEOUT));
+        timeout(ENDPOINT_TIMEOUT, self.open_sse_now()).await.map_err(timed_out)?
+    }
+
+    async fn open_sse_now(self: &Arc<Self>) -> Result<Flavor, LineError> {
+        let mut response = self.get(&RequestHeaders::default()).await?;
+        if !response.status.is_success() {
+            let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
+            return Err(LineError::not_sent(error_from_response(response.status, &body).error));
+        }
+        if response.kind() != BodyKind::EventStream {
+            return Err(LineError::not_sent(missing_message(response.status, "no stream", b"")));
+        }
+        let mut parser = SseParser::new(self.max_message_bytes);
+        let mut events = Vec::new();
+        let endpoint = loop {
+            let chunk = response.next_chunk(self.max_message_bytes).await;
+            let chunk = chunk.map_err(|error| self.body_error(error))?.ok_or_else(stream_ended)?;
+            parser.feed(&chunk, &mut |event| events.push(event));
+            let found = events.iter().position(is_endpoint);
+            if let Some(SseEvent::Other(_, reference)) = found.map(|index| events.remove(index)) {
+                break self.parse_endpoint(&reference)?;
+            }
+            events.clear();
+        };
+        let stream_closed = CancellationToken::new();
+        let flavor =
+            Flavor::Sse2024 { endpoint: Arc::new(endpoint), stream_closed: stream_closed.clone() };
+        // Events of the same chunk that came with the endpoint.
+        for event in &events {
+            self.route_event(event);
+        }
+        let stream = LegacyStream { response, parser, closed: stream_closed };
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let stop = inner.tasks.stop.clone();
+            tokio::select! {
+                () = inner.serve_stream(stream) => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        Ok(flavor)
+    }
+
+    /// Resolves the endpoint. Spec 2024-11-05, transports §HTTP with SSE, does not restrict its origin; without
+    /// a restriction, a server could send our credentials anywhere.
+    fn parse_endpoint(&self, reference: &[u8]) -> Result<EndpointUrl, LineError> {
+        let text = String::from_utf8_lossy(reference);
+        self.sender.url.join(text.trim()).map_err(|error| {
+            let reason = format!("the `endpoint` event: {}", plain_text(&error.to_string(), 200));
+            LineError::not_sent(io::Error::new(io::ErrorKind::InvalidData, reason))
+        })
+    }
+
+    /// Waits until the stream closes. The response itself reaches the caller through the pending requests.
+    pub(crate) async fn wait_for_sse_response(
+        &self,
+        response: &mut HttpResponse,
+        id: u64,
+        stream_closed: &CancellationToken,
+    ) -> Result<RawJson, LineError> {
+        if !response.status.is_success() {
+            let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
+            return Err(error_from_response(response.status, &body));
+        }
+        // Some servers respond in the POST itself.
+        if response.kind() == BodyKind::Json
+            && let Ok(body) = response.read_all(self.max_message_bytes).await
+            && let Matched::Response(outcome) = self.match_message(&body, id)
+        {
+            return outcome;
+        }
+        response.release(&self.tasks);
+        stream_closed.cancelled().await;
+        Err(stream_ended())
+    }
+
+    fn route_event(&self, event: &SseEvent) {
+        match event {
+            SseEvent::Message(message) => {
+                self.router.accept_owned(message);
+            }
+            SseEvent::TooLarge(head) => {
+                self.router.oversize(head, b"", self.max_message_bytes);
+            }
+            SseEvent::Other(name, _) => tracing::trace!(name, "ignoring an SSE event"),
+        }
+    }
+
+    /// Reads a long-lived stream to its end. Any byte resets the idle timeout, SSE comments included.
+    pub(crate) async fn read_until_closed(
+        &self,
+        response: &mut HttpResponse,
+        parser: &mut SseParser,
+    ) {
+        response.idle = Some(self.stream_idle);
+        loop {
+            match response.next_chunk(self.max_message_bytes).await {
+                Ok(Some(chunk)) => parser.feed(&chunk, &mut |event| self.route_event(&event)),
+                Ok(None) => return,
+                Err(error) => {
+                    let error = self.body_error(error);
+                    tracing::debug!(error = ?error.error, "a server stream failed");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads a stream and starts a new session when it ends.
+    async fn serve_stream(self: &Arc<Self>, mut stream: LegacyStream) {
+        tokio::select! {
+            () = self.read_until_closed(&mut stream.response, &mut stream.parser) => {}
+            () = stream.closed.cancelled() => return,
+        }
+        stream.closed.cancel();
+        let state = self.session.state();
+        // This stream is that of the current session only if the token in the state is now cancelled too: a
+        // session that has replaced it has a token of its own.
+        let is_current = match &state.flavor {
+            Flavor::Sse2024 { stream_closed, .. } => stream_closed.is_cancelled(),
+            Flavor::StreamableHttp { .. } => false,
+        };
+        drop(stream);
+        if !is_current || !self.session.try_start_renewal(state.epoch) {
+            return;
+        }
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let stop = inner.tasks.stop.clone();
+            tokio::select! {
+                () = reconnect(&inner) => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+}
+
+/// Starts a new session, retrying until it succeeds or a login is needed.
+async fn reconnect(inner: &Arc<Inner>) {
+    loop {
+        inner.session.wait_for_retry().await;
+        match inner.reinitialize().await {
+            Ok(()) => return inner.handler.renewed(),
+            Err(error) => {
+                tracing::debug!(%error, "could not reopen the SSE stream");
+                let failure = session_failure(error.error);
+                let is_hopeless = matches!(failure, SessionFailure::Unauthorized(_));
+                inner.session.fail(failure);
+                // Retrying does not help until the user logs in; the next request starts another attempt.
+                if is_hopeless || !inner.session.try_start_renewal(inner.session.state().epoch) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn is_endpoint(event: &SseEvent) -> bool {
+    matches!(event, SseEvent::Other(name, _) if name == "endpoint")
+}

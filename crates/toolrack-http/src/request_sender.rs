@@ -1,0 +1,519 @@
+//! Sends HTTP requests: authentication challenges, redirects and `Retry-After`.
+//!
+//! **Invariant:** nothing is sent to another origin, and no message is sent more than four times,
+//! redirects aside.
+
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, LOCATION, PROXY_AUTHORIZATION,
+    RETRY_AFTER, USER_AGENT, WWW_AUTHENTICATE,
+};
+use http::uri::{Parts, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::Full;
+use tokio::time::{Instant, sleep};
+use toolrack_transport::{
+    AtHand, AuthError, Authorization, Credentials, LineError, Rebuff, TransportError, plain_text,
+};
+
+use crate::connection_pool::{ConnectionPool, ExchangeError, Idempotency};
+use crate::endpoint_url::EndpointUrl;
+use crate::http1::SentFlag;
+use crate::proxy::Proxy;
+use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders};
+use crate::response::HttpResponse;
+use crate::status_mapping::retry_after;
+use crate::transport::TaskGroup;
+
+const MAX_SENDS: u32 = 4;
+const MAX_REDIRECTS: u32 = 5;
+/// Limits of the error text read from a 401 or 403 response.
+const MAX_CHALLENGE_BYTES: usize = 4 << 10;
+const MAX_CHALLENGE_CHARS: usize = 200;
+
+/// Everything that all requests of a transport share.
+pub(crate) struct RequestSender {
+    pub(crate) pool: Arc<ConnectionPool>,
+    /// URL of the server, as configured.
+    pub(crate) url: EndpointUrl,
+    pub(crate) tasks: TaskGroup,
+    credentials: Option<Arc<dyn Credentials>>,
+    post: CommonHeaders,
+    get: CommonHeaders,
+}
+
+/// One request to send.
+pub(crate) struct HttpRequest<'a> {
+    pub(crate) http_method: Method,
+    pub(crate) url: &'a EndpointUrl,
+    pub(crate) headers: &'a RequestHeaders<'a>,
+    pub(crate) body: &'a [u8],
+    pub(crate) idempotency: Idempotency,
+    /// Latest time until which a `Retry-After` delay is acceptable.
+    pub(crate) deadline: Option<Instant>,
+    /// JSON-RPC method and `Mcp-Name`.
+    pub(crate) operation: (&'a str, Option<&'a str>),
+    pub(crate) sent: &'a SentFlag,
+}
+
+impl RequestSender {
+    pub(crate) fn new(
+        pool: Arc<ConnectionPool>,
+        url: EndpointUrl,
+        tasks: TaskGroup,
+        credentials: Option<Arc<dyn Credentials>>,
+        mut headers: HeaderMap,
+    ) -> Self {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let get = CommonHeaders::new(headers.clone());
+        let both = "application/json, text/event-stream";
+        headers.insert(ACCEPT, HeaderValue::from_static(both));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Self { pool, url, tasks, credentials, post: CommonHeaders::new(headers), get }
+    }
+
+    /// Sends a request until the response is neither a challenge nor a redirect, and not a retryable
+    /// `Retry-After`.
+    pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, LineError> {
+        let mut redirected: Option<Box<EndpointUrl>> = None;
+        let (mut n_sends, mut n_redirects, mut has_waited) = (0, 0, false);
+        loop {
+            let url = redirected.as_deref().unwrap_or(request.url);
+            let authorization = match &self.credentials {
+                Some(credentials) => current_authorization(&**credentials).await?,
+                None => None,
+            };
+            let parts = self.parts(request, url, authorization.as_ref());
+            n_sends += 1;
+            let exchange = self.pool.exchange(&parts, request.idempotency, request.sent);
+            let mut response =
+                exchange.await.map_err(|error| exchange_error(error, url, request.sent))?;
+            let status = response.status;
+            if matches!(status.as_u16(), 401 | 403) {
+                // Boxed, like every rare branch, to keep the future of a normal call small.
+                let challenge = self.handle_auth_challenge(
+                    &mut response,
+                    request,
+                    authorization.as_ref(),
+                    n_sends,
+                );
+                Box::pin(challenge).await?;
+                continue;
+            }
+            if status.is_redirection() {
+                n_redirects += 1;
+                redirected = Some(Box::new(self.redirect_target(
+                    &mut response,
+                    request,
+                    url,
+                    n_redirects,
+                )?));
+                // Not counted as a send: `MAX_REDIRECTS` limits redirects.
+                n_sends -= 1;
+                continue;
+            }
+            match retry_delay(&response, request).filter(|_| !has_waited && n_sends < MAX_SENDS) {
+                Some(wait) => {
+                    response.release(&self.tasks);
+                    Box::pin(sleep(wait)).await;
+                    has_waited = true;
+                }
+                None => return Ok(response),
+            }
+        }
+    }
+
+    /// A request without a waiting caller.
+    pub(crate) fn background_request<'a>(
+        &'a self,
+        http_method: Method,
+        headers: &'a RequestHeaders<'a>,
+        operation: &'a str,
+        sent: &'a SentFlag,
+    ) -> HttpRequest<'a> {
+        HttpRequest {
+            http_method,
+            url: &self.url,
+            headers,
+            body: &[],
+            idempotency: Idempotency::Idempotent,
+            deadline: None,
+            operation: (operation, None),
+            sent,
+        }
+    }
+
+    fn parts<'a>(
+        &'a self,
+        request: &'a HttpRequest<'_>,
+        url: &'a EndpointUrl,
+        authorization: Option<&Authorization>,
+    ) -> RequestParts<'a> {
+        let authorization = authorization.and_then(|authorization| {
+            let mut value = HeaderValue::from_str(authorization.reveal()).ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        });
+        RequestParts {
+            http_method: &request.http_method,
+            url,
+            common_headers: if request.http_method == Method::POST {
+                &self.post
+            } else {
+                &self.get
+            },
+            headers: request.headers,
+            authorization,
+            body: request.body,
+        }
+    }
+
+    /// `Ok` if the request is worth sending again.
+    async fn handle_auth_challenge(
+        &self,
+        response: &mut HttpResponse,
+        request: &HttpRequest<'_>,
+        sent: Option<&Authorization>,
+        n_sends: u32,
+    ) -> Result<(), LineError> {
+        let status = response.status;
+        let challenges: Vec<String> = response
+            .headers
+            .all(&WWW_AUTHENTICATE)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .collect();
+        let body = response.read_prefix(MAX_CHALLENGE_BYTES).await;
+        response.release(&self.tasks);
+        let text = plain_text(String::from_utf8_lossy(&body).trim(), MAX_CHALLENGE_CHARS);
+        match &self.credentials {
+            Some(credentials) if n_sends < MAX_SENDS => {
+                let challenges = &challenges;
+                let operation = request.operation;
+                let rebuff = Rebuff { status: status.as_u16(), challenges, sent, operation };
+                credentials.rebuffed(rebuff).await.map_err(LineError::answered)
+            }
+            _ => Err(LineError::answered(auth_error(status, text))),
+        }
+    }
+
+    /// URL to follow. The specification is silent; like the official clients: same origin only, and the HTTP
+    /// method must stay.
+    fn redirect_target(
+        &self,
+        response: &mut HttpResponse,
+        request: &HttpRequest<'_>,
+        from: &EndpointUrl,
+        n_redirects: u32,
+    ) -> Result<EndpointUrl, LineError> {
+        let status = response.status;
+        let fail = |text: String| {
+            let error = TransportError::Status { code: status.as_u16(), text };
+            LineError::answered(error)
+        };
+        let location = response.headers.get(&LOCATION).and_then(|value| value.to_str().ok());
+        let location = location.unwrap_or_default().to_owned();
+        response.release(&self.tasks);
+        let keeps_method = matches!(status.as_u16(), 307 | 308);
+        if location.is_empty() || !(keeps_method || request.http_method == Method::GET) {
+            return Err(fail("redirect cannot be followed".to_owned()));
+        }
+        if n_redirects > MAX_REDIRECTS {
+            return Err(fail("too many redirects".to_owned()));
+        }
+        from.join(&location).map_err(|error| {
+            fail(format!("redirect not followed: {}", plain_text(&error.to_string(), 200)))
+        })
+    }
+}
+
+async fn current_authorization(
+    credentials: &dyn Credentials,
+) -> Result<Option<Authorization>, LineError> {
+    match credentials.at_hand() {
+        AtHand::Nothing => Ok(None),
+        AtHand::Ready(authorization) => Ok(Some(authorization)),
+        AtHand::Ask => credentials.obtain().await.map_err(LineError::not_sent),
+    }
+}
+
+/// Delay before the single retry that a busy server asked for.
+fn retry_delay(response: &HttpResponse, request: &HttpRequest<'_>) -> Option<Duration> {
+    let wait = retry_after(response.status, response.headers.get(&RETRY_AFTER), SystemTime::now())?;
+    let deadline = request.deadline.filter(|_| request.idempotency == Idempotency::Idempotent)?;
+    // Jitter: clients that were rejected together do not come back together.
+    let wait = wait + Duration::from_millis(fastrand::u64(0..250));
+    (Instant::now() + wait < deadline).then_some(wait)
+}
+
+/// Adds the user agent, unless the config sets one.
+pub(crate) fn set_user_agent(headers: &mut HeaderMap, user_agent: &str) -> Result<(), String> {
+    if headers.contains_key(USER_AGENT) || user_agent.is_empty() {
+        return Ok(());
+    }
+    let value = HeaderValue::from_str(user_agent)
+        .map_err(|_invalid| "the user agent is not a valid header value".to_owned())?;
+    headers.insert(USER_AGENT, value);
+    Ok(())
+}
+
+fn auth_error(status: StatusCode, text: String) -> AuthError {
+    let or = |default: &str| {
+        if text.is_empty() { default.to_owned() } else { text.clone() }
+    };
+    match status {
+        StatusCode::UNAUTHORIZED => {
+            AuthError::LoginNeeded { reason: or("the server requires authentication") }
+        }
+        _ => AuthError::Forbidden { reason: or("the server answered with HTTP status 403") },
+    }
+}
+
+fn exchange_error(error: ExchangeError, url: &EndpointUrl, sent: &SentFlag) -> LineError {
+    match error {
+        ExchangeError::Unreachable(error) => {
+            // An earlier attempt was rejected by the server, or its method is idempotent.
+            sent.clear();
+            let address = url.to_string();
+            LineError::not_sent(TransportError::Unreachable { address, error })
+        }
+        ExchangeError::NoResponse(error) if sent.get() => LineError::unknown(error),
+        ExchangeError::NoResponse(error) => LineError::not_sent(error),
+    }
+}
+
+/// Everything about a request that does not depend on the connection. Borrowed, so that a retry builds nothing
+/// again.
+pub(crate) struct RequestParts<'a> {
+    pub(crate) http_method: &'a Method,
+    pub(crate) url: &'a EndpointUrl,
+    /// Headers of all requests.
+    pub(crate) common_headers: &'a CommonHeaders,
+    /// Headers of this request. Disjoint from `common_headers`: a config cannot set reserved headers.
+    pub(crate) headers: &'a RequestHeaders<'a>,
+    pub(crate) authorization: Option<HeaderValue>,
+    pub(crate) body: &'a [u8],
+}
+
+/// Headers that all requests share, serialized once.
+pub(crate) struct CommonHeaders {
+    headers: HeaderMap,
+    text: Box<[u8]>,
+}
+
+impl CommonHeaders {
+    pub(crate) fn new(headers: HeaderMap) -> Self {
+        let mut text = Vec::new();
+        for (name, value) in &headers {
+            write_field(&mut text, name, value.as_bytes());
+        }
+        Self { headers, text: text.into_boxed_slice() }
+    }
+}
+
+impl RequestParts<'_> {
+    /// Writes the HTTP/1.1 head, for the server or for a forwarding proxy.
+    pub(crate) fn write_head(&self, out: &mut Vec<u8>, proxy: Option<&Proxy>) {
+        out.extend_from_slice(self.http_method.as_str().as_bytes());
+        out.push(b' ');
+        if proxy.is_some() {
+            out.extend_from_slice(b"http://");
+            out.extend_from_slice(self.url.authority.as_str().as_bytes());
+        }
+        out.extend_from_slice(&self.url.request_line);
+        out.extend_from_slice(&self.common_headers.text);
+        self.headers.for_each(|name, value| write_field(out, name, value));
+        if let Some(value) = &self.authorization {
+            write_field(out, &AUTHORIZATION, value.as_bytes());
+        }
+        if let Some(value) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
+            write_field(out, &PROXY_AUTHORIZATION, value.as_bytes());
+        }
+        if *self.http_method == Method::POST || !self.body.is_empty() {
+            // Writing to memory does not fail.
+            let _written = write!(out, "content-length: {}\r\n", self.body.len());
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Builds the request for HTTP/2.
+    pub(crate) fn to_request(&self) -> Request<Full<Bytes>> {
+        let mut parts = Parts::default();
+        parts.scheme = Some(Scheme::HTTPS);
+        parts.authority = Some(self.url.authority.clone());
+        parts.path_and_query = Some(self.url.path.clone());
+        let same_path = |_impossible| Uri::from(self.url.path.clone());
+        // Copied: hyper takes ownership of the body, and the request may have to be sent again.
+        let mut request = Request::new(Full::new(Bytes::copy_from_slice(self.body)));
+        *request.method_mut() = self.http_method.clone();
+        *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(same_path);
+        let headers = request.headers_mut();
+        headers.clone_from(&self.common_headers.headers);
+        self.headers.for_each(|name, value| {
+            if let Ok(mut value) = HeaderValue::from_bytes(value) {
+                value.set_sensitive(*name == HTTP_SESSION_ID);
+                headers.append(name, value);
+            }
+        });
+        headers.extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
+        request
+    }
+}
+
+fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+    let name = name.as_str().as_bytes();
+    out.reserve(name.len() + value.len() + 4);
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Spare buffers kept per thread.
+const MAX_SPARES: usize = 16;
+const SPARE_BYTES: usize = 8 << 10;
+
+thread_local! {
+    static SPARES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Thread-local scratch buffer for a request. Its allocation is reused by the next request on the same thread.
+pub(crate) struct ScratchBuffer(Vec<u8>);
+
+impl ScratchBuffer {
+    pub(crate) fn new() -> Self {
+        let spare = SPARES.try_with(|spares| spares.borrow_mut().pop()).ok().flatten();
+        Self(spare.unwrap_or_default())
+    }
+}
+
+impl Deref for ScratchBuffer {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.0
+    }
+}
+
+impl DerefMut for ScratchBuffer {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+}
+
+impl Drop for ScratchBuffer {
+    fn drop(&mut self) {
+        if self.0.capacity() > SPARE_BYTES {
+            return;
+        }
+        self.0.clear();
+        let bytes = std::mem::take(&mut self.0);
+        // Fails only while the thread is being torn down; then the buffer is freed.
+        let _is_kept = SPARES.try_with(|spares| {
+            let mut spares = spares.borrow_mut();
+            if spares.len() < MAX_SPARES {
+                spares.push(bytes);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolrack_transport::Dialect;
+
+    use super::*;
+
+    fn common_headers(pairs: &[(&'static str, &'static str)]) -> CommonHeaders {
+        let pairs = pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        CommonHeaders::new(pairs.collect())
+    }
+
+    #[track_caller]
+    fn check(parts: &RequestParts<'_>, proxy: Option<&Proxy>, expected: &str) {
+        let mut head = Vec::new();
+        parts.write_head(&mut head, proxy);
+        assert_eq!(String::from_utf8(head).unwrap(), expected.replace('\n', "\r\n"));
+    }
+
+    #[test]
+    fn request_head_has_common_and_own_headers() {
+        let url = EndpointUrl::parse("http://127.0.0.1:8080/mcp?x=1").unwrap();
+        let mut parts = RequestParts {
+            http_method: &Method::POST,
+            url: &url,
+            common_headers: &common_headers(&[("accept", "text/event-stream"), ("x-key", "k")]),
+            headers: &RequestHeaders::for_stateless("2026-07-28", "ping", None),
+            authorization: None,
+            body: b"{}",
+        };
+        let head = "POST /mcp?x=1 HTTP/1.1\nhost: 127.0.0.1:8080\naccept: text/event-stream\n\
+                    x-key: k\nmcp-protocol-version: 2026-07-28\nmcp-method: ping\n";
+        check(&parts, None, &format!("{head}content-length: 2\n\n"));
+        parts.authorization = Some(HeaderValue::from_static("Bearer t"));
+        let rest = "authorization: Bearer t\ncontent-length: 2\n\n";
+        check(&parts, None, &format!("{head}{rest}"));
+        let request = parts.to_request();
+        assert_eq!(request.uri(), "https://127.0.0.1:8080/mcp?x=1");
+        assert_eq!(request.headers().len(), 5);
+        assert_eq!(request.headers()["mcp-method"], "ping");
+        assert_eq!(request.headers()["authorization"], "Bearer t");
+        let id = Some(HeaderValue::from_static("s1"));
+        let headers = RequestHeaders::for_session(Dialect::Session("2025-11-25"), id);
+        parts.headers = &headers;
+        let request = parts.to_request();
+        assert_eq!(request.headers()["mcp-session-id"], "s1");
+        assert!(request.headers()["mcp-session-id"].is_sensitive());
+    }
+
+    #[test]
+    fn post_always_has_content_length() {
+        let url = EndpointUrl::parse("unix:/run/x.sock:/mcp").unwrap();
+        let mut parts = RequestParts {
+            http_method: &Method::GET,
+            url: &url,
+            common_headers: &common_headers(&[]),
+            headers: &RequestHeaders::default(),
+            authorization: None,
+            body: b"",
+        };
+        check(&parts, None, "GET /mcp HTTP/1.1\nhost: localhost\n\n");
+        parts.http_method = &Method::POST;
+        check(&parts, None, "POST /mcp HTTP/1.1\nhost: localhost\ncontent-length: 0\n\n");
+    }
+}
+
+#[cfg(test)]
+mod scratch_buffer_tests {
+    use super::*;
+
+    fn filled(n_bytes: usize) -> ScratchBuffer {
+        let mut draft = ScratchBuffer::new();
+        draft.resize(n_bytes, b'x');
+        draft
+    }
+
+    #[test]
+    fn scratch_buffer_is_reused_on_the_same_thread() {
+        drop(filled(1_000));
+        let next = ScratchBuffer::new();
+        assert!(next.is_empty() && next.capacity() >= 1_000);
+    }
+
+    #[test]
+    fn large_scratch_buffers_are_freed() {
+        drop(filled(SPARE_BYTES + 1));
+        assert!(SPARES.with_borrow(Vec::is_empty), "a large one is let go");
+        let many: Vec<ScratchBuffer> = (0..MAX_SPARES + 5).map(|_| filled(10)).collect();
+        drop(many);
+        assert_eq!(SPARES.with_borrow(Vec::len), MAX_SPARES);
+    }
+}

@@ -1,0 +1,358 @@
+//! HTTP response: its head, and its body as a stream of chunks, decompressed if needed.
+//!
+//! **Invariant:** a body never grows beyond its limit, before or after decompression, and its connection is
+//! reused only after the body has been read to its end.
+
+use std::future::poll_fn;
+use std::io::{self, Write as _};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use flate2::write::GzDecoder;
+use http::header::CONTENT_TYPE;
+use http::{Response, StatusCode};
+use hyper::body::{Body as _, Incoming};
+use tokio::time::timeout;
+
+use crate::connection_pool::{ConnectionPool, to_io_error};
+use crate::http1::{Http1Connection, ResponseHead};
+use crate::response_headers::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
+use crate::transport::TaskGroup;
+
+/// A body up to this size is copied, so that it does not keep a large buffer alive.
+const COPY_BYTES: usize = 4 << 10;
+/// Cap on the memory reserved for a declared length. A server can declare any length.
+const MAX_PREALLOC_BYTES: u64 = 4 << 20;
+/// How long the rest of a body may take for its connection to be kept.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Connection that delivers the body, and the pool that the connection returns to.
+enum BodySource {
+    Http1(Box<Http1Connection>, Arc<ConnectionPool>),
+    Http2(Incoming),
+}
+
+/// Response whose head has arrived.
+pub(crate) struct HttpResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: ResponseHeaders,
+    /// `None` after the end of the body.
+    source: Option<BodySource>,
+    content: ContentInfo,
+    gzip: Option<Box<GzipDecoder>>,
+    /// Idle timeout of the body.
+    pub(crate) idle: Option<Duration>,
+    /// Body read in advance to classify an error.
+    pub(crate) peeked_body: Option<Bytes>,
+}
+
+/// Why a body could not be read.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    TooLarge,
+    Io(io::Error),
+}
+
+impl HttpResponse {
+    pub(crate) fn from_http1(
+        head: ResponseHead,
+        connection: Box<Http1Connection>,
+        pool: Arc<ConnectionPool>,
+    ) -> Self {
+        Self::new(head.status, head.headers, head.content, BodySource::Http1(connection, pool))
+    }
+
+    pub(crate) fn from_http2(response: Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
+        let content = ContentInfo::from_headers(&head.headers);
+        Self::new(head.status, head.headers.into(), content, BodySource::Http2(body))
+    }
+
+    fn new(
+        status: StatusCode,
+        headers: ResponseHeaders,
+        content: ContentInfo,
+        source: BodySource,
+    ) -> Self {
+        let gzip = (content.encoding == ContentEncoding::Gzip).then(Box::default);
+        Self { status, headers, source: Some(source), content, gzip, idle: None, peeked_body: None }
+    }
+
+    pub(crate) fn kind(&self) -> BodyKind {
+        self.content.kind
+    }
+
+    /// Content type, for error messages.
+    pub(crate) fn content_type(&self) -> &str {
+        match self.content.kind {
+            BodyKind::Json => "application/json",
+            BodyKind::EventStream => "text/event-stream",
+            BodyKind::Other => {
+                let value = self.headers.get(&CONTENT_TYPE).and_then(|value| value.to_str().ok());
+                value.unwrap_or_default()
+            }
+        }
+    }
+
+    /// Returns the whole body if it is small and has already arrived. Call
+    /// [`HttpResponse::consume_buffered_body`] after using it.
+    pub(crate) fn buffered_body(&self) -> Option<&[u8]> {
+        match &self.source {
+            Some(BodySource::Http1(connection, _))
+                if self.content.encoding == ContentEncoding::Identity =>
+            {
+                connection.buffered_body()
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the next decompressed chunk; `None` at the end.
+    pub(crate) async fn next_chunk(
+        &mut self,
+        limit_bytes: usize,
+    ) -> Result<Option<Bytes>, BodyError> {
+        loop {
+            let Some(encoded) = self.next_encoded_chunk().await? else { return Ok(None) };
+            let chunk = match (&mut self.gzip, self.content.encoding) {
+                (Some(gzip), _) => gzip.decode(&encoded, limit_bytes)?,
+                (None, ContentEncoding::Identity) => encoded,
+                (None, _) => {
+                    let reason = io::Error::other("unsupported content encoding");
+                    return Err(BodyError::Io(reason));
+                }
+            };
+            if !chunk.is_empty() {
+                return Ok(Some(chunk));
+            }
+        }
+    }
+
+    async fn next_encoded_chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
+        let Some(idle) = self.idle else {
+            return poll_fn(|context| self.poll_chunk(context)).await;
+        };
+        let chunk = timeout(idle, poll_fn(|context| self.poll_chunk(context))).await;
+        chunk.unwrap_or_else(|_elapsed| {
+            let reason = format!("no data within {idle:?}");
+            Err(BodyError::Io(io::Error::new(io::ErrorKind::TimedOut, reason)))
+        })
+    }
+
+    /// Reads the whole body into one buffer. A body in one chunk is not copied, unless it is small.
+    pub(crate) async fn read_all(&mut self, limit_bytes: usize) -> Result<Bytes, BodyError> {
+        let declared =
+            self.remaining_length().filter(|_| self.content.encoding == ContentEncoding::Identity);
+        if declared.is_some_and(|declared| declared > limit_bytes as u64) {
+            return Err(BodyError::TooLarge);
+        }
+        let Some(first) = self.next_chunk(limit_bytes).await? else { return Ok(Bytes::new()) };
+        if first.len() > limit_bytes {
+            return Err(BodyError::TooLarge);
+        }
+        if declared == Some(first.len() as u64) {
+            // hyper slices HTTP/2 chunks out of a large read buffer.
+            let is_slice = matches!(self.source, Some(BodySource::Http2(_)));
+            let is_copied = is_slice && first.len() <= COPY_BYTES;
+            self.try_finish();
+            return Ok(if is_copied { Bytes::copy_from_slice(&first) } else { first });
+        }
+        let capacity = declared.unwrap_or_default().min(MAX_PREALLOC_BYTES);
+        let mut buffer = BytesMut::with_capacity(usize::try_from(capacity).unwrap_or_default());
+        buffer.extend_from_slice(&first);
+        drop(first);
+        while let Some(chunk) = self.next_chunk(limit_bytes).await? {
+            if buffer.len() + chunk.len() > limit_bytes {
+                return Err(BodyError::TooLarge);
+            }
+            buffer.extend_from_slice(&chunk);
+        }
+        Ok(buffer.freeze())
+    }
+
+    /// Reads the start of the body, for error messages. Ignores errors: the status has already failed the
+    /// request.
+    pub(crate) async fn read_prefix(&mut self, limit_bytes: usize) -> Bytes {
+        let mut buffer = BytesMut::new();
+        while let Ok(Some(chunk)) = self.next_chunk(limit_bytes).await {
+            let room = limit_bytes.saturating_sub(buffer.len()).min(chunk.len());
+            buffer.extend_from_slice(chunk.get(..room).unwrap_or_default());
+            if buffer.len() >= limit_bytes {
+                break;
+            }
+        }
+        buffer.freeze()
+    }
+
+    /// Bytes still to come, if the server declared a length.
+    fn remaining_length(&self) -> Option<u64> {
+        match self.source.as_ref()? {
+            BodySource::Http1(connection, _) => connection.remaining_length(),
+            BodySource::Http2(body) => body.size_hint().upper(),
+        }
+    }
+
+    /// Marks the buffered body as used and returns the connection.
+    pub(crate) fn consume_buffered_body(&mut self) {
+        if let Some(BodySource::Http1(mut connection, pool)) = self.source.take() {
+            connection.consume_buffered_body();
+            pool.return_connection(connection);
+        }
+    }
+
+    /// Drops the connection in the middle of the body.
+    pub(crate) fn abort(&mut self) {
+        self.source = None;
+    }
+
+    /// Returns the connection if the body has ended. Never waits.
+    pub(crate) fn try_finish(&mut self) {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        // A few chunks may already be buffered; an endless body is not followed.
+        for _ in 0..4 {
+            if !matches!(self.poll_chunk(&mut context), Poll::Ready(Ok(Some(_more)))) {
+                return;
+            }
+        }
+    }
+
+    /// Drains the body in the background so that the connection can be reused, without making the caller wait.
+    pub(crate) fn release(&mut self, tasks: &TaskGroup) {
+        self.try_finish();
+        // HTTP/2: dropping the body resets its stream and leaves the connection alone.
+        let source = self.source.take().filter(|source| matches!(source, BodySource::Http1(..)));
+        let Some(source) = source.filter(|_| !tasks.stop.is_cancelled()) else { return };
+        // The rest is discarded, so it is not decompressed.
+        let mut rest =
+            Self::new(self.status, ResponseHeaders::default(), ContentInfo::default(), source);
+        let stop = tasks.stop.clone();
+        tasks.spawn(async move {
+            let rest = async { while let Ok(Some(_)) = rest.next_chunk(COPY_BYTES).await {} };
+            tokio::select! {
+                _done = timeout(DRAIN_TIMEOUT, rest) => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
+        let chunk = match &mut self.source {
+            None => return Poll::Ready(Ok(None)),
+            Some(BodySource::Http1(connection, _)) => ready!(connection.poll_chunk(context)),
+            Some(BodySource::Http2(body)) => ready!(poll_http2(body, context)),
+        };
+        match chunk {
+            Ok(Some(chunk)) => Poll::Ready(Ok(Some(chunk))),
+            Ok(None) => {
+                if let Some(BodySource::Http1(connection, pool)) = self.source.take() {
+                    pool.return_connection(connection);
+                }
+                Poll::Ready(Ok(None))
+            }
+            Err(error) => {
+                self.source = None;
+                Poll::Ready(Err(BodyError::Io(error)))
+            }
+        }
+    }
+}
+
+fn poll_http2(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+    loop {
+        match ready!(Pin::new(&mut *body).poll_frame(context)) {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(chunk) => return Poll::Ready(Ok(Some(chunk))),
+                Err(_trailers) => {}
+            },
+            Some(Err(error)) => return Poll::Ready(Err(to_io_error(error))),
+            None => return Poll::Ready(Ok(None)),
+        }
+    }
+}
+
+/// A gzip byte expands to about a thousand at most, so a step of this size overshoots a limit by half a
+/// megabyte at most.
+const DECODE_STEP_BYTES: usize = 512;
+
+/// Gzip decoder for one body, chunk by chunk.
+#[derive(Debug)]
+pub(crate) struct GzipDecoder {
+    decoder: GzDecoder<Vec<u8>>,
+}
+
+impl Default for GzipDecoder {
+    fn default() -> Self {
+        Self { decoder: GzDecoder::new(Vec::new()) }
+    }
+}
+
+impl GzipDecoder {
+    /// Decompresses the next chunk. The result may be empty.
+    pub(crate) fn decode(
+        &mut self,
+        encoded: &[u8],
+        limit_bytes: usize,
+    ) -> Result<Bytes, BodyError> {
+        for step in encoded.chunks(DECODE_STEP_BYTES) {
+            self.decoder.write_all(step).map_err(io_error)?;
+            if self.decoder.get_ref().len() > limit_bytes {
+                return Err(BodyError::TooLarge);
+            }
+        }
+        self.decoder.flush().map_err(io_error)?;
+        if self.decoder.get_ref().len() > limit_bytes {
+            return Err(BodyError::TooLarge);
+        }
+        Ok(Bytes::from(std::mem::take(self.decoder.get_mut())))
+    }
+}
+
+fn io_error(error: io::Error) -> BodyError {
+    BodyError::Io(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn encoded(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn gzip_decoding_ignores_chunk_boundaries() {
+        let text = b"{\"jsonrpc\":\"2.0\"} and more, and more, and more".repeat(20);
+        let encoded = encoded(&text);
+        for size in [1, 7, 64, encoded.len()] {
+            let mut gzip = GzipDecoder::default();
+            let mut found = Vec::new();
+            for chunk in encoded.chunks(size) {
+                found.extend_from_slice(&gzip.decode(chunk, 1 << 20).unwrap());
+            }
+            assert_eq!(found, text, "{size}");
+        }
+    }
+
+    #[test]
+    fn gzip_bomb_stops_at_the_limit() {
+        let encoded = encoded(&vec![0; 64 << 20]);
+        assert!(encoded.len() < 100 << 10);
+        let mut gzip = GzipDecoder::default();
+        assert!(matches!(gzip.decode(&encoded, 1 << 20), Err(BodyError::TooLarge)));
+        assert!(gzip.decoder.get_ref().len() < 3 << 20);
+    }
+
+    #[test]
+    fn invalid_gzip_is_an_error() {
+        let unpacked = GzipDecoder::default().decode(b"{\"jsonrpc\":\"2.0\"}", 1 << 20);
+        assert!(matches!(unpacked, Err(BodyError::Io(_))));
+    }
+}

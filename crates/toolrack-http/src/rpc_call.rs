@@ -1,0 +1,368 @@
+//! JSON-RPC request over one HTTP request: sends it and reads the response as JSON or as an SSE stream, which
+//! is resumed if it breaks.
+//!
+//! **Invariant:** a failed exchange fails only its own request.
+//! **Invariant:** a stream is resumed only with `Last-Event-ID`, never sooner than the server's `retry`, and no
+//! more often than [`Backoff`] allows.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use tokio::time::{Instant, sleep};
+use toolrack_transport::{
+    Backoff, Dialect, Frame, FrameError, LineError, Lost, Outgoing, Patience, RawJson,
+    TransportError, elements, write_request,
+};
+
+use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders, parse_session_id};
+use crate::request_sender::ScratchBuffer;
+use crate::response::{BodyError, HttpResponse};
+use crate::response_headers::BodyKind;
+use crate::session::Flavor;
+use crate::sse::{SseEvent, SseParser};
+use crate::status_mapping::{error_from_response, mentions_session, missing_message};
+use crate::transport::{Inner, MAX_ERROR_BODY_BYTES, MessageContext};
+
+pub(crate) const INITIALIZE: &str = "initialize";
+
+/// Whether a message is the response to the waiting request.
+pub(crate) enum Matched {
+    /// The response.
+    Response(Result<RawJson, LineError>),
+    /// Another message, which has been routed.
+    Other,
+}
+
+/// Headers of the session, with which a stream is resumed.
+pub(crate) struct ResumeHeaders<'a>(pub(crate) &'a RequestHeaders<'static>);
+
+impl Inner {
+    /// Sends a request and returns its response, if that comes on the same exchange.
+    pub(crate) async fn exchange_request(
+        self: &Arc<Self>,
+        request: &Outgoing<'_>,
+        id: u64,
+        context: &MessageContext<'_>,
+    ) -> Result<RawJson, LineError> {
+        match self.mode() {
+            Dialect::Stateless(version) => self.send_stateless(request, id, version, context).await,
+            Dialect::Greeting if request.method == INITIALIZE => {
+                Box::pin(self.initialize(request, id, context)).await
+            }
+            Dialect::Greeting | Dialect::Session(_) => {
+                self.send_in_session(request, id, context).await
+            }
+        }
+    }
+
+    async fn send_stateless(
+        self: &Arc<Self>,
+        request: &Outgoing<'_>,
+        id: u64,
+        version: &'static str,
+        context: &MessageContext<'_>,
+    ) -> Result<RawJson, LineError> {
+        let mut headers = RequestHeaders::for_stateless(version, request.method, context.name);
+        headers.add_param_headers(request.params);
+        let body = encode_request(request, id)?;
+        let mut response = self.post(context, &self.sender.url, &headers, &body).await?;
+        if request.patience == Patience::endless() {
+            // A request without a timeout (a subscription) would otherwise wait forever for a server that
+            // vanished without closing the connection.
+            response.idle = Some(self.stream_idle);
+        }
+        let unwanted = response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
+        let outcome = self.read_response(&mut response, id, None).await;
+        // A server of an older protocol may have created a session before it rejected the request.
+        if let (Err(_), Some(unwanted)) = (&outcome, unwanted) {
+            let inner = Arc::clone(self);
+            self.tasks
+                .spawn(async move { inner.delete_session(unwanted, Dialect::Greeting).await });
+        }
+        outcome
+    }
+
+    async fn send_in_session(
+        self: &Arc<Self>,
+        request: &Outgoing<'_>,
+        id: u64,
+        context: &MessageContext<'_>,
+    ) -> Result<RawJson, LineError> {
+        let body = encode_request(request, id)?;
+        let mut has_retried = false;
+        loop {
+            let state = self.ready_session().await?;
+            let headers = self.session_headers(&state);
+            if let Flavor::Sse2024 { endpoint, stream_closed } = &state.flavor {
+                let mut response = self.post(context, endpoint, &headers, &body).await?;
+                return self.wait_for_sse_response(&mut response, id, stream_closed).await;
+            }
+            let mut response = self.post(context, &self.sender.url, &headers, &body).await?;
+            let may_be_expired =
+                headers.has_session_id() && matches!(response.status.as_u16(), 400 | 404);
+            let expired =
+                if may_be_expired { expired_session_error(&mut response).await } else { None };
+            let Some(expired) = expired else {
+                return self.read_response(&mut response, id, Some(&ResumeHeaders(&headers))).await;
+            };
+            // The server did not know the session, so it did not process the request: sending it again is safe.
+            context.sent.clear();
+            // Has no effect if another request has already renewed the session of this epoch.
+            self.renew(state.epoch);
+            if has_retried {
+                tracing::debug!(error = %expired, "the server rejects the new session too");
+                return Err(LineError::not_sent(TransportError::SessionLost));
+            }
+            has_retried = true;
+        }
+    }
+
+    /// Reads the JSON-RPC response from the HTTP response.
+    pub(crate) async fn read_response(
+        self: &Arc<Self>,
+        response: &mut HttpResponse,
+        id: u64,
+        resume: Option<&ResumeHeaders<'_>>,
+    ) -> Result<RawJson, LineError> {
+        if !response.status.is_success() {
+            let body = match response.peeked_body.take() {
+                Some(body) => body,
+                None => response.read_prefix(MAX_ERROR_BODY_BYTES).await,
+            };
+            return Err(error_from_response(response.status, &body));
+        }
+        match response.kind() {
+            BodyKind::EventStream => self.read_sse_response(response, id, resume).await,
+            BodyKind::Json => {
+                let buffered =
+                    response.buffered_body().filter(|body| body.len() <= self.max_message_bytes);
+                if let Some(found) = buffered.and_then(|body| self.parse_buffered_body(body, id)) {
+                    response.consume_buffered_body();
+                    return Ok(found);
+                }
+                let body = response.read_all(self.max_message_bytes).await;
+                let body = body.map_err(|error| self.body_error(error))?;
+                self.find_response(&body, id)
+                    .unwrap_or_else(|| Err(missing_response(response, &body)))
+            }
+            BodyKind::Other => {
+                let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
+                Err(missing_response(response, &body))
+            }
+        }
+    }
+
+    /// Fast path: a successful response in a body that arrived together with its head. `None` for every other
+    /// case.
+    fn parse_buffered_body(&self, body: &[u8], id: u64) -> Option<RawJson> {
+        let Ok(Frame::Success { id: message_id, result }) = Frame::parse(body.trim_ascii()) else {
+            return None;
+        };
+        if message_id.as_ours() != Some(id) {
+            return None;
+        }
+        self.router.tally().message();
+        Some(RawJson::new(Bytes::copy_from_slice(result)))
+    }
+
+    /// Finds the response in a body with one message or a batch.
+    fn find_response(&self, body: &Bytes, id: u64) -> Option<Result<RawJson, LineError>> {
+        if let Some(messages) = elements(body) {
+            let mut found = None;
+            for message in messages {
+                if let Matched::Response(response) =
+                    self.match_message(&body.slice_ref(message), id)
+                {
+                    found.get_or_insert(response);
+                }
+            }
+            return found;
+        }
+        match self.match_message(body, id) {
+            Matched::Response(found) => Some(found),
+            Matched::Other => None,
+        }
+    }
+
+    /// Returns the message if it is the response to request `id`; routes it otherwise.
+    pub(crate) fn match_message(&self, message: &Bytes, id: u64) -> Matched {
+        let stats = self.router.tally();
+        match Frame::parse(message.trim_ascii()) {
+            Ok(Frame::Success { id: message_id, result }) if message_id.as_ours() == Some(id) => {
+                stats.message();
+                Matched::Response(Ok(RawJson::new(message.slice_ref(result))))
+            }
+            // An error without an id can only belong to the request of this exchange.
+            Ok(Frame::Failure { id: message_id, error })
+                if message_id
+                    .as_ref()
+                    .is_none_or(|message_id| message_id.as_ours() == Some(id)) =>
+            {
+                stats.message();
+                Matched::Response(Err(LineError::answered(error)))
+            }
+            Err(FrameError::Shape { id: Some(message_id) }) if message_id.as_ours() == Some(id) => {
+                let error = FrameError::Shape { id: None };
+                Matched::Response(Err(LineError::answered(TransportError::Parse(
+                    error.to_string(),
+                ))))
+            }
+            _ => {
+                self.router.accept_beside(id, message);
+                Matched::Other
+            }
+        }
+    }
+
+    pub(crate) fn body_error(&self, error: BodyError) -> LineError {
+        match error {
+            BodyError::TooLarge => {
+                self.router.tally().oversize();
+                let limit_bytes = self.max_message_bytes;
+                LineError::answered(TransportError::Oversize { limit_bytes })
+            }
+            BodyError::Io(error) => LineError::unknown(error),
+        }
+    }
+
+    /// Reads an SSE stream until the response comes, resuming the stream if it breaks.
+    pub(crate) async fn read_sse_response(
+        self: &Arc<Self>,
+        response: &mut HttpResponse,
+        id: u64,
+        resume: Option<&ResumeHeaders<'_>>,
+    ) -> Result<RawJson, LineError> {
+        let mut parser = SseParser::new(self.max_message_bytes);
+        let mut backoff = Backoff::default();
+        loop {
+            let end = match self.read_events(response, &mut parser, id).await {
+                Ok(found) => {
+                    response.release(&self.tasks);
+                    return found;
+                }
+                Err(end) => end,
+            };
+            // A broken stream leaves its connection in the middle of a body.
+            response.abort();
+            let (Some(resume), true) = (resume, parser.last_id().is_some()) else {
+                return Err(end);
+            };
+            tracing::debug!(error = %end, "the response stream ended; resuming");
+            *response = Box::pin(self.reopen_stream(&mut parser, resume, &mut backoff)).await?;
+        }
+    }
+
+    /// Reads until the response (`Ok`) or the end of the stream (`Err`).
+    async fn read_events(
+        &self,
+        response: &mut HttpResponse,
+        parser: &mut SseParser,
+        id: u64,
+    ) -> Result<Result<RawJson, LineError>, LineError> {
+        loop {
+            let chunk = match response.next_chunk(self.max_message_bytes).await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => return Err(stream_ended()),
+                // Not resumed: too large is an outcome of the request, not an end of the stream.
+                Err(error @ BodyError::TooLarge) => return Ok(Err(self.body_error(error))),
+                Err(error) => return Err(self.body_error(error)),
+            };
+            let mut found = None;
+            parser.feed(&chunk, &mut |event| match self.match_event(&event, id) {
+                Matched::Response(response) => {
+                    found.get_or_insert(response);
+                }
+                Matched::Other => {}
+            });
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn match_event(&self, event: &SseEvent, id: u64) -> Matched {
+        match event {
+            SseEvent::Message(message) => self.match_message(message, id),
+            SseEvent::Other(name, _) => {
+                tracing::trace!(name, "ignoring an SSE event");
+                Matched::Other
+            }
+            SseEvent::TooLarge(head) if Lost::identify(head, b"") == Lost::Unasked => {
+                self.router.oversize(head, b"", self.max_message_bytes);
+                Matched::Other
+            }
+            SseEvent::TooLarge(_) => Matched::Response(Err(self.body_error(BodyError::TooLarge))),
+        }
+    }
+
+    /// Spec 2025-11-25, transports §Resumability: GET with `Last-Event-ID`, after the `retry` delay.
+    async fn reopen_stream(
+        &self,
+        parser: &mut SseParser,
+        resume: &ResumeHeaders<'_>,
+        backoff: &mut Backoff,
+    ) -> Result<HttpResponse, LineError> {
+        loop {
+            let wait = backoff.failed(Instant::now(), fastrand::f64());
+            sleep(wait.max(parser.retry().unwrap_or_default())).await;
+            let headers = resume.0.clone().with_last_event_id(parser.last_id());
+            if !headers.has_last_event_id() {
+                return Err(stream_ended());
+            }
+            match self.get(&headers).await {
+                Ok(response)
+                    if response.status.is_success() && response.kind() == BodyKind::EventStream =>
+                {
+                    parser.restart();
+                    return Ok(response);
+                }
+                Ok(mut response) if is_retryable(response.status) => response.release(&self.tasks),
+                Ok(mut response) => {
+                    let rejected = error_from_response(response.status, b"");
+                    response.release(&self.tasks);
+                    return Err(LineError::unknown(rejected.error));
+                }
+                Err(error) if matches!(error.error, TransportError::Unauthorized(_)) => {
+                    return Err(LineError::unknown(error.error));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "could not resume the response stream; retrying");
+                }
+            }
+        }
+    }
+}
+
+/// Returns the error if the server says that it does not know the session.
+async fn expired_session_error(response: &mut HttpResponse) -> Option<LineError> {
+    let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
+    if response.status == StatusCode::NOT_FOUND || mentions_session(&body) {
+        return Some(error_from_response(response.status, &body));
+    }
+    response.peeked_body = Some(body);
+    None
+}
+
+/// Serializes the request.
+pub(crate) fn encode_request(request: &Outgoing<'_>, id: u64) -> Result<ScratchBuffer, LineError> {
+    let mut body = ScratchBuffer::new();
+    write_request(&mut body, id, request.method, request.params)
+        .map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
+    Ok(body)
+}
+
+fn missing_response(response: &HttpResponse, body: &[u8]) -> LineError {
+    LineError::answered(missing_message(response.status, response.content_type(), body))
+}
+
+fn is_retryable(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
+/// The stream ended without a response: whether the server processed the request is unknown.
+pub(crate) fn stream_ended() -> LineError {
+    let reason = "the stream ended before the response";
+    LineError::unknown(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
+}

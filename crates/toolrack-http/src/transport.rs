@@ -1,0 +1,656 @@
+//! HTTP transport: sends every JSON-RPC message as an HTTP request of its own.
+//!
+//! The caller's task drives its own HTTP exchange. Tasks of the transport serve only work without a caller:
+//! server streams, session renewal, cancellations and session deletion.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method};
+use serde_json::value::RawValue;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolrack_transport::{
+    Abandon, BoxFuture, CANCELLED, Cancelled, Diagnosis, Dialect, Ending, Inbound, Inbox,
+    JsonRpcError, Line, LineError, Medium, Outgoing, Params, RawJson, RequestId, TransportError,
+    answer_within, write_answer, write_notification,
+};
+
+use crate::connect::{Connector, check_roots};
+use crate::connection_pool::{ConnectionPool, Idempotency};
+use crate::endpoint_url::{EndpointUrl, redact_url};
+use crate::http1::SentFlag;
+use crate::options::{HttpOptions, HttpServerDef};
+use crate::request_headers::RequestHeaders;
+use crate::request_sender::{HttpRequest, RequestSender, set_user_agent};
+use crate::response::HttpResponse;
+use crate::session::{Flavor, Session, SessionState};
+use crate::status_mapping::{error_from_response, idempotency_of, is_server_absent};
+
+/// How long `notifications/initialized` waits for the notification stream to open. Some servers send the
+/// response head only with the first event, so waiting longer would stall every connect to them.
+const STREAM_OPEN_WAIT: Duration = Duration::from_secs(1);
+
+pub(crate) const INITIALIZED: &str = "notifications/initialized";
+
+/// Responses to server requests in flight at once. When the limit is reached, the server is not reading them.
+const MAX_RESPONSES_IN_FLIGHT: usize = 64;
+/// Limit for closing: the DELETE of the session and the end of all tasks.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// How long a server may take over a message without a waiting caller.
+const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes read from the body of an error response.
+pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
+
+/// Open transport to a server over HTTP.
+///
+/// Dropping it closes it without waiting; `close` closes it and waits. It also closes when the runtime
+/// that opened it shuts down.
+pub struct HttpTransport {
+    inner: Arc<Inner>,
+}
+
+impl HttpTransport {
+    /// Prepares a transport; sends nothing yet. Unsolicited messages go to `handler`. Fails if the definition
+    /// or the options are invalid; the reason names the part.
+    ///
+    /// # Cancel safety
+    /// Has no effect until it completes.
+    #[expect(clippy::unused_async, reason = "needs a runtime, which an async function shows")]
+    pub async fn open(
+        definition: &HttpServerDef,
+        options: HttpOptions,
+        handler: Arc<dyn Inbox>,
+    ) -> Result<Self, TransportError> {
+        let invalid = |reason: String| invalid_definition(redact_url(&definition.url), reason);
+        let url =
+            EndpointUrl::parse(&definition.url).map_err(|error| invalid(error.to_string()))?;
+        let mut headers = definition.checked_headers(&options).map_err(invalid)?;
+        set_user_agent(&mut headers, &options.user_agent).map_err(invalid)?;
+        check_roots(&options.extra_roots).map_err(invalid)?;
+        let proxy = options.proxy.proxy_for(&url.origin).map_err(invalid)?;
+        if !url.is_encrypted() && !url.is_local() {
+            tracing::warn!(%url, "requests to this server are not encrypted");
+        }
+        let (tasks, connection_tasks) = TaskGroup::pair();
+        let connector =
+            Connector::new(url.origin.clone(), proxy, options.extra_roots, options.connect_timeout);
+        let pool = Arc::new(ConnectionPool::new(connector, connection_tasks.clone()));
+        let handler = Arc::new(HandlerGuard::new(handler));
+        let inner = Arc::new(Inner {
+            sender: RequestSender::new(
+                pool,
+                url,
+                connection_tasks.clone(),
+                options.credentials,
+                headers,
+            ),
+            router: Inbound::new(Arc::clone(&handler) as Arc<dyn Inbox>),
+            handler,
+            tasks,
+            connection_tasks,
+            session: Session::new(),
+            mode: Mutex::new(Dialect::Greeting),
+            max_message_bytes: options.max_message_bytes,
+            stream_idle: options.stream_idle,
+            has_notification_stream: AtomicBool::new(false),
+            stream_answered: CancellationToken::new(),
+            stream_is_late: AtomicBool::new(false),
+            response_slots: Arc::new(Semaphore::new(MAX_RESPONSES_IN_FLIGHT)),
+        });
+        inner.tasks.spawn(watch_runtime(Arc::clone(&inner)));
+        Ok(Self { inner })
+    }
+
+    /// Number of requests that the server sent although the stateless protocol forbids them.
+    pub fn n_dropped_requests(&self) -> u64 {
+        self.inner.handler.n_dropped()
+    }
+
+    async fn send_request(&self, request: Outgoing<'_>) -> Result<RawJson, LineError> {
+        let inner = &self.inner;
+        let deadline = request.patience.begin();
+        let mut pending = inner
+            .router
+            .claim(deadline)
+            .map_err(|reason| LineError::not_sent(reason.to_error()))?;
+        let id = pending.id();
+        let sent = SentFlag::default();
+        let context = MessageContext {
+            method: request.method,
+            name: request.params.subject(),
+            deadline: Some(Instant::from_std(deadline.at)),
+            sent: &sent,
+        };
+        let mut cancel_guard = CancelGuard { inner, id, on_cancel: request.abandon, sent: &sent };
+        let failure =
+            |error| if sent.get() { LineError::unknown(error) } else { LineError::not_sent(error) };
+        let outcome = tokio::select! {
+            // Biased: a response that arrived on another stream wins over the end of this exchange.
+            biased;
+            response = answer_within(&mut pending, deadline) => match response {
+                Ok(Ok(outcome)) => outcome.map_err(LineError::answered),
+                Ok(Err(reason)) => Err(failure(reason.to_error())),
+                // `cancel_guard` sends the cancellation when it is dropped.
+                Err(elapsed) => return Err(failure(TransportError::timed_out(elapsed))),
+            },
+            outcome = inner.exchange_request(&request, id, &context) => outcome,
+        };
+        // The server has answered, or the exchange has ended: nothing is left to cancel.
+        cancel_guard.on_cancel = Abandon::Quietly;
+        outcome
+    }
+
+    async fn send_notification(&self, method: &str, params: &dyn Params) -> Result<(), LineError> {
+        let inner = &self.inner;
+        if let Some(reason) = inner.router.ending() {
+            return Err(LineError::not_sent(reason.to_error()));
+        }
+        let is_stateless = matches!(inner.mode(), Dialect::Stateless(_));
+        if is_stateless && method == CANCELLED {
+            // Spec 2026-07-28, cancellation: over HTTP, closing the response stream is the cancellation.
+            return Ok(());
+        }
+        let body = encode(|out| write_notification(out, method, params))?;
+        if method == INITIALIZED {
+            inner.session.save_initialized(body.clone());
+        }
+        inner.post_notification(method, params.subject(), body).await?;
+        let is_streamable = matches!(inner.session.state().flavor, Flavor::StreamableHttp { .. });
+        if method == INITIALIZED && !is_stateless && is_streamable {
+            inner.session.record_success();
+            inner.start_notification_stream();
+            // Many servers discard notifications until the stream is open. If it opens after this wait, the
+            // handler is told to refresh its lists (`stream_is_late`).
+            if timeout(STREAM_OPEN_WAIT, inner.stream_answered.cancelled()).await.is_err() {
+                inner.stream_is_late.store(true, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_closed(&self) -> Ending {
+        if timeout(CLOSE_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
+            tracing::warn!("transport tasks did not stop in time");
+        }
+        self.inner.router.ending().unwrap_or(Ending::Closed)
+    }
+}
+
+impl Line for HttpTransport {
+    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
+        Box::pin(self.send_request(request))
+    }
+
+    fn notify<'a>(
+        &'a self,
+        method: &'a str,
+        params: &'a dyn Params,
+    ) -> BoxFuture<'a, Result<(), LineError>> {
+        Box::pin(self.send_notification(method, params))
+    }
+
+    fn answer(
+        &self,
+        id: &RequestId,
+        outcome: Result<&RawValue, &JsonRpcError>,
+    ) -> Result<(), LineError> {
+        let inner = &self.inner;
+        if let Some(reason) = inner.router.ending() {
+            return Err(LineError::not_sent(reason.to_error()));
+        }
+        let body = encode(|out| write_answer(out, id, outcome))?;
+        let Ok(slot) = Arc::clone(&inner.response_slots).try_acquire_owned() else {
+            let buffered_bytes = MAX_RESPONSES_IN_FLIGHT.saturating_mul(body.len());
+            return Err(LineError::not_sent(TransportError::Clogged { buffered_bytes }));
+        };
+        inner.post_in_background("answer", body, Some(slot));
+        Ok(())
+    }
+
+    fn touch(&self, id: u64) -> bool {
+        self.inner.router.touch(id)
+    }
+
+    fn speak(&self, mode: Dialect) {
+        match mode {
+            Dialect::Stateless(_) => self.inner.handler.forbid_requests(),
+            Dialect::Greeting | Dialect::Session(_) => self.inner.handler.allow_requests(),
+        }
+        *self.inner.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::Exchange
+    }
+
+    fn diagnosis(&self) -> Diagnosis {
+        self.inner.router.tally().diagnosis()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Ending> {
+        self.inner.close();
+        Box::pin(self.wait_closed())
+    }
+}
+
+impl Drop for HttpTransport {
+    fn drop(&mut self) {
+        self.inner.close();
+    }
+}
+
+impl fmt::Debug for HttpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpTransport")
+            .field("url", &self.inner.sender.url)
+            .field("session", &self.inner.session.state())
+            .field("router", &self.inner.router)
+            .finish_non_exhaustive()
+    }
+}
+
+/// State shared by the transport and its tasks.
+pub(crate) struct Inner {
+    pub(crate) sender: RequestSender,
+    pub(crate) router: Inbound,
+    pub(crate) handler: Arc<HandlerGuard>,
+    pub(crate) tasks: TaskGroup,
+    /// Tasks of the connections. They outlive `tasks`, because the DELETE of the session still needs a
+    /// connection.
+    pub(crate) connection_tasks: TaskGroup,
+    pub(crate) session: Session,
+    pub(crate) mode: Mutex<Dialect>,
+    pub(crate) max_message_bytes: usize,
+    pub(crate) stream_idle: Duration,
+    pub(crate) has_notification_stream: AtomicBool,
+    /// Cancelled when the first GET for the notification stream got a response, or never will.
+    pub(crate) stream_answered: CancellationToken,
+    /// The wait for the notification stream timed out, so notifications may have been lost before it opened.
+    pub(crate) stream_is_late: AtomicBool,
+    /// Permits for responses to server requests in flight.
+    pub(crate) response_slots: Arc<Semaphore>,
+}
+
+/// JSON-RPC method and `Mcp-Name` of a message, its deadline, and whether it has been sent.
+pub(crate) struct MessageContext<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) name: Option<&'a str>,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) sent: &'a SentFlag,
+}
+
+impl Inner {
+    pub(crate) fn mode(&self) -> Dialect {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) async fn post(
+        &self,
+        context: &MessageContext<'_>,
+        url: &EndpointUrl,
+        headers: &RequestHeaders<'_>,
+        body: &[u8],
+    ) -> Result<HttpResponse, LineError> {
+        let request = HttpRequest {
+            http_method: Method::POST,
+            url,
+            headers,
+            body,
+            idempotency: idempotency_of(context.method),
+            deadline: context.deadline,
+            operation: (context.method, context.name),
+            sent: context.sent,
+        };
+        self.sender.send(&request).await.inspect_err(|failure| self.report_absence(failure))
+    }
+
+    /// Opens an SSE stream.
+    pub(crate) async fn get(
+        &self,
+        headers: &RequestHeaders<'_>,
+    ) -> Result<HttpResponse, LineError> {
+        let sent = SentFlag::default();
+        let request = self.sender.background_request(Method::GET, headers, "GET", &sent);
+        self.sender.send(&request).await.inspect_err(|failure| self.report_absence(failure))
+    }
+
+    /// Tells the handler if the server could not be reached.
+    fn report_absence(&self, failure: &LineError) {
+        if is_server_absent(&failure.error) {
+            self.handler.unreachable(&failure.error);
+        }
+    }
+
+    /// Posts a message that has no JSON-RPC response and waits briefly for the HTTP response.
+    pub(crate) async fn post_notification(
+        self: &Arc<Self>,
+        method: &str,
+        name: Option<&str>,
+        body: Bytes,
+    ) -> Result<(), LineError> {
+        let sent = SentFlag::default();
+        let context = MessageContext { method, name, deadline: None, sent: &sent };
+        let response =
+            timeout(BACKGROUND_TIMEOUT, self.post_notification_now(&context, body)).await;
+        let Ok(response) = response else {
+            // Some servers hold such a request open. The message was written, so it counts as delivered.
+            tracing::debug!(method, "the server accepted a message without responding");
+            let timed_out = TransportError::timed_out(BACKGROUND_TIMEOUT);
+            return if sent.get() { Ok(()) } else { Err(LineError::not_sent(timed_out)) };
+        };
+        let mut response = response?;
+        if response.status.is_success() {
+            response.release(&self.tasks);
+            return Ok(());
+        }
+        let body = timeout(BACKGROUND_TIMEOUT, response.read_prefix(MAX_ERROR_BODY_BYTES))
+            .await
+            .unwrap_or_default();
+        Err(error_from_response(response.status, &body))
+    }
+
+    async fn post_notification_now(
+        self: &Arc<Self>,
+        context: &MessageContext<'_>,
+        body: Bytes,
+    ) -> Result<HttpResponse, LineError> {
+        match self.mode() {
+            Dialect::Stateless(version) => {
+                let headers = RequestHeaders::for_stateless(version, context.method, context.name);
+                self.post(context, &self.sender.url, &headers, &body).await
+            }
+            Dialect::Greeting | Dialect::Session(_) => {
+                let state = self.ready_session().await?;
+                let headers = self.session_headers(&state);
+                self.post(context, self.destination(&state), &headers, &body).await
+            }
+        }
+    }
+
+    /// URL that messages of the session go to.
+    pub(crate) fn destination<'a>(&'a self, state: &'a SessionState) -> &'a EndpointUrl {
+        match &state.flavor {
+            Flavor::StreamableHttp { .. } => &self.sender.url,
+            Flavor::Sse2024 { endpoint, .. } => endpoint,
+        }
+    }
+
+    pub(crate) fn session_headers(&self, state: &SessionState) -> RequestHeaders<'static> {
+        let http_session_id = match &state.flavor {
+            Flavor::StreamableHttp { http_session_id } => http_session_id.clone(),
+            Flavor::Sse2024 { .. } => None,
+        };
+        RequestHeaders::for_session(self.mode(), http_session_id)
+    }
+
+    /// Deletes a session on the server, best effort.
+    pub(crate) async fn delete_session(&self, http_session_id: HeaderValue, mode: Dialect) {
+        let headers = RequestHeaders::for_session(mode, Some(http_session_id));
+        let sent = SentFlag::default();
+        let mut request = self.sender.background_request(Method::DELETE, &headers, "DELETE", &sent);
+        request.idempotency = Idempotency::NotIdempotent;
+        match timeout(BACKGROUND_TIMEOUT / 2, self.sender.send(&request)).await {
+            Ok(Ok(mut response)) => response.release(&self.connection_tasks),
+            Ok(Err(error)) => tracing::debug!(%error, "could not delete the session on the server"),
+            Err(_elapsed) => tracing::debug!("deleting the session on the server timed out"),
+        }
+    }
+
+    /// Closes the transport: ends all requests, deletes the session on the server, then closes the connections.
+    fn close(self: &Arc<Self>) {
+        if self.tasks.stop.is_cancelled() {
+            return;
+        }
+        self.router.end(&Ending::Closed);
+        self.tasks.stop.cancel();
+        // The connections stay open until the DELETE has been sent.
+        let Some(http_session_id) = self.session.take_session_id() else {
+            self.connection_tasks.stop.cancel();
+            return self.sender.pool.close();
+        };
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            inner.delete_session(http_session_id, inner.mode()).await;
+            inner.connection_tasks.stop.cancel();
+            inner.sender.pool.close();
+        });
+    }
+
+    /// Closes a transport whose tasks are gone, without deleting the session: no task is left to send the
+    /// DELETE.
+    fn abort(&self) {
+        if self.tasks.stop.is_cancelled() {
+            return;
+        }
+        self.router.end(&Ending::unserved());
+        self.tasks.stop.cancel();
+        self.connection_tasks.stop.cancel();
+        self.sender.pool.close();
+    }
+
+    /// Posts a message without a waiting caller.
+    fn post_in_background(
+        self: &Arc<Self>,
+        method: &'static str,
+        body: Bytes,
+        slot: Option<tokio::sync::OwnedSemaphorePermit>,
+    ) {
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let stop = inner.tasks.stop.clone();
+            tokio::select! {
+                posted = inner.post_notification(method, None, body) => posted.unwrap_or_else(|error| {
+                    tracing::debug!(%error, method, "could not send a background message");
+                }),
+                () = stop.cancelled() => {}
+            }
+            drop(slot);
+        });
+    }
+}
+
+/// Drop guard held by a task: dropped when the transport closes, or when the runtime shuts down. In the second
+/// case no task is left to complete the pending requests, so the guard fails them.
+struct RuntimeGuard(Arc<Inner>);
+
+impl Drop for RuntimeGuard {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn watch_runtime(inner: Arc<Inner>) {
+    let guard = RuntimeGuard(inner);
+    guard.0.tasks.stop.cancelled().await;
+}
+
+/// Drop guard that sends `notifications/cancelled` for a request whose caller stopped waiting.
+struct CancelGuard<'a> {
+    inner: &'a Arc<Inner>,
+    id: u64,
+    on_cancel: Abandon,
+    sent: &'a SentFlag,
+}
+
+impl Drop for CancelGuard<'_> {
+    fn drop(&mut self) {
+        let is_in_session = matches!(self.inner.mode(), Dialect::Session(_));
+        // Stateless mode has no such message: dropping the response closes its stream, which is the cancellation.
+        if self.on_cancel == Abandon::Quietly || !self.sent.get() || !is_in_session {
+            return;
+        }
+        if self.inner.tasks.stop.is_cancelled() {
+            return;
+        }
+        match encode(|out| write_notification(out, CANCELLED, &Cancelled(self.id))) {
+            Ok(body) => self.inner.post_in_background(CANCELLED, body, None),
+            Err(error) => tracing::trace!(%error, "could not write a cancellation"),
+        }
+    }
+}
+
+fn encode(
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
+) -> Result<Bytes, LineError> {
+    let mut out = Vec::new();
+    write(&mut out).map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
+    Ok(Bytes::from(out))
+}
+
+fn invalid_definition(address: String, reason: String) -> TransportError {
+    let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
+    TransportError::Unreachable { address, error }
+}
+
+/// Task tracker and stop token. Spawns from inside and outside of the runtime.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskGroup {
+    tracker: TaskTracker,
+    handle: Handle,
+    /// Cancelled when the transport closes. Every task selects on it.
+    pub(crate) stop: CancellationToken,
+}
+
+impl TaskGroup {
+    /// Two groups on the current runtime with one tracker: for the transport, and for its connections, which
+    /// stop later.
+    pub(crate) fn pair() -> (Self, Self) {
+        let first = Self {
+            tracker: TaskTracker::new(),
+            handle: Handle::current(),
+            stop: CancellationToken::new(),
+        };
+        let second = Self { stop: CancellationToken::new(), ..first.clone() };
+        (first, second)
+    }
+
+    /// Spawns a task, which must end soon after `stop`.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn_on(task, &self.handle);
+    }
+
+    /// Waits until every task of both groups has ended.
+    pub(crate) async fn wait(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for TaskGroup
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, task: F) {
+        let stop = self.stop.clone();
+        self.spawn(async move {
+            tokio::select! {
+                _output = task => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+}
+
+/// Serializes calls into the handler and makes none after `ended`.
+pub(crate) struct HandlerGuard {
+    target: Arc<dyn Inbox>,
+    is_closed: Mutex<bool>,
+    /// Set in the stateless protocol, in which servers must not send requests.
+    requests_forbidden: AtomicBool,
+    n_dropped: AtomicU64,
+}
+
+impl HandlerGuard {
+    pub(crate) fn new(handler: Arc<dyn Inbox>) -> Self {
+        Self {
+            target: handler,
+            is_closed: Mutex::new(false),
+            requests_forbidden: AtomicBool::new(false),
+            n_dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on, requests from the server are dropped.
+    pub(crate) fn forbid_requests(&self) {
+        self.requests_forbidden.store(true, Ordering::Release);
+    }
+
+    /// From now on, requests from the server are delivered.
+    pub(crate) fn allow_requests(&self) {
+        self.requests_forbidden.store(false, Ordering::Release);
+    }
+
+    /// Number of dropped requests.
+    pub(crate) fn n_dropped(&self) -> u64 {
+        self.n_dropped.load(Ordering::Relaxed)
+    }
+
+    /// Spec 2026-07-28, transports: servers must not send requests, and clients do not answer them.
+    fn allows_request(&self, method: &str) -> bool {
+        let is_forbidden = self.requests_forbidden.load(Ordering::Acquire);
+        if is_forbidden {
+            self.n_dropped.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(method, "dropped a request from the server");
+        }
+        !is_forbidden
+    }
+
+    /// Calls the handler under the lock, so that no call overlaps or follows `ended`.
+    fn call(&self, notify: impl FnOnce(&dyn Inbox)) {
+        let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_closed {
+            notify(&*self.target);
+        }
+    }
+}
+
+impl Inbox for HandlerGuard {
+    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+        if self.allows_request(method) {
+            self.call(|handler| handler.request(id, method, params));
+        }
+    }
+
+    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
+        if self.allows_request(method) {
+            self.call(|handler| handler.request_about(about, id, method, params));
+        }
+    }
+
+    fn notification(&self, method: &str, params: Option<RawJson>) {
+        self.call(|handler| handler.notification(method, params));
+    }
+
+    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+        self.call(|handler| handler.stray(id, outcome));
+    }
+
+    fn unreadable(&self, sample: &str) {
+        self.call(|handler| handler.unreadable(sample));
+    }
+
+    fn renewed(&self) {
+        self.call(|handler| handler.renewed());
+    }
+
+    fn unreachable(&self, reason: &TransportError) {
+        self.call(|handler| handler.unreachable(reason));
+    }
+
+    fn ended(&self, ending: &Ending) {
+        let mut is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut *is_closed, true) {
+            self.target.ended(ending);
+        }
+    }
+}

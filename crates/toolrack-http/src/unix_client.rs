@@ -1,0 +1,112 @@
+//! HTTP client over a Unix socket, for a program that talks to its own daemon. Knows nothing of MCP.
+//!
+//! **Invariant:** a response arrives within the timeout or not at all, and is never larger than the limit.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Method, StatusCode};
+use tokio::time::timeout;
+
+use crate::connect::connect_unix;
+use crate::endpoint_url::{EndpointUrl, UrlError};
+use crate::http1::Http1Connection;
+use crate::request_headers::RequestHeaders;
+use crate::request_sender::{CommonHeaders, RequestParts};
+
+/// Largest response body.
+const MAX_BODY_BYTES: usize = 64 << 20;
+
+/// Client of the HTTP server on one Unix socket.
+#[derive(Debug, Clone)]
+pub struct UnixClient {
+    path: PathBuf,
+}
+
+/// Complete response.
+#[derive(Debug, Clone)]
+pub struct UnixResponse {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// Response body.
+    pub body: Bytes,
+}
+
+impl UnixClient {
+    /// A client for the socket at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The path of the socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Sends a request for `target`, such as `/api/tools?server=git`, on a new connection. A body is JSON.
+    ///
+    /// # Errors
+    ///
+    /// If no process listens on the socket, or the response is late, incomplete or too large.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection; the server may still process the request.
+    pub async fn request(
+        &self,
+        method: Method,
+        target: &str,
+        body: Option<Bytes>,
+        time_limit: Duration,
+    ) -> io::Result<UnixResponse> {
+        let timed_out = |_elapsed| {
+            let reason = format!("no response within {time_limit:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+        };
+        timeout(time_limit, self.send(method, target, body)).await.unwrap_or_else(timed_out)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        target: &str,
+        body: Option<Bytes>,
+    ) -> io::Result<UnixResponse> {
+        let url = EndpointUrl::parse(&format!("unix:{}:{target}", self.path.display()));
+        let url = url.map_err(|error| match error {
+            UrlError::Invalid(reason) | UrlError::CrossOrigin(reason) => {
+                io::Error::new(io::ErrorKind::InvalidInput, reason)
+            }
+        })?;
+        let mut common_headers = HeaderMap::new();
+        if body.is_some() {
+            common_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let parts = RequestParts {
+            http_method: &method,
+            url: &url,
+            common_headers: &CommonHeaders::new(common_headers),
+            headers: &RequestHeaders::default(),
+            authorization: None,
+            body: body.as_deref().unwrap_or_default(),
+        };
+        let mut connection = Http1Connection::new(connect_unix(&self.path).await?);
+        let head = connection.send(&parts, None).await.map_err(|failure| failure.error)?;
+        let mut received = BytesMut::new();
+        while let Some(chunk) =
+            std::future::poll_fn(|context| connection.poll_chunk(context)).await?
+        {
+            if received.len() + chunk.len() > MAX_BODY_BYTES {
+                return Err(io::Error::new(
+                    io::ErrorKind::FileTooLarge,
+                    "the response is too large",
+                ));
+            }
+            received.extend_from_slice(&chunk);
+        }
+        Ok(UnixResponse { status: head.status, body: received.freeze() })
+    }
+}
