@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
+use toolrack_transport::{CachedCredential, AuthError, Authorization, BoxFuture, Credentials, AuthChallenge};
 use url::Url;
 
 use self::flow::AuthFlow;
@@ -122,7 +122,7 @@ impl Authorizer {
 }
 
 impl Credentials for Authorizer {
-    fn at_hand(&self) -> AtHand {
+    fn cached(&self) -> CachedCredential {
         self.flow.at_hand()
     }
 
@@ -131,7 +131,7 @@ impl Credentials for Authorizer {
         Box::pin(self.run(async move { flow.obtain().await }))
     }
 
-    fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn on_challenge<'a>(&'a self, rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
         let challenge = BearerChallenge::from_headers(rebuff.challenges);
         let sent = rebuff.sent.cloned();
         let (method, subject) = rebuff.operation;
@@ -174,15 +174,15 @@ impl StaticBearer {
 }
 
 impl Credentials for StaticBearer {
-    fn at_hand(&self) -> AtHand {
-        AtHand::Ready(self.token.clone())
+    fn cached(&self) -> CachedCredential {
+        CachedCredential::Ready(self.token.clone())
     }
 
     fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
         Box::pin(async { Ok(Some(self.token.clone())) })
     }
 
-    fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn on_challenge<'a>(&'a self, rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
         let challenge = BearerChallenge::from_headers(rebuff.challenges);
         let error = match (rebuff.status, challenge.scopes) {
             (403, Some(scopes)) if challenge.error.as_deref() == Some("insufficient_scope") => {
@@ -206,11 +206,11 @@ mod static_bearer_tests {
     fn check(status: u16, challenge: &str, expected: &str) {
         let bearer = StaticBearer::new(&Secret::new("s3cret"));
         assert!(
-            matches!(bearer.at_hand(), AtHand::Ready(token) if token.reveal() == "Bearer s3cret")
+            matches!(bearer.at_hand(), CachedCredential::Ready(token) if token.reveal() == "Bearer s3cret")
         );
         let challenges = [challenge.to_owned()];
         let rebuff =
-            Rebuff { status, challenges: &challenges, sent: None, operation: ("tools/list", None) };
+            AuthChallenge { status, challenges: &challenges, sent: None, operation: ("tools/list", None) };
         let mut outcome = bearer.rebuffed(rebuff);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let std::task::Poll::Ready(Err(error)) = outcome.as_mut().poll(&mut context) else {

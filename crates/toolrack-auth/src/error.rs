@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use toolrack_transport::{AuthError, plain_text};
+use toolrack_transport::{AuthError, sanitize_line};
 
 /// Length of a reason, which may quote another party.
 const MAX_REASON_CHARS: usize = 300;
@@ -12,7 +12,7 @@ pub(crate) fn untrusted(reason: impl Display) -> AuthError {
 }
 
 pub(crate) fn refused(reason: impl Display) -> AuthError {
-    AuthError::Refused { reason: sanitize(reason) }
+    AuthError::Rejected { reason: sanitize(reason) }
 }
 
 pub(crate) fn unregistered(reason: impl Display) -> AuthError {
@@ -24,7 +24,7 @@ pub(crate) fn unreachable(reason: impl Display) -> AuthError {
 }
 
 pub(crate) fn login_needed(reason: impl Display) -> AuthError {
-    AuthError::LoginNeeded { reason: sanitize(reason) }
+    AuthError::LoginRequired { reason: sanitize(reason) }
 }
 
 pub(crate) fn forbidden(reason: impl Display) -> AuthError {
@@ -33,5 +33,5 @@ pub(crate) fn forbidden(reason: impl Display) -> AuthError {
 
 /// Reasons quote servers, so control characters are removed.
 fn sanitize(reason: impl Display) -> String {
-    plain_text(&reason.to_string(), MAX_REASON_CHARS)
+    sanitize_line(&reason.to_string(), MAX_REASON_CHARS)
 }

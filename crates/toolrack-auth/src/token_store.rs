@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
-use toolrack_transport::{AuthError, BoxFuture, Mask};
+use toolrack_transport::{AuthError, BoxFuture, Redactor};
 use url::Url;
 
 use crate::error::{login_needed, unreachable};
@@ -328,26 +328,26 @@ impl StoreLock for MemoryLock {
 #[derive(Debug, Clone)]
 pub struct RedactingTokenStore {
     store: Arc<dyn TokenStore>,
-    redactor: Mask,
+    redactor: Redactor,
 }
 
 #[derive(Debug)]
 struct RedactingLock {
     lock: Box<dyn StoreLock>,
     server: String,
-    redactor: Mask,
+    redactor: Redactor,
 }
 
 impl RedactingTokenStore {
     /// Wraps `store`.
-    pub fn new(store: Arc<dyn TokenStore>, redactor: Mask) -> Self {
+    pub fn new(store: Arc<dyn TokenStore>, redactor: Redactor) -> Self {
         Self { store, redactor }
     }
 }
 
-fn learn(redactor: &Mask, server: &str, credentials: Option<&StoredCredentials>) {
+fn learn(redactor: &Redactor, server: &str, credentials: Option<&StoredCredentials>) {
     for (what, secret) in credentials.into_iter().flat_map(StoredCredentials::secrets) {
-        redactor.learn(&format!("{what} of {server}"), secret.reveal());
+        redactor.add_secret(&format!("{what} of {server}"), secret.reveal());
     }
 }
 
@@ -429,7 +429,7 @@ mod redacting_tests {
 
     #[tokio::test]
     async fn stored_secrets_are_redacted() {
-        let redactor = Mask::default();
+        let redactor = Redactor::default();
         let inner: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
         let store = RedactingTokenStore::new(Arc::clone(&inner), redactor.clone());
         let client: Client =
@@ -446,7 +446,7 @@ mod redacting_tests {
         store.lock("s").await.unwrap().save(Some(&credentials)).await.unwrap();
         assert_eq!(redactor.clean(text), expected);
         for with_lock in [true, false] {
-            let other = Mask::default();
+            let other = Redactor::default();
             let store = RedactingTokenStore::new(Arc::clone(&inner), other.clone());
             if with_lock {
                 store.lock("s").await.unwrap().load().await.unwrap();

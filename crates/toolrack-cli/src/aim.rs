@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::arguments::GlobalOptions;
 
@@ -67,7 +67,7 @@ impl Aim {
 
 /// A word as a shell takes it, without what cannot be seen.
 pub(crate) fn word(text: &str) -> String {
-    let text = plain_text(text, usize::MAX);
+    let text = sanitize_line(text, usize::MAX);
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+=,".contains(it);
     if !text.is_empty() && text.chars().all(is_plain) {
         text

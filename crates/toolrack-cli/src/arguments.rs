@@ -170,7 +170,7 @@ pub(crate) struct CompleteOptions {
 
 /// A time as config files have it.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    toolrack_config::parse_time(text).map_err(|why| format!("it {why}"))
+    toolrack_config::parse_duration(text).map_err(|why| format!("it {why}"))
 }
 
 /// The form that was asked for, also where the rest of the line cannot be understood.

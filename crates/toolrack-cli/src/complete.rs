@@ -4,7 +4,7 @@
 //! for one plain word is offered.
 
 use clap::{Arg, Command};
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::arguments::keep::Tool;
 
@@ -57,7 +57,7 @@ pub(crate) fn candidates(root: &Command, words: &[String], known: &Known) -> Vec
 /// Whether every shell takes a text for itself.
 fn is_word(text: &str) -> bool {
     let is_plain = |it: char| it.is_alphanumeric() || "-_./:@%+=,".contains(it);
-    text.chars().all(is_plain) && plain_text(text, MOST_CHARS) == text
+    text.chars().all(is_plain) && sanitize_line(text, MOST_CHARS) == text
 }
 
 /// What is typed before the last word.

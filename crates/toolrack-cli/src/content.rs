@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 use toolrack_mcp::{Content, ResourceBody, ResourceContents, ToolCallResult};
-use toolrack_transport::clean_text;
+use toolrack_transport::sanitize_text;
 
 use crate::failure::Failure;
 use crate::json_text;
@@ -40,7 +40,7 @@ fn of_structure(json: &str) -> String {
 /// One block.
 pub(crate) fn of_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<String, Failure> {
     if let Some(text) = block.as_text() {
-        return Ok(clean_text(text).into_owned());
+        return Ok(sanitize_text(text).into_owned());
     }
     if let Content::Unknown(raw) = block
         && let Some(text) = mended_text(raw)
@@ -54,14 +54,14 @@ pub(crate) fn of_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<Str
         Content::Resource { resource, .. } => return of_resource(resource, files),
         _ => None,
     };
-    let placeholder = clean_text(&block.placeholder().unwrap_or_default()).into_owned();
+    let placeholder = sanitize_text(&block.placeholder().unwrap_or_default()).into_owned();
     Ok(with_place(placeholder, saved))
 }
 
 /// The text of a block that could not be read only because a character of it is half.
 fn mended_text(raw: &RawValue) -> Option<String> {
     let mended = RawValue::from_string(json_text::mended(raw.get())?).ok()?;
-    Content::parse(&mended).as_text().map(|it| clean_text(it).into_owned())
+    Content::parse(&mended).as_text().map(|it| sanitize_text(it).into_owned())
 }
 
 /// What a resource holds.
@@ -71,11 +71,11 @@ pub(crate) fn of_resource(
 ) -> Result<String, Failure> {
     let media_type = resource.mime_type.as_deref().unwrap_or("application/octet-stream");
     match &resource.body {
-        ResourceBody::Text(text) => Ok(clean_text(text).into_owned()),
+        ResourceBody::Text(text) => Ok(sanitize_text(text).into_owned()),
         ResourceBody::Blob(base64) => {
             let n_bytes = base64.trim_end_matches('=').len() * 3 / 4;
             let shown = format!("[resource: {}, {media_type}, {n_bytes} bytes]", resource.uri);
-            let placeholder = clean_text(&shown).into_owned();
+            let placeholder = sanitize_text(&shown).into_owned();
             Ok(with_place(placeholder, files.take(base64, media_type)?))
         }
     }

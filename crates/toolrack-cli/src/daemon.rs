@@ -13,10 +13,10 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use toolrack_config::{McpServerConfig, McpTransport};
-use toolrack_daemon::{DaemonError, Running};
+use toolrack_daemon::{DaemonError, DaemonInfo};
 use toolrack_gateway::TIMEOUT_HEADER;
-use toolrack_http::SocketClient;
-use toolrack_service::{ErrorCode, Home, McpStatus, ServiceFault};
+use toolrack_http::UnixClient;
+use toolrack_service::{ErrorCode, Home, McpStatus, ErrorDetail};
 use url::Url;
 use uuid::Uuid;
 
@@ -44,7 +44,7 @@ pub(crate) struct Status {
     pub(crate) state: McpStatus,
     /// What it is doing, in one word.
     pub(crate) phase: String,
-    pub(crate) problem: Option<ServiceFault>,
+    pub(crate) problem: Option<ErrorDetail>,
     pub(crate) n_tools: usize,
     pub(crate) n_tools_total: Option<usize>,
     pub(crate) retry_in_ms: Option<u64>,
@@ -79,14 +79,14 @@ impl From<Refusal> for Failure {
 /// A daemon that runs, and the way to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Daemon {
-    pub(crate) running: Running,
-    client: SocketClient,
+    pub(crate) running: DaemonInfo,
+    client: UnixClient,
 }
 
 /// The daemon of this home, whatever it is for.
 pub(crate) fn of_home(settings: &Settings) -> Result<Option<Daemon>, Failure> {
-    let running = Running::find(settings.home()?)?;
-    Ok(running.map(|running| Daemon { client: SocketClient::new(&running.socket), running }))
+    let running = DaemonInfo::find(settings.home()?)?;
+    Ok(running.map(|running| Daemon { client: UnixClient::new(&running.socket), running }))
 }
 
 /// The daemon that runs for the servers that are meant, if it may be used.
@@ -105,7 +105,7 @@ pub(crate) fn of_servers(settings: &Settings) -> Result<Option<Daemon>, Failure>
     }
 }
 
-fn for_others(running: &Running) -> Failure {
+fn for_others(running: &DaemonInfo) -> Failure {
     let agent = running.agent.as_ref().map(|it| format!(" and the agent `{it}`"));
     let message = format!(
         "the daemon of this home (process {}) is for other servers: for {}{}",
@@ -144,7 +144,7 @@ impl Daemon {
     fn running_for(&self, settings: &Settings) -> bool {
         let config = settings.home().ok().map(Home::config_file);
         let config = config.and_then(|it| std::path::absolute(it).ok());
-        let Running { config: theirs, agent, .. } = &self.running;
+        let DaemonInfo { config: theirs, agent, .. } = &self.running;
         *agent == settings.agent && config.as_ref() == Some(theirs)
     }
 
@@ -282,7 +282,7 @@ impl Refusal {
 
 /// What the daemon says went wrong.
 fn refused(status: StatusCode, body: &[u8]) -> Refusal {
-    let Ok(fault) = serde_json::from_slice::<ServiceFault>(body) else {
+    let Ok(fault) = serde_json::from_slice::<ErrorDetail>(body) else {
         return missing("the daemon refuses it, and does not say why").into();
     };
     let fault = fault.in_detail();
@@ -310,13 +310,13 @@ fn not_connected(name: &str, failure: Failure) -> Failure {
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
         let hint = error.hint();
-        let message = toolrack_manager::with_causes(&error);
+        let message = toolrack_manager::error_chain(&error);
         let failure = match error {
             // What is wrong with the config has a hint of its own.
             DaemonError::Service(error) => {
                 return Failure::of(error, "mend the config file with `toolrack edit`");
             }
-            DaemonError::Running { .. } => {
+            DaemonError::DaemonInfo { .. } => {
                 Failure::new(Verdict::Config, ErrorCode::Conflict, message, String::new())
             }
             DaemonError::NotLoopback(_) | DaemonError::Address { .. } => {
@@ -364,7 +364,7 @@ mod tests {
         assert!(!refusal.is_unheard());
         let failure = not_connected("git", refusal.into());
         assert_eq!(failure.verdict(), Verdict::Unreachable);
-        let ServiceFault { message, hint, .. } = failure.summary();
+        let ErrorDetail { message, hint, .. } = failure.summary();
         assert_eq!(message, "`git` is not connected: no `git`");
         assert_eq!(hint.as_deref(), Some("get it"));
         let said = br#"{"code":"NOT_FOUND","message":"no server has this id or name"}"#;

@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use toolrack_daemon::Running;
-use toolrack_service::{ErrorCode, Home, ServiceFault};
+use toolrack_daemon::DaemonInfo;
+use toolrack_service::{ErrorCode, Home, ErrorDetail};
 
 use crate::arguments::daemon::DaemonStartOptions;
 use crate::daemon::log_file;
@@ -34,7 +34,7 @@ const LARGEST_BYTES: u64 = 64 << 10;
 pub(crate) async fn start(
     options: &DaemonStartOptions,
     surroundings: &Surroundings,
-) -> Result<Running, Failure> {
+) -> Result<DaemonInfo, Failure> {
     let settings = &surroundings.settings;
     let home = settings.home()?;
     // What cannot work is said before anything is made.
@@ -48,7 +48,7 @@ pub(crate) async fn start(
     // Why it has ended, if somebody else was faster and may only need a moment to say so.
     let mut beaten = None;
     loop {
-        let found = Running::find(home)?;
+        let found = DaemonInfo::find(home)?;
         if let Some(running) = found.filter(|it| it.pid == child.id() || beaten.is_some()) {
             return Ok(running);
         }
@@ -159,7 +159,7 @@ fn last_words(log: &Path, begin: u64) -> io::Result<String> {
 }
 
 /// The last failure that a program has written as JSON.
-fn fault_in(said: &str) -> Option<ServiceFault> {
+fn fault_in(said: &str) -> Option<ErrorDetail> {
     said.lines().rev().find_map(|it| serde_json::from_str(it).ok())
 }
 

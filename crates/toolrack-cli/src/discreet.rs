@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use toolrack_config::without_secrets;
 use toolrack_service::{McpConfig, McpPackageType};
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::secret_args::named;
 
@@ -68,7 +68,7 @@ pub(crate) fn target(config: &McpConfig) -> String {
 
 /// A text of a config file on one line, which may be a stranger's that was taken over.
 pub(crate) fn shown(text: &str) -> String {
-    plain_text(text, MOST_CHARS)
+    sanitize_line(text, MOST_CHARS)
 }
 
 /// How it is talked to, in one word: `npm`, `pypi`, `docker`, `stdio` or `http`.

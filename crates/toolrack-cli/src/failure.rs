@@ -6,9 +6,9 @@
 use std::io;
 
 use toolrack_client::{CallError, ConnectError};
-use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
-use toolrack_service::{ErrorCode, ServiceError, ServiceFault};
-use toolrack_transport::{Delivery, TransportError, plain_text};
+use toolrack_manager::{ConnectionState, FailureKind, ManagerError, error_chain};
+use toolrack_service::{ErrorCode, ServiceError, ErrorDetail};
+use toolrack_transport::{Delivery, TransportError, sanitize_line};
 
 use crate::aim::word;
 use crate::relayed;
@@ -21,7 +21,7 @@ const MOST_CHARS: usize = 2000;
 #[derive(Debug)]
 pub(crate) struct Failure {
     verdict: Verdict,
-    faults: Vec<ServiceFault>,
+    faults: Vec<ErrorDetail>,
 }
 
 impl Failure {
@@ -31,11 +31,11 @@ impl Failure {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        Self::all(verdict, vec![ServiceFault::new(code, message).hint(hint)])
+        Self::all(verdict, vec![ErrorDetail::new(code, message).hint(hint)])
     }
 
     /// Several faults at once. The first one that has a hint gives it for all.
-    pub(crate) fn all(verdict: Verdict, faults: Vec<ServiceFault>) -> Self {
+    pub(crate) fn all(verdict: Verdict, faults: Vec<ErrorDetail>) -> Self {
         let faults = faults.into_iter().map(cleaned).collect();
         Self { verdict, faults }
     }
@@ -74,7 +74,7 @@ impl Failure {
     #[must_use]
     pub(crate) fn saying(mut self, message: String) -> Self {
         if let Some(first) = self.faults.first_mut() {
-            first.message = plain_text(&message, MOST_CHARS);
+            first.message = sanitize_line(&message, MOST_CHARS);
         }
         self
     }
@@ -83,7 +83,7 @@ impl Failure {
     #[must_use]
     pub(crate) fn hinting(mut self, hint: String) -> Self {
         if let Some(first) = self.faults.first_mut() {
-            first.hint = Some(plain_text(&hint, MOST_CHARS));
+            first.hint = Some(sanitize_line(&hint, MOST_CHARS));
         }
         self
     }
@@ -105,7 +105,7 @@ impl Failure {
     #[must_use]
     pub(crate) fn advising(mut self, hint: impl Into<String>) -> Self {
         if let Some(first) = self.faults.first_mut() {
-            first.hint = Some(plain_text(&hint.into(), MOST_CHARS));
+            first.hint = Some(sanitize_line(&hint.into(), MOST_CHARS));
         }
         self
     }
@@ -114,12 +114,12 @@ impl Failure {
     #[must_use]
     pub(crate) fn at(mut self, field: &str) -> Self {
         if let Some(first) = self.faults.first_mut() {
-            first.field = Some(plain_text(field, MOST_CHARS));
+            first.field = Some(sanitize_line(field, MOST_CHARS));
         }
         self
     }
 
-    pub(crate) fn faults(&self) -> &[ServiceFault] {
+    pub(crate) fn faults(&self) -> &[ErrorDetail] {
         &self.faults
     }
 
@@ -132,10 +132,10 @@ impl Failure {
     }
 
     /// Everything in the one shape in which failures leave the program.
-    pub(crate) fn summary(&self) -> ServiceFault {
+    pub(crate) fn summary(&self) -> ErrorDetail {
         let messages: Vec<&str> = self.faults.iter().map(|it| it.message.as_str()).collect();
         let first = self.faults.first();
-        ServiceFault {
+        ErrorDetail {
             code: first.map_or(ErrorCode::Internal, |it| it.code),
             message: messages.join("; "),
             field: first.and_then(|it| it.field.clone()),
@@ -145,11 +145,11 @@ impl Failure {
     }
 }
 
-fn cleaned(fault: ServiceFault) -> ServiceFault {
-    ServiceFault {
-        message: plain_text(&fault.message, MOST_CHARS),
-        hint: fault.hint.map(|it| plain_text(&it, MOST_CHARS)),
-        field: fault.field.map(|it| plain_text(&it, MOST_CHARS)),
+fn cleaned(fault: ErrorDetail) -> ErrorDetail {
+    ErrorDetail {
+        message: sanitize_line(&fault.message, MOST_CHARS),
+        hint: fault.hint.map(|it| sanitize_line(&it, MOST_CHARS)),
+        field: fault.field.map(|it| sanitize_line(&it, MOST_CHARS)),
         ..fault
     }
 }
@@ -171,9 +171,9 @@ impl From<ServiceError> for Failure {
     }
 }
 
-impl From<RackError> for Failure {
-    fn from(error: RackError) -> Self {
-        if let RackError::Call { source, .. } = &error
+impl From<ManagerError> for Failure {
+    fn from(error: ManagerError) -> Self {
+        if let ManagerError::Call { source, .. } = &error
             && let Some(failure) = relayed::failure(source)
         {
             let message = format!("{error}: {}", failure.summary().message);
@@ -181,20 +181,20 @@ impl From<RackError> for Failure {
         }
         let (verdict, code) = judged(&error);
         let hint = match (&error, error.hint()) {
-            (RackError::Call { source, .. }, _) => hint_of(source).to_owned(),
-            (RackError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
+            (ManagerError::Call { source, .. }, _) => hint_of(source).to_owned(),
+            (ManagerError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
                 format!("run `toolrack enable {}` to use it", word(server))
             }
             (_, Some(hint)) => hint,
-            (RackError::NoSuchServer { .. }, None) => {
+            (ManagerError::NoSuchServer { .. }, None) => {
                 "run `toolrack list` to see which servers there are".to_owned()
             }
-            (RackError::NoSuchTool { .. }, None) => {
+            (ManagerError::NoSuchTool { .. }, None) => {
                 "run `toolrack tools` to see what there is".to_owned()
             }
             _ => "run it again with `--verbose` to see what the server writes".to_owned(),
         };
-        Self::new(verdict, code, with_causes(&error), hint)
+        Self::new(verdict, code, error_chain(&error), hint)
     }
 }
 
@@ -206,7 +206,7 @@ impl From<ConnectError> for Failure {
         };
         let general = "run the server in a terminal of its own to see why";
         let hint = error.hint().unwrap_or_else(|| general.to_owned());
-        Self::new(verdict, code, with_causes(&error), hint)
+        Self::new(verdict, code, error_chain(&error), hint)
     }
 }
 
@@ -216,24 +216,24 @@ impl From<CallError> for Failure {
             return failure;
         }
         let (verdict, code) = judged_call(&error);
-        Self::new(verdict, code, with_causes(&error), hint_of(&error))
+        Self::new(verdict, code, error_chain(&error), hint_of(&error))
     }
 }
 
-fn judged(error: &RackError) -> (Verdict, ErrorCode) {
+fn judged(error: &ManagerError) -> (Verdict, ErrorCode) {
     match error {
-        RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => {
+        ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => {
             (Verdict::Usage, ErrorCode::NotFound)
         }
-        RackError::Ambiguous { .. } => (Verdict::Usage, ErrorCode::ValidationError),
-        RackError::Denied { .. } => (Verdict::Denied, ErrorCode::Denied),
-        RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
+        ManagerError::Ambiguous { .. } => (Verdict::Usage, ErrorCode::ValidationError),
+        ManagerError::Denied { .. } => (Verdict::Denied, ErrorCode::Denied),
+        ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => match state {
             ConnectionState::NeedsAuth(_) => (Verdict::Auth, ErrorCode::Unauthorized),
             ConnectionState::Disabled => (Verdict::Config, ErrorCode::Conflict),
             state => judged_start(state.failure().map(toolrack_manager::Failure::kind)),
         },
-        RackError::Call { source, .. } => judged_call(source),
-        RackError::Undecodable { .. } => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
+        ManagerError::Call { source, .. } => judged_call(source),
+        ManagerError::Undecodable { .. } => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
         _ => (Verdict::Unreachable, ErrorCode::Internal),
     }
 }
@@ -311,8 +311,8 @@ pub(crate) fn hint_of_line(delivery: Delivery) -> &'static str {
 mod tests {
     use std::time::Duration;
 
-    use toolrack_manager::Rule;
-    use toolrack_transport::LineError;
+    use toolrack_manager::FilterRule;
+    use toolrack_transport::RequestError;
 
     use super::*;
 
@@ -329,9 +329,9 @@ mod tests {
             Verdict::Usage,
             r#"{"code":"VALIDATION_ERROR","message":"no such thing","field":"k","hint":"look again"}"#,
         );
-        let rule = Rule::Denied { pattern: "rm*".to_owned() };
+        let rule = FilterRule::Denied { pattern: "rm*".to_owned() };
         check(
-            RackError::Denied { server: "fs".to_owned(), tool: "rm".to_owned(), rule }.into(),
+            ManagerError::Denied { server: "fs".to_owned(), tool: "rm".to_owned(), rule }.into(),
             Verdict::Denied,
             r#"{"code":"DENIED","message":"the tool `rm` of `fs` is denied: the rule `deny = \"rm*\"` matches it","hint":"change `allow` or `deny` of the server to use it"}"#,
         );
@@ -342,7 +342,7 @@ mod tests {
             Verdict::Unreachable,
             r#"{"code":"NETWORK_ERROR","message":"no answer within 3s","hint":"the server may have done it; look, then allow more time with `--timeout`"}"#,
         );
-        let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
+        let large = RequestError::answered(TransportError::Oversize { limit_bytes: 10 });
         let large = Failure::from(CallError::Line(large));
         assert!(large.hint().unwrap().contains("`max_message_bytes`"), "{large:?}");
     }
@@ -350,8 +350,8 @@ mod tests {
     #[test]
     fn several_faults_are_told_at_once() {
         let faults = vec![
-            ServiceFault::new(ErrorCode::ValidationError, "`a` is missing").at("a"),
-            ServiceFault::new(ErrorCode::ValidationError, "`b` is unknown").hint("name it"),
+            ErrorDetail::new(ErrorCode::ValidationError, "`a` is missing").at("a"),
+            ErrorDetail::new(ErrorCode::ValidationError, "`b` is unknown").hint("name it"),
         ];
         check(
             Failure::all(Verdict::Usage, faults),

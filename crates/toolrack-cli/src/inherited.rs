@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use toolrack_config::{Lookup, Source};
+use toolrack_config::{Lookup, VariableSource};
 use toolrack_service::SharedLookup;
 
 use crate::aim::Aim;
@@ -15,7 +15,7 @@ pub(crate) struct Inherited {
 }
 
 impl Lookup for Inherited {
-    fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String> {
+    fn look_up(&self, source: VariableSource, name: &str) -> Result<Option<String>, String> {
         self.values.look_up(source, name)
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolrack::Environment;
 use toolrack_auth::Browser;
 use toolrack_http::HttpOptions;
-use toolrack_service::{LocalService, McpConfig, McpService as _, Place, ServiceOptions};
+use toolrack_service::{LocalService, McpConfig, McpService as _, ConfigScope, ServiceOptions};
 
 use crate::failure::Failure;
 use crate::settings::{self, Settings};
@@ -85,7 +85,7 @@ pub(crate) fn must_be_own(
     let Some(agent) = service.agent() else { return Ok(()) };
     let entry = service.config_store().read()?.document()?.get(config.id);
     match entry.map(|it| it.place) {
-        Some(Place::Defaults) => Err(shared(&config.name, agent, change)),
+        Some(ConfigScope::Defaults) => Err(shared(&config.name, agent, change)),
         _ => Ok(()),
     }
 }

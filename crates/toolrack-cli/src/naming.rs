@@ -105,13 +105,13 @@ pub(crate) fn unknown<'a>(
 mod tests {
     use std::path::PathBuf;
 
-    use toolrack_config::{McpServerConfig, Names};
+    use toolrack_config::{McpServerConfig, ToolNaming};
 
     use super::*;
 
     fn servers(kind: Kind, names: &[&str]) -> Servers {
         let configs = names.iter().map(|it| McpServerConfig::stdio(*it, "x", &[])).collect();
-        Servers { configs, names: Names::default(), dir: PathBuf::new(), kind }
+        Servers { configs, names: ToolNaming::default(), dir: PathBuf::new(), kind }
     }
 
     #[track_caller]

@@ -15,12 +15,12 @@ use toolrack_client::{CallOptions, ClientHandler};
 use toolrack_config::{McpServerConfig, McpTransport, StartMode};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
-    ConnectPhase, ConnectionState, FailureKind, McpConnection, McpManager, RackError, RackEvent,
-    RackEvents, ToolWithServer,
+    ConnectPhase, ConnectionState, FailureKind, McpConnection, McpManager, ManagerError, ManagerEvent,
+    ManagerEvents, ToolWithServer,
 };
 use toolrack_mcp::Tool;
 use toolrack_service::{Home, LocalService, LogKind, McpStatus, ServiceOptions};
-use toolrack_stdio::{Ladder, StdioOptions};
+use toolrack_stdio::{ShutdownTimeouts, StdioOptions};
 use toolrack_transport::RawJson;
 use uuid::Uuid;
 
@@ -39,8 +39,8 @@ use crate::target::{Kind, Servers};
 use crate::verdict::Verdict;
 
 /// A person waits for the prompt of the shell, so servers that do not leave are pushed sooner than by a daemon.
-const LADDER: Ladder =
-    Ladder { close: Duration::from_secs(1), terminate: Duration::from_millis(700) };
+const LADDER: ShutdownTimeouts =
+    ShutdownTimeouts { close: Duration::from_secs(1), terminate: Duration::from_millis(700) };
 /// How long the end of all servers is waited for. Their guardians go on without us.
 const CLOSING: Duration = Duration::from_millis(2500);
 
@@ -168,7 +168,7 @@ impl Rack {
     /// Starts or reaches a server and waits until it can be used.
     pub(crate) async fn connect(&self, name: &str) -> Result<Arc<McpConnection>, Failure> {
         let Some(config) = self.configs.iter().find(|it| it.name == name) else {
-            return Err(self.rack().server(name).err().unwrap_or(RackError::Closed).into());
+            return Err(self.rack().server(name).err().unwrap_or(ManagerError::Closed).into());
         };
         if !config.enabled {
             return Err(self.not_connected(name, &ConnectionState::Disabled));
@@ -194,7 +194,7 @@ impl Rack {
 
     /// Why a server is not connected, with its own reason if it has one.
     fn not_connected(&self, name: &str, state: &ConnectionState) -> Failure {
-        let general = Failure::from(RackError::NotConnected {
+        let general = Failure::from(ManagerError::NotConnected {
             server: name.to_owned(),
             state: state.clone(),
         });
@@ -262,7 +262,7 @@ impl Rack {
         let daemon = self.daemon.as_ref();
         let rule = daemon.and_then(|_| self.rack().server(server).ok()?.denial(tool))?;
         let (server, tool) = (server.to_owned(), tool.to_owned());
-        Some(RackError::Denied { server, tool, rule }.into())
+        Some(ManagerError::Denied { server, tool, rule }.into())
     }
 
     /// Whether a tool is known and not denied.
@@ -322,7 +322,7 @@ impl Rack {
                 // Nothing was started here.
                 return self.service.close().await;
             }
-            let sweeping = tokio::task::spawn_blocking(toolrack_stdio::sweep);
+            let sweeping = tokio::task::spawn_blocking(toolrack_stdio::kill_orphans);
             let ((), swept) = tokio::join!(self.service.close(), sweeping);
             swept.map_or_else(|error| tracing::debug!(%error, "nothing was swept"), drop);
         };
@@ -345,24 +345,24 @@ struct Listener<'a> {
 
 impl Listener<'_> {
     /// What was said before the work was done is told before its outcome.
-    async fn drain(&self, events: &mut RackEvents) {
+    async fn drain(&self, events: &mut ManagerEvents) {
         while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
             self.hear(&event);
         }
     }
 
-    fn hear(&self, event: &RackEvent) {
+    fn hear(&self, event: &ManagerEvent) {
         match event {
-            RackEvent::Phase { server, phase } if self.is_meant(server) => {
+            ManagerEvent::Phase { server, phase } if self.is_meant(server) => {
                 if let Some(live) = self.live {
                     live.phase(&format!("{server}: {}", phase.word()));
                 }
             }
-            RackEvent::Stderr { server, line } | RackEvent::Install { server, line } => {
+            ManagerEvent::Stderr { server, line } | ManagerEvent::Install { server, line } => {
                 self.tell(server, line);
             }
-            RackEvent::State { server, state } => self.tell(server, state),
-            RackEvent::Warning { server: Some(server), message } => self.tell(server, message),
+            ManagerEvent::State { server, state } => self.tell(server, state),
+            ManagerEvent::Warning { server: Some(server), message } => self.tell(server, message),
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 use toolrack_mcp::Progress;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::printer::{Printer, TICK};
 use crate::terminal::End;
@@ -41,12 +41,12 @@ impl Live {
 
     /// Says what is being waited for.
     pub(crate) fn phase(&self, text: &str) {
-        self.bar.set_message(plain_text(text, MOST_CHARS));
+        self.bar.set_message(sanitize_line(text, MOST_CHARS));
     }
 
     /// Says how far a call of `name` is.
     pub(crate) fn report(&self, name: &str, progress: &Progress) {
-        let text = plain_text(&format!("{name}: {}", words(progress)), MOST_CHARS);
+        let text = sanitize_line(&format!("{name}: {}", words(progress)), MOST_CHARS);
         match self.printer.stage() {
             End::Person => self.bar.set_message(text),
             End::Program => {

@@ -14,10 +14,10 @@ use rustix::termios::{QueueSelector, tcflush};
 use tokio::sync::Semaphore;
 use toolrack_client::ClientHandler;
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, Field, FormContent,
+    ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, Field, FormContent,
     FormElicitation, LogMessage, UrlElicitation,
 };
-use toolrack_transport::{BoxFuture, plain_text};
+use toolrack_transport::{BoxFuture, sanitize_line};
 use url::Url;
 
 use self::form::Answer;
@@ -58,66 +58,66 @@ impl Questions {
         Self { printer: Arc::clone(printer), respondent, turn: Semaphore::new(1) }
     }
 
-    async fn answer(&self, server: &str, question: Elicitation) -> ElicitationAnswer {
+    async fn answer(&self, server: &str, question: Elicitation) -> ElicitationResult {
         // Nobody closes the semaphore, so there is always a turn.
         let _turn = self.turn.acquire().await;
         let _pause = self.printer.pause_live();
         match (self.respondent, question) {
             (_, Elicitation::Url(page)) if let Some(why) = unfit(&page.url) => {
-                let url = plain_text(&page.url, MOST_CHARS);
+                let url = sanitize_line(&page.url, MOST_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` wants a page to be opened, which is declined because {why}: {url}"
                 ));
-                ElicitationAnswer::Decline
+                ElicitationResult::Decline
             }
             (Respondent::Nobody, question) => {
-                let asked = plain_text(question.message(), MOST_CHARS);
+                let asked = sanitize_line(question.message(), MOST_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` asks: {asked}\nnote: declined, because there is no terminal to \
                      answer at; `--yes` answers with defaults"
                 ));
-                ElicitationAnswer::Decline
+                ElicitationResult::Decline
             }
             (Respondent::Defaults, Elicitation::Form(form)) => self.defaults(server, &form),
             (Respondent::Defaults, Elicitation::Url(page)) => {
-                let url = plain_text(&page.url, MOST_CHARS);
+                let url = sanitize_line(&page.url, MOST_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` wants a page to be opened, which `--yes` does not do: {url}"
                 ));
-                ElicitationAnswer::Decline
+                ElicitationResult::Decline
             }
             (Respondent::Person, Elicitation::Form(form)) => {
-                self.fill_in(server, &form).await.unwrap_or(ElicitationAnswer::Cancel)
+                self.fill_in(server, &form).await.unwrap_or(ElicitationResult::Cancel)
             }
             (Respondent::Person, Elicitation::Url(page)) => {
-                self.open_page(server, &page).await.unwrap_or(ElicitationAnswer::Cancel)
+                self.open_page(server, &page).await.unwrap_or(ElicitationResult::Cancel)
             }
         }
     }
 
-    fn defaults(&self, server: &str, form: &FormElicitation) -> ElicitationAnswer {
+    fn defaults(&self, server: &str, form: &FormElicitation) -> ElicitationResult {
         let mut content = FormContent::new();
         form.schema.fill_defaults(&mut content);
         if let Err(faults) = form.schema.validate(&content) {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            let why = plain_text(&faults.join(", "), MOST_CHARS);
+            let why = sanitize_line(&faults.join(", "), MOST_CHARS);
             self.printer.note(format_args!(
                 "note: `{server}` asks for something that has no default, so it is declined: {why}"
             ));
-            return ElicitationAnswer::Decline;
+            return ElicitationResult::Decline;
         }
-        ElicitationAnswer::Accept { content: Some(content) }
+        ElicitationResult::Accept { content: Some(content) }
     }
 
     /// `None` if the user left in the middle.
-    async fn fill_in(&self, server: &str, form: &FormElicitation) -> Option<ElicitationAnswer> {
-        let asked = plain_text(&form.message, MOST_CHARS);
+    async fn fill_in(&self, server: &str, form: &FormElicitation) -> Option<ElicitationResult> {
+        let asked = sanitize_line(&form.message, MOST_CHARS);
         forget_typed();
         self.printer.ask(format_args!("`{server}` asks: {asked}\n"));
         match self.consent("Answer? [y]es, [N]o, [c]ancel: ").await? {
             Consent::Yes => {}
-            Consent::No => return Some(ElicitationAnswer::Decline),
-            Consent::Cancel => return Some(ElicitationAnswer::Cancel),
+            Consent::No => return Some(ElicitationResult::Decline),
+            Consent::Cancel => return Some(ElicitationResult::Cancel),
         }
         let mut content = FormContent::new();
         for field in form.schema.fields() {
@@ -125,7 +125,7 @@ impl Questions {
                 content.insert(field.name.clone(), value);
             }
         }
-        Some(ElicitationAnswer::Accept { content: Some(content) })
+        Some(ElicitationResult::Accept { content: Some(content) })
     }
 
     /// Asks for one field until the answer can be sent.
@@ -141,17 +141,17 @@ impl Questions {
         }
     }
 
-    async fn open_page(&self, server: &str, page: &UrlElicitation) -> Option<ElicitationAnswer> {
-        let asked = plain_text(&page.message, MOST_CHARS);
-        let url = plain_text(&page.url, MOST_CHARS);
+    async fn open_page(&self, server: &str, page: &UrlElicitation) -> Option<ElicitationResult> {
+        let asked = sanitize_line(&page.message, MOST_CHARS);
+        let url = sanitize_line(&page.url, MOST_CHARS);
         forget_typed();
         self.printer.ask(format_args!(
             "`{server}` asks: {asked}\nIt wants you to open this page in your browser:\n  {url}\n"
         ));
         Some(match self.consent("Will you? [y]es, [N]o, [c]ancel: ").await? {
-            Consent::Yes => ElicitationAnswer::Accept { content: None },
-            Consent::No => ElicitationAnswer::Decline,
-            Consent::Cancel => ElicitationAnswer::Cancel,
+            Consent::Yes => ElicitationResult::Accept { content: None },
+            Consent::No => ElicitationResult::Decline,
+            Consent::Cancel => ElicitationResult::Cancel,
         })
     }
 
@@ -206,13 +206,13 @@ impl ClientHandler for Questions {
         &'a self,
         server: &'a str,
         question: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
+    ) -> BoxFuture<'a, ElicitationResult> {
         Box::pin(self.answer(server, question))
     }
 
     fn log(&self, message: &LogMessage) {
         if self.printer.talk() == Talk::Verbose {
-            let said = plain_text(message.data.get(), MOST_CHARS);
+            let said = sanitize_line(message.data.get(), MOST_CHARS);
             self.printer.relay(format_args!("log: {said}"));
         }
     }

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolrack_client::CallError;
-use toolrack_gateway::{RelayCause, RelayFailure};
+use toolrack_gateway::{GatewayErrorCause, GatewayErrorData};
 use toolrack_service::ErrorCode;
 use toolrack_transport::Delivery;
 
@@ -28,31 +28,31 @@ pub(crate) fn failure(error: &CallError) -> Option<Failure> {
 
 fn told(error: &CallError) -> Option<Failure> {
     let CallError::Refused(refusal) = error else { return None };
-    let RelayFailure { delivery, cause, hint } = RelayFailure::read(refusal)?;
+    let GatewayErrorData { delivery, cause, hint } = GatewayErrorData::read(refusal)?;
     let (verdict, code) = judged(cause);
     let hint = hint.unwrap_or_else(|| usual_hint(cause, delivery).to_owned());
     Some(Failure::new(verdict, code, refusal.message.as_str(), hint))
 }
 
-fn judged(cause: RelayCause) -> (Verdict, ErrorCode) {
+fn judged(cause: GatewayErrorCause) -> (Verdict, ErrorCode) {
     match cause {
-        RelayCause::TimedOut | RelayCause::Line | RelayCause::TooLarge => {
+        GatewayErrorCause::TimedOut | GatewayErrorCause::Line | GatewayErrorCause::TooLarge => {
             (Verdict::Unreachable, ErrorCode::NetworkError)
         }
-        RelayCause::NeedsLogin => (Verdict::Auth, ErrorCode::Unauthorized),
-        RelayCause::BadAnswer => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
-        RelayCause::BadConfig => (Verdict::Config, ErrorCode::ValidationError),
-        RelayCause::Disabled => (Verdict::Config, ErrorCode::Conflict),
+        GatewayErrorCause::NeedsLogin => (Verdict::Auth, ErrorCode::Unauthorized),
+        GatewayErrorCause::BadAnswer => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
+        GatewayErrorCause::BadConfig => (Verdict::Config, ErrorCode::ValidationError),
+        GatewayErrorCause::Disabled => (Verdict::Config, ErrorCode::Conflict),
         _ => (Verdict::Unreachable, ErrorCode::ServiceUnavailable),
     }
 }
 
-fn usual_hint(cause: RelayCause, delivery: Delivery) -> &'static str {
+fn usual_hint(cause: GatewayErrorCause, delivery: Delivery) -> &'static str {
     match cause {
-        RelayCause::TimedOut => hint_of_lateness(delivery),
-        RelayCause::BadAnswer => "`toolrack logs NAME` shows what it wrote",
-        RelayCause::Line => hint_of_line(delivery),
-        RelayCause::TooLarge => HINT_OF_SIZE,
+        GatewayErrorCause::TimedOut => hint_of_lateness(delivery),
+        GatewayErrorCause::BadAnswer => "`toolrack logs NAME` shows what it wrote",
+        GatewayErrorCause::Line => hint_of_line(delivery),
+        GatewayErrorCause::TooLarge => HINT_OF_SIZE,
         _ => "`toolrack status` shows how servers are",
     }
 }

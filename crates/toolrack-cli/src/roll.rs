@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use toolrack_client::{CallError, Cut, Listing};
+use toolrack_client::{CallError, Truncated, List};
 use toolrack_config::McpServerConfig;
 use toolrack_manager::McpConnection;
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ErrorCode, ErrorDetail};
 
 use crate::failure::Failure;
 use crate::opening::Rack;
@@ -92,14 +92,14 @@ impl<T> Roll<T> {
         let message =
             format!("{} of {n_asked} servers are missing from this list", self.failures.len());
         let mut faults = vec![
-            ServiceFault::new(ErrorCode::ServiceUnavailable, message)
+            ErrorDetail::new(ErrorCode::ServiceUnavailable, message)
                 .hint("see what is said of each of them"),
         ];
         for (server, failure) in self.failures {
-            let ServiceFault { message, hint, code, .. } = failure.summary();
+            let ErrorDetail { message, hint, code, .. } = failure.summary();
             let hint = hint.unwrap_or_default();
             if printer.output() == Output::Json {
-                faults.push(ServiceFault::new(code, format!("{server}: {message} ({hint})")));
+                faults.push(ErrorDetail::new(code, format!("{server}: {message} ({hint})")));
             } else {
                 printer.note(format_args!("{server}: {message}\n{server}: hint: {hint}"));
             }
@@ -117,7 +117,7 @@ pub(crate) fn or_none<T: Default>(outcome: Result<T, CallError>) -> Result<T, Fa
 }
 
 /// Says what is missing from a list of a server.
-pub(crate) fn remark<T>(listing: &Listing<T>, what: &str, server: &str, printer: &Printer) {
+pub(crate) fn remark<T>(listing: &List<T>, what: &str, server: &str, printer: &Printer) {
     let n = listing.skipped.len();
     if n > 0 {
         printer
@@ -125,9 +125,9 @@ pub(crate) fn remark<T>(listing: &Listing<T>, what: &str, server: &str, printer:
     }
     if let Some(cut) = listing.cut {
         let why = match cut {
-            Cut::RepeatedCursor => "its server begins it again and again",
-            Cut::TooManyPages => "it has more pages than are fetched",
-            Cut::TooManyEntries => "it has more entries than are kept",
+            Truncated::RepeatedCursor => "its server begins it again and again",
+            Truncated::TooManyPages => "it has more pages than are fetched",
+            Truncated::TooManyEntries => "it has more entries than are kept",
             _ => "it is too long",
         };
         printer.note(format_args!("note: the list of {what} of `{server}` is not whole: {why}"));

@@ -315,7 +315,7 @@ fn listen(text: &str) -> Result<Listen, Failure> {
 }
 
 fn timeout(text: &str) -> Result<Duration, Failure> {
-    toolrack_config::parse_time(text).map_err(|why| {
+    toolrack_config::parse_duration(text).map_err(|why| {
         let message = format!("`{text}` {why}");
         let hint = "set `TOOLRACK_TIMEOUT` to a time such as `90s`, or unset it";
         Failure::usage(message, hint).at(Variable::Timeout.name())

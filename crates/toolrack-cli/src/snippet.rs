@@ -4,9 +4,9 @@
 
 use serde_json::{Map, Value, json};
 use toolrack_config::{
-    ConfigFile, Dialect, Fault, Reading, ServerEntry, Severity, detect, join, read_as,
+    ConfigFile, Dialect, Diagnostic, Parsed, ServerEntry, Severity, detect, join, read_as,
 };
-use toolrack_service::{McpConfig, ServiceFault};
+use toolrack_service::{McpConfig, ErrorDetail};
 
 use crate::failure::Failure;
 use crate::verdict::Verdict;
@@ -52,7 +52,7 @@ fn ours(name: &str, mut entry: Map<String, Value>) -> Result<Snippet, Failure> {
 }
 
 /// An entry without its list, read as the tool does whose keys it has.
-fn wrapped(name: &str, entry: &Map<String, Value>) -> Reading<ConfigFile> {
+fn wrapped(name: &str, entry: &Map<String, Value>) -> Parsed<ConfigFile> {
     let (dialect, list) = dialect_of(entry);
     let text = json!({ list: { name: entry } }).to_string();
     let mut reading = read_as(dialect, "", &text);
@@ -82,7 +82,7 @@ fn dialect_of(entry: &Map<String, Value>) -> (Dialect, &'static str) {
     }
 }
 
-fn one_of(name: &str, reading: Reading<ConfigFile>) -> Result<Snippet, Failure> {
+fn one_of(name: &str, reading: Parsed<ConfigFile>) -> Result<Snippet, Failure> {
     let (file, warnings) = reading.accept().map_err(|faults| refused(&faults))?;
     let entry = match file.entries().collect::<Vec<_>>().as_slice() {
         [entry] => ServerEntry { name: name.to_owned(), ..(*entry).clone() },
@@ -102,13 +102,13 @@ fn one_of(name: &str, reading: Reading<ConfigFile>) -> Result<Snippet, Failure> 
     Ok(Snippet { config: McpConfig::of_entry(&entry), remarks })
 }
 
-fn refused(faults: &[Fault]) -> Failure {
-    let (errors, odd): (Vec<&Fault>, Vec<&Fault>) =
+fn refused(faults: &[Diagnostic]) -> Failure {
+    let (errors, odd): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
         faults.iter().partition(|it| it.severity == Severity::Error);
     // What may have been meant by a key that nobody knows is why something is missing.
     let odd = odd.into_iter().filter(|it| it.nearest.is_some());
-    let fault = |it: &Fault| {
-        let fault = ServiceFault::new(toolrack_service::ErrorCode::ValidationError, it.to_string());
+    let fault = |it: &Diagnostic| {
+        let fault = ErrorDetail::new(toolrack_service::ErrorCode::ValidationError, it.to_string());
         fault.at(it.field.clone()).hint(HINT)
     };
     Failure::all(Verdict::Usage, errors.into_iter().chain(odd).map(fault).collect())

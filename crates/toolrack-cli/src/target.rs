@@ -4,11 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{
-    ConfigFile, Dialect, EnvValue, Fault, FaultKind, McpServerConfig, McpTransport, Names,
+    ConfigFile, Dialect, EnvValue, Diagnostic, DiagnosticKind, McpServerConfig, McpTransport, ToolNaming,
     Severity, read,
 };
 use toolrack_manager::read_at_most;
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ErrorCode, ErrorDetail};
 
 use crate::aim::word;
 use crate::arguments::target::TargetOptions;
@@ -31,7 +31,7 @@ const PACKAGE_LAUNCHERS: &[&str] = &["npx", "bunx", "pnpx", "uvx"];
 #[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) configs: Vec<McpServerConfig>,
-    pub(crate) names: Names,
+    pub(crate) names: ToolNaming,
     /// Where relative paths of `${file:…}` begin.
     pub(crate) dir: PathBuf,
     pub(crate) kind: Kind,
@@ -54,7 +54,7 @@ impl Servers {
     ) -> Result<Self, Failure> {
         let mut servers = if target.is_given() {
             let configs = vec![typed(target)?];
-            Self { configs, names: Names::default(), dir: PathBuf::new(), kind: Kind::Typed }
+            Self { configs, names: ToolNaming::default(), dir: PathBuf::new(), kind: Kind::Typed }
         } else {
             Self::configured(settings, printer)?
         };
@@ -67,7 +67,7 @@ impl Servers {
     /// The servers of the config file, and what is odd about it is said. That a secret is an argument is somebody's
     /// choice, of which not every command has to speak.
     pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, Failure> {
-        Self::told(settings, printer, |it| it.kind != FaultKind::Exposed)
+        Self::told(settings, printer, |it| it.kind != DiagnosticKind::Exposed)
     }
 
     /// The servers of the config file, and everything about it is said.
@@ -78,7 +78,7 @@ impl Servers {
     fn told(
         settings: &Settings,
         printer: &Printer,
-        is_told: fn(&Fault) -> bool,
+        is_told: fn(&Diagnostic) -> bool,
     ) -> Result<Self, Failure> {
         if Path::new(PROJECT_FILE).exists() {
             printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: nobody has approved it"));
@@ -95,7 +95,7 @@ impl Servers {
         Self::of_file(settings).0.map(drop)
     }
 
-    fn of_file(settings: &Settings) -> (Result<Self, Failure>, Vec<Fault>) {
+    fn of_file(settings: &Settings) -> (Result<Self, Failure>, Vec<Diagnostic>) {
         match load(settings) {
             Ok(Loaded { file, warnings }) => (Self::of_agent(&file, settings), warnings),
             Err((failure, warnings)) => (Err(failure), warnings),
@@ -165,11 +165,11 @@ impl Servers {
 #[derive(Default)]
 struct Loaded {
     file: ConfigFile,
-    warnings: Vec<Fault>,
+    warnings: Vec<Diagnostic>,
 }
 
 /// Reads the config file. One that is not there is empty, unless somebody asked for it.
-fn load(settings: &Settings) -> Result<Loaded, (Failure, Vec<Fault>)> {
+fn load(settings: &Settings) -> Result<Loaded, (Failure, Vec<Diagnostic>)> {
     let alone = |failure: Failure| (failure, Vec::new());
     let path = settings.home().map_err(alone)?.config_file();
     let text = match read_at_most(path, FILE_LIMIT_BYTES) {
@@ -184,7 +184,7 @@ fn load(settings: &Settings) -> Result<Loaded, (Failure, Vec<Fault>)> {
     if reading.value.dialect != Dialect::Toolrack {
         return Err(alone(of_other_tool(&shown, reading.value.dialect)));
     }
-    let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
+    let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) =
         reading.faults.into_iter().partition(|it| it.severity == Severity::Error);
     if errors.is_empty() {
         return Ok(Loaded { file: reading.value, warnings });
@@ -209,9 +209,9 @@ fn of_other_tool(shown: &str, dialect: Dialect) -> Failure {
 }
 
 /// Everything that is wrong with a config, at once.
-fn faults_of(faults: &[Fault]) -> Failure {
-    let fault = |it: &Fault| {
-        let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string())
+fn faults_of(faults: &[Diagnostic]) -> Failure {
+    let fault = |it: &Diagnostic| {
+        let fault = ErrorDetail::new(ErrorCode::ValidationError, it.to_string())
             .hint("mend these lines with `toolrack edit`; nothing was started");
         if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
     };

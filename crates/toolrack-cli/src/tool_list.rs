@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use toolrack_manager::ToolWithServer;
 use toolrack_mcp::Tool;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::call::schema::Schema;
 use crate::call::shape::signature;
@@ -41,7 +41,7 @@ fn items(tools: &[ToolWithServer]) -> Vec<String> {
 
 /// What a person types to mean the tool.
 pub(crate) fn typed(tool: &ToolWithServer, kind: Kind) -> String {
-    let name = plain_text(&tool.tool().name, MOST_CHARS);
+    let name = sanitize_line(&tool.tool().name, MOST_CHARS);
     match kind {
         Kind::Typed => name,
         Kind::Configured => format!("{}.{name}", tool.server()),
@@ -51,7 +51,7 @@ pub(crate) fn typed(tool: &ToolWithServer, kind: Kind) -> String {
 /// The first line of what a tool does.
 pub(crate) fn description(tool: &Tool) -> String {
     let text = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
-    plain_text(text.trim().lines().next().unwrap_or_default(), MOST_CHARS)
+    sanitize_line(text.trim().lines().next().unwrap_or_default(), MOST_CHARS)
 }
 
 /// Each tool with everything it takes.
@@ -64,16 +64,16 @@ fn block(tool: &ToolWithServer, kind: Kind) -> String {
     let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
     let schema = Schema::new(&schema);
     let mut lines =
-        vec![format!("{}({})", typed(tool, kind), plain_text(&signature(schema), 1000))];
+        vec![format!("{}({})", typed(tool, kind), sanitize_line(&signature(schema), 1000))];
     let text = tool.tool().description.as_deref().unwrap_or_default();
-    lines.extend(text.trim().lines().map(|it| format!("    {}", plain_text(it, 1000))));
+    lines.extend(text.trim().lines().map(|it| format!("    {}", sanitize_line(it, 1000))));
     for name in schema.names() {
         let place = schema.property(name);
         if let Some(about) = place.and_then(Schema::description) {
             lines.push(format!(
                 "    {}: {}",
-                plain_text(name, MOST_CHARS),
-                plain_text(about, MOST_CHARS)
+                sanitize_line(name, MOST_CHARS),
+                sanitize_line(about, MOST_CHARS)
             ));
         }
     }

@@ -20,7 +20,7 @@ use toolrack_mcp::{
     ReadResourceResult, Resource, ResourceTemplate, Revision, RootsListChanged, ServerCapabilities,
     SetLevelParams, SubscribeParams, SubscriptionFilter, Tool, ToolCallResult, UnsubscribeParams,
 };
-use toolrack_transport::{Diagnosis, Ending, NoParams, RawJson};
+use toolrack_transport::{TransportStats, CloseReason, NoParams, RawJson};
 use tracing::Instrument as _;
 use tracing::level_filters::LevelFilter;
 
@@ -115,8 +115,8 @@ impl McpClient {
     }
 
     /// Counters of malformed, late and oversize messages.
-    pub fn transport_stats(&self) -> Diagnosis {
-        self.session.transport.diagnosis()
+    pub fn transport_stats(&self) -> TransportStats {
+        self.session.transport.stats()
     }
 
     /// Number of server requests left unanswered, because the modern era has none or because the queue was full.
@@ -140,7 +140,7 @@ impl McpClient {
     }
 
     /// Why the connection closed, or `None` while it is open.
-    pub fn close_reason(&self) -> Option<&Ending> {
+    pub fn close_reason(&self) -> Option<&CloseReason> {
         self.session.incoming.events.close_reason()
     }
 
@@ -253,7 +253,7 @@ impl McpClient {
         let outcome = self.read_resource_raw(uri, options).await;
         // Spec 2026-07-28, resources §Error Handling: both codes mean "resource not found".
         let raw = outcome.map_err(|error| match error {
-            CallError::Refused(source) if ErrorCode(source.code).may_mean_no_resource() => {
+            CallError::Refused(source) if ErrorCode(source.code).may_be_missing_resource() => {
                 CallError::NoSuchResource { uri: uri.to_owned(), source }
             }
             other => other,
@@ -424,7 +424,7 @@ impl McpClient {
     ///
     /// # Cancel safety
     /// Once called, the connection closes even if the future is dropped.
-    pub async fn close(&self) -> Ending {
+    pub async fn close(&self) -> CloseReason {
         // `tasks/cancel` requests need the open transport, so they go first; a server that does not answer them
         // must not hold up the close.
         self.session.task_cancellations.close();

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_mcp::{Era, Method, Revision, SubscriptionFilter, Tool};
-use toolrack_transport::{Diagnosis, Ending, Exit, ServerExit, TransportError};
+use toolrack_transport::{TransportStats, CloseReason, ExitStatus, ProcessExit, TransportError};
 
 use crate::builder::{ConnectOptions, ListChanges};
 use crate::client::McpClient;
@@ -18,7 +18,7 @@ use crate::connector::Connector;
 use crate::error::{CallError, ConnectError, NotMcp};
 use crate::handshake::{Handshake, HandshakeError, Negotiated, OpenTransport, noise_error};
 use crate::pagination::ListCache;
-use crate::request_meta::ParamHeaders;
+use crate::request_meta::ToolParamHeaders;
 use crate::server_requests::ServerRequestHandler;
 use crate::session::{Session, lock, run_session_task};
 use crate::subscriptions::Subscription;
@@ -39,13 +39,13 @@ pub(crate) async fn connect(
     let (negotiated, open) = match (outcome, open) {
         (Ok(negotiated), Some(open)) => (negotiated, open),
         (Err(error), Some(OpenTransport { transport, .. })) => {
-            let stats = transport.diagnosis();
+            let stats = transport.stats();
             return Err(attempt.connect_error(error, stats, transport.close().await));
         }
         // The transport did not open, so there is nothing to close.
         (outcome, None) => {
             let error = outcome.err().unwrap_or(HandshakeError::TimedOut);
-            return Err(attempt.connect_error(error, Diagnosis::default(), Ending::Closed));
+            return Err(attempt.connect_error(error, TransportStats::default(), CloseReason::Closed));
         }
     };
     let list_changes = options.list_changes;
@@ -81,7 +81,7 @@ fn start_session(
         limits: options.limits,
         server,
         list_cache: ListCache::default(),
-        param_headers: ParamHeaders::default(),
+        param_headers: ToolParamHeaders::default(),
         has_task_tools: AtomicBool::new(false),
         log_level: Mutex::default(),
         list_subscription: Mutex::default(),
@@ -106,7 +106,7 @@ async fn subscribe_and_list(
         let filter = list_filter(session, list_changes);
         if filter != SubscriptionFilter::default() {
             let mut subscription = Subscription::open(session, filter);
-            subscription.established(session.transport.medium()).await;
+            subscription.established(session.transport.kind()).await;
             *lock(&session.list_subscription) = Some(subscription);
         }
         fetch_first_tools(session).await
@@ -171,8 +171,8 @@ impl FailedAttempt<'_> {
     fn connect_error(
         &self,
         error: HandshakeError,
-        stats: Diagnosis,
-        reason: Ending,
+        stats: TransportStats,
+        reason: CloseReason,
     ) -> ConnectError {
         match error {
             HandshakeError::Failed(error) => error,
@@ -180,7 +180,7 @@ impl FailedAttempt<'_> {
                 noise_error(&stats, 1).unwrap_or_else(|| self.timed_out(stats))
             }
             HandshakeError::Closed(error) => match (error, reason) {
-                (TransportError::ProcessExited(exit), _) | (_, Ending::Exited(exit)) => {
+                (TransportError::ProcessExited(exit), _) | (_, CloseReason::Exited(exit)) => {
                     exit_error(exit, stats)
                 }
                 (TransportError::Unauthorized(error), _) => ConnectError::NeedsAuth(error),
@@ -189,7 +189,7 @@ impl FailedAttempt<'_> {
         }
     }
 
-    fn timed_out(&self, stats: Diagnosis) -> ConnectError {
+    fn timed_out(&self, stats: TransportStats) -> ConnectError {
         // A server that wrote any output is installed, so the launcher hint would be wrong.
         let is_silent = stats.messages == 0 && stats.unreadable == 0;
         let launcher = self.connector.launcher().filter(|_| is_silent);
@@ -203,9 +203,9 @@ impl FailedAttempt<'_> {
 }
 
 /// A program that wrote text, no message, and exited with 0 is not an MCP server.
-fn exit_error(exit: ServerExit, stats: Diagnosis) -> ConnectError {
+fn exit_error(exit: ProcessExit, stats: TransportStats) -> ConnectError {
     match stats.sample {
-        Some(sample) if exit.exit == Exit::Code(0) && stats.messages == 0 => {
+        Some(sample) if exit.status == ExitStatus::Code(0) && stats.messages == 0 => {
             ConnectError::NotMcp(NotMcp::Noise { sample })
         }
         sample => ConnectError::Exited { exit, sample },

@@ -6,9 +6,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use toolrack_http::{HttpLine, HttpOptions, HttpServerDef};
-use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
-use toolrack_transport::{BoxFuture, Inbox, Line, TransportError};
+use toolrack_http::{HttpTransport, HttpOptions, HttpServerDef};
+use toolrack_stdio::{McpServerDef, StdioClientTransport, StdioOptions};
+use toolrack_transport::{BoxFuture, IncomingHandler, Transport, TransportError};
 
 use crate::builder::ClientBuilder;
 use crate::client::McpClient;
@@ -25,8 +25,8 @@ pub trait Connector: Send + Sync {
     /// Dropping the future must leave nothing running.
     fn open(
         &self,
-        incoming: Arc<dyn Inbox>,
-    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>>;
+        incoming: Arc<dyn IncomingHandler>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>>;
 
     /// The command or URL, for display.
     fn description(&self) -> String;
@@ -59,12 +59,12 @@ impl StdioConnector {
 impl Connector for StdioConnector {
     fn open(
         &self,
-        incoming: Arc<dyn Inbox>,
-    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+        incoming: Arc<dyn IncomingHandler>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
         Box::pin(async move {
             let transport =
-                StdioLine::open(&self.definition, self.options.clone(), incoming).await?;
-            Ok(Arc::new(transport) as Arc<dyn Line>)
+                StdioClientTransport::spawn(&self.definition, self.options.clone(), incoming).await?;
+            Ok(Arc::new(transport) as Arc<dyn Transport>)
         })
     }
 
@@ -101,12 +101,12 @@ impl HttpConnector {
 impl Connector for HttpConnector {
     fn open(
         &self,
-        incoming: Arc<dyn Inbox>,
-    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+        incoming: Arc<dyn IncomingHandler>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
         Box::pin(async move {
             let transport =
-                HttpLine::open(&self.definition, self.options.clone(), incoming).await?;
-            Ok(Arc::new(transport) as Arc<dyn Line>)
+                HttpTransport::open(&self.definition, self.options.clone(), incoming).await?;
+            Ok(Arc::new(transport) as Arc<dyn Transport>)
         })
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use toolrack_mcp::{DecodeError, ErrorCode, Method, Revision};
 use toolrack_transport::{
-    AuthError, Delivery, Diagnosis, JsonRpcError, LineError, ServerExit, SpawnFault,
-    TransportError, said,
+    AuthError, Delivery, TransportStats, JsonRpcError, RequestError, ProcessExit, SpawnError,
+    TransportError, exit_cause,
 };
 
 /// Why a call has no result.
@@ -26,7 +26,7 @@ pub enum CallError {
     },
     /// The transport failed or closed.
     #[error("the connection to the server failed")]
-    Transport(#[source] LineError),
+    Transport(#[source] RequestError),
     /// The response is malformed.
     #[error("invalid response to `{method}`")]
     Undecodable {
@@ -105,15 +105,15 @@ impl CallError {
     }
 }
 
-impl From<LineError> for CallError {
-    fn from(failure: LineError) -> Self {
+impl From<RequestError> for CallError {
+    fn from(failure: RequestError) -> Self {
         match failure.error {
             TransportError::JsonRpc(error) => CallError::Refused(error),
             TransportError::Timeout(milliseconds) => CallError::TimedOut {
                 waited: Duration::from_millis(milliseconds),
                 delivery: failure.delivery,
             },
-            error => CallError::Transport(LineError { error, delivery: failure.delivery }),
+            error => CallError::Transport(RequestError { error, delivery: failure.delivery }),
         }
     }
 }
@@ -132,10 +132,10 @@ pub enum ConnectError {
     #[error("{0}")]
     NotMcp(NotMcp),
     /// The server process exited before the connection was established.
-    #[error("the server {} before it responded", .exit.exit)]
+    #[error("the server {} before it responded", .exit.status)]
     Exited {
-        /// Exit status and last lines of stderr.
-        exit: ServerExit,
+        /// ExitStatus status and last lines of stderr.
+        exit: ProcessExit,
         /// First line of stdout, if it was not a message.
         sample: Option<String>,
     },
@@ -149,7 +149,7 @@ pub enum ConnectError {
         /// The launcher that may still be installing the server.
         still_installing: Option<String>,
         /// Counters and samples of the transport.
-        stats: Box<Diagnosis>,
+        stats: Box<TransportStats>,
     },
     /// Client and server have no common protocol version.
     #[error("no common protocol version: the client supports {}, the server supports {}", ours(), list(.theirs))]
@@ -196,7 +196,7 @@ impl ConnectError {
         match self {
             ConnectError::Transport(TransportError::Spawn(fault)) => spawn_hint(fault),
             ConnectError::Transport(error) => remote_hint(error).map(str::to_owned),
-            ConnectError::NeedsAuth(AuthError::LoginNeeded { .. }) => {
+            ConnectError::NeedsAuth(AuthError::LoginRequired { .. }) => {
                 Some("log in to the server, or configure a token".to_owned())
             }
             ConnectError::NeedsAuth(AuthError::Unregistered { .. }) => {
@@ -213,23 +213,23 @@ impl ConnectError {
                     .to_owned(),
             ),
             ConnectError::Exited { exit, sample } => {
-                let said = said(&exit.stderr).or_else(|| said(sample.as_slice()));
+                let exit_cause = exit_cause(&exit.stderr).or_else(|| exit_cause(sample.as_slice()));
                 let silent = "no output; run the command in a terminal to see why";
-                Some(said.unwrap_or_else(|| silent.to_owned()))
+                Some(exit_cause.unwrap_or_else(|| silent.to_owned()))
             }
             ConnectError::TimedOut { still_installing: Some(launcher), .. } => Some(format!(
                 "`{launcher}` may still be installing the server; run it once in a terminal, or \
                  increase `--startup-timeout` or `startup_timeout`"
             )),
             ConnectError::TimedOut { stats, .. } => Some(
-                said(&stats.stderr)
+                exit_cause(&stats.stderr)
                     .unwrap_or_else(|| "check the command, or increase the startup timeout".to_owned()),
             ),
             ConnectError::UnsupportedVersion { .. } => {
                 Some("try another release of the server".to_owned())
             }
             ConnectError::Refused { method: Method::Discover, source } => {
-                let is_modern = ErrorCode(source.code).proves_modern();
+                let is_modern = ErrorCode(source.code).is_modern_only();
                 let legacy = "the server may support only the legacy era; allow both eras";
                 missing_capabilities(source).or((!is_modern).then(|| legacy.to_owned()))
             }
@@ -242,28 +242,28 @@ impl ConnectError {
     }
 }
 
-fn spawn_hint(fault: &SpawnFault) -> Option<String> {
+fn spawn_hint(fault: &SpawnError) -> Option<String> {
     let text = match fault {
-        SpawnFault::NotFound { program, .. } => match program.as_str() {
+        SpawnError::NotFound { program, .. } => match program.as_str() {
             "npx" | "npm" | "node" => "install Node.js, which includes it".to_owned(),
             "uvx" | "uv" => "install uv, which includes it".to_owned(),
             "bunx" | "bun" => "install Bun, which includes it".to_owned(),
             "docker" => "install Docker, or start it".to_owned(),
             _ => format!("install `{program}`, or use its full path"),
         },
-        SpawnFault::NoSuchFile(_) => "check the path of the command".to_owned(),
-        SpawnFault::NotExecutable(path) if path.is_dir() => {
+        SpawnError::NoSuchFile(_) => "check the path of the command".to_owned(),
+        SpawnError::NotExecutable(path) if path.is_dir() => {
             "this is a directory; use the path of the program in it".to_owned()
         }
-        SpawnFault::NotExecutable(path) => {
+        SpawnError::NotExecutable(path) => {
             format!("make it executable with `chmod +x {}`", path.display())
         }
-        SpawnFault::BadDirectory(_) => "check the working directory".to_owned(),
+        SpawnError::InvalidWorkingDir(_) => "check the working directory".to_owned(),
         // The file itself was found earlier, so its interpreter is missing.
-        SpawnFault::Refused { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+        SpawnError::ExecFailed { error, .. } if error.kind() == io::ErrorKind::NotFound => {
             "its interpreter is missing: check the first line, which starts with `#!`".to_owned()
         }
-        SpawnFault::Refused { program, .. } => format!(
+        SpawnError::ExecFailed { program, .. } => format!(
             "run `{}` in a terminal to check that it is executable and built for this machine",
             program.display()
         ),
@@ -310,7 +310,7 @@ mod call_error_tests {
     use super::*;
 
     #[track_caller]
-    fn check(failure: LineError, shown: &str, delivery: Delivery) {
+    fn check(failure: RequestError, shown: &str, delivery: Delivery) {
         let error = CallError::from(failure);
         assert_eq!((error.to_string().as_str(), error.delivery()), (shown, delivery));
     }
@@ -318,27 +318,27 @@ mod call_error_tests {
     #[test]
     fn transport_errors_keep_their_delivery() {
         check(
-            LineError::answered(JsonRpcError::new(-32601, "no such method")),
+            RequestError::answered(JsonRpcError::new(-32601, "no such method")),
             "the server returned an error",
             Delivery::Answered,
         );
         check(
-            LineError::unknown(TransportError::Timeout(1500)),
+            RequestError::unknown(TransportError::Timeout(1500)),
             "no response within 1.5s",
             Delivery::Unknown,
         );
         check(
-            LineError::not_sent(TransportError::Timeout(20)),
+            RequestError::not_sent(TransportError::Timeout(20)),
             "no response within 20ms",
             Delivery::NotSent,
         );
         check(
-            LineError::not_sent(TransportError::Shutdown),
+            RequestError::not_sent(TransportError::Shutdown),
             "the connection to the server failed",
             Delivery::NotSent,
         );
         check(
-            LineError::answered(TransportError::Oversize { limit_bytes: 10 }),
+            RequestError::answered(TransportError::Oversize { limit_bytes: 10 }),
             "the connection to the server failed",
             Delivery::Answered,
         );
@@ -348,7 +348,7 @@ mod call_error_tests {
 #[cfg(test)]
 mod connect_error_tests {
     use serde_json::json;
-    use toolrack_transport::Exit;
+    use toolrack_transport::ExitStatus;
 
     use super::*;
 
@@ -359,7 +359,7 @@ mod connect_error_tests {
 
     fn exited(stderr: &[&str], sample: Option<&str>) -> ConnectError {
         let stderr = stderr.iter().map(|line| (*line).to_owned()).collect();
-        let exit = ServerExit { exit: Exit::Code(1), stderr };
+        let exit = ProcessExit { exit: ExitStatus::Code(1), stderr };
         ConnectError::Exited { exit, sample: sample.map(str::to_owned) }
     }
 
@@ -374,7 +374,7 @@ mod connect_error_tests {
 
     #[test]
     fn every_connect_error_has_a_hint() {
-        let missing = SpawnFault::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
+        let missing = SpawnError::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
         check(
             ConnectError::Transport(TransportError::Spawn(missing)),
             "cannot connect to the server",
@@ -383,11 +383,11 @@ mod connect_error_tests {
         let spawn = |fault| ConnectError::Transport(TransportError::Spawn(fault));
         let nothing = "cannot connect to the server";
         let folder = "this is a directory; use the path of the program in it";
-        check(spawn(SpawnFault::NotExecutable("/".into())), nothing, Some(folder));
+        check(spawn(SpawnError::NotExecutable("/".into())), nothing, Some(folder));
         let chmod = "make it executable with `chmod +x /no/x`";
-        check(spawn(SpawnFault::NotExecutable("/no/x".into())), nothing, Some(chmod));
+        check(spawn(SpawnError::NotExecutable("/no/x".into())), nothing, Some(chmod));
         let refused = |kind: io::ErrorKind| {
-            spawn(SpawnFault::Refused { program: "/x".into(), error: kind.into() })
+            spawn(SpawnError::Refused { program: "/x".into(), error: kind.into() })
         };
         let script = "its interpreter is missing: check the first line, which starts with `#!`";
         check(refused(io::ErrorKind::NotFound), nothing, Some(script));
@@ -451,14 +451,14 @@ mod connect_error_tests {
         check(
             exited(&["a", "npm error", " "], Some("s")),
             exited_text,
-            Some("it said last: npm error"),
+            Some("it exit_cause last: npm error"),
         );
         check(
             exited(&["npm error 404 no 'a@*' here", "npm error A complete log"], None),
             exited_text,
             Some("it said: npm error 404 no 'a@*' here"),
         );
-        check(exited(&[], Some("usage: x")), exited_text, Some("it said last: usage: x"));
+        check(exited(&[], Some("usage: x")), exited_text, Some("it exit_cause last: usage: x"));
         check(
             exited(&[], None),
             exited_text,

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use toolrack_mcp::LogMessage;
-use toolrack_transport::Ending;
+use toolrack_transport::CloseReason;
 
 /// Events buffered for a slow receiver. When full, the oldest is overwritten.
 const CAPACITY: usize = 64;
@@ -42,7 +42,7 @@ pub enum Event {
     /// The receiver was too slow and lost this many events.
     Lagged(u64),
     /// The connection has closed. Always the last event.
-    Closed(Ending),
+    Closed(CloseReason),
 }
 
 /// Sending half. Allocates nothing until the first `subscribe`.
@@ -50,7 +50,7 @@ pub enum Event {
 pub(crate) struct EventSender {
     /// A broadcast channel allocates all slots up front, so a slot holds only an `Arc`.
     sender: OnceLock<broadcast::Sender<Arc<Event>>>,
-    close_reason: OnceLock<Ending>,
+    close_reason: OnceLock<CloseReason>,
 }
 
 /// Receiving half.
@@ -58,7 +58,7 @@ pub(crate) struct EventSender {
 pub struct Events {
     receiver: broadcast::Receiver<Arc<Event>>,
     /// Set if the connection had closed before `subscribe`.
-    close_reason: Option<Ending>,
+    close_reason: Option<CloseReason>,
     is_closed: bool,
 }
 
@@ -70,12 +70,12 @@ impl EventSender {
         }
     }
 
-    pub(crate) fn close(&self, reason: &Ending) {
+    pub(crate) fn close(&self, reason: &CloseReason) {
         self.close_reason.get_or_init(|| reason.clone());
         self.emit(Event::Closed(reason.clone()));
     }
 
-    pub(crate) fn close_reason(&self) -> Option<&Ending> {
+    pub(crate) fn close_reason(&self) -> Option<&CloseReason> {
         self.close_reason.get()
     }
 
@@ -135,7 +135,7 @@ mod tests {
         sender.emit(Event::PromptsChanged);
         let events = sender.subscribe();
         sender.emit(Event::ToolsChanged);
-        sender.close(&Ending::Closed);
+        sender.close(&CloseReason::Closed);
         sender.emit(Event::ToolsChanged);
         assert_eq!(rest(events).await, ["ToolsChanged", "closed: closed by us"]);
         assert_eq!(rest(sender.subscribe()).await, ["closed: closed by us"]);

@@ -12,11 +12,11 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 use toolrack_mcp::{
-    Answer, DecodeError, DiscoverParams, DiscoverResult, EmptyResult, Era, InitializeParams,
+    RequestResult, DecodeError, DiscoverParams, DiscoverResult, EmptyResult, Era, InitializeParams,
     InitializeResult, Initialized, Method, Notification, Request, Revision, TASKS_EXTENSION,
 };
 use toolrack_transport::{
-    Abandon, Diagnosis, Dialect, JsonRpcError, Line, Medium, NoParams, Outgoing, Patience, RawJson,
+    OnCancel, TransportStats, ProtocolMode, JsonRpcError, Transport, TransportKind, NoParams, OutgoingRequest, RequestTimeout, RawJson,
     TransportError,
 };
 
@@ -44,7 +44,7 @@ fn serialize_error(error: serde_json::Error) -> HandshakeError {
 
 /// An open transport and the router of its incoming messages.
 pub(crate) struct OpenTransport {
-    pub(crate) transport: Arc<dyn Line>,
+    pub(crate) transport: Arc<dyn Transport>,
     pub(crate) incoming: Arc<IncomingRouter>,
 }
 
@@ -106,21 +106,21 @@ impl FailedReply {
 
     /// Classifies a transport error for version detection. On a stream, silence and a closed pipe may come from
     /// a server that does not know the probe; over HTTP they only say that the server is unavailable.
-    fn classify(error: TransportError, medium: Medium) -> Self {
+    fn classify(error: TransportError, medium: TransportKind) -> Self {
         match (error, medium) {
             (TransportError::JsonRpc(error), _) => FailedReply::Error(error),
             (error @ (TransportError::Parse(_) | TransportError::Oversize { .. }), _) => {
                 let error: serde_json::Error = serde::de::Error::custom(error);
                 FailedReply::Malformed(DecodeError::from(error))
             }
-            (TransportError::Timeout(_) | TransportError::Clogged { .. }, Medium::Stream) => {
+            (TransportError::Timeout(_) | TransportError::QueueFull { .. }, TransportKind::Stream) => {
                 FailedReply::TimedOut
             }
-            (error, Medium::Stream) => FailedReply::Closed(error),
-            (TransportError::Status { code, text }, Medium::Exchange) if is_about_request(code) => {
+            (error, TransportKind::Stream) => FailedReply::Closed(error),
+            (TransportError::Status { code, text }, TransportKind::RequestResponse) if is_about_request(code) => {
                 FailedReply::Declined(TransportError::Status { code, text })
             }
-            (error, Medium::Exchange) => FailedReply::Unavailable(error),
+            (error, TransportKind::RequestResponse) => FailedReply::Unavailable(error),
         }
     }
 }
@@ -179,7 +179,7 @@ impl<'a> Handshake<'a> {
         self.options.report_step(ConnectStep::Opening);
         let incoming =
             Arc::new(IncomingRouter::new(&self.options.name, self.options.handler.clone()));
-        let handler = Arc::clone(&incoming) as Arc<dyn toolrack_transport::Inbox>;
+        let handler = Arc::clone(&incoming) as Arc<dyn toolrack_transport::IncomingHandler>;
         let transport = self
             .connector
             .open(handler)
@@ -212,13 +212,13 @@ impl<'a> Handshake<'a> {
         let max_wait = self.options.timeouts.startup / 3;
         let wait = match (wait, self.medium(), self.connector.launcher()) {
             // Over HTTP, a probe timeout is never followed by `initialize`, so no time is kept back.
-            (ProbeTimeout::Long, _, _) | (_, Medium::Exchange, _) => self.remaining(),
+            (ProbeTimeout::Long, _, _) | (_, TransportKind::RequestResponse, _) => self.remaining(),
             (ProbeTimeout::Short, _, None) => self.options.timeouts.probe.min(max_wait),
             (ProbeTimeout::Short, _, Some(_)) => {
                 self.options.timeouts.probe.max(LAUNCHER_PROBE_TIMEOUT).min(max_wait)
             }
         };
-        self.set_phase(ProtocolPhase::Probing, Dialect::Stateless(revision.as_str()));
+        self.set_phase(ProtocolPhase::Probing, ProtocolMode::Stateless(revision.as_str()));
         let response: Result<DiscoverResult, FailedReply> =
             self.request(&DiscoverParams {}, &meta, wait).await?;
         let step = match &response {
@@ -240,7 +240,7 @@ impl<'a> Handshake<'a> {
             capabilities: &self.options.capabilities,
             client: &self.options.client,
         };
-        self.set_phase(ProtocolPhase::Legacy, Dialect::Greeting);
+        self.set_phase(ProtocolPhase::Legacy, ProtocolMode::Initialize);
         // The last quarter is for a second `initialize`: by then the launcher has installed the server.
         let wait = if self.detection.may_initialize_again() {
             self.remaining() / 4 * 3
@@ -271,11 +271,11 @@ impl<'a> Handshake<'a> {
     async fn finish(&mut self, revision: Revision) -> Result<Negotiated, HandshakeError> {
         let meta = match revision.era() {
             Era::Modern => {
-                self.set_phase(ProtocolPhase::Modern, Dialect::Stateless(revision.as_str()));
+                self.set_phase(ProtocolPhase::Modern, ProtocolMode::Stateless(revision.as_str()));
                 self.meta(revision)?
             }
             Era::Legacy => {
-                self.set_phase(ProtocolPhase::Legacy, Dialect::Session(revision.as_str()));
+                self.set_phase(ProtocolPhase::Legacy, ProtocolMode::Session(revision.as_str()));
                 let Some(open) = &self.open else { return Err(HandshakeError::TimedOut) };
                 let sent = open.transport.notify(Initialized::METHOD.as_str(), &NoParams).await;
                 sent.map_err(|failure| HandshakeError::Closed(failure.error))?;
@@ -291,19 +291,19 @@ impl<'a> Handshake<'a> {
         params: &P,
         meta: &MetaTemplate,
         wait: Duration,
-    ) -> Result<Result<P::Answer, FailedReply>, HandshakeError> {
+    ) -> Result<Result<P::Result, FailedReply>, HandshakeError> {
         self.last_method = P::METHOD;
         let Some(OpenTransport { transport, incoming }) = &self.open else {
             return Err(HandshakeError::TimedOut);
         };
         let params = RequestWithMeta { template: meta, params, meta: PerRequestMeta::default() };
-        let request = transport.request(Outgoing {
+        let request = transport.request(OutgoingRequest {
             method: P::METHOD.as_str(),
             params: &params,
-            patience: Patience::exactly(wait),
+            timeout: RequestTimeout::fixed(wait),
             // Spec 2025-11-25, cancellation: `initialize` must not be cancelled. A server that does not
             // know the probe does not know its cancellation either.
-            abandon: Abandon::Quietly,
+            on_cancel: OnCancel::Silent,
         });
         // A response in the same poll wins over the proof.
         let outcome = tokio::select! {
@@ -313,7 +313,7 @@ impl<'a> Handshake<'a> {
         };
         Ok(match outcome {
             Ok(raw) => decode::<P>(&raw),
-            Err(failure) => Err(FailedReply::classify(failure.error, transport.medium())),
+            Err(failure) => Err(FailedReply::classify(failure.error, transport.kind())),
         })
     }
 
@@ -328,15 +328,15 @@ impl<'a> Handshake<'a> {
             .map_err(serialize_error)
     }
 
-    fn set_phase(&self, phase: ProtocolPhase, dialect: Dialect) {
+    fn set_phase(&self, phase: ProtocolPhase, dialect: ProtocolMode) {
         if let Some(open) = &self.open {
             open.incoming.set_phase(phase);
-            open.transport.speak(dialect);
+            open.transport.set_protocol_mode(dialect);
         }
     }
 
-    fn medium(&self) -> Medium {
-        self.open.as_ref().map_or(Medium::Stream, |open| open.transport.medium())
+    fn medium(&self) -> TransportKind {
+        self.open.as_ref().map_or(TransportKind::Stream, |open| open.transport.kind())
     }
 
     fn remaining(&self) -> Duration {
@@ -369,12 +369,12 @@ impl<'a> Handshake<'a> {
     }
 }
 
-fn decode<P: Request>(raw: &RawJson) -> Result<P::Answer, FailedReply> {
-    P::Answer::decode(raw.as_bytes()).map_err(FailedReply::Malformed)
+fn decode<P: Request>(raw: &RawJson) -> Result<P::Result, FailedReply> {
+    P::Result::decode(raw.as_bytes()).map_err(FailedReply::Malformed)
 }
 
 /// Answers pings until the program proves not to be an MCP server: by an echo, or by endless text.
-async fn detect_non_server(transport: &dyn Line, incoming: &IncomingRouter) -> ConnectError {
+async fn detect_non_server(transport: &dyn Transport, incoming: &IncomingRouter) -> ConnectError {
     loop {
         if incoming.saw_echo() {
             return ConnectError::NotMcp(NotMcp::Echo);
@@ -384,7 +384,7 @@ async fn detect_non_server(transport: &dyn Line, incoming: &IncomingRouter) -> C
         }
         // The transport reports only the first few unreadable lines and counts the rest, so poll the counter.
         if incoming.saw_noise() {
-            if let Some(error) = noise_error(&transport.diagnosis(), MAX_NOISE_LINES) {
+            if let Some(error) = noise_error(&transport.stats(), MAX_NOISE_LINES) {
                 return error;
             }
             tokio::select! {
@@ -398,7 +398,7 @@ async fn detect_non_server(transport: &dyn Line, incoming: &IncomingRouter) -> C
 }
 
 /// The error for a program that wrote at least `min_lines` lines and no message.
-pub(crate) fn noise_error(stats: &Diagnosis, min_lines: u64) -> Option<ConnectError> {
+pub(crate) fn noise_error(stats: &TransportStats, min_lines: u64) -> Option<ConnectError> {
     if stats.messages > 0 || stats.unreadable < min_lines {
         return None;
     }
@@ -433,7 +433,7 @@ mod tests {
             Reply::Closed => "closed",
             Reply::Unavailable => "unavailable",
         };
-        let classified = [(error, Medium::Stream), (copy, Medium::Exchange)]
+        let classified = [(error, TransportKind::Stream), (copy, TransportKind::Exchange)]
             .map(|(error, medium)| name(FailedReply::classify(error, medium)));
         assert_eq!(classified, [stream, exchange], "{text}");
     }

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tokio::sync::Notify;
 use toolrack_mcp::{
     Cancelled, ListKind, LogMessage, Method, Progress, ServerNotification, SubscriptionFilter,
-    Token, subscription_id,
+    ProgressToken, subscription_id,
 };
-use toolrack_transport::{Ending, Inbox, Line, RawJson, RequestId};
+use toolrack_transport::{CloseReason, IncomingHandler, Transport, RawJson, RequestId};
 
 use crate::event::{Event, EventSender};
 use crate::progress::ProgressRoutes;
@@ -33,7 +33,7 @@ const MAX_OPEN_URLS: usize = 64;
 /// Routes the incoming messages of one transport.
 #[derive(Default)]
 pub(crate) struct IncomingRouter {
-    transport: OnceLock<Weak<dyn Line>>,
+    transport: OnceLock<Weak<dyn Transport>>,
     phase: AtomicU8,
     requests: Mutex<VecDeque<IncomingRequest>>,
     /// Wakes the session task, or the handshake before there is one.
@@ -84,7 +84,7 @@ impl IncomingRouter {
     }
 
     /// Sets the transport, whose request deadlines progress extends. Weak, because the transport owns this router.
-    pub(crate) fn set_transport(&self, transport: &Arc<dyn Line>) {
+    pub(crate) fn set_transport(&self, transport: &Arc<dyn Transport>) {
         self.transport.get_or_init(|| Arc::downgrade(transport));
     }
 
@@ -199,10 +199,10 @@ impl IncomingRouter {
 
     /// Spec 2026-07-28, progress: unknown progress tokens are ignored.
     fn on_progress(&self, progress: Progress) {
-        let Token::Integer(token) = progress.token else { return };
+        let ProgressToken::Integer(token) = progress.token else { return };
         let Ok(id) = u64::try_from(token) else { return };
         if let Some(transport) = self.transport.get().and_then(Weak::upgrade) {
-            transport.touch(id);
+            transport.extend_deadline(id);
         }
         if !self.progress.is_empty() {
             self.progress.report(id, progress);
@@ -272,12 +272,12 @@ impl IncomingRouter {
     }
 }
 
-impl Inbox for IncomingRouter {
-    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+impl IncomingHandler for IncomingRouter {
+    fn on_request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
         self.on_request(None, id, method, params);
     }
 
-    fn request_about(
+    fn on_related_request(
         &self,
         related_request: u64,
         id: RequestId,
@@ -287,7 +287,7 @@ impl Inbox for IncomingRouter {
         self.on_request(Some(related_request), id, method, params);
     }
 
-    fn notification(&self, method: &str, params: Option<RawJson>) {
+    fn on_notification(&self, method: &str, params: Option<RawJson>) {
         if self.is_probing() {
             return;
         }
@@ -334,26 +334,26 @@ impl Inbox for IncomingRouter {
         }
     }
 
-    fn unreadable(&self, sample: &str) {
+    fn on_unreadable(&self, sample: &str) {
         tracing::debug!(sample, "line is not a message");
         self.saw_noise.store(true, Ordering::Release);
         self.wakeup.notify_one();
     }
 
-    fn renewed(&self) {
+    fn on_session_renewed(&self) {
         self.session_renewals.fetch_add(1, Ordering::Release);
         self.wakeup.notify_one();
     }
 
-    fn ended(&self, ending: &Ending) {
+    fn on_close(&self, ending: &CloseReason) {
         self.events.close(ending);
         self.wakeup.notify_one();
     }
 }
 
-fn request_id(token: Token) -> RequestId {
+fn request_id(token: ProgressToken) -> RequestId {
     match token {
-        Token::Integer(number) => RequestId::Number(number),
-        Token::Text(text) => RequestId::Text(text.into()),
+        ProgressToken::Integer(number) => RequestId::Number(number),
+        ProgressToken::Text(text) => RequestId::Text(text.into()),
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use toolrack_mcp::{
-    CallToolParams, Elicitation, ElicitationAnswer, Era, ErrorCode, ErrorDetail, GetPromptParams,
+    CallToolParams, Elicitation, ElicitationResult, Era, ErrorCode, ErrorData, GetPromptParams,
     InputRequest, InputRequired, InputResponse, InputResponses, ReadResourceParams, Request,
     ResultType, Revision, Tool, UrlElicitation,
 };
@@ -219,8 +219,8 @@ impl Session {
             return None;
         }
         let data = serde_json::to_vec(error.data.as_ref()?).ok()?;
-        match ErrorDetail::read(code, &data) {
-            Some(ErrorDetail::UrlElicitationRequired(urls)) => Some(urls),
+        match ErrorData::from_code(code, &data) {
+            Some(ErrorData::UrlElicitationRequired(urls)) => Some(urls),
             _ => None,
         }
     }
@@ -235,7 +235,7 @@ impl Session {
         for url in urls {
             let request = InputRequest::Elicitation(Elicitation::Url(url));
             let answer = self.request_handler.handle(&self.incoming, request).await;
-            let Ok(InputResponse::Elicitation(ElicitationAnswer::Accept { .. })) = answer else {
+            let Ok(InputResponse::Elicitation(ElicitationResult::Accept { .. })) = answer else {
                 return Err(CallError::Refused(error));
             };
         }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolrack_mcp::{
     ErrorCode, ListKind, ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams,
-    ListToolsParams, Listed, Page, Prompt, Resource, ResourceTemplate, Skipped, Tool,
+    ListToolsParams, ListEntry, ListPage, Prompt, Resource, ResourceTemplate, SkippedEntry, Tool,
 };
-use toolrack_transport::{BoxFuture, Patience};
+use toolrack_transport::{BoxFuture, RequestTimeout};
 
 use crate::error::CallError;
 use crate::session::{Session, lock};
@@ -30,7 +30,7 @@ pub struct List<T> {
     /// Entries in the server's order.
     pub items: Vec<T>,
     /// Unreadable entries.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// Why the list is incomplete.
     pub truncated: Option<Truncated>,
 }
@@ -78,7 +78,7 @@ impl<T> Default for CachedList<T> {
 }
 
 /// An entry type with a paginated list method.
-pub(crate) trait Paginated: Listed + Send + Sync + 'static {
+pub(crate) trait Paginated: ListEntry + Send + Sync + 'static {
     /// The list whose changes invalidate the cache.
     const KIND: ListKind;
 
@@ -86,8 +86,8 @@ pub(crate) trait Paginated: Listed + Send + Sync + 'static {
     fn fetch_page<'a>(
         session: &'a Session,
         cursor: Option<&'a str>,
-        timeout: Patience,
-    ) -> BoxFuture<'a, Result<Page<Self>, CallError>>;
+        timeout: RequestTimeout,
+    ) -> BoxFuture<'a, Result<ListPage<Self>, CallError>>;
 
     fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>>;
 
@@ -103,8 +103,8 @@ macro_rules! paginated {
             fn fetch_page<'a>(
                 session: &'a Session,
                 cursor: Option<&'a str>,
-                timeout: Patience,
-            ) -> BoxFuture<'a, Result<Page<Self>, CallError>> {
+                timeout: RequestTimeout,
+            ) -> BoxFuture<'a, Result<ListPage<Self>, CallError>> {
                 let params = $params { cursor };
                 Box::pin(async move { session.call(&params, timeout).await })
             }
@@ -189,7 +189,7 @@ impl Session {
         loop {
             let remaining = deadline.saturating_duration_since(Instant::now());
             let page =
-                match T::fetch_page(self, cursor.as_deref(), Patience::exactly(remaining)).await {
+                match T::fetch_page(self, cursor.as_deref(), RequestTimeout::fixed(remaining)).await {
                     // Spec 2025-11-25, pagination §Error Handling: the error for an invalid cursor. A server that
                     // no longer knows its own cursor gets one restart.
                     Err(CallError::Refused(error))
@@ -244,11 +244,11 @@ impl<T> ListBuilder<T> {
     }
 
     /// Adds a page and returns the cursor of the next one, or `None` at the end.
-    fn add(&mut self, page: Page<T>) -> Option<String> {
+    fn add(&mut self, page: ListPage<T>) -> Option<String> {
         let before = self.list.items.len() + self.list.skipped.len();
         self.list.items.extend(page.items);
         let skipped = page.skipped.into_iter();
-        let renumbered = skipped.map(|entry| Skipped { index: before + entry.index, ..entry });
+        let renumbered = skipped.map(|entry| SkippedEntry { index: before + entry.index, ..entry });
         self.list.skipped.extend(renumbered);
         self.n_pages += 1;
         self.ttl = Some(self.ttl.map_or(page.cache.ttl, |ttl| ttl.min(page.cache.ttl)));
@@ -339,7 +339,7 @@ mod tests {
         let limits = Limits { pages: 4, entries: 10, ..Limits::default() };
         let mut builder = ListBuilder::new(&limits);
         for (n_items, cursor) in pages {
-            let page = Page {
+            let page = ListPage {
                 items: vec![(); *n_items],
                 next_cursor: cursor.map(str::to_owned),
                 skipped: Vec::new(),
@@ -375,11 +375,11 @@ mod tests {
         let limits = Limits::default();
         let mut builder = ListBuilder::new(&limits);
         for (items, cursor) in [(vec![1, 2], Some("a")), (vec![3], None)] {
-            let skipped = vec![Skipped { index: 1, name: None, reason: "odd".to_owned() }];
+            let skipped = vec![SkippedEntry { index: 1, name: None, reason: "odd".to_owned() }];
             let next_cursor = cursor.map(str::to_owned);
             let ttl = Duration::from_secs(u64::try_from(items.len()).unwrap());
             let cache = CacheHint { ttl, ..CacheHint::default() };
-            builder.add(Page { items, next_cursor, skipped, cache });
+            builder.add(ListPage { items, next_cursor, skipped, cache });
         }
         let indexes: Vec<usize> = builder.list.skipped.iter().map(|entry| entry.index).collect();
         assert_eq!((indexes.as_slice(), builder.ttl), (&[1, 4][..], Some(Duration::from_secs(1))));

@@ -115,12 +115,12 @@ impl fmt::Debug for ProgressReceiver<'_> {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_mcp::Token;
+    use toolrack_mcp::ProgressToken;
 
     use super::*;
 
     fn progress(done: u32) -> Progress {
-        Progress { token: Token::from(7), progress: f64::from(done), total: None, message: None }
+        Progress { token: ProgressToken::from(7), progress: f64::from(done), total: None, message: None }
     }
 
     #[test]

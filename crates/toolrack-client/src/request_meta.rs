@@ -1,7 +1,7 @@
 //! Request `_meta`: serialized straight into the transport's buffer, before the params.
 //!
 //! [`ForwardedFor`] carries the identity of the client that a gateway forwards a request for.
-//! [`ParamHeaders`] knows which tool arguments HTTP repeats in headers (`x-mcp-header`).
+//! [`ToolParamHeaders`] knows which tool arguments HTTP repeats in headers (`x-mcp-header`).
 //!
 //! **Invariant:** a modern request always has the `_meta` members the protocol requires, and a legacy one
 //! never has them.
@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::value::RawValue;
 use toolrack_mcp::{
-    ClientCapabilities, Implementation, InputResponses, LogLevel, MetaKey, Mirror, Request,
-    RequestMeta, Revision, Skipped, Tool,
+    ClientCapabilities, Implementation, InputResponses, LogLevel, MetaKey, ParamHeaders, Request,
+    RequestMeta, Revision, SkippedEntry, Tool,
 };
-use toolrack_transport::{Params, write_text};
+use toolrack_transport::{Params, write_string};
 
 use crate::pagination::List;
 use crate::session::lock;
@@ -54,7 +54,7 @@ pub(crate) struct PerRequestMeta<'a> {
     /// Called with the request id before the request is sent.
     pub(crate) on_id: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Arguments to repeat in HTTP headers.
-    pub(crate) param_headers: Option<&'a Mirror>,
+    pub(crate) param_headers: Option<&'a ParamHeaders>,
     /// Original client of a forwarded request.
     pub(crate) forwarded_for: Option<&'a ForwardedFor>,
 }
@@ -117,14 +117,14 @@ impl<P: Request + Sync> Params for RequestWithMeta<'_, P> {
         Ok(())
     }
 
-    fn subject(&self) -> Option<&str> {
+    fn target_name(&self) -> Option<&str> {
         self.params.subject()
     }
 
-    fn mirror(&self, tell: &mut dyn FnMut(&str, &str)) {
+    fn header_params(&self, tell: &mut dyn FnMut(&str, &str)) {
         if let (Some(mirror), Some(arguments)) = (self.meta.param_headers, self.params.arguments())
         {
-            mirror.tell(arguments, tell);
+            mirror.for_each(arguments, tell);
         }
     }
 }
@@ -137,7 +137,7 @@ impl<P> RequestWithMeta<'_, P> {
         out.extend_from_slice(OPEN);
         // Every member ends with a comma; the last comma is removed below.
         if self.meta.progress == WantProgress::Yes {
-            write_text(out, MetaKey::PROGRESS_TOKEN)?;
+            write_string(out, MetaKey::PROGRESS_TOKEN)?;
             out.push(b':');
             serde_json::to_writer(&mut *out, &id)?;
             out.push(b',');
@@ -275,7 +275,7 @@ fn join_members(members: &[(&str, &RawValue)]) -> Result<Box<[u8]>, serde_json::
         if !join_members.is_empty() {
             join_members.push(b',');
         }
-        write_text(&mut join_members, key)?;
+        write_string(&mut join_members, key)?;
         join_members.push(b':');
         join_members.extend_from_slice(value.get().as_bytes());
     }
@@ -284,13 +284,13 @@ fn join_members(members: &[(&str, &RawValue)]) -> Result<Box<[u8]>, serde_json::
 
 /// Arguments to repeat in headers, by tool name.
 #[derive(Debug, Default)]
-pub(crate) struct ParamHeaders {
+pub(crate) struct ToolParamHeaders {
     any: AtomicBool,
-    by_tool: Mutex<HashMap<String, Arc<Mirror>>>,
+    by_tool: Mutex<HashMap<String, Arc<ParamHeaders>>>,
 }
 
-impl ParamHeaders {
-    pub(crate) fn for_tool(&self, tool: Option<&str>) -> Option<Arc<Mirror>> {
+impl ToolParamHeaders {
+    pub(crate) fn for_tool(&self, tool: Option<&str>) -> Option<Arc<ParamHeaders>> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
@@ -307,7 +307,7 @@ impl ParamHeaders {
         let skipped = &mut list.skipped;
         list.items.retain(|tool| {
             index += 1;
-            match Mirror::of(&tool.input_schema) {
+            match ParamHeaders::from_schema(&tool.input_schema) {
                 Ok(None) => true,
                 Ok(Some(mirror)) => {
                     by_tool.insert(tool.name.clone(), Arc::new(mirror));
@@ -316,7 +316,7 @@ impl ParamHeaders {
                 Err(error) => {
                     tracing::warn!(tool = tool.name, %error, "tool skipped");
                     let (name, reason) = (Some(tool.name.clone()), error.to_string());
-                    skipped.push(Skipped { index: index - 1, name, reason });
+                    skipped.push(SkippedEntry { index: index - 1, name, reason });
                     false
                 }
             }
@@ -342,7 +342,7 @@ mod tests {
 
     impl Request for Anything {
         const METHOD: Method = Method::Ping;
-        type Answer = EmptyResult;
+        type Result = EmptyResult;
     }
 
     #[track_caller]
@@ -454,7 +454,7 @@ mod param_headers_tests {
     fn tools_with_invalid_param_headers_are_skipped() {
         let items = vec![tool("good", "A"), tool("bad", "A b")];
         let mut list = List { items, ..List::default() };
-        let param_headers = ParamHeaders::default();
+        let param_headers = ToolParamHeaders::default();
         param_headers.update(&mut list);
         let names: Vec<&str> = list.items.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, ["good"]);

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::timeout;
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationAnswer, EmptyResult, ErrorCode, FormElicitation,
+    ClientCapabilities, Elicitation, ElicitationResult, EmptyResult, ErrorCode, FormElicitation,
     InputRequest, InputResponse, LogMessage, MetaKey, Method, Revision, Root, RootsResult,
     SamplingParams, SamplingResult, check_sampling, related_task,
 };
@@ -43,8 +43,8 @@ pub trait ClientHandler: Send + Sync {
         &'a self,
         _server: &'a str,
         _request: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
-        Box::pin(async { ElicitationAnswer::Cancel })
+    ) -> BoxFuture<'a, ElicitationResult> {
+        Box::pin(async { ElicitationResult::Cancel })
     }
 
     /// Asks a model for a completion.
@@ -227,7 +227,7 @@ impl ServerRequestHandler {
         handler: &dyn ClientHandler,
         incoming: &IncomingRouter,
         request: Elicitation,
-    ) -> Result<ElicitationAnswer, ServerRequestError> {
+    ) -> Result<ElicitationResult, ServerRequestError> {
         let declared = self.capabilities.elicitation.filter(|_| self.revision.has_elicitation());
         let Some(modes) = declared else { return Err(ServerRequestError::Undeclared) };
         let (form, url_id) = match &request {
@@ -239,16 +239,16 @@ impl ServerRequestHandler {
         };
         let outcome = timeout(self.timeout, handler.elicit(&self.server_name, request)).await;
         // No answer in time is a dismissal, not a refusal.
-        let answer = outcome.unwrap_or(ElicitationAnswer::Cancel);
+        let answer = outcome.unwrap_or(ElicitationResult::Cancel);
         match (answer, form) {
-            (ElicitationAnswer::Accept { content }, Some(form)) => {
+            (ElicitationResult::Accept { content }, Some(form)) => {
                 complete_form(&form, content.unwrap_or_default())
             }
-            (ElicitationAnswer::Accept { .. }, None) => {
+            (ElicitationResult::Accept { .. }, None) => {
                 if let Some(id) = url_id {
                     incoming.url_opened(id);
                 }
-                Ok(ElicitationAnswer::Accept { content: None })
+                Ok(ElicitationResult::Accept { content: None })
             }
             (answer, _) => Ok(answer),
         }
@@ -277,10 +277,10 @@ impl ServerRequestHandler {
 fn complete_form(
     form: &FormElicitation,
     mut content: toolrack_mcp::FormContent,
-) -> Result<ElicitationAnswer, ServerRequestError> {
+) -> Result<ElicitationResult, ServerRequestError> {
     form.schema.fill_defaults(&mut content);
     match form.schema.validate(&content) {
-        Ok(()) => Ok(ElicitationAnswer::Accept { content: Some(content) }),
+        Ok(()) => Ok(ElicitationResult::Accept { content: Some(content) }),
         Err(errors) => {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Err(ServerRequestError::Failed(format!(

@@ -25,11 +25,11 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_mcp::{
-    Answer, Era, Implementation, ListKind, LogLevel, Method, Request, ResultType, Revision,
+    RequestResult, Era, Implementation, ListKind, LogLevel, Method, Request, ResultType, Revision,
     ServerCapabilities, Tool,
 };
 use toolrack_transport::{
-    Abandon, JsonRpcError, Line, Medium, Outgoing, Patience, RawJson, RequestId,
+    OnCancel, JsonRpcError, Transport, TransportKind, OutgoingRequest, RequestTimeout, RawJson, RequestId,
 };
 
 use crate::client::CallOptions;
@@ -39,7 +39,7 @@ use crate::incoming::IncomingRouter;
 use crate::pagination::{ListCache, ListDebounce};
 use crate::progress::ProgressReceiver;
 use crate::request_meta::{
-    MetaTemplate, ParamHeaders, PerRequestMeta, RequestWithMeta, WantProgress,
+    MetaTemplate, PerRequestMeta, RequestWithMeta, ToolParamHeaders, WantProgress,
 };
 use crate::server_requests::{ServerRequestHandler, ServerRequests};
 use crate::subscriptions::Subscription;
@@ -47,7 +47,7 @@ use crate::timeouts::{Limits, Timeouts};
 
 /// An open connection.
 pub(crate) struct Session {
-    pub(crate) transport: Arc<dyn Line>,
+    pub(crate) transport: Arc<dyn Transport>,
     pub(crate) incoming: Arc<IncomingRouter>,
     pub(crate) meta: MetaTemplate,
     pub(crate) request_handler: ServerRequestHandler,
@@ -56,7 +56,7 @@ pub(crate) struct Session {
     pub(crate) server: ServerInfo,
     pub(crate) list_cache: ListCache,
     /// Tool arguments to repeat in HTTP headers.
-    pub(crate) param_headers: ParamHeaders,
+    pub(crate) param_headers: ToolParamHeaders,
     /// Whether any tool must be called as a task.
     pub(crate) has_task_tools: AtomicBool,
     /// Requested log level. Modern requests repeat it.
@@ -192,8 +192,8 @@ impl Session {
     pub(crate) async fn call<P: Request + Sync>(
         &self,
         params: &P,
-        timeout: Patience,
-    ) -> Result<P::Answer, CallError> {
+        timeout: RequestTimeout,
+    ) -> Result<P::Result, CallError> {
         let raw = self.send(params, timeout, PerRequestMeta::default()).await?;
         let raw = self.require_complete(P::METHOD, raw)?;
         decode::<P>(&raw)
@@ -220,7 +220,7 @@ impl Session {
     }
 
     /// Timeout of a request without options.
-    pub(crate) fn default_timeout(&self) -> Patience {
+    pub(crate) fn default_timeout(&self) -> RequestTimeout {
         self.timeout_for(&CallOptions::default())
     }
 
@@ -229,51 +229,51 @@ impl Session {
         respond(&*self.transport, id, outcome);
     }
 
-    pub(crate) fn timeout_for(&self, options: &CallOptions) -> Patience {
+    pub(crate) fn timeout_for(&self, options: &CallOptions) -> RequestTimeout {
         let answer = options.timeout.unwrap_or(self.timeouts.call);
         // An idle timeout above the default total raises the total, unless the call sets its own.
         let at_most = options.total_timeout.unwrap_or(self.timeouts.call_total.max(answer));
-        Patience { answer, at_most }
+        RequestTimeout { idle: answer, total: at_most }
     }
 
     async fn send<P: Request + Sync>(
         &self,
         params: &P,
-        timeout: Patience,
+        timeout: RequestTimeout,
         meta: PerRequestMeta<'_>,
     ) -> Result<RawJson, CallError> {
         let mirror = self.param_headers.for_tool(params.subject());
         let meta = PerRequestMeta { param_headers: mirror.as_deref(), ..meta };
-        let request = Outgoing {
+        let request = OutgoingRequest {
             method: P::METHOD.as_str(),
             params: &RequestWithMeta { template: &self.meta, params, meta },
-            patience: timeout,
-            abandon: Abandon::Tell,
+            timeout: timeout,
+            on_cancel: OnCancel::Notify,
         };
         Ok(self.transport.request(request).await?)
     }
 
     /// Whether each request is an independent HTTP request: modern era over HTTP.
     pub(crate) fn is_stateless(&self) -> bool {
-        self.era() == Era::Modern && self.transport.medium() == Medium::Exchange
+        self.era() == Era::Modern && self.transport.kind() == TransportKind::RequestResponse
     }
 }
 
 /// Decodes a result.
-pub(crate) fn decode<P: Request>(raw: &RawJson) -> Result<P::Answer, CallError> {
-    P::Answer::decode(raw.as_bytes()).map_err(|error| CallError::undecodable(P::METHOD, error))
+pub(crate) fn decode<P: Request>(raw: &RawJson) -> Result<P::Result, CallError> {
+    P::Result::decode(raw.as_bytes()).map_err(|error| CallError::undecodable(P::METHOD, error))
 }
 
 /// Responds to a server request on `transport`.
 pub(crate) fn respond<T: Serialize>(
-    transport: &dyn Line,
+    transport: &dyn Transport,
     id: &RequestId,
     outcome: Result<T, JsonRpcError>,
 ) {
     let written = outcome.and_then(|result| {
         to_raw_value(&result).map_err(|error| JsonRpcError::new(-32603, error.to_string()))
     });
-    let sent = transport.answer(id, written.as_deref());
+    let sent = transport.respond(id, written.as_deref());
     sent.unwrap_or_else(|error| tracing::debug!(%id, %error, "response not sent"));
 }
 
@@ -405,7 +405,7 @@ impl SessionTask {
         let last = self.session.meta.last_id();
         // Ids are sequential, so the newest ids cover the open requests without a table of them.
         for id in last.saturating_sub(MAX_EXTENDED)..=last {
-            self.session.transport.touch(id);
+            self.session.transport.extend_deadline(id);
         }
         self.extend_at = Some(Instant::now() + EXTEND_INTERVAL);
     }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolrack_mcp::{ListenParams, LogLevel, Method, SubscriptionFilter, Token};
+use toolrack_mcp::{ListenParams, LogLevel, Method, SubscriptionFilter, ProgressToken};
 use toolrack_transport::{
-    Abandon, Backoff, CANCELLED, Cancelled, Delivery, LineError, Medium, Outgoing, Patience,
+    OnCancel, Backoff, CANCELLED, CancelledParams, Delivery, RequestError, TransportKind, OutgoingRequest, RequestTimeout,
     RawJson, TransportError,
 };
 
@@ -40,7 +40,7 @@ struct SubscriptionEntry {
     /// Minimum level of log messages while the subscription is open.
     log_level: Option<LogLevel>,
     state: watch::Sender<SubscriptionState>,
-    /// Cancelled when the server ends the subscription.
+    /// CancelledParams when the server ends the subscription.
     ended: CancellationToken,
     /// The acknowledgment came too late to wait for, so changes before it may be missed.
     is_late: AtomicBool,
@@ -72,14 +72,14 @@ pub(crate) struct Subscription {
 }
 
 impl Subscriptions {
-    pub(crate) fn contains(&self, id: &Token) -> bool {
+    pub(crate) fn contains(&self, id: &ProgressToken) -> bool {
         self.find(id).is_some()
     }
 
     /// Handles an acknowledgment. Returns the filter of changes that may have been missed in a gap before it.
     pub(crate) fn on_acknowledged(
         &self,
-        id: &Token,
+        id: &ProgressToken,
         granted: SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
         let entry = self.find(id)?;
@@ -96,15 +96,15 @@ impl Subscriptions {
         (before == SubscriptionState::Broken || is_late).then_some(granted)
     }
 
-    pub(crate) fn on_cancelled(&self, id: &Token) {
+    pub(crate) fn on_cancelled(&self, id: &ProgressToken) {
         if let Some(entry) = self.find(id) {
             entry.ended.cancel();
         }
     }
 
-    fn find(&self, id: &Token) -> Option<Arc<SubscriptionEntry>> {
+    fn find(&self, id: &ProgressToken) -> Option<Arc<SubscriptionEntry>> {
         // Spec 2026-07-28, subscriptions: the id comes back with the type it was sent with, a number.
-        let Token::Integer(number) = id else { return None };
+        let ProgressToken::Integer(number) = id else { return None };
         let id = u64::try_from(*number).ok()?;
         lock(&self.open).get(&id).map(Arc::clone)
     }
@@ -157,8 +157,8 @@ impl Subscription {
 
     /// Waits until no change can be missed. A stream delivers in order, so the sent request suffices; parallel
     /// HTTP requests need the acknowledgment. If that is late, everything counts as changed when it arrives.
-    pub(crate) async fn established(&mut self, medium: Medium) {
-        if medium == Medium::Stream {
+    pub(crate) async fn established(&mut self, medium: TransportKind) {
+        if medium == TransportKind::Stream {
             return self.sent().await;
         }
         let is_settled = |state: &SubscriptionState| {
@@ -209,7 +209,7 @@ enum ListenEnd {
     /// The client was closed or dropped.
     SessionClosed,
     /// The server sent `notifications/cancelled`.
-    Cancelled,
+    CancelledParams,
     /// The request got a response or failed.
     Response(Result<RawJson, CallError>),
 }
@@ -228,7 +228,7 @@ impl SubscriptionTask {
                 // An unsent request has no id, and dropping an HTTP request cancels it.
                 ListenEnd::Stopped if id == 0 || self.session.is_stateless() => return,
                 ListenEnd::Stopped => return self.send_cancelled(id).await,
-                ListenEnd::Cancelled | ListenEnd::Response(Ok(_)) => return self.finish(None),
+                ListenEnd::CancelledParams | ListenEnd::Response(Ok(_)) => return self.finish(None),
                 ListenEnd::Response(Err(error)) if !self.may_reopen(&error) => {
                     return self.finish(Some(error));
                 }
@@ -237,10 +237,10 @@ impl SubscriptionTask {
                 }
             }
             if matches!(*self.entry.state.borrow(), SubscriptionState::Active(_)) {
-                backoff.worked(began);
+                backoff.record_success(began);
             }
             self.entry.state.send_replace(SubscriptionState::Broken);
-            let wait = backoff.failed(Instant::now(), fastrand::f64());
+            let wait = backoff.record_failure(Instant::now(), fastrand::f64());
             tokio::select! {
                 () = self.session.stop.cancelled() => return,
                 () = self.stop.cancelled() => return,
@@ -252,7 +252,7 @@ impl SubscriptionTask {
     /// Spec 2026-07-28, subscriptions §Ending: a broken stream may be opened again. A resource subscription
     /// that was never granted has a waiting caller, so it fails at once instead.
     fn may_reopen(&self, error: &CallError) -> bool {
-        let CallError::Transport(LineError { error, .. }) = error else { return false };
+        let CallError::Transport(RequestError { error, .. }) = error else { return false };
         let is_transient = match error {
             TransportError::Status { code, .. } => matches!(code, 408 | 425 | 429 | 500..),
             TransportError::Io(_)
@@ -292,13 +292,13 @@ impl SubscriptionTask {
             ..PerRequestMeta::default()
         };
         let params = RequestWithMeta { template: &session.meta, params: &params, meta };
-        let request = session.transport.request(Outgoing {
+        let request = session.transport.request(OutgoingRequest {
             method: Method::Listen.as_str(),
             params: &params,
-            patience: Patience::endless(),
+            timeout: RequestTimeout::unlimited(),
             // A subscription that the server ended must not be cancelled, so this task sends the
             // cancellation itself when there is something to cancel.
-            abandon: Abandon::Quietly,
+            on_cancel: OnCancel::Silent,
         });
         // Our own stop wins over a response that is ready at the same time, so that a dropped handle does
         // not emit `SubscriptionEnded`.
@@ -307,12 +307,12 @@ impl SubscriptionTask {
             () = session.stop.cancelled() => ListenEnd::SessionClosed,
             () = self.stop.cancelled() => ListenEnd::Stopped,
             outcome = request => ListenEnd::Response(outcome.map_err(CallError::from)),
-            () = self.entry.ended.cancelled() => ListenEnd::Cancelled,
+            () = self.entry.ended.cancelled() => ListenEnd::CancelledParams,
         }
     }
 
     async fn send_cancelled(&self, id: u64) {
-        let sent = self.session.transport.notify(CANCELLED, &Cancelled(id)).await;
+        let sent = self.session.transport.notify(CANCELLED, &CancelledParams(id)).await;
         sent.unwrap_or_else(|error| tracing::trace!(%error, "cancellation not sent"));
     }
 

@@ -16,11 +16,11 @@ use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
 use toolrack_mcp::{
-    Answer as _, CallToolParams, CancelTaskParams, Era, GetTaskParams, Method, Progress,
-    ReportTaskParams, Request, ResultType, TASKS_EXTENSION, Task, TaskResultParams, TaskStatus,
-    TaskWish, Token, Tool, UpdateTaskParams,
+    RequestResult as _, CallToolParams, CancelTaskParams, Era, GetTaskParams, Method, Progress,
+    GetTaskReportParams, Request, ResultType, TASKS_EXTENSION, Task, TaskResultParams, TaskStatus,
+    TaskParams, ProgressToken, Tool, UpdateTaskParams,
 };
-use toolrack_transport::{Delivery, JsonRpcError, RawJson, plain_text};
+use toolrack_transport::{Delivery, JsonRpcError, RawJson, sanitize_line};
 
 use crate::client::CallOptions;
 use crate::error::CallError;
@@ -42,7 +42,7 @@ pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 const REASON_CHARS: usize = 200;
 
 fn poll_interval(task: &Task) -> Duration {
-    task.pace
+    task.poll_interval
         .unwrap_or(DEFAULT_POLL_INTERVAL)
         .clamp(*POLL_INTERVAL_RANGE.start(), *POLL_INTERVAL_RANGE.end())
 }
@@ -95,11 +95,11 @@ impl Session {
         options: &CallOptions,
         receiver: Option<&ProgressReceiver<'_>>,
     ) -> Result<RawJson, CallError> {
-        let total = self.timeout_for(options).at_most;
+        let total = self.timeout_for(options).total;
         // The server need not keep the task longer than the caller waits for it.
         let ttl = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
         let deadline = deadline_after(total);
-        let params = CallToolParams { task: Some(TaskWish { ttl }), ..*params };
+        let params = CallToolParams { task: Some(TaskParams { ttl }), ..*params };
         let raw = match receiver {
             Some(receiver) => self.send_with_progress(&params, options, receiver).await?,
             None => self.send_request(&params, options).await?,
@@ -123,7 +123,7 @@ impl Session {
         }
         let task = Task::decode(raw.as_bytes());
         let task = task.map_err(|error| CallError::undecodable(P::METHOD, error))?;
-        let deadline = deadline_after(self.timeout_for(options).at_most);
+        let deadline = deadline_after(self.timeout_for(options).total);
         TaskPoller::new(self, options, task, deadline).poll_modern().await
     }
 }
@@ -199,7 +199,7 @@ impl<'a> TaskPoller<'a> {
             }
             // Only the first poll may come at once.
             is_working = true;
-            let report = self.get_task(&ReportTaskParams { task_id: &self.task.id }).await?;
+            let report = self.get_task(&GetTaskReportParams { task_id: &self.task.id }).await?;
             self.update(report.task);
             match self.task.status {
                 TaskStatus::Working => {}
@@ -230,7 +230,7 @@ impl<'a> TaskPoller<'a> {
     }
 
     /// Polls the task once. A lost response loses no work, so transient errors are retried.
-    async fn get_task<P: Request + Sync>(&self, params: &P) -> Result<P::Answer, CallError> {
+    async fn get_task<P: Request + Sync>(&self, params: &P) -> Result<P::Result, CallError> {
         let mut n_failures = 0;
         loop {
             match self.session.send_without_progress(params, &self.remaining_options()).await {
@@ -255,8 +255,8 @@ impl<'a> TaskPoller<'a> {
 
     /// Takes over the new status. The id of the first response stays.
     fn update(&mut self, reported: Task) {
-        let Task { status, message, pace, .. } = reported;
-        self.task = Task { id: std::mem::take(&mut self.task.id), status, message, pace };
+        let Task { status, message, poll_interval: pace, .. } = reported;
+        self.task = Task { id: std::mem::take(&mut self.task.id), status, message, poll_interval: pace };
     }
 
     /// Maps a timeout, and skips the cancellation of a task with a result or an error.
@@ -297,7 +297,7 @@ impl<'a> TaskPoller<'a> {
         self.n_messages += 1;
         self.last_message = Some(message.clone());
         on_progress(&Progress {
-            token: Token::from(self.task.id.as_str()),
+            token: ProgressToken::from(self.task.id.as_str()),
             progress: f64::from(self.n_messages),
             total: None,
             message: Some(message.clone()),
@@ -307,11 +307,11 @@ impl<'a> TaskPoller<'a> {
     fn cancelled_by_server(&mut self) -> CallError {
         self.is_finished = true;
         let reason = self.task.message.as_deref().unwrap_or("no reason given");
-        CallError::TaskCancelled { reason: plain_text(reason, REASON_CHARS) }
+        CallError::TaskCancelled { reason: sanitize_line(reason, REASON_CHARS) }
     }
 
     fn timed_out(&self) -> CallError {
-        let waited = self.session.timeout_for(self.options).at_most;
+        let waited = self.session.timeout_for(self.options).total;
         CallError::TimedOut { waited, delivery: Delivery::Unknown }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolrack_transport::after;
+use toolrack_transport as transport;
 
 /// Default idle timeout of a call, in seconds.
 pub const MCP_REQUEST_TIMEOUT_SECS: u64 = 120;
@@ -54,7 +54,7 @@ impl Timeouts {
 
 /// The instant `wait` from now. Saturates, so that `Duration::MAX` means forever.
 pub(crate) fn deadline_after(wait: Duration) -> Instant {
-    after(Instant::now(), wait)
+    transport::deadline_after(Instant::now(), wait)
 }
 
 /// Limits on the data accepted from a server.

@@ -5,7 +5,7 @@
 use bytes::Buf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolrack_mcp::{Method, OnlyText, Tool, ToolCallResult};
+use toolrack_mcp::{Method, SingleText, Tool, ToolCallResult};
 use toolrack_transport::RawJson;
 
 use crate::client::parse;
@@ -50,7 +50,7 @@ impl McpToolResult {
     /// Decodes a result. The common one, a single text block, reuses the response buffer, so that a large text is
     /// in memory once.
     pub(crate) fn read(raw: RawJson) -> Result<Self, CallError> {
-        let Some(only) = OnlyText::find(raw.as_bytes()) else {
+        let Some(only) = SingleText::find(raw.as_bytes()) else {
             return Ok(Self::from(&parse(&raw)?));
         };
         let text = raw.as_bytes().get(only.text.clone());

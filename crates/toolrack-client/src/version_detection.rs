@@ -187,7 +187,7 @@ impl VersionDetection {
     /// Handles the reply to `server/discover`: the supported versions, or a failure.
     pub(crate) fn on_discover(&mut self, reply: Reply<'_, &[String]>) -> Step {
         match reply {
-            Reply::Ok(versions) => match Revision::best_of(versions, Era::Modern) {
+            Reply::Ok(versions) => match Revision::newest_of(versions, Era::Modern) {
                 Some(revision) => Step::Done(revision),
                 None => self.offer_listed(versions),
             },
@@ -196,7 +196,7 @@ impl VersionDetection {
             }
             // Spec 2026-07-28, stdio §Backward Compatibility: such a code proves a modern server, and a
             // repeated request would lack the same thing again.
-            Reply::Error(error) if ErrorCode(error.code).proves_modern() => {
+            Reply::Error(error) if ErrorCode(error.code).is_modern_only() => {
                 Step::Fail(Failure::Error)
             }
             // Any other code: servers disagree on which one means "method not found".
@@ -235,7 +235,7 @@ impl VersionDetection {
     /// version that the server itself lists.
     fn retry_version(&mut self, error: &JsonRpcError) -> Step {
         let versions = supported(error);
-        match Revision::best_of(&versions, Era::Modern) {
+        match Revision::newest_of(&versions, Era::Modern) {
             Some(revision) if self.version_retry == OneTime::Available => {
                 self.version_retry = OneTime::Used;
                 Step::Probe {
@@ -252,7 +252,7 @@ impl VersionDetection {
 
     /// Continues with a legacy version from a modern server's list, if any.
     fn offer_listed(&mut self, versions: &[String]) -> Step {
-        match Revision::best_of(versions, Era::Legacy) {
+        match Revision::newest_of(versions, Era::Legacy) {
             Some(revision) if self.choice != EraChoice::Modern => {
                 self.answered_as_legacy = true;
                 Step::Initialize { revision, transport: TransportChoice::Current }
@@ -288,7 +288,7 @@ impl VersionDetection {
 
     fn offer_other_version(&mut self, offered: Revision, error: &JsonRpcError) -> Step {
         let versions = supported(error);
-        let common = Revision::best_of(&versions, Era::Legacy);
+        let common = Revision::newest_of(&versions, Era::Legacy);
         let other = common
             .filter(|revision| *revision != offered && self.second_offer == OneTime::Available);
         if let Some(revision) = other {
@@ -299,7 +299,7 @@ impl VersionDetection {
         // upgraded since.
         let era_unproven = !self.answered_as_legacy && self.second_probe == OneTime::Available;
         let may_be_modern =
-            versions.is_empty() || Revision::best_of(&versions, Era::Modern).is_some();
+            versions.is_empty() || Revision::newest_of(&versions, Era::Modern).is_some();
         if era_unproven && may_be_modern && self.may_probe() {
             self.second_probe = OneTime::Used;
             let transport = TransportChoice::Current;

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use toolrack_auth::Opener;
+use toolrack_auth::UrlOpener;
 use url::Url;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_PAGES: usize = 5;
 const MAX_PAGE_BYTES: u64 = 64 << 10;
 
-pub(crate) fn opener() -> Opener {
+pub(crate) fn opener() -> UrlOpener {
     Arc::new(|url: &Url| {
         let url = url.clone();
         thread::Builder::new().spawn(move || {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use toolrack_auth::{
-    Algorithm, Audience, AuthSettings, Authorizer, ClientProof, Enterprise, Grant,
-    MemoryTokenStore, PreRegistered, Secret, SystemBrowser,
+    SigningAlgorithm, Audience, AuthSettings, Authorizer, ClientAuth, IdentityProvider, Grant,
+    MemoryTokenStore, PreRegisteredClient, Secret, SystemBrowser,
 };
 
 use crate::browser::opener;
@@ -18,7 +18,7 @@ pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
     let given = &settings.given;
     let auth = AuthSettings {
         client_metadata_url: Some(METADATA_URL.parse()?),
-        pre_registered: given.client_id.as_ref().map(|client_id| PreRegistered {
+        pre_registered: given.client_id.as_ref().map(|client_id| PreRegisteredClient {
             client_id: client_id.clone(),
             client_secret: given.client_secret.as_deref().map(Secret::from),
             issuer: given.issuer.clone(),
@@ -34,17 +34,17 @@ pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
 fn grant(scenario: &str, given: &Given) -> Result<Grant> {
     if let Some(key) = &given.private_key_pem {
         let algorithm = match given.signing_algorithm.as_deref() {
-            Some("ES256") | None => Algorithm::Es256,
-            Some("ES384") => Algorithm::Es384,
-            Some("RS256") => Algorithm::Rs256,
+            Some("ES256") | None => SigningAlgorithm::Es256,
+            Some("ES384") => SigningAlgorithm::Es384,
+            Some("RS256") => SigningAlgorithm::Rs256,
             Some(other) => bail!("no algorithm `{other}`"),
         };
         let (key, audience) = (Secret::from(key.as_str()), Audience::Issuer);
-        let auth = ClientProof::PrivateKeyJwt { key, algorithm, audience };
+        let auth = ClientAuth::PrivateKeyJwt { key, algorithm, audience };
         return Ok(Grant::ClientCredentials { auth });
     }
     if let (Some(endpoint), Some(token)) = (&given.idp_token_endpoint, &given.idp_id_token) {
-        return Ok(Grant::EnterpriseManaged(Enterprise {
+        return Ok(Grant::EnterpriseManaged(IdentityProvider {
             token_endpoint: endpoint.parse()?,
             client_id: given.idp_client_id.clone().unwrap_or_default(),
             client_secret: None,
@@ -52,7 +52,7 @@ fn grant(scenario: &str, given: &Given) -> Result<Grant> {
         }));
     }
     Ok(match scenario {
-        "auth/client-credentials-basic" => Grant::ClientCredentials { auth: ClientProof::Basic },
+        "auth/client-credentials-basic" => Grant::ClientCredentials { auth: ClientAuth::Basic },
         _ => Grant::AuthorizationCode,
     })
 }

@@ -2,7 +2,7 @@
 
 use toolrack_client::ClientHandler;
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, FormContent,
+    ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, FormContent,
 };
 use toolrack_transport::BoxFuture;
 
@@ -23,15 +23,15 @@ impl ClientHandler for Person {
         &'a self,
         _server: &'a str,
         question: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
+    ) -> BoxFuture<'a, ElicitationResult> {
         Box::pin(async move {
-            let Elicitation::Form(form) = question else { return ElicitationAnswer::Decline };
+            let Elicitation::Form(form) = question else { return ElicitationResult::Decline };
             let mut content = FormContent::new();
             form.schema.fill_defaults(&mut content);
             for field in form.schema.fields().iter().filter(|it| it.required) {
                 content.entry(field.name.clone()).or_insert_with(|| made_up::field(&field.kind));
             }
-            ElicitationAnswer::Accept { content: Some(content) }
+            ElicitationResult::Accept { content: Some(content) }
         })
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::FutureExt as _;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
-use toolrack_manager::{RackEvent, RackEvents};
+use toolrack_manager::{ManagerEvent, ManagerEvents};
 use toolrack_service::LocalService;
 use utoipa::ToSchema;
 
@@ -65,7 +65,7 @@ impl Chronicle {
     pub(crate) async fn listen(
         self: Arc<Self>,
         service: Arc<LocalService>,
-        mut events: RackEvents,
+        mut events: ManagerEvents,
         stop: CancellationToken,
     ) {
         loop {
@@ -85,29 +85,29 @@ impl Chronicle {
         }
     }
 
-    fn hear(&self, service: &LocalService, event: RackEvent) {
+    fn hear(&self, service: &LocalService, event: ManagerEvent) {
         let time_ms = wall_clock_ms();
         match &event {
-            RackEvent::State { server, .. } => {
+            ManagerEvent::State { server, .. } => {
                 let launch = service.rack().server(server).ok().and_then(|it| it.launch());
                 self.present().tally.launched(server, launch.unwrap_or_default());
             }
-            RackEvent::CallStarted { id, server, tool } => {
+            ManagerEvent::CallStarted { id, server, tool } => {
                 self.begin(*id, time_ms, server, tool);
             }
-            RackEvent::CallFinished { id, outcome, duration, .. } => {
+            ManagerEvent::CallFinished { id, outcome, duration, .. } => {
                 let mut present = self.present();
                 present.running.remove(id);
                 present.tally.call(*outcome, *duration);
             }
-            RackEvent::Stderr { server, line } | RackEvent::Install { server, line } => {
+            ManagerEvent::Stderr { server, line } | ManagerEvent::Install { server, line } => {
                 self.present().logbook.add(server, time_ms, cut(Arc::clone(line)));
             }
-            RackEvent::ConfigApplied { .. } => {
+            ManagerEvent::ConfigApplied { .. } => {
                 let is_known = |name: &str| service.rack().server(name).is_ok();
                 self.present().logbook.keep(is_known);
             }
-            RackEvent::Missed(n) => {
+            ManagerEvent::Missed(n) => {
                 let mut present = self.present();
                 present.tally.n_missed += n;
                 // Some of these may be over, and nobody would say so.
@@ -134,7 +134,7 @@ impl Chronicle {
     pub(crate) async fn listen_beside(
         self: Arc<Self>,
         agent: String,
-        mut events: RackEvents,
+        mut events: ManagerEvents,
         stop: CancellationToken,
     ) {
         let id = |number| format!("{}-{agent}-{number}", self.run);
@@ -152,10 +152,10 @@ impl Chronicle {
     fn record(
         &self,
         time_ms: u64,
-        event: &RackEvent,
+        event: &ManagerEvent,
         (agent, call_id): (Option<&str>, impl Fn(u64) -> String),
     ) {
-        let RackEvent::CallFinished {
+        let ManagerEvent::CallFinished {
             id,
             server,
             tool,

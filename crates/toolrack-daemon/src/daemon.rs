@@ -119,7 +119,7 @@ impl Daemon {
         );
         self.tasks.spawn(listening);
         // What a daemon left that was killed together with its guardians.
-        self.tasks.spawn_blocking(toolrack_stdio::sweep);
+        self.tasks.spawn_blocking(toolrack_stdio::kill_orphans);
         let router = routes::router(&self.app, Door::Socket);
         self.tasks.spawn(listen::serve(unix, router, self.ends.clone()));
         if let (Some(tcp), Some(addr)) = (tcp, self.running.addr) {

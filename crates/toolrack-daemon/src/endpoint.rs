@@ -15,8 +15,8 @@ use futures_util::future::join_all;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_gateway::{Access, Gateway, HttpGateway, HttpGatewayOptions, Scope, Switchboard};
-use toolrack_service::{Autostart, Follow, Home, LocalService, ServiceOptions};
+use toolrack_gateway::{Access, Gateway, HttpGateway, HttpGatewayOptions, Scope, ServerRequestRouter};
+use toolrack_service::{Autostart, WatchConfig, Home, LocalService, ServiceOptions};
 
 use crate::chronicle::Chronicle;
 use crate::error::DaemonError;
@@ -36,7 +36,7 @@ pub(crate) struct Origin {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) service: Arc<LocalService>,
-    switchboard: Arc<Switchboard>,
+    switchboard: Arc<ServerRequestRouter>,
 }
 
 /// The endpoints in front of one service.
@@ -66,15 +66,15 @@ impl Opened {
         other: Option<&str>,
     ) -> Result<Self, DaemonError> {
         let switchboard = match options.handler {
-            Some(fallback) => Switchboard::with_fallback(fallback),
-            None => Switchboard::new(),
+            Some(fallback) => ServerRequestRouter::with_fallback(fallback),
+            None => ServerRequestRouter::new(),
         };
         let options = ServiceOptions {
             agent: other.map(str::to_owned).or(options.agent),
             handler: Some(Arc::clone(&switchboard) as _),
-            limits: Switchboard::limits(),
+            limits: ServerRequestRouter::limits(),
             autostart: Autostart::Enabled,
-            follow: Follow::Yes,
+            follow: WatchConfig::Yes,
             ready_wait: Duration::ZERO,
             ..options
         };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use toolrack_manager::{CallOutcome, RackEvent};
-use toolrack_transport::{Delivery, plain_text};
+use toolrack_manager::{CallOutcome, ManagerEvent};
+use toolrack_transport::{Delivery, sanitize_line};
 use utoipa::ToSchema;
 
 /// The longest line of a server that is passed on.
@@ -122,21 +122,21 @@ impl Happening {
     }
 
     /// What the manager said. `call` makes the id of a call from its number.
-    pub(crate) fn of(event: RackEvent, call: impl Fn(u64) -> String) -> Option<Self> {
+    pub(crate) fn of(event: ManagerEvent, call: impl Fn(u64) -> String) -> Option<Self> {
         Some(match event {
-            RackEvent::State { server, state } => {
-                let reason = state.failure().map(|it| plain_text(it.reason(), LINE_CHARS));
+            ManagerEvent::State { server, state } => {
+                let reason = state.failure().map(|it| sanitize_line(it.reason(), LINE_CHARS));
                 Self::State { server, state: state.word(), reason }
             }
-            RackEvent::Phase { server, phase } => Self::Phase { server, phase: phase.word() },
-            RackEvent::Install { server, line } => Self::Install { server, line: cut(line) },
-            RackEvent::Tools { server, added, removed, changed } => {
+            ManagerEvent::Phase { server, phase } => Self::Phase { server, phase: phase.word() },
+            ManagerEvent::Install { server, line } => Self::Install { server, line: cut(line) },
+            ManagerEvent::Tools { server, added, removed, changed } => {
                 Self::Tools { server, added, removed, changed }
             }
-            RackEvent::CallStarted { id, server, tool } => {
+            ManagerEvent::CallStarted { id, server, tool } => {
                 Self::CallStarted { id: call(id), server, tool }
             }
-            RackEvent::CallFinished { id, server, tool, outcome, delivery, duration, .. } => {
+            ManagerEvent::CallFinished { id, server, tool, outcome, delivery, duration, .. } => {
                 Self::CallFinished {
                     id: call(id),
                     server,
@@ -146,19 +146,19 @@ impl Happening {
                     duration_us: micros(duration),
                 }
             }
-            RackEvent::Stderr { server, line } => Self::Stderr { server, line: cut(line) },
-            RackEvent::Warning { server, message } => {
-                Self::Warning { server, message: plain_text(&message, LINE_CHARS) }
+            ManagerEvent::Stderr { server, line } => Self::Stderr { server, line: cut(line) },
+            ManagerEvent::Warning { server, message } => {
+                Self::Warning { server, message: sanitize_line(&message, LINE_CHARS) }
             }
-            RackEvent::ConfigRejected { message } => {
-                Self::ConfigRejected { message: plain_text(&message, LINE_CHARS) }
+            ManagerEvent::ConfigRejected { message } => {
+                Self::ConfigRejected { message: sanitize_line(&message, LINE_CHARS) }
             }
-            RackEvent::ConfigApplied { plan } => Self::ConfigApplied {
+            ManagerEvent::ConfigApplied { plan } => Self::ConfigApplied {
                 connected: plan.connect,
                 disconnected: plan.disconnect,
                 reconnected: plan.reconnect,
             },
-            RackEvent::Missed(n_events) => Self::Missed { n_events },
+            ManagerEvent::Missed(n_events) => Self::Missed { n_events },
             _ => return None,
         })
     }
@@ -207,11 +207,11 @@ mod tests {
     fn an_event_is_named_by_its_kind_and_lines_are_cut() {
         let server: Arc<str> = "s".into();
         let line: Arc<str> = "ü".repeat(LINE_CHARS + 1).into();
-        let event = RackEvent::Stderr { server: Arc::clone(&server), line };
+        let event = ManagerEvent::Stderr { server: Arc::clone(&server), line };
         let told = Happening::of(event, |number| number.to_string()).unwrap();
         let Happening::Stderr { line, .. } = &told else { panic!("{told:?}") };
         assert_eq!(line.chars().count(), LINE_CHARS + 1);
-        let started = RackEvent::CallStarted { id: 7, server, tool: "t".into() };
+        let started = ManagerEvent::CallStarted { id: 7, server, tool: "t".into() };
         let told = Happening::of(started, |number| format!("run-{number}")).unwrap();
         let told = Told { time_ms: 5, what: told };
         assert_eq!(

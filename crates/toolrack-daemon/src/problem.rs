@@ -4,7 +4,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
-use toolrack_service::{CallFault, ErrorCode, ServiceError, ServiceFault};
+use toolrack_service::{ToolCallError, ErrorCode, ServiceError, ErrorDetail};
 use toolrack_transport::Delivery;
 use utoipa::ToSchema;
 
@@ -60,43 +60,43 @@ fn status(code: ErrorCode) -> StatusCode {
 }
 
 impl Problem {
-    pub(crate) fn new(status: StatusCode, fault: ServiceFault) -> Self {
+    pub(crate) fn new(status: StatusCode, fault: ErrorDetail) -> Self {
         Self { status, first: Box::new(fault.into()), errors: Vec::new(), delivery: None }
     }
 
     /// The request has to be changed; `field` says where.
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
-        let fault = ServiceFault::new(ErrorCode::ValidationError, message).at(field);
+        let fault = ErrorDetail::new(ErrorCode::ValidationError, message).at(field);
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, fault)
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, ServiceFault::new(ErrorCode::NotFound, message))
+        Self::new(StatusCode::NOT_FOUND, ErrorDetail::new(ErrorCode::NotFound, message))
     }
 
     pub(crate) fn conflict(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, ServiceFault::new(ErrorCode::Conflict, message))
+        Self::new(StatusCode::CONFLICT, ErrorDetail::new(ErrorCode::Conflict, message))
     }
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        let fault = ServiceFault::new(ErrorCode::ServiceUnavailable, message);
+        let fault = ErrorDetail::new(ErrorCode::ServiceUnavailable, message);
         Self::new(StatusCode::SERVICE_UNAVAILABLE, fault)
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        let fault = ServiceFault::new(ErrorCode::Internal, message);
+        let fault = ErrorDetail::new(ErrorCode::Internal, message);
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, fault)
     }
 
     /// The request itself cannot be read.
     pub(crate) fn malformed(status: StatusCode, message: impl Into<String>) -> Self {
-        Self::new(status, ServiceFault::new(ErrorCode::ValidationError, message))
+        Self::new(status, ErrorDetail::new(ErrorCode::ValidationError, message))
     }
 }
 
-impl From<ServiceFault> for Complaint {
-    fn from(fault: ServiceFault) -> Self {
-        let ServiceFault { code, message, field, hint, reason } = fault;
+impl From<ErrorDetail> for Complaint {
+    fn from(fault: ErrorDetail) -> Self {
+        let ErrorDetail { code, message, field, hint, reason } = fault;
         Self { code: code.word(), message, field, hint, reason }
     }
 }
@@ -118,8 +118,8 @@ impl From<ServiceError> for Problem {
     }
 }
 
-impl From<CallFault> for Problem {
-    fn from(fault: CallFault) -> Self {
+impl From<ToolCallError> for Problem {
+    fn from(fault: ToolCallError) -> Self {
         let mut problem =
             Self { delivery: Some(delivery_word(fault.delivery)), ..fault.error.into() };
         // The server has spoken, and would say the same again: nothing to wait for.
@@ -148,13 +148,13 @@ impl From<rusqlite::Error> for Problem {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let denied = |message: &str, hint: &str| {
-            let fault = ServiceFault::new(ErrorCode::Denied, message).hint(hint);
+            let fault = ErrorDetail::new(ErrorCode::Denied, message).hint(hint);
             Self::new(StatusCode::FORBIDDEN, fault)
         };
         let unknown = |message: &str| {
             let hint = "send `Authorization: Bearer …` with the key from `run/daemon.token`, or open the page \
                         with `toolrack dashboard`";
-            let fault = ServiceFault::new(ErrorCode::Unauthorized, message).hint(hint);
+            let fault = ErrorDetail::new(ErrorCode::Unauthorized, message).hint(hint);
             Self::new(StatusCode::UNAUTHORIZED, fault)
         };
         match refusal {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn every_code_has_its_status_and_several_faults_are_all_told() {
-        let fault = |message: &str| ServiceFault::new(ErrorCode::ValidationError, message).at("x");
+        let fault = |message: &str| ErrorDetail::new(ErrorCode::ValidationError, message).at("x");
         let one = r#"{"code":"VALIDATION_ERROR","message":"a","field":"x"}"#;
         check(ServiceError::from(fault("a")).into(), 422, one);
         let two = ServiceError::unless_empty(vec![fault("a"), fault("b")]).unwrap_err();
@@ -215,14 +215,14 @@ mod tests {
         for (code, expected) in statuses {
             assert_eq!(Problem::from(ServiceError::new(code, "m")).status.as_u16(), expected);
         }
-        let fault = CallFault {
+        let fault = ToolCallError {
             error: ServiceError::new(ErrorCode::NetworkError, "m"),
             delivery: Delivery::Unknown,
         };
         check(fault.into(), 502, r#"{"code":"NETWORK_ERROR","message":"m","delivery":"unknown"}"#);
         for (delivery, expected) in [(Delivery::Answered, 502), (Delivery::NotSent, 503)] {
             let error = ServiceError::new(ErrorCode::ServiceUnavailable, "m");
-            let problem = Problem::from(CallFault { error, delivery });
+            let problem = Problem::from(ToolCallError { error, delivery });
             assert_eq!(problem.status.as_u16(), expected, "{delivery:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! How a server is, as it is told over HTTP.
 
 use serde::Serialize;
-use toolrack_service::{McpStatus, ServiceFault, StatusDetail};
+use toolrack_service::{McpStatus, ErrorDetail, StatusDetail};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ pub(crate) struct StatusView {
     phase: String,
     /// Why it does not run, and what to do.
     #[schema(value_type = Option<Object>)]
-    problem: Option<ServiceFault>,
+    problem: Option<ErrorDetail>,
     /// How many of its tools are offered.
     n_tools: usize,
     /// How many tools it has, if it was ever asked.

@@ -234,13 +234,13 @@ fn loss(n_lost: u64) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_transport::Mask;
+    use toolrack_transport::Redactor;
 
     use super::*;
     use crate::outbox::Replay;
 
     async fn told(granted: SubscriptionFilter) -> Vec<String> {
-        let out = Arc::new(Outbox::new(Replay::No, &Mask::default()));
+        let out = Arc::new(Outbox::new(Replay::No, &Redactor::default()));
         let listener =
             Arc::new(Listener::subscription(Arc::clone(&out), RequestId::from(7), granted));
         let audience = Audience::default();
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn only_what_was_counted_is_counted_out() {
-        let listener = || Listener::session(Arc::new(Outbox::new(Replay::No, &Mask::default())));
+        let listener = || Listener::session(Arc::new(Outbox::new(Replay::No, &Redactor::default())));
         let it = listener();
         drop(it.add("u:"));
         assert!(!it.remove("u:"), "given up before it was counted");

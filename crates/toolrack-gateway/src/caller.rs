@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use toolrack_client::Behalf;
+use toolrack_client::ForwardedFor;
 use toolrack_mcp::{ClientCapabilities, Era, ErrorCode, MetaKey, Method, Revision};
 use toolrack_transport::{JsonRpcError, RawJson};
 
@@ -91,14 +91,14 @@ impl Caller {
         &self,
         params: &Params<'_>,
         name: Option<&str>,
-    ) -> Result<Behalf, JsonRpcError> {
+    ) -> Result<ForwardedFor, JsonRpcError> {
         let fault = |fault: serde_json::Error| internal(&fault.to_string());
         let capabilities =
             to_raw_value(&self.capabilities.wire(Revision::LATEST)).map_err(fault)?;
         let name = name.map(to_raw_value).transpose().map_err(fault)?;
         let mut others = params.other_meta();
         others.extend(name.as_deref().map(|it| (CLIENT, it)));
-        Behalf::new(&capabilities, self.client.as_deref(), &others).map_err(fault)
+        ForwardedFor::new(&capabilities, self.client.as_deref(), &others).map_err(fault)
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
-use toolrack_client::{CallError, Listing, McpClient};
-use toolrack_manager::{McpConnection, McpManager, RackError};
+use toolrack_client::{CallError, List, McpClient};
+use toolrack_manager::{McpConnection, McpManager, ManagerError};
 use toolrack_mcp::{Prompt, Resource, ResourceTemplate, ServerCapabilities};
 use toolrack_transport::JsonRpcError;
 use toolrack_transport::{BoxFuture, Delivery};
@@ -56,11 +56,11 @@ pub(crate) struct Shelf<T> {
 struct Kept<T> {
     launch: Option<u64>,
     fetched: Instant,
-    listing: Arc<Listing<T>>,
+    listing: Arc<List<T>>,
 }
 
 /// The list of one server.
-pub(crate) type Part<T> = (String, Arc<Listing<T>>);
+pub(crate) type Part<T> = (String, Arc<List<T>>);
 
 /// Everything that is kept.
 #[derive(Debug, Default)]
@@ -72,13 +72,13 @@ pub(crate) struct Catalogue {
 
 /// Something that servers list.
 pub(crate) trait Listable: Sized + Send + Sync + 'static {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<Listing<Self>>, CallError>>;
+    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>>;
     /// Whether a server has such, and whether it says when they change.
     fn offer(capabilities: &ServerCapabilities) -> Option<bool>;
 }
 
 impl Listable for Prompt {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<Listing<Self>>, CallError>> {
+    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>> {
         Box::pin(client.list_prompts())
     }
 
@@ -88,7 +88,7 @@ impl Listable for Prompt {
 }
 
 impl Listable for Resource {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<Listing<Self>>, CallError>> {
+    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>> {
         Box::pin(client.list_resources())
     }
 
@@ -98,7 +98,7 @@ impl Listable for Resource {
 }
 
 impl Listable for ResourceTemplate {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<Listing<Self>>, CallError>> {
+    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>> {
         Box::pin(client.list_resource_templates())
     }
 
@@ -146,7 +146,7 @@ impl<T: Listable> Shelf<T> {
         let server = manager.server(name).map_err(|error| failure::of_rack(error, manner))?;
         if server.state().failure().is_some() {
             let (server, state) = (name.clone(), server.state().clone());
-            return Err(failure::of_rack(RackError::NotConnected { server, state }, manner));
+            return Err(failure::of_rack(ManagerError::NotConnected { server, state }, manner));
         }
         let part = self.of_one(&server, Purpose::Show).await;
         Ok(part.map_err(|error| failure::of_call(error, manner))?.into_iter().collect())
@@ -179,7 +179,7 @@ impl<T: Listable> Shelf<T> {
         Ok(Some((name, listing)))
     }
 
-    fn kept(&self, server: &str, launch: Option<u64>, most: Duration) -> Option<Arc<Listing<T>>> {
+    fn kept(&self, server: &str, launch: Option<u64>, most: Duration) -> Option<Arc<List<T>>> {
         let kept = lock(&self.kept);
         let kept = kept.get(server).filter(|it| it.launch == launch)?;
         (kept.fetched.elapsed() < most).then(|| Arc::clone(&kept.listing))

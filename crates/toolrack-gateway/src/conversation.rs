@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolrack_mcp::{ErrorCode, LogLevel, LogMessage, Method};
-use toolrack_transport::{Frame, FrameError, JsonRpcError, RawJson, RequestId, elements};
+use toolrack_transport::{Message, MessageError, JsonRpcError, RawJson, RequestId, split_batch};
 
 use crate::audience::Listener;
 use crate::caller::Caller;
@@ -144,7 +144,7 @@ impl Conversation {
 
     /// Takes a message, or the messages of a batch.
     pub(crate) fn receive(self: &Arc<Self>, message: &Bytes, reply: &Reply) {
-        let Some(batch) = elements(message) else { return self.accept(message, message, reply) };
+        let Some(batch) = split_batch(message) else { return self.accept(message, message, reply) };
         if self.caller().is_none_or(|it| !it.revision.has_batches()) || batch.is_empty() {
             let error = invalid_request("a batch is not a message of this revision");
             return reply.out.put(refusal_without_id(&error));
@@ -155,16 +155,16 @@ impl Conversation {
     }
 
     fn accept(self: &Arc<Self>, message: &Bytes, text: &[u8], reply: &Reply) {
-        match Frame::parse(text) {
-            Ok(Frame::Request { id, method, params }) => {
+        match Message::parse(text) {
+            Ok(Message::Request { id, method, params }) => {
                 self.request(id, method, params.map(|it| message.slice_ref(it)), reply);
             }
-            Ok(Frame::Notification { method, params }) => self.notified(&method, params),
-            Ok(Frame::Success { id, result }) => {
+            Ok(Message::Notification { method, params }) => self.notified(&method, params),
+            Ok(Message::Success { id, result }) => {
                 self.answered(&id, Ok(RawJson::new(message.slice_ref(result))));
             }
-            Ok(Frame::Failure { id: Some(id), error }) => self.answered(&id, Err(error)),
-            Ok(Frame::Failure { id: None, error }) => {
+            Ok(Message::Failure { id: Some(id), error }) => self.answered(&id, Err(error)),
+            Ok(Message::Failure { id: None, error }) => {
                 tracing::debug!(%error, "a client could not read a message");
             }
             Err(fault) => reply.out.put(unreadable(text, &fault)),
@@ -347,9 +347,9 @@ impl Drop for OpenQuestion<'_> {
     }
 }
 
-fn unreadable(text: &[u8], fault: &FrameError) -> Bytes {
+fn unreadable(text: &[u8], fault: &MessageError) -> Bytes {
     match fault {
-        FrameError::Shape { id: Some(id) } => {
+        MessageError::Shape { id: Some(id) } => {
             answer(id, &Err(invalid_request("neither a request, a notification nor an answer")))
         }
         _ if serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok() => {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::time::Instant;
-use toolrack_client::{Behalf, CallError, CallOptions, OnProgress};
-use toolrack_manager::RackError;
+use toolrack_client::{ForwardedFor, CallError, CallOptions, OnProgress};
+use toolrack_manager::ManagerError;
 use toolrack_mcp::{Era, ErrorCode, Method};
 use toolrack_transport::JsonRpcError;
 
@@ -77,7 +77,7 @@ pub(crate) fn begin(
     shared: &Arc<Shared>,
     target: &Arc<Target>,
     seat: &Arc<Seat>,
-    (behalf, patience): (Behalf, Option<Duration>),
+    (behalf, patience): (ForwardedFor, Option<Duration>),
 ) -> Work {
     let (shared, target, seat) = (Arc::clone(shared), Arc::clone(target), Arc::clone(seat));
     Box::pin(async move {
@@ -120,7 +120,7 @@ impl Target {
                 let (seated, options) = take_place(shared, server, seat, options).await;
                 let called = shared.manager.call_tool_raw(server, tool, arguments, &options).await;
                 seated.ended(End::of_rack(&called));
-                if let (Err(RackError::NoSuchTool { .. }), Behind::Gateway) =
+                if let (Err(ManagerError::NoSuchTool { .. }), Behind::Gateway) =
                     (&called, shared.options.behind)
                 {
                     // Another gateway knows more tools than it lists, and why one cannot be called.

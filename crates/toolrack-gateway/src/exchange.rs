@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::mpsc;
-use toolrack_client::{Behalf, CallOptions};
+use toolrack_client::{ForwardedFor, CallOptions};
 use toolrack_mcp::{
     CompletionArgument, CompletionRef, Era, LogLevel, MetaKey, Method, MethodKind, Revision, Sender,
 };
@@ -91,7 +91,7 @@ impl Exchange {
     }
 
     /// For whom this request is passed on.
-    pub(crate) fn behalf(&self, params: &Params<'_>) -> Result<Behalf, JsonRpcError> {
+    pub(crate) fn behalf(&self, params: &Params<'_>) -> Result<ForwardedFor, JsonRpcError> {
         let name = match self.shared.options.behind {
             Behind::Servers => None,
             Behind::Gateway => Some(format!("{}:{:?}", self.shared.name, self.owner)),

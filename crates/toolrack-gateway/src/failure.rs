@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolrack_client::CallError;
-use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
+use toolrack_manager::{ConnectionState, FailureKind, ManagerError, error_chain};
 use toolrack_mcp::{Era, ErrorCode};
 use toolrack_transport::JsonRpcError;
 use toolrack_transport::{Delivery, TransportError};
@@ -95,14 +95,14 @@ pub(crate) struct Manner {
 }
 
 /// A failure before or after a request reached its server, in the words of the protocol.
-pub(crate) fn of_rack(error: RackError, manner: Manner) -> JsonRpcError {
+pub(crate) fn of_rack(error: ManagerError, manner: Manner) -> JsonRpcError {
     match error {
-        RackError::Call { source, .. } => of_call(*source, manner),
-        RackError::NoSuchTool { tool, .. } => invalid_params(format!("Unknown tool: {tool}")),
-        error @ RackError::Denied { .. } => invalid_params(error.to_string()),
+        ManagerError::Call { source, .. } => of_call(*source, manner),
+        ManagerError::NoSuchTool { tool, .. } => invalid_params(format!("Unknown tool: {tool}")),
+        error @ ManagerError::Denied { .. } => invalid_params(error.to_string()),
         error => {
             let (delivery, cause, hint) = (error.delivery(), cause_of(&error), error.hint());
-            RelayFailure { delivery, cause, hint }.told(with_causes(&error))
+            RelayFailure { delivery, cause, hint }.told(error_chain(&error))
         }
     }
 }
@@ -124,7 +124,7 @@ pub(crate) fn of_call(error: CallError, manner: Manner) -> JsonRpcError {
         ),
         error => {
             let (delivery, cause) = (error.delivery(), cause_of_call(&error));
-            RelayFailure { delivery, cause, hint: None }.told(with_causes(&error))
+            RelayFailure { delivery, cause, hint: None }.told(error_chain(&error))
         }
     }
 }
@@ -142,9 +142,9 @@ pub(crate) fn of_read(error: CallError, manner: Manner, uri: &str) -> JsonRpcErr
     }
 }
 
-fn cause_of(error: &RackError) -> RelayCause {
+fn cause_of(error: &ManagerError) -> RelayCause {
     match error {
-        RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
+        ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => match state {
             ConnectionState::Disabled => RelayCause::Disabled,
             state => match state.failure().map(toolrack_manager::Failure::kind) {
                 Some(FailureKind::NeedsLogin) => RelayCause::NeedsLogin,
@@ -193,7 +193,7 @@ mod tests {
 
     use serde_json::Value;
     use toolrack_manager::Failure;
-    use toolrack_transport::{AuthError, LineError};
+    use toolrack_transport::{AuthError, RequestError};
 
     use super::*;
 
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_told(error: RackError, data: Value) {
+    fn check_told(error: ManagerError, data: Value) {
         let told = of_rack(error, to(Era::Modern));
         assert_eq!(told.data.as_ref(), Some(&data));
         let read = RelayFailure::read(&told).unwrap();
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_failed_on_the_way_tells_how_far_it_came_and_why() {
-        let call = |source| RackError::Call {
+        let call = |source| ManagerError::Call {
             server: "s".to_owned(),
             tool: "t".to_owned(),
             source: Box::new(source),
@@ -238,12 +238,12 @@ mod tests {
             call(CallError::TimedOut { waited, delivery: Delivery::Unknown }),
             json!({ "delivery": "unknown", "cause": "timed_out" }),
         );
-        let lost = LineError::not_sent(TransportError::Shutdown);
+        let lost = RequestError::not_sent(TransportError::Shutdown);
         check_told(call(lost.into()), json!({ "delivery": "not_sent", "cause": "line" }));
         let barred = AuthError::LoginNeeded { reason: "no token".to_owned() };
-        let barred = LineError::answered(TransportError::Unauthorized(barred));
+        let barred = RequestError::answered(TransportError::Unauthorized(barred));
         check_told(call(barred.into()), json!({ "delivery": "answered", "cause": "needs_login" }));
-        let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
+        let large = RequestError::answered(TransportError::Oversize { limit_bytes: 10 });
         check_told(call(large.into()), json!({ "delivery": "answered", "cause": "too_large" }));
         check_told(
             call(CallError::TooManyRounds { rounds: 3 }),
@@ -252,7 +252,7 @@ mod tests {
         let failed = |kind| {
             let failure = Failure::new(kind, "why").hinting("look");
             let state = ConnectionState::Failed(failure);
-            RackError::NotConnected { server: "s".to_owned(), state }
+            ManagerError::NotConnected { server: "s".to_owned(), state }
         };
         for (kind, cause) in [
             (FailureKind::Exited, "not_connected"),
@@ -262,9 +262,9 @@ mod tests {
             let data = json!({ "delivery": "not_sent", "cause": cause, "hint": "look" });
             check_told(failed(kind), data);
         }
-        let hint = RackError::Closed.hint();
+        let hint = ManagerError::Closed.hint();
         let data = json!({ "delivery": "not_sent", "cause": "other", "hint": hint });
-        check_told(RackError::Closed, data);
+        check_told(ManagerError::Closed, data);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use toolrack_manager::{Borrowed, ConnectionState, McpConnection, McpManager, ToolWithServer};
+use toolrack_manager::{ClientGuard, ConnectionState, McpConnection, McpManager, ToolWithServer};
 use toolrack_mcp::{Era, Implementation, Method, Revision, ServerCapabilities};
 use toolrack_transport::JsonRpcError;
 use uuid::Uuid;
@@ -185,7 +185,7 @@ impl Shared {
         &self,
         server: &str,
         manner: Manner,
-    ) -> Result<Borrowed, JsonRpcError> {
+    ) -> Result<ClientGuard, JsonRpcError> {
         let borrowed = self.manager.borrow(server).await;
         borrowed.map_err(|error| failure::of_rack(error, manner))
     }

@@ -26,7 +26,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolrack_mcp::{Era, ErrorCode, Method as McpMethod, Revision};
-use toolrack_transport::{Frame, JsonRpcError};
+use toolrack_transport::{Message, JsonRpcError};
 
 use answer::{Answer, Takes, not_allowed, refusal};
 use guard::Access;
@@ -217,8 +217,8 @@ fn way(headers: &HeaderMap, message: &[u8]) -> Result<Way, JsonRpcError> {
     let session = single(headers, &HTTP_SESSION_ID).map(str::to_owned);
     let said = single(headers, &PROTOCOL_VERSION).map(Revision::parse);
     let says_modern = said.is_some_and(|it| it.is_none_or(|it| it.era() == Era::Modern));
-    let (method, params) = match Frame::parse(message) {
-        Ok(Frame::Request { method, params, .. }) => (Some(method), params),
+    let (method, params) = match Message::parse(message) {
+        Ok(Message::Request { method, params, .. }) => (Some(method), params),
         Ok(_) => (None, None),
         Err(_) if session.is_some() => (None, None),
         Err(_) if serde_json::from_slice::<serde::de::IgnoredAny>(message).is_ok() => {

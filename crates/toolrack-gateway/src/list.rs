@@ -10,9 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
-use toolrack_manager::{ConnectionState, McpConnection, RackError, ToolWithServer};
+use toolrack_manager::{ConnectionState, McpConnection, ManagerError, ToolWithServer};
 use toolrack_mcp::{
-    Era, ErrorCode, Listed as _, MetaKey, Prompt, Resource, ResourceTemplate, Revision, Tool,
+    Era, ErrorCode, ListEntry as _, MetaKey, Prompt, Resource, ResourceTemplate, Revision, Tool,
     is_object_schema, strict_schema,
 };
 use toolrack_transport::{JsonRpcError, RawJson};
@@ -174,7 +174,7 @@ impl Shared {
     }
 
     /// Why a tool cannot be called that is not listed, if the only server that could have it does not run.
-    fn stopped(&self, name: &str) -> Option<RackError> {
+    fn stopped(&self, name: &str) -> Option<ManagerError> {
         let servers = self.servers();
         let has = |it: &&Arc<McpConnection>| {
             let tools = it.tool_names();
@@ -184,7 +184,7 @@ impl Shared {
         let mut having = servers.iter().filter(has);
         let server = having.next().filter(|it| it.client().is_none())?;
         let (server, state) = (server.name().to_owned(), server.state().clone());
-        having.next().is_none().then_some(RackError::NotConnected { server, state })
+        having.next().is_none().then_some(ManagerError::NotConnected { server, state })
     }
 
     async fn prompts(&self, purpose: Purpose) -> NamedPrompts {

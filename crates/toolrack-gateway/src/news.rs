@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use toolrack_client::{Event, McpClient};
-use toolrack_manager::{ConnectionState, McpConnection, RackEvent, RackEvents};
+use toolrack_manager::{ConnectionState, McpConnection, ManagerEvent, ManagerEvents};
 use toolrack_mcp::{Era, ListKind};
 
 use crate::gateway::Shared;
@@ -43,13 +43,13 @@ impl Changed {
 }
 
 /// Runs until the gateway or the manager is gone.
-pub(crate) async fn spread(shared: Arc<Shared>, events: RackEvents) {
+pub(crate) async fn spread(shared: Arc<Shared>, events: ManagerEvents) {
     follow(&shared, events).await;
     // A gateway that is dropped and not closed lets go of them here.
     shared.parked.clear();
 }
 
-async fn follow(shared: &Arc<Shared>, mut events: RackEvents) {
+async fn follow(shared: &Arc<Shared>, mut events: ManagerEvents) {
     let mut changed = Changed::default();
     let servers = shared.servers();
     let mut known: Known = servers.iter().map(|it| (it.name().into(), contents(it))).collect();
@@ -92,13 +92,13 @@ fn tell(shared: &Shared, changed: Changed) {
 }
 
 /// What an event means for lists. What is not about lists is told at once.
-fn hear(shared: &Arc<Shared>, known: &mut Known, event: RackEvent) -> Changed {
+fn hear(shared: &Arc<Shared>, known: &mut Known, event: ManagerEvent) -> Changed {
     let nothing = Changed::default();
     match event {
-        RackEvent::Tools { server, .. } if shared.scope.has(&server) => {
+        ManagerEvent::Tools { server, .. } if shared.scope.has(&server) => {
             Changed { tools: true, ..nothing }
         }
-        RackEvent::State { server, state } if shared.scope.has(&server) => {
+        ManagerEvent::State { server, state } if shared.scope.has(&server) => {
             if state == ConnectionState::Connected {
                 shared.switchboard.renewed(&server);
                 welcome(shared, &server);
@@ -109,23 +109,23 @@ fn hear(shared: &Arc<Shared>, known: &mut Known, event: RackEvent) -> Changed {
             Changed { tools: tools_differ(shared), ..now.and(before) }
         }
         // Of a server that is gone nothing else is heard.
-        RackEvent::ConfigApplied { plan } => {
+        ManagerEvent::ConfigApplied { plan } => {
             let gone = plan.disconnect.iter().filter(|it| shared.scope.has(it));
             let lost = gone
                 .map(|it| Changed { tools: true, ..known.remove(it.as_str()).unwrap_or_default() });
             lost.fold(nothing, Changed::and)
         }
-        RackEvent::Said { server, event: Event::SubscriptionEnded { uris } } => {
+        ManagerEvent::Said { server, event: Event::SubscriptionEnded { uris } } => {
             if !uris.is_empty() {
                 renew(shared, &server);
             }
             nothing
         }
-        RackEvent::Said { server, event } if shared.scope.has(&server) => {
+        ManagerEvent::Said { server, event } if shared.scope.has(&server) => {
             said(shared, &server, event);
             nothing
         }
-        RackEvent::Missed(_) => Changed { tools: true, prompts: true, resources: true },
+        ManagerEvent::Missed(_) => Changed { tools: true, prompts: true, resources: true },
         _ => nothing,
     }
 }

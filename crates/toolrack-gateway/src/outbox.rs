@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use toolrack_transport::Mask;
+use toolrack_transport::Redactor;
 
 /// Messages that wait for a slow client. When so many do, notifications are lost.
 const MAX_UNREAD: usize = 256;
@@ -46,7 +46,7 @@ pub(crate) struct Outbox {
     version: watch::Sender<u64>,
     replay: Replay,
     carries: Carries,
-    mask: Mask,
+    mask: Redactor,
 }
 
 #[derive(Default)]
@@ -73,7 +73,7 @@ pub(crate) struct Reader(u64);
 
 impl Outbox {
     /// A stream without what `mask` knows.
-    pub(crate) fn new(replay: Replay, mask: &Mask) -> Self {
+    pub(crate) fn new(replay: Replay, mask: &Redactor) -> Self {
         Self {
             state: Mutex::default(),
             version: watch::Sender::new(0),

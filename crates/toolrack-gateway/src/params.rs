@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use toolrack_mcp::{InputResponse, InputResponses, LogLevel, MetaKey, Token};
+use toolrack_mcp::{InputResponse, InputResponses, LogLevel, MetaKey, ProgressToken};
 use toolrack_transport::JsonRpcError;
 
 use crate::wire::invalid_params;
@@ -92,7 +92,7 @@ impl<'a> Params<'a> {
         self.meta_as(CLIENT)
     }
 
-    pub(crate) fn progress_token(&self) -> Result<Option<Token>, JsonRpcError> {
+    pub(crate) fn progress_token(&self) -> Result<Option<ProgressToken>, JsonRpcError> {
         self.meta_as(MetaKey::PROGRESS_TOKEN)
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let params = Params::read(Some(raw)).unwrap();
         assert_eq!(params.required_name(), Ok("n"));
         assert_eq!(params.arguments.unwrap().get(), r#"{ "a" : 1.0 }"#);
-        assert_eq!(params.progress_token(), Ok(Some(Token::from("t"))));
+        assert_eq!(params.progress_token(), Ok(Some(ProgressToken::from("t"))));
         assert_eq!(params.log_level().unwrap_err().code, -32602);
         let others = params.other_meta();
         assert_eq!((others.len(), others[0].0, others[0].1.get()), (1, "traceparent", "\"00-1\""));

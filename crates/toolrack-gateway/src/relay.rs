@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
-use toolrack_client::Behalf;
+use toolrack_client::ForwardedFor;
 use toolrack_mcp::{InputResponse, InputResponses, Method, ResultType};
 use toolrack_transport::{JsonRpcError, RawJson};
 
@@ -56,7 +56,7 @@ impl Exchange {
         let target = Arc::new(self.target(method, params).await?);
         let behalf = self.behalf(params)?;
         let (seat, _none) = self.seat(params)?;
-        let begin = |behalf: Behalf| begin(&self.shared, &target, &seat, (behalf, self.patience));
+        let begin = |behalf: ForwardedFor| begin(&self.shared, &target, &seat, (behalf, self.patience));
         let mut work = begin(behalf.clone());
         let mut n_rounds = 0;
         loop {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use toolrack_mcp::{LogLevel, LogMessage, Method, Progress, Token};
+use toolrack_mcp::{LogLevel, LogMessage, Method, Progress, ProgressToken};
 use toolrack_transport::RawJson;
 
 use crate::caller::Caller;
@@ -51,7 +51,7 @@ pub(crate) enum Owner {
 #[derive(Debug, Clone)]
 pub(crate) struct Spot {
     pub(crate) out: Arc<Outbox>,
-    pub(crate) token: Option<Token>,
+    pub(crate) token: Option<ProgressToken>,
     pub(crate) wanted: Wanted,
 }
 
@@ -262,7 +262,7 @@ pub(crate) fn log_notification(server: &str, message: &LogMessage, naming: Namin
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report<'a> {
-    progress_token: &'a Token,
+    progress_token: &'a ProgressToken,
     progress: Number,
     #[serde(skip_serializing_if = "Option::is_none")]
     total: Option<Number>,

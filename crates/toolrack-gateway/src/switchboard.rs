@@ -18,9 +18,9 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use toolrack_client::{ClientHandler, Limits, RawQuestion, Refusal};
+use toolrack_client::{ClientHandler, Limits, RawServerRequest, SamplingError};
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, LogLevel,
+    ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, LogLevel,
     LogMessage, Method, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_transport::BoxFuture;
@@ -313,9 +313,9 @@ impl ClientHandler for Switchboard {
     fn pass_on<'a>(
         &'a self,
         server: &'a str,
-        question: RawQuestion<'a>,
+        question: RawServerRequest<'a>,
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
-        let RawQuestion { method, params, about } = question;
+        let RawServerRequest { method, params, about } = question;
         let is_roots = method == Method::ListRoots.as_str();
         if is_roots && !self.passes_roots() {
             return None;
@@ -343,11 +343,11 @@ impl ClientHandler for Switchboard {
         &'a self,
         server: &'a str,
         question: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
+    ) -> BoxFuture<'a, ElicitationResult> {
         match &self.fallback {
             Some(fallback) => fallback.elicit(server, question),
             // Nobody is there, which is not the same as a no.
-            None => Box::pin(async { ElicitationAnswer::Cancel }),
+            None => Box::pin(async { ElicitationResult::Cancel }),
         }
     }
 
@@ -355,11 +355,11 @@ impl ClientHandler for Switchboard {
         &'a self,
         server: &'a str,
         params: SamplingParams,
-    ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
+    ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
         match &self.fallback {
             Some(fallback) => fallback.sample(server, params),
             None => Box::pin(async {
-                Err(Refusal::Failed("no client with a model works with this server".to_owned()))
+                Err(SamplingError::Failed("no client with a model works with this server".to_owned()))
             }),
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolrack_client::CallError;
-use toolrack_manager::RackError;
+use toolrack_manager::ManagerError;
 use toolrack_transport::Delivery;
 
 use crate::seat::{Owner, Seat};
@@ -87,8 +87,8 @@ impl End {
         Self::of(outcome.as_ref().err().map(CallError::delivery))
     }
 
-    pub(crate) fn of_rack<T>(outcome: &Result<T, RackError>) -> Self {
-        Self::of(outcome.as_ref().err().map(RackError::delivery))
+    pub(crate) fn of_rack<T>(outcome: &Result<T, ManagerError>) -> Self {
+        Self::of(outcome.as_ref().err().map(ManagerError::delivery))
     }
 
     fn of(failed: Option<Delivery>) -> Self {

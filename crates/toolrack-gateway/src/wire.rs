@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::{
-    JsonRpcError, NoParams, Params, RawJson, RequestId, write_answer, write_notification,
+    JsonRpcError, NoParams, Params, RawJson, RequestId, write_response, write_notification,
     write_request,
 };
 
@@ -18,14 +18,14 @@ pub(crate) fn answer(id: &RequestId, outcome: &Outcome) -> Bytes {
     let mut out = Vec::new();
     let written = match outcome {
         // What is no JSON would make the whole line unreadable.
-        Ok(raw) => raw.checked().and_then(|result| write_answer(&mut out, id, Ok(result))),
-        Err(error) => write_answer(&mut out, id, Err(error)),
+        Ok(raw) => raw.checked().and_then(|result| write_response(&mut out, id, Ok(result))),
+        Err(error) => write_response(&mut out, id, Err(error)),
     };
     if let Err(fault) = written {
         tracing::warn!(%fault, "a result is no JSON");
         out.clear();
         let error = internal("the result of the server is no JSON");
-        write_answer(&mut out, id, Err(&error)).unwrap_or_default();
+        write_response(&mut out, id, Err(&error)).unwrap_or_default();
     }
     out.into()
 }

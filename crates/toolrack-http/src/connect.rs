@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use toolrack_transport::after;
+use toolrack_transport::deadline_after;
 use url::Host;
 
 use crate::endpoint_url::{Origin, Security};
@@ -101,7 +101,7 @@ impl Connector {
 
     /// Tries every address of a host. An unresponsive address gets only its share of the time.
     async fn connect_tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        let deadline = after(Instant::now(), self.connect_timeout);
+        let deadline = deadline_after(Instant::now(), self.connect_timeout);
         let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for (index, address) in addresses.iter().enumerate() {
@@ -152,7 +152,7 @@ async fn open_tunnel(
     request.extend_from_slice(b"\r\n");
     stream.write_all(&request).await?;
     let mut head = Vec::new();
-    // Byte by byte: the bytes after the head belong to TLS.
+    // Byte by byte: the bytes deadline_after the head belong to TLS.
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= MAX_CONNECT_HEAD_BYTES {
             return Err(io::Error::other("the proxy's response head is too large"));

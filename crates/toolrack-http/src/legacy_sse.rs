@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use toolrack_transport::{Inbox as _, LineError, RawJson, TransportError, plain_text};
+use toolrack_transport::{IncomingHandler as _, RequestError, RawJson, TransportError, sanitize_line};
 
 use crate::endpoint_url::EndpointUrl;
 use crate::request_headers::RequestHeaders;
@@ -38,7 +38,7 @@ impl Inner {
         body: &[u8],
         id: u64,
         context: &MessageContext<'_>,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         let flavor = self.open_sse().await?;
         let Flavor::Sse2024 { endpoint, stream_closed } = flavor.clone() else {
             return Err(stream_ended());
@@ -50,19 +50,19 @@ impl Inner {
     }
 
     /// Opens the stream and waits for the `endpoint` event.
-    pub(crate) async fn open_sse(self: &Arc<Self>) -> Result<Flavor, LineError> {
-        let timed_out = |_elapsed| LineError::not_sent(TransportError::timed_out(ENDPOINT_TIMEOUT));
+    pub(crate) async fn open_sse(self: &Arc<Self>) -> Result<Flavor, RequestError> {
+        let timed_out = |_elapsed| RequestError::not_sent(TransportError::timed_out(ENDPOINT_TIMEOUT));
         timeout(ENDPOINT_TIMEOUT, self.open_sse_now()).await.map_err(timed_out)?
     }
 
-    async fn open_sse_now(self: &Arc<Self>) -> Result<Flavor, LineError> {
+    async fn open_sse_now(self: &Arc<Self>) -> Result<Flavor, RequestError> {
         let mut response = self.get(&RequestHeaders::default()).await?;
         if !response.status.is_success() {
             let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
-            return Err(LineError::not_sent(error_from_response(response.status, &body).error));
+            return Err(RequestError::not_sent(error_from_response(response.status, &body).error));
         }
         if response.kind() != BodyKind::EventStream {
-            return Err(LineError::not_sent(missing_message(response.status, "no stream", b"")));
+            return Err(RequestError::not_sent(missing_message(response.status, "no stream", b"")));
         }
         let mut parser = SseParser::new(self.max_message_bytes);
         let mut events = Vec::new();
@@ -97,11 +97,11 @@ impl Inner {
 
     /// Resolves the endpoint. Spec 2024-11-05, transports §HTTP with SSE, does not restrict its origin; without
     /// a restriction, a server could send our credentials anywhere.
-    fn parse_endpoint(&self, reference: &[u8]) -> Result<EndpointUrl, LineError> {
+    fn parse_endpoint(&self, reference: &[u8]) -> Result<EndpointUrl, RequestError> {
         let text = String::from_utf8_lossy(reference);
         self.sender.url.join(text.trim()).map_err(|error| {
-            let reason = format!("the `endpoint` event: {}", plain_text(&error.to_string(), 200));
-            LineError::not_sent(io::Error::new(io::ErrorKind::InvalidData, reason))
+            let reason = format!("the `endpoint` event: {}", sanitize_line(&error.to_string(), 200));
+            RequestError::not_sent(io::Error::new(io::ErrorKind::InvalidData, reason))
         })
     }
 
@@ -111,7 +111,7 @@ impl Inner {
         response: &mut HttpResponse,
         id: u64,
         stream_closed: &CancellationToken,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         if !response.status.is_success() {
             let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
             return Err(error_from_response(response.status, &body));
@@ -131,10 +131,10 @@ impl Inner {
     fn route_event(&self, event: &SseEvent) {
         match event {
             SseEvent::Message(message) => {
-                self.router.accept_owned(message);
+                self.router.route_owned(message);
             }
             SseEvent::TooLarge(head) => {
-                self.router.oversize(head, b"", self.max_message_bytes);
+                self.router.route_oversize(head, b"", self.max_message_bytes);
             }
             SseEvent::Other(name, _) => tracing::trace!(name, "ignoring an SSE event"),
         }
@@ -194,7 +194,7 @@ async fn reconnect(inner: &Arc<Inner>) {
     loop {
         inner.session.wait_for_retry().await;
         match inner.reinitialize().await {
-            Ok(()) => return inner.handler.renewed(),
+            Ok(()) => return inner.handler.on_session_renewed(),
             Err(error) => {
                 tracing::debug!(%error, "could not reopen the SSE stream");
                 let failure = session_failure(error.error);

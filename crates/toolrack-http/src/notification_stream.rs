@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
-use toolrack_transport::{Backoff, Inbox as _, TransportError};
+use toolrack_transport::{Backoff, IncomingHandler as _, TransportError};
 
 use crate::response_headers::BodyKind;
 use crate::session::{Flavor, Phase, SHORT_SESSION_PENALTY, SessionState, add_failures};
@@ -93,7 +93,7 @@ async fn run(inner: &Arc<Inner>) {
             StreamOutcome::RetryLater | StreamOutcome::SessionUnknown => {}
         }
         // Also after a stream that worked: a server may close every stream at once.
-        let wait = backoff.failed(Instant::now(), fastrand::f64());
+        let wait = backoff.record_failure(Instant::now(), fastrand::f64());
         sleep(wait.max(parser.retry().unwrap_or_default())).await;
     }
 }
@@ -122,10 +122,10 @@ async fn open_once(
         }
     };
     if response.status.is_success() && response.kind() == BodyKind::EventStream {
-        backoff.worked(Instant::now());
+        backoff.record_success(Instant::now());
         // Notifications may have been lost before the stream opened: the handler refreshes as after a new session.
         if inner.stream_is_late.swap(false, Ordering::AcqRel) {
-            inner.handler.renewed();
+            inner.handler.on_session_renewed();
         }
         inner.read_until_closed(&mut response, parser).await;
         return StreamOutcome::Closed;

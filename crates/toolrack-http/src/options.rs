@@ -92,7 +92,7 @@ impl fmt::Debug for HttpServerDef {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Rebuff};
+    use toolrack_transport::{CachedCredential, AuthError, Authorization, BoxFuture, AuthChallenge};
 
     use super::*;
 
@@ -100,15 +100,15 @@ mod tests {
     struct NoCredentials;
 
     impl Credentials for NoCredentials {
-        fn at_hand(&self) -> AtHand {
-            AtHand::Nothing
+        fn at_hand(&self) -> CachedCredential {
+            CachedCredential::Nothing
         }
 
         fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
             Box::pin(async { Ok(None) })
         }
 
-        fn rebuffed<'a>(&'a self, _rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+        fn rebuffed<'a>(&'a self, _rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
             Box::pin(async { Ok(()) })
         }
     }

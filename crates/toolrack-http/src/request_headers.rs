@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderName, HeaderValue};
-use toolrack_transport::{Dialect, Params};
+use toolrack_transport::{ProtocolMode, Params};
 
 /// Protocol version that introduced the header `MCP-Protocol-Version`.
 const FIRST_WITH_VERSION_HEADER: &str = "2025-06-18";
@@ -37,9 +37,9 @@ impl<'a> RequestHeaders<'a> {
     }
 
     /// Headers of every message in a session.
-    pub(crate) fn for_session(mode: Dialect, http_session_id: Option<HeaderValue>) -> Self {
+    pub(crate) fn for_session(mode: ProtocolMode, http_session_id: Option<HeaderValue>) -> Self {
         let version = match mode {
-            Dialect::Session(version) if version >= FIRST_WITH_VERSION_HEADER => Some(version),
+            ProtocolMode::Session(version) if version >= FIRST_WITH_VERSION_HEADER => Some(version),
             _ => None,
         };
         Self { version, http_session_id, ..Self::default() }
@@ -54,7 +54,7 @@ impl<'a> RequestHeaders<'a> {
 
     /// Adds the arguments that the tool marks with `x-mcp-header`.
     pub(crate) fn add_param_headers(&mut self, params: &dyn Params) {
-        params.mirror(&mut |name, value| match param_name(name) {
+        params.header_params(&mut |name, value| match param_name(name) {
             Some(name) => self.arguments.push((name, encode_value(value).into_owned())),
             None => tracing::debug!(name, "an argument name is not a valid header name"),
         });
@@ -179,17 +179,17 @@ mod tests {
     #[test]
     fn version_header_starts_with_2025_06_18() {
         let session = |mode| RequestHeaders::for_session(mode, None);
-        check(&session(Dialect::Greeting), &[]);
-        check(&session(Dialect::Session("2024-11-05")), &[]);
-        check(&session(Dialect::Session("2025-03-26")), &[]);
-        check(&session(Dialect::Session("2025-06-18")), &["mcp-protocol-version: 2025-06-18"]);
-        check(&session(Dialect::Session("2025-11-25")), &["mcp-protocol-version: 2025-11-25"]);
+        check(&session(ProtocolMode::Greeting), &[]);
+        check(&session(ProtocolMode::Session("2024-11-05")), &[]);
+        check(&session(ProtocolMode::Session("2025-03-26")), &[]);
+        check(&session(ProtocolMode::Session("2025-06-18")), &["mcp-protocol-version: 2025-06-18"]);
+        check(&session(ProtocolMode::Session("2025-11-25")), &["mcp-protocol-version: 2025-11-25"]);
     }
 
     #[test]
     fn last_event_id_header_is_sent_on_resume() {
         let id = Some(HeaderValue::from_static("s1"));
-        let headers = RequestHeaders::for_session(Dialect::Session("2025-03-26"), id);
+        let headers = RequestHeaders::for_session(ProtocolMode::Session("2025-03-26"), id);
         check(&headers.clone().with_last_event_id(None), &["mcp-session-id: s1"]);
         check(
             &headers.clone().with_last_event_id(Some(b"7")),

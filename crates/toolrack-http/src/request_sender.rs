@@ -19,7 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri}
 use http_body_util::Full;
 use tokio::time::{Instant, sleep};
 use toolrack_transport::{
-    AtHand, AuthError, Authorization, Credentials, LineError, Rebuff, TransportError, plain_text,
+    CachedCredential, AuthError, Authorization, Credentials, RequestError, AuthChallenge, TransportError, sanitize_line,
 };
 
 use crate::connection_pool::{ConnectionPool, ExchangeError, Idempotency};
@@ -81,7 +81,7 @@ impl RequestSender {
 
     /// Sends a request until the response is neither a challenge nor a redirect, and not a retryable
     /// `Retry-After`.
-    pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, LineError> {
+    pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, RequestError> {
         let mut redirected: Option<Box<EndpointUrl>> = None;
         let (mut n_sends, mut n_redirects, mut has_waited) = (0, 0, false);
         loop {
@@ -182,7 +182,7 @@ impl RequestSender {
         request: &HttpRequest<'_>,
         sent: Option<&Authorization>,
         n_sends: u32,
-    ) -> Result<(), LineError> {
+    ) -> Result<(), RequestError> {
         let status = response.status;
         let challenges: Vec<String> = response
             .headers
@@ -191,15 +191,15 @@ impl RequestSender {
             .collect();
         let body = response.read_prefix(MAX_CHALLENGE_BYTES).await;
         response.release(&self.tasks);
-        let text = plain_text(String::from_utf8_lossy(&body).trim(), MAX_CHALLENGE_CHARS);
+        let text = sanitize_line(String::from_utf8_lossy(&body).trim(), MAX_CHALLENGE_CHARS);
         match &self.credentials {
             Some(credentials) if n_sends < MAX_SENDS => {
                 let challenges = &challenges;
                 let operation = request.operation;
-                let rebuff = Rebuff { status: status.as_u16(), challenges, sent, operation };
-                credentials.rebuffed(rebuff).await.map_err(LineError::answered)
+                let rebuff = AuthChallenge { status: status.as_u16(), challenges, sent, operation };
+                credentials.on_challenge(rebuff).await.map_err(RequestError::answered)
             }
-            _ => Err(LineError::answered(auth_error(status, text))),
+            _ => Err(RequestError::answered(auth_error(status, text))),
         }
     }
 
@@ -211,11 +211,11 @@ impl RequestSender {
         request: &HttpRequest<'_>,
         from: &EndpointUrl,
         n_redirects: u32,
-    ) -> Result<EndpointUrl, LineError> {
+    ) -> Result<EndpointUrl, RequestError> {
         let status = response.status;
         let fail = |text: String| {
             let error = TransportError::Status { code: status.as_u16(), text };
-            LineError::answered(error)
+            RequestError::answered(error)
         };
         let location = response.headers.get(&LOCATION).and_then(|value| value.to_str().ok());
         let location = location.unwrap_or_default().to_owned();
@@ -228,18 +228,18 @@ impl RequestSender {
             return Err(fail("too many redirects".to_owned()));
         }
         from.join(&location).map_err(|error| {
-            fail(format!("redirect not followed: {}", plain_text(&error.to_string(), 200)))
+            fail(format!("redirect not followed: {}", sanitize_line(&error.to_string(), 200)))
         })
     }
 }
 
 async fn current_authorization(
     credentials: &dyn Credentials,
-) -> Result<Option<Authorization>, LineError> {
-    match credentials.at_hand() {
-        AtHand::Nothing => Ok(None),
-        AtHand::Ready(authorization) => Ok(Some(authorization)),
-        AtHand::Ask => credentials.obtain().await.map_err(LineError::not_sent),
+) -> Result<Option<Authorization>, RequestError> {
+    match credentials.cached() {
+        CachedCredential::None => Ok(None),
+        CachedCredential::Ready(authorization) => Ok(Some(authorization)),
+        CachedCredential::Obtain => credentials.obtain().await.map_err(RequestError::not_sent),
     }
 }
 
@@ -269,22 +269,22 @@ fn auth_error(status: StatusCode, text: String) -> AuthError {
     };
     match status {
         StatusCode::UNAUTHORIZED => {
-            AuthError::LoginNeeded { reason: or("the server requires authentication") }
+            AuthError::LoginRequired { reason: or("the server requires authentication") }
         }
         _ => AuthError::Forbidden { reason: or("the server answered with HTTP status 403") },
     }
 }
 
-fn exchange_error(error: ExchangeError, url: &EndpointUrl, sent: &SentFlag) -> LineError {
+fn exchange_error(error: ExchangeError, url: &EndpointUrl, sent: &SentFlag) -> RequestError {
     match error {
         ExchangeError::Unreachable(error) => {
             // An earlier attempt was rejected by the server, or its method is idempotent.
             sent.clear();
             let address = url.to_string();
-            LineError::not_sent(TransportError::Unreachable { address, error })
+            RequestError::not_sent(TransportError::Unreachable { address, error })
         }
-        ExchangeError::NoResponse(error) if sent.get() => LineError::unknown(error),
-        ExchangeError::NoResponse(error) => LineError::not_sent(error),
+        ExchangeError::NoResponse(error) if sent.get() => RequestError::unknown(error),
+        ExchangeError::NoResponse(error) => RequestError::not_sent(error),
     }
 }
 
@@ -426,7 +426,7 @@ impl Drop for ScratchBuffer {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_transport::Dialect;
+    use toolrack_transport::ProtocolMode;
 
     use super::*;
 
@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(request.headers()["mcp-method"], "ping");
         assert_eq!(request.headers()["authorization"], "Bearer t");
         let id = Some(HeaderValue::from_static("s1"));
-        let headers = RequestHeaders::for_session(Dialect::Session("2025-11-25"), id);
+        let headers = RequestHeaders::for_session(ProtocolMode::Session("2025-11-25"), id);
         parts.headers = &headers;
         let request = parts.to_request();
         assert_eq!(request.headers()["mcp-session-id"], "s1");

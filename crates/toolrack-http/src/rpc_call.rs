@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use toolrack_transport::{
-    Backoff, Dialect, Frame, FrameError, LineError, Lost, Outgoing, Patience, RawJson,
-    TransportError, elements, write_request,
+    Backoff, ProtocolMode, Message, MessageError, RequestError, TruncatedMessage, OutgoingRequest, RequestTimeout, RawJson,
+    TransportError, split_batch, write_request,
 };
 
 use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders, parse_session_id};
@@ -30,7 +30,7 @@ pub(crate) const INITIALIZE: &str = "initialize";
 /// Whether a message is the response to the waiting request.
 pub(crate) enum Matched {
     /// The response.
-    Response(Result<RawJson, LineError>),
+    Response(Result<RawJson, RequestError>),
     /// Another message, which has been routed.
     Other,
 }
@@ -42,16 +42,16 @@ impl Inner {
     /// Sends a request and returns its response, if that comes on the same exchange.
     pub(crate) async fn exchange_request(
         self: &Arc<Self>,
-        request: &Outgoing<'_>,
+        request: &OutgoingRequest<'_>,
         id: u64,
         context: &MessageContext<'_>,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         match self.mode() {
-            Dialect::Stateless(version) => self.send_stateless(request, id, version, context).await,
-            Dialect::Greeting if request.method == INITIALIZE => {
+            ProtocolMode::Stateless(version) => self.send_stateless(request, id, version, context).await,
+            ProtocolMode::Initialize if request.method == INITIALIZE => {
                 Box::pin(self.initialize(request, id, context)).await
             }
-            Dialect::Greeting | Dialect::Session(_) => {
+            ProtocolMode::Initialize | ProtocolMode::Session(_) => {
                 self.send_in_session(request, id, context).await
             }
         }
@@ -59,16 +59,16 @@ impl Inner {
 
     async fn send_stateless(
         self: &Arc<Self>,
-        request: &Outgoing<'_>,
+        request: &OutgoingRequest<'_>,
         id: u64,
         version: &'static str,
         context: &MessageContext<'_>,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         let mut headers = RequestHeaders::for_stateless(version, request.method, context.name);
         headers.add_param_headers(request.params);
         let body = encode_request(request, id)?;
         let mut response = self.post(context, &self.sender.url, &headers, &body).await?;
-        if request.patience == Patience::endless() {
+        if request.timeout == RequestTimeout::unlimited() {
             // A request without a timeout (a subscription) would otherwise wait forever for a server that
             // vanished without closing the connection.
             response.idle = Some(self.stream_idle);
@@ -79,17 +79,17 @@ impl Inner {
         if let (Err(_), Some(unwanted)) = (&outcome, unwanted) {
             let inner = Arc::clone(self);
             self.tasks
-                .spawn(async move { inner.delete_session(unwanted, Dialect::Greeting).await });
+                .spawn(async move { inner.delete_session(unwanted, ProtocolMode::Initialize).await });
         }
         outcome
     }
 
     async fn send_in_session(
         self: &Arc<Self>,
-        request: &Outgoing<'_>,
+        request: &OutgoingRequest<'_>,
         id: u64,
         context: &MessageContext<'_>,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         let body = encode_request(request, id)?;
         let mut has_retried = false;
         loop {
@@ -113,7 +113,7 @@ impl Inner {
             self.renew(state.epoch);
             if has_retried {
                 tracing::debug!(error = %expired, "the server rejects the new session too");
-                return Err(LineError::not_sent(TransportError::SessionLost));
+                return Err(RequestError::not_sent(TransportError::SessionLost));
             }
             has_retried = true;
         }
@@ -125,7 +125,7 @@ impl Inner {
         response: &mut HttpResponse,
         id: u64,
         resume: Option<&ResumeHeaders<'_>>,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         if !response.status.is_success() {
             let body = match response.peeked_body.take() {
                 Some(body) => body,
@@ -157,19 +157,19 @@ impl Inner {
     /// Fast path: a successful response in a body that arrived together with its head. `None` for every other
     /// case.
     fn parse_buffered_body(&self, body: &[u8], id: u64) -> Option<RawJson> {
-        let Ok(Frame::Success { id: message_id, result }) = Frame::parse(body.trim_ascii()) else {
+        let Ok(Message::Success { id: message_id, result }) = Message::parse(body.trim_ascii()) else {
             return None;
         };
-        if message_id.as_ours() != Some(id) {
+        if message_id.as_local_id() != Some(id) {
             return None;
         }
-        self.router.tally().message();
+        self.router.counters().count_message();
         Some(RawJson::new(Bytes::copy_from_slice(result)))
     }
 
     /// Finds the response in a body with one message or a batch.
-    fn find_response(&self, body: &Bytes, id: u64) -> Option<Result<RawJson, LineError>> {
-        if let Some(messages) = elements(body) {
+    fn find_response(&self, body: &Bytes, id: u64) -> Option<Result<RawJson, RequestError>> {
+        if let Some(messages) = split_batch(body) {
             let mut found = None;
             for message in messages {
                 if let Matched::Response(response) =
@@ -188,42 +188,42 @@ impl Inner {
 
     /// Returns the message if it is the response to request `id`; routes it otherwise.
     pub(crate) fn match_message(&self, message: &Bytes, id: u64) -> Matched {
-        let stats = self.router.tally();
-        match Frame::parse(message.trim_ascii()) {
-            Ok(Frame::Success { id: message_id, result }) if message_id.as_ours() == Some(id) => {
-                stats.message();
+        let stats = self.router.counters();
+        match Message::parse(message.trim_ascii()) {
+            Ok(Message::Success { id: message_id, result }) if message_id.as_local_id() == Some(id) => {
+                stats.count_message();
                 Matched::Response(Ok(RawJson::new(message.slice_ref(result))))
             }
             // An error without an id can only belong to the request of this exchange.
-            Ok(Frame::Failure { id: message_id, error })
+            Ok(Message::Failure { id: message_id, error })
                 if message_id
                     .as_ref()
-                    .is_none_or(|message_id| message_id.as_ours() == Some(id)) =>
+                    .is_none_or(|message_id| message_id.as_local_id() == Some(id)) =>
             {
-                stats.message();
-                Matched::Response(Err(LineError::answered(error)))
+                stats.count_message();
+                Matched::Response(Err(RequestError::answered(error)))
             }
-            Err(FrameError::Shape { id: Some(message_id) }) if message_id.as_ours() == Some(id) => {
-                let error = FrameError::Shape { id: None };
-                Matched::Response(Err(LineError::answered(TransportError::Parse(
+            Err(MessageError::Shape { id: Some(message_id) }) if message_id.as_local_id() == Some(id) => {
+                let error = MessageError::Shape { id: None };
+                Matched::Response(Err(RequestError::answered(TransportError::Parse(
                     error.to_string(),
                 ))))
             }
             _ => {
-                self.router.accept_beside(id, message);
+                self.router.route_related(id, message);
                 Matched::Other
             }
         }
     }
 
-    pub(crate) fn body_error(&self, error: BodyError) -> LineError {
+    pub(crate) fn body_error(&self, error: BodyError) -> RequestError {
         match error {
             BodyError::TooLarge => {
-                self.router.tally().oversize();
+                self.router.counters().count_oversize();
                 let limit_bytes = self.max_message_bytes;
-                LineError::answered(TransportError::Oversize { limit_bytes })
+                RequestError::answered(TransportError::Oversize { limit_bytes })
             }
-            BodyError::Io(error) => LineError::unknown(error),
+            BodyError::Io(error) => RequestError::unknown(error),
         }
     }
 
@@ -233,7 +233,7 @@ impl Inner {
         response: &mut HttpResponse,
         id: u64,
         resume: Option<&ResumeHeaders<'_>>,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         let mut parser = SseParser::new(self.max_message_bytes);
         let mut backoff = Backoff::default();
         loop {
@@ -260,7 +260,7 @@ impl Inner {
         response: &mut HttpResponse,
         parser: &mut SseParser,
         id: u64,
-    ) -> Result<Result<RawJson, LineError>, LineError> {
+    ) -> Result<Result<RawJson, RequestError>, RequestError> {
         loop {
             let chunk = match response.next_chunk(self.max_message_bytes).await {
                 Ok(Some(chunk)) => chunk,
@@ -289,8 +289,8 @@ impl Inner {
                 tracing::trace!(name, "ignoring an SSE event");
                 Matched::Other
             }
-            SseEvent::TooLarge(head) if Lost::identify(head, b"") == Lost::Unasked => {
-                self.router.oversize(head, b"", self.max_message_bytes);
+            SseEvent::TooLarge(head) if TruncatedMessage::identify(head, b"") == TruncatedMessage::Unsolicited => {
+                self.router.route_oversize(head, b"", self.max_message_bytes);
                 Matched::Other
             }
             SseEvent::TooLarge(_) => Matched::Response(Err(self.body_error(BodyError::TooLarge))),
@@ -303,9 +303,9 @@ impl Inner {
         parser: &mut SseParser,
         resume: &ResumeHeaders<'_>,
         backoff: &mut Backoff,
-    ) -> Result<HttpResponse, LineError> {
+    ) -> Result<HttpResponse, RequestError> {
         loop {
-            let wait = backoff.failed(Instant::now(), fastrand::f64());
+            let wait = backoff.record_failure(Instant::now(), fastrand::f64());
             sleep(wait.max(parser.retry().unwrap_or_default())).await;
             let headers = resume.0.clone().with_last_event_id(parser.last_id());
             if !headers.has_last_event_id() {
@@ -322,10 +322,10 @@ impl Inner {
                 Ok(mut response) => {
                     let rejected = error_from_response(response.status, b"");
                     response.release(&self.tasks);
-                    return Err(LineError::unknown(rejected.error));
+                    return Err(RequestError::unknown(rejected.error));
                 }
                 Err(error) if matches!(error.error, TransportError::Unauthorized(_)) => {
-                    return Err(LineError::unknown(error.error));
+                    return Err(RequestError::unknown(error.error));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "could not resume the response stream; retrying");
@@ -336,7 +336,7 @@ impl Inner {
 }
 
 /// Returns the error if the server says that it does not know the session.
-async fn expired_session_error(response: &mut HttpResponse) -> Option<LineError> {
+async fn expired_session_error(response: &mut HttpResponse) -> Option<RequestError> {
     let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
     if response.status == StatusCode::NOT_FOUND || mentions_session(&body) {
         return Some(error_from_response(response.status, &body));
@@ -346,15 +346,15 @@ async fn expired_session_error(response: &mut HttpResponse) -> Option<LineError>
 }
 
 /// Serializes the request.
-pub(crate) fn encode_request(request: &Outgoing<'_>, id: u64) -> Result<ScratchBuffer, LineError> {
+pub(crate) fn encode_request(request: &OutgoingRequest<'_>, id: u64) -> Result<ScratchBuffer, RequestError> {
     let mut body = ScratchBuffer::new();
     write_request(&mut body, id, request.method, request.params)
-        .map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
+        .map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
     Ok(body)
 }
 
-fn missing_response(response: &HttpResponse, body: &[u8]) -> LineError {
-    LineError::answered(missing_message(response.status, response.content_type(), body))
+fn missing_response(response: &HttpResponse, body: &[u8]) -> RequestError {
+    RequestError::answered(missing_message(response.status, response.content_type(), body))
 }
 
 fn is_retryable(status: StatusCode) -> bool {
@@ -362,7 +362,7 @@ fn is_retryable(status: StatusCode) -> bool {
 }
 
 /// The stream ended without a response: whether the server processed the request is unknown.
-pub(crate) fn stream_ended() -> LineError {
+pub(crate) fn stream_ended() -> RequestError {
     let reason = "the stream ended before the response";
-    LineError::unknown(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
+    RequestError::unknown(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
 }

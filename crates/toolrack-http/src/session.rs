@@ -14,8 +14,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_transport::{
-    Abandon, AuthError, Backoff, BoxFuture, Dialect, Ending, Inbox as _, LineError, Outgoing,
-    Params, Patience, RawJson, TransportError, answer_within,
+    OnCancel, AuthError, Backoff, BoxFuture, ProtocolMode, CloseReason, IncomingHandler as _, RequestError, OutgoingRequest,
+    Params, RequestTimeout, RawJson, TransportError, await_response,
 };
 
 use crate::endpoint_url::EndpointUrl;
@@ -183,7 +183,7 @@ impl Session {
     fn next_delay(&self) -> Duration {
         let mut handshake = self.handshake();
         let now = Instant::now();
-        let wait = handshake.backoff.failed(now, fastrand::f64());
+        let wait = handshake.backoff.record_failure(now, fastrand::f64());
         let is_first = handshake.backoff.n_failures() == 1;
         if std::mem::take(&mut handshake.was_open) {
             add_failures(&mut handshake.backoff, SHORT_SESSION_PENALTY);
@@ -202,7 +202,7 @@ impl Session {
     }
 
     pub(crate) fn record_success(&self) {
-        self.handshake().backoff.worked(Instant::now());
+        self.handshake().backoff.record_success(Instant::now());
     }
 
     fn handshake(&self) -> std::sync::MutexGuard<'_, HandshakeRecord> {
@@ -212,7 +212,7 @@ impl Session {
 
 impl Inner {
     /// Returns the open session, waiting for a renewal if needed. The caller's timeout bounds the wait.
-    pub(crate) async fn ready_session(self: &Arc<Self>) -> Result<SessionState, LineError> {
+    pub(crate) async fn ready_session(self: &Arc<Self>) -> Result<SessionState, RequestError> {
         let state = self.session.state();
         match state.phase {
             Phase::Open => return Ok(state),
@@ -222,13 +222,13 @@ impl Inner {
         }
         let mut changes = self.session.subscribe();
         let settled = changes.wait_for(|state| !matches!(state.phase, Phase::Renewing)).await;
-        let state = settled.map_err(|_closed| LineError::not_sent(TransportError::Shutdown))?;
+        let state = settled.map_err(|_closed| RequestError::not_sent(TransportError::Shutdown))?;
         match &state.phase {
             Phase::Lost(SessionFailure::Unauthorized(error)) => {
-                Err(LineError::not_sent(error.clone()))
+                Err(RequestError::not_sent(error.clone()))
             }
             Phase::Lost(SessionFailure::Expired) => {
-                Err(LineError::not_sent(TransportError::SessionLost))
+                Err(RequestError::not_sent(TransportError::SessionLost))
             }
             Phase::Open | Phase::Renewing => Ok(state.clone()),
         }
@@ -251,20 +251,20 @@ impl Inner {
     /// Sends `initialize` and detects whether the server speaks Streamable HTTP or HTTP+SSE.
     pub(crate) async fn initialize(
         self: &Arc<Self>,
-        request: &Outgoing<'_>,
+        request: &OutgoingRequest<'_>,
         id: u64,
         context: &MessageContext<'_>,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         let mut params = Vec::new();
         request
             .params
             .write(id, &mut params)
-            .map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
+            .map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
         self.session.save_initialize_params(Bytes::from(params));
         if let Some(previous_id) = self.session.take_session_id() {
             let inner = Arc::clone(self);
             self.tasks
-                .spawn(async move { inner.delete_session(previous_id, Dialect::Greeting).await });
+                .spawn(async move { inner.delete_session(previous_id, ProtocolMode::Initialize).await });
         }
         let body = encode_request(request, id)?;
         // By convention `/sse` is the stream URL of an HTTP+SSE server. Trying GET first saves a failing POST.
@@ -303,26 +303,26 @@ impl Inner {
     }
 
     /// Repeats the handshake. Boxed, because the stream that it opens calls it again when it ends.
-    pub(crate) fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), LineError>> {
-        let limit = || LineError::not_sent(TransportError::timed_out(INITIALIZE_TIMEOUT));
+    pub(crate) fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), RequestError>> {
+        let limit = || RequestError::not_sent(TransportError::timed_out(INITIALIZE_TIMEOUT));
         let initialized = timeout(INITIALIZE_TIMEOUT, self.reinitialize_now());
         Box::pin(async move { initialized.await.map_err(|_late| limit())? })
     }
 
-    async fn reinitialize_now(self: &Arc<Self>) -> Result<(), LineError> {
-        let Dialect::Session(version) = self.mode() else {
-            return Err(LineError::not_sent(TransportError::SessionLost));
+    async fn reinitialize_now(self: &Arc<Self>) -> Result<(), RequestError> {
+        let ProtocolMode::Session(version) = self.mode() else {
+            return Err(RequestError::not_sent(TransportError::SessionLost));
         };
         let params = self.session.initialize_params();
-        let request = Outgoing {
+        let request = OutgoingRequest {
             method: INITIALIZE,
             params: &PrewrittenParams(&params),
-            patience: Patience::exactly(INITIALIZE_TIMEOUT),
-            abandon: Abandon::Quietly,
+            timeout: RequestTimeout::fixed(INITIALIZE_TIMEOUT),
+            on_cancel: OnCancel::Silent,
         };
-        let deadline = request.patience.begin();
+        let deadline = request.timeout.start();
         let mut pending =
-            self.router.claim(deadline).map_err(|reason| LineError::not_sent(reason.to_error()))?;
+            self.router.register(deadline).map_err(|reason| RequestError::not_sent(reason.to_error()))?;
         let (id, sent) = (pending.id(), SentFlag::default());
         let context =
             MessageContext { method: INITIALIZE, name: None, deadline: None, sent: &sent };
@@ -340,13 +340,13 @@ impl Inner {
             Flavor::Sse2024 { .. } => {
                 let flavor = self.open_sse().await?;
                 let Flavor::Sse2024 { endpoint, stream_closed } = &flavor else {
-                    return Err(LineError::not_sent(TransportError::SessionLost));
+                    return Err(RequestError::not_sent(TransportError::SessionLost));
                 };
                 let mut response =
                     self.post(&context, endpoint, &RequestHeaders::default(), &body).await?;
                 let result = tokio::select! {
                     biased;
-                    response = answer_within(&mut pending, deadline) => response_or_error(response)?,
+                    response = await_response(&mut pending, deadline) => response_or_error(response)?,
                     outcome = self.wait_for_sse_response(&mut response, id, stream_closed) => outcome?,
                 };
                 (flavor, result)
@@ -362,13 +362,13 @@ impl Inner {
         flavor: Flavor,
         result: &RawJson,
         version: &'static str,
-    ) -> Result<(), LineError> {
+    ) -> Result<(), RequestError> {
         let decoded = result.decode::<InitializeResult<'_>>();
         if !decoded.is_ok_and(|decoded| decoded.protocol_version == version) {
             if let Flavor::StreamableHttp { http_session_id: Some(id) } = flavor {
-                self.delete_session(id, Dialect::Greeting).await;
+                self.delete_session(id, ProtocolMode::Initialize).await;
             }
-            return Err(LineError::not_sent(TransportError::SessionLost));
+            return Err(RequestError::not_sent(TransportError::SessionLost));
         }
         let state = SessionState { flavor, ..self.session.state() };
         let sent = SentFlag::default();
@@ -389,7 +389,7 @@ impl Inner {
 async fn renew_once(inner: &Arc<Inner>) {
     sleep(inner.session.next_delay()).await;
     match inner.reinitialize().await {
-        Ok(()) => inner.handler.renewed(),
+        Ok(()) => inner.handler.on_session_renewed(),
         Err(error) => {
             tracing::debug!(%error, "could not start a new session");
             inner.session.fail(session_failure(error.error));
@@ -400,7 +400,7 @@ async fn renew_once(inner: &Arc<Inner>) {
 /// Counts extra failures, for attempts that cost more than one request.
 pub(crate) fn add_failures(backoff: &mut Backoff, n_more: u32) {
     for _ in 0..n_more {
-        backoff.failed(Instant::now(), 0.0);
+        backoff.record_failure(Instant::now(), 0.0);
     }
 }
 
@@ -425,12 +425,12 @@ impl fmt::Debug for Flavor {
 
 /// Outcome of a wait for a response, as a result.
 pub(crate) fn response_or_error(
-    response: Result<Result<Result<RawJson, TransportError>, Ending>, Duration>,
-) -> Result<RawJson, LineError> {
+    response: Result<Result<Result<RawJson, TransportError>, CloseReason>, Duration>,
+) -> Result<RawJson, RequestError> {
     match response {
-        Ok(Ok(outcome)) => outcome.map_err(LineError::answered),
-        Ok(Err(reason)) => Err(LineError::unknown(reason.to_error())),
-        Err(elapsed) => Err(LineError::unknown(TransportError::timed_out(elapsed))),
+        Ok(Ok(outcome)) => outcome.map_err(RequestError::answered),
+        Ok(Err(reason)) => Err(RequestError::unknown(reason.to_error())),
+        Err(elapsed) => Err(RequestError::unknown(TransportError::timed_out(elapsed))),
     }
 }
 

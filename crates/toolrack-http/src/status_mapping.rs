@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, StatusCode};
 use httpdate::parse_http_date;
-use toolrack_transport::{Frame, JsonRpcError};
-use toolrack_transport::{LineError, TransportError, plain_text};
+use toolrack_transport::{Message, JsonRpcError};
+use toolrack_transport::{RequestError, TransportError, sanitize_line};
 
 use crate::connection_pool::Idempotency;
 
@@ -42,21 +42,21 @@ pub(crate) fn idempotency_of(method: &str) -> Idempotency {
 
 /// JSON-RPC error in an error response. Its id is ignored: the exchange identifies the request.
 pub(crate) fn json_rpc_error_in(body: &[u8]) -> Option<JsonRpcError> {
-    match Frame::parse(body.trim_ascii()) {
-        Ok(Frame::Failure { error, .. }) => Some(error),
+    match Message::parse(body.trim_ascii()) {
+        Ok(Message::Failure { error, .. }) => Some(error),
         _ => None,
     }
 }
 
 /// Error for a response with an error `status`.
-pub(crate) fn error_from_response(status: StatusCode, body: &[u8]) -> LineError {
+pub(crate) fn error_from_response(status: StatusCode, body: &[u8]) -> RequestError {
     if let Some(error) = json_rpc_error_in(body) {
-        return LineError::answered(error);
+        return RequestError::answered(error);
     }
-    let text = plain_text(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS);
+    let text = sanitize_line(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS);
     let error = TransportError::Status { code: status.as_u16(), text };
     // A 5xx may come from a reverse proxy, which does not know whether the server acted.
-    if status.is_server_error() { LineError::unknown(error) } else { LineError::answered(error) }
+    if status.is_server_error() { RequestError::unknown(error) } else { RequestError::answered(error) }
 }
 
 /// Error for a success status without a JSON-RPC message.
@@ -65,7 +65,7 @@ pub(crate) fn missing_message(
     content_type: &str,
     body: &[u8],
 ) -> TransportError {
-    let text = plain_text(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS);
+    let text = sanitize_line(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS);
     TransportError::Parse(if text.is_empty() {
         format!("status {} without a JSON-RPC message", status.as_u16())
     } else {

@@ -18,9 +18,9 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_transport::{
-    Abandon, BoxFuture, CANCELLED, Cancelled, Diagnosis, Dialect, Ending, Inbound, Inbox,
-    JsonRpcError, Line, LineError, Medium, Outgoing, Params, RawJson, RequestId, TransportError,
-    answer_within, write_answer, write_notification,
+    OnCancel, BoxFuture, CANCELLED, CancelledParams, TransportStats, ProtocolMode, CloseReason, MessageRouter, IncomingHandler,
+    JsonRpcError, Transport, RequestError, TransportKind, OutgoingRequest, Params, RawJson, RequestId, TransportError,
+    await_response, write_response, write_notification,
 };
 
 use crate::connect::{Connector, check_roots};
@@ -68,7 +68,7 @@ impl HttpTransport {
     pub async fn open(
         definition: &HttpServerDef,
         options: HttpOptions,
-        handler: Arc<dyn Inbox>,
+        handler: Arc<dyn IncomingHandler>,
     ) -> Result<Self, TransportError> {
         let invalid = |reason: String| invalid_definition(redact_url(&definition.url), reason);
         let url =
@@ -93,12 +93,12 @@ impl HttpTransport {
                 options.credentials,
                 headers,
             ),
-            router: Inbound::new(Arc::clone(&handler) as Arc<dyn Inbox>),
+            router: MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>),
             handler,
             tasks,
             connection_tasks,
             session: Session::new(),
-            mode: Mutex::new(Dialect::Greeting),
+            mode: Mutex::new(ProtocolMode::Initialize),
             max_message_bytes: options.max_message_bytes,
             stream_idle: options.stream_idle,
             has_notification_stream: AtomicBool::new(false),
@@ -115,29 +115,29 @@ impl HttpTransport {
         self.inner.handler.n_dropped()
     }
 
-    async fn send_request(&self, request: Outgoing<'_>) -> Result<RawJson, LineError> {
+    async fn send_request(&self, request: OutgoingRequest<'_>) -> Result<RawJson, RequestError> {
         let inner = &self.inner;
-        let deadline = request.patience.begin();
+        let deadline = request.timeout.start();
         let mut pending = inner
             .router
-            .claim(deadline)
-            .map_err(|reason| LineError::not_sent(reason.to_error()))?;
+            .register(deadline)
+            .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
         let id = pending.id();
         let sent = SentFlag::default();
         let context = MessageContext {
             method: request.method,
-            name: request.params.subject(),
-            deadline: Some(Instant::from_std(deadline.at)),
+            name: request.params.target_name(),
+            deadline: Some(Instant::from_std(deadline.expires_at)),
             sent: &sent,
         };
-        let mut cancel_guard = CancelGuard { inner, id, on_cancel: request.abandon, sent: &sent };
+        let mut cancel_guard = CancelGuard { inner, id, on_cancel: request.on_cancel, sent: &sent };
         let failure =
-            |error| if sent.get() { LineError::unknown(error) } else { LineError::not_sent(error) };
+            |error| if sent.get() { RequestError::unknown(error) } else { RequestError::not_sent(error) };
         let outcome = tokio::select! {
             // Biased: a response that arrived on another stream wins over the end of this exchange.
             biased;
-            response = answer_within(&mut pending, deadline) => match response {
-                Ok(Ok(outcome)) => outcome.map_err(LineError::answered),
+            response = await_response(&mut pending, deadline) => match response {
+                Ok(Ok(outcome)) => outcome.map_err(RequestError::answered),
                 Ok(Err(reason)) => Err(failure(reason.to_error())),
                 // `cancel_guard` sends the cancellation when it is dropped.
                 Err(elapsed) => return Err(failure(TransportError::timed_out(elapsed))),
@@ -145,16 +145,16 @@ impl HttpTransport {
             outcome = inner.exchange_request(&request, id, &context) => outcome,
         };
         // The server has answered, or the exchange has ended: nothing is left to cancel.
-        cancel_guard.on_cancel = Abandon::Quietly;
+        cancel_guard.on_cancel = OnCancel::Silent;
         outcome
     }
 
-    async fn send_notification(&self, method: &str, params: &dyn Params) -> Result<(), LineError> {
+    async fn send_notification(&self, method: &str, params: &dyn Params) -> Result<(), RequestError> {
         let inner = &self.inner;
-        if let Some(reason) = inner.router.ending() {
-            return Err(LineError::not_sent(reason.to_error()));
+        if let Some(reason) = inner.router.close_reason() {
+            return Err(RequestError::not_sent(reason.to_error()));
         }
-        let is_stateless = matches!(inner.mode(), Dialect::Stateless(_));
+        let is_stateless = matches!(inner.mode(), ProtocolMode::Stateless(_));
         if is_stateless && method == CANCELLED {
             // Spec 2026-07-28, cancellation: over HTTP, closing the response stream is the cancellation.
             return Ok(());
@@ -163,7 +163,7 @@ impl HttpTransport {
         if method == INITIALIZED {
             inner.session.save_initialized(body.clone());
         }
-        inner.post_notification(method, params.subject(), body).await?;
+        inner.post_notification(method, params.target_name(), body).await?;
         let is_streamable = matches!(inner.session.state().flavor, Flavor::StreamableHttp { .. });
         if method == INITIALIZED && !is_stateless && is_streamable {
             inner.session.record_success();
@@ -177,16 +177,16 @@ impl HttpTransport {
         Ok(())
     }
 
-    async fn wait_closed(&self) -> Ending {
+    async fn wait_closed(&self) -> CloseReason {
         if timeout(CLOSE_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
             tracing::warn!("transport tasks did not stop in time");
         }
-        self.inner.router.ending().unwrap_or(Ending::Closed)
+        self.inner.router.close_reason().unwrap_or(CloseReason::Closed)
     }
 }
 
-impl Line for HttpTransport {
-    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
+impl Transport for HttpTransport {
+    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> BoxFuture<'a, Result<RawJson, RequestError>> {
         Box::pin(self.send_request(request))
     }
 
@@ -194,49 +194,49 @@ impl Line for HttpTransport {
         &'a self,
         method: &'a str,
         params: &'a dyn Params,
-    ) -> BoxFuture<'a, Result<(), LineError>> {
+    ) -> BoxFuture<'a, Result<(), RequestError>> {
         Box::pin(self.send_notification(method, params))
     }
 
-    fn answer(
+    fn respond(
         &self,
         id: &RequestId,
         outcome: Result<&RawValue, &JsonRpcError>,
-    ) -> Result<(), LineError> {
+    ) -> Result<(), RequestError> {
         let inner = &self.inner;
-        if let Some(reason) = inner.router.ending() {
-            return Err(LineError::not_sent(reason.to_error()));
+        if let Some(reason) = inner.router.close_reason() {
+            return Err(RequestError::not_sent(reason.to_error()));
         }
-        let body = encode(|out| write_answer(out, id, outcome))?;
+        let body = encode(|out| write_response(out, id, outcome))?;
         let Ok(slot) = Arc::clone(&inner.response_slots).try_acquire_owned() else {
             let buffered_bytes = MAX_RESPONSES_IN_FLIGHT.saturating_mul(body.len());
-            return Err(LineError::not_sent(TransportError::Clogged { buffered_bytes }));
+            return Err(RequestError::not_sent(TransportError::QueueFull { buffered_bytes }));
         };
         inner.post_in_background("answer", body, Some(slot));
         Ok(())
     }
 
-    fn touch(&self, id: u64) -> bool {
-        self.inner.router.touch(id)
+    fn extend_deadline(&self, id: u64) -> bool {
+        self.inner.router.extend_deadline(id)
     }
 
-    fn speak(&self, mode: Dialect) {
+    fn set_protocol_mode(&self, mode: ProtocolMode) {
         match mode {
-            Dialect::Stateless(_) => self.inner.handler.forbid_requests(),
-            Dialect::Greeting | Dialect::Session(_) => self.inner.handler.allow_requests(),
+            ProtocolMode::Stateless(_) => self.inner.handler.forbid_requests(),
+            ProtocolMode::Initialize | ProtocolMode::Session(_) => self.inner.handler.allow_requests(),
         }
         *self.inner.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
     }
 
-    fn medium(&self) -> Medium {
-        Medium::Exchange
+    fn kind(&self) -> TransportKind {
+        TransportKind::RequestResponse
     }
 
-    fn diagnosis(&self) -> Diagnosis {
-        self.inner.router.tally().diagnosis()
+    fn stats(&self) -> TransportStats {
+        self.inner.router.counters().stats()
     }
 
-    fn close(&self) -> BoxFuture<'_, Ending> {
+    fn close(&self) -> BoxFuture<'_, CloseReason> {
         self.inner.close();
         Box::pin(self.wait_closed())
     }
@@ -261,18 +261,18 @@ impl fmt::Debug for HttpTransport {
 /// State shared by the transport and its tasks.
 pub(crate) struct Inner {
     pub(crate) sender: RequestSender,
-    pub(crate) router: Inbound,
+    pub(crate) router: MessageRouter,
     pub(crate) handler: Arc<HandlerGuard>,
     pub(crate) tasks: TaskGroup,
     /// Tasks of the connections. They outlive `tasks`, because the DELETE of the session still needs a
     /// connection.
     pub(crate) connection_tasks: TaskGroup,
     pub(crate) session: Session,
-    pub(crate) mode: Mutex<Dialect>,
+    pub(crate) mode: Mutex<ProtocolMode>,
     pub(crate) max_message_bytes: usize,
     pub(crate) stream_idle: Duration,
     pub(crate) has_notification_stream: AtomicBool,
-    /// Cancelled when the first GET for the notification stream got a response, or never will.
+    /// CancelledParams when the first GET for the notification stream got a response, or never will.
     pub(crate) stream_answered: CancellationToken,
     /// The wait for the notification stream timed out, so notifications may have been lost before it opened.
     pub(crate) stream_is_late: AtomicBool,
@@ -289,7 +289,7 @@ pub(crate) struct MessageContext<'a> {
 }
 
 impl Inner {
-    pub(crate) fn mode(&self) -> Dialect {
+    pub(crate) fn mode(&self) -> ProtocolMode {
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -299,7 +299,7 @@ impl Inner {
         url: &EndpointUrl,
         headers: &RequestHeaders<'_>,
         body: &[u8],
-    ) -> Result<HttpResponse, LineError> {
+    ) -> Result<HttpResponse, RequestError> {
         let request = HttpRequest {
             http_method: Method::POST,
             url,
@@ -317,16 +317,16 @@ impl Inner {
     pub(crate) async fn get(
         &self,
         headers: &RequestHeaders<'_>,
-    ) -> Result<HttpResponse, LineError> {
+    ) -> Result<HttpResponse, RequestError> {
         let sent = SentFlag::default();
         let request = self.sender.background_request(Method::GET, headers, "GET", &sent);
         self.sender.send(&request).await.inspect_err(|failure| self.report_absence(failure))
     }
 
     /// Tells the handler if the server could not be reached.
-    fn report_absence(&self, failure: &LineError) {
+    fn report_absence(&self, failure: &RequestError) {
         if is_server_absent(&failure.error) {
-            self.handler.unreachable(&failure.error);
+            self.handler.on_unreachable(&failure.error);
         }
     }
 
@@ -336,7 +336,7 @@ impl Inner {
         method: &str,
         name: Option<&str>,
         body: Bytes,
-    ) -> Result<(), LineError> {
+    ) -> Result<(), RequestError> {
         let sent = SentFlag::default();
         let context = MessageContext { method, name, deadline: None, sent: &sent };
         let response =
@@ -345,7 +345,7 @@ impl Inner {
             // Some servers hold such a request open. The message was written, so it counts as delivered.
             tracing::debug!(method, "the server accepted a message without responding");
             let timed_out = TransportError::timed_out(BACKGROUND_TIMEOUT);
-            return if sent.get() { Ok(()) } else { Err(LineError::not_sent(timed_out)) };
+            return if sent.get() { Ok(()) } else { Err(RequestError::not_sent(timed_out)) };
         };
         let mut response = response?;
         if response.status.is_success() {
@@ -362,13 +362,13 @@ impl Inner {
         self: &Arc<Self>,
         context: &MessageContext<'_>,
         body: Bytes,
-    ) -> Result<HttpResponse, LineError> {
+    ) -> Result<HttpResponse, RequestError> {
         match self.mode() {
-            Dialect::Stateless(version) => {
+            ProtocolMode::Stateless(version) => {
                 let headers = RequestHeaders::for_stateless(version, context.method, context.name);
                 self.post(context, &self.sender.url, &headers, &body).await
             }
-            Dialect::Greeting | Dialect::Session(_) => {
+            ProtocolMode::Initialize | ProtocolMode::Session(_) => {
                 let state = self.ready_session().await?;
                 let headers = self.session_headers(&state);
                 self.post(context, self.destination(&state), &headers, &body).await
@@ -393,7 +393,7 @@ impl Inner {
     }
 
     /// Deletes a session on the server, best effort.
-    pub(crate) async fn delete_session(&self, http_session_id: HeaderValue, mode: Dialect) {
+    pub(crate) async fn delete_session(&self, http_session_id: HeaderValue, mode: ProtocolMode) {
         let headers = RequestHeaders::for_session(mode, Some(http_session_id));
         let sent = SentFlag::default();
         let mut request = self.sender.background_request(Method::DELETE, &headers, "DELETE", &sent);
@@ -410,7 +410,7 @@ impl Inner {
         if self.tasks.stop.is_cancelled() {
             return;
         }
-        self.router.end(&Ending::Closed);
+        self.router.close(&CloseReason::Closed);
         self.tasks.stop.cancel();
         // The connections stay open until the DELETE has been sent.
         let Some(http_session_id) = self.session.take_session_id() else {
@@ -431,7 +431,7 @@ impl Inner {
         if self.tasks.stop.is_cancelled() {
             return;
         }
-        self.router.end(&Ending::unserved());
+        self.router.close(&CloseReason::runtime_dropped());
         self.tasks.stop.cancel();
         self.connection_tasks.stop.cancel();
         self.sender.pool.close();
@@ -477,21 +477,21 @@ async fn watch_runtime(inner: Arc<Inner>) {
 struct CancelGuard<'a> {
     inner: &'a Arc<Inner>,
     id: u64,
-    on_cancel: Abandon,
+    on_cancel: OnCancel,
     sent: &'a SentFlag,
 }
 
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
-        let is_in_session = matches!(self.inner.mode(), Dialect::Session(_));
+        let is_in_session = matches!(self.inner.mode(), ProtocolMode::Session(_));
         // Stateless mode has no such message: dropping the response closes its stream, which is the cancellation.
-        if self.on_cancel == Abandon::Quietly || !self.sent.get() || !is_in_session {
+        if self.on_cancel == OnCancel::Silent || !self.sent.get() || !is_in_session {
             return;
         }
         if self.inner.tasks.stop.is_cancelled() {
             return;
         }
-        match encode(|out| write_notification(out, CANCELLED, &Cancelled(self.id))) {
+        match encode(|out| write_notification(out, CANCELLED, &CancelledParams(self.id))) {
             Ok(body) => self.inner.post_in_background(CANCELLED, body, None),
             Err(error) => tracing::trace!(%error, "could not write a cancellation"),
         }
@@ -500,9 +500,9 @@ impl Drop for CancelGuard<'_> {
 
 fn encode(
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
-) -> Result<Bytes, LineError> {
+) -> Result<Bytes, RequestError> {
     let mut out = Vec::new();
-    write(&mut out).map_err(|error| LineError::not_sent(TransportError::Serialize(error)))?;
+    write(&mut out).map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
     Ok(Bytes::from(out))
 }
 
@@ -516,7 +516,7 @@ fn invalid_definition(address: String, reason: String) -> TransportError {
 pub(crate) struct TaskGroup {
     tracker: TaskTracker,
     handle: Handle,
-    /// Cancelled when the transport closes. Every task selects on it.
+    /// CancelledParams when the transport closes. Every task selects on it.
     pub(crate) stop: CancellationToken,
 }
 
@@ -563,7 +563,7 @@ where
 
 /// Serializes calls into the handler and makes none after `ended`.
 pub(crate) struct HandlerGuard {
-    target: Arc<dyn Inbox>,
+    target: Arc<dyn IncomingHandler>,
     is_closed: Mutex<bool>,
     /// Set in the stateless protocol, in which servers must not send requests.
     requests_forbidden: AtomicBool,
@@ -571,7 +571,7 @@ pub(crate) struct HandlerGuard {
 }
 
 impl HandlerGuard {
-    pub(crate) fn new(handler: Arc<dyn Inbox>) -> Self {
+    pub(crate) fn new(handler: Arc<dyn IncomingHandler>) -> Self {
         Self {
             target: handler,
             is_closed: Mutex::new(false),
@@ -606,7 +606,7 @@ impl HandlerGuard {
     }
 
     /// Calls the handler under the lock, so that no call overlaps or follows `ended`.
-    fn call(&self, notify: impl FnOnce(&dyn Inbox)) {
+    fn call(&self, notify: impl FnOnce(&dyn IncomingHandler)) {
         let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_closed {
             notify(&*self.target);
@@ -614,43 +614,43 @@ impl HandlerGuard {
     }
 }
 
-impl Inbox for HandlerGuard {
-    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+impl IncomingHandler for HandlerGuard {
+    fn on_request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
         if self.allows_request(method) {
-            self.call(|handler| handler.request(id, method, params));
+            self.call(|handler| handler.on_request(id, method, params));
         }
     }
 
-    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
+    fn on_related_request(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
         if self.allows_request(method) {
-            self.call(|handler| handler.request_about(about, id, method, params));
+            self.call(|handler| handler.on_related_request(about, id, method, params));
         }
     }
 
-    fn notification(&self, method: &str, params: Option<RawJson>) {
-        self.call(|handler| handler.notification(method, params));
+    fn on_notification(&self, method: &str, params: Option<RawJson>) {
+        self.call(|handler| handler.on_notification(method, params));
     }
 
-    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
-        self.call(|handler| handler.stray(id, outcome));
+    fn on_unmatched_response(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+        self.call(|handler| handler.on_unmatched_response(id, outcome));
     }
 
-    fn unreadable(&self, sample: &str) {
-        self.call(|handler| handler.unreadable(sample));
+    fn on_unreadable(&self, sample: &str) {
+        self.call(|handler| handler.on_unreadable(sample));
     }
 
-    fn renewed(&self) {
-        self.call(|handler| handler.renewed());
+    fn on_session_renewed(&self) {
+        self.call(|handler| handler.on_session_renewed());
     }
 
-    fn unreachable(&self, reason: &TransportError) {
-        self.call(|handler| handler.unreachable(reason));
+    fn on_unreachable(&self, reason: &TransportError) {
+        self.call(|handler| handler.on_unreachable(reason));
     }
 
-    fn ended(&self, ending: &Ending) {
+    fn on_close(&self, ending: &CloseReason) {
         let mut is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut *is_closed, true) {
-            self.target.ended(ending);
+            self.target.on_close(ending);
         }
     }
 }

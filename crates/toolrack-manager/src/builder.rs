@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{ClientHandler, Limits};
-use toolrack_config::{Lookup, McpServerConfig, Names, Source};
+use toolrack_config::{Lookup, McpServerConfig, ToolNaming, VariableSource};
 use toolrack_http::HttpOptions;
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
@@ -40,7 +40,7 @@ const LEAST_STARTS: usize = 4;
 /// Everything that can be set about a manager. Made by [`McpManager::builder`].
 #[must_use = "nothing happens until it is built"]
 pub struct RackBuilder {
-    names: Names,
+    names: ToolNaming,
     catalog: Option<PathBuf>,
     lookup: SharedLookup,
     stdio: StdioOptions,
@@ -55,9 +55,9 @@ pub struct RackBuilder {
 
 impl Default for RackBuilder {
     fn default() -> Self {
-        let nothing = |_: Source, _: &str| Ok(None);
+        let nothing = |_: VariableSource, _: &str| Ok(None);
         Self {
-            names: Names::default(),
+            names: ToolNaming::default(),
             catalog: None,
             lookup: Arc::new(nothing),
             stdio: StdioOptions::default(),
@@ -74,7 +74,7 @@ impl Default for RackBuilder {
 
 impl RackBuilder {
     /// How public names of tools are made.
-    pub fn names(mut self, names: Names) -> Self {
+    pub fn names(mut self, names: ToolNaming) -> Self {
         self.names = names;
         self
     }

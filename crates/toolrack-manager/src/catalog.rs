@@ -14,10 +14,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use toolrack_client::{Listing, Verdict};
+use toolrack_client::{List, DetectedVersion};
 use toolrack_config::{McpServerConfig, fingerprint};
 use toolrack_mcp::{Era, Tool};
-use toolrack_transport::Mask;
+use toolrack_transport::Redactor;
 
 use crate::store;
 
@@ -33,14 +33,14 @@ const FORMAT: u32 = 1;
 #[derive(Debug, Clone)]
 pub(crate) struct Catalog {
     dir: PathBuf,
-    mask: Mask,
+    mask: Redactor,
 }
 
 /// What is remembered of one server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
-    pub(crate) listing: Option<Arc<Listing<Tool>>>,
-    pub(crate) verdict: Option<Verdict>,
+    pub(crate) listing: Option<Arc<List<Tool>>>,
+    pub(crate) verdict: Option<DetectedVersion>,
 }
 
 #[derive(Deserialize)]
@@ -62,7 +62,7 @@ struct PageRef<'a> {
 }
 
 impl Catalog {
-    pub(crate) fn new(dir: PathBuf, mask: Mask) -> Self {
+    pub(crate) fn new(dir: PathBuf, mask: Redactor) -> Self {
         Self { dir, mask }
     }
 
@@ -124,9 +124,9 @@ impl Catalog {
 
 fn recall(page: Page, now: u64) -> Memory {
     let age = Duration::from_secs(now.saturating_sub(page.saved_at));
-    let verdict = page.verdict.as_deref().and_then(Verdict::parse);
+    let verdict = page.verdict.as_deref().and_then(DetectedVersion::parse);
     let verdict = verdict.filter(|it| it.era() == Era::Modern || age < LEGACY_HOLDS);
-    let listing = Listing { items: page.tools, ..Listing::default() };
+    let listing = List { items: page.tools, ..List::default() };
     Memory { listing: Some(Arc::new(listing)), verdict }
 }
 
@@ -158,12 +158,12 @@ mod tests {
     #[test]
     fn tools_and_verdict_come_back_for_the_same_config_only() {
         let dir = tempfile::tempdir().unwrap();
-        let catalog = Catalog::new(dir.path().join("catalog"), Mask::default());
+        let catalog = Catalog::new(dir.path().join("catalog"), Redactor::default());
         let config = McpServerConfig::stdio("fs", "server", &["a"]);
         assert_eq!(names(&catalog.load(&config)), None);
-        let listing = Listing { items: vec![tool("read"), tool("write")], ..Listing::default() };
+        let listing = List { items: vec![tool("read"), tool("write")], ..List::default() };
         let memory =
-            Memory { listing: Some(Arc::new(listing)), verdict: Verdict::parse("2025-11-25") };
+            Memory { listing: Some(Arc::new(listing)), verdict: DetectedVersion::parse("2025-11-25") };
         catalog.save(&config, &memory).unwrap();
         let loaded = catalog.load(&config);
         assert_eq!((names(&loaded), loaded.verdict), (names(&memory), memory.verdict));
@@ -176,11 +176,11 @@ mod tests {
     #[test]
     fn a_secret_that_a_server_tells_is_not_remembered() {
         let dir = tempfile::tempdir().unwrap();
-        let mask = Mask::default();
+        let mask = Redactor::default();
         let catalog = Catalog::new(dir.path().join("catalog"), mask.clone());
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let told = Tool { description: Some("it is s3cr3t".to_owned()), ..tool("read") };
-        let listing = Listing { items: vec![told], ..Listing::default() };
+        let listing = List { items: vec![told], ..List::default() };
         let memory = Memory { listing: Some(Arc::new(listing)), verdict: None };
         mask.learn("token", "s3cr3t");
         catalog.save(&config, &memory).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn remembered_tools_are_private_also_those_of_old() {
         let dir = tempfile::tempdir().unwrap();
-        let catalog = Catalog::new(dir.path().join("catalog"), Mask::default());
+        let catalog = Catalog::new(dir.path().join("catalog"), Redactor::default());
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let memory = Memory { listing: Some(Arc::default()), verdict: None };
         catalog.save(&config, &memory).unwrap();
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn broken_and_foreign_files_are_as_good_as_none() {
         let dir = tempfile::tempdir().unwrap();
-        let catalog = Catalog::new(dir.path().to_owned(), Mask::default());
+        let catalog = Catalog::new(dir.path().to_owned(), Redactor::default());
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let path = catalog.path(&config);
         for text in ["", "{", "[]", r#"{"format":2,"saved_at":0,"tools":[]}"#, "\u{0}\u{0}"] {
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn the_oldest_files_go_when_there_are_too_many() {
         let dir = tempfile::tempdir().unwrap();
-        let catalog = Catalog::new(dir.path().to_owned(), Mask::default());
+        let catalog = Catalog::new(dir.path().to_owned(), Redactor::default());
         for number in 0..MOST_FILES + 5 {
             File::create(dir.path().join(format!("{number}.json"))).unwrap();
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use toolrack_client::{Listing, McpClient};
+use toolrack_client::{List, McpClient};
 use toolrack_config::McpServerConfig;
 use toolrack_mcp::Tool;
 
@@ -88,7 +88,7 @@ impl McpConnection {
     }
 
     /// All tools that the server has, denied ones too. `None` if they were never seen.
-    pub fn listing(&self) -> Option<&Arc<Listing<Tool>>> {
+    pub fn listing(&self) -> Option<&Arc<List<Tool>>> {
         self.toolset.listing()
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolrack_config::{McpServerConfig, fingerprint};
-use toolrack_transport::after;
+use toolrack_transport::deadline_after;
 
 use crate::catalog::Memory;
 use crate::connection::{Link, McpConnection};
@@ -84,7 +84,7 @@ impl Entry {
         Event::Replace(policy)
     }
 
-    /// Judges the tools anew, after the rules or the list have changed.
+    /// Judges the tools anew, deadline_after the rules or the list have changed.
     pub(crate) fn refilter(&mut self) {
         self.toolset = Arc::new(Toolset::new(self.memory.listing.clone(), &self.filter));
         self.shown = None;
@@ -116,8 +116,8 @@ impl Entry {
     pub(crate) fn idle_at(&self, now: Instant) -> Option<Instant> {
         let (link, idle) = (self.link.as_ref()?, self.config.idle?);
         Some(match link.usage.unused_since() {
-            Some(since) => after(since, idle),
-            None => after(now, idle.max(GLANCE)),
+            Some(since) => deadline_after(since, idle),
+            None => deadline_after(now, idle.max(GLANCE)),
         })
     }
 

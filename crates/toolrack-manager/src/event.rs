@@ -110,7 +110,7 @@ pub enum RackEvent {
     /// A changed config file was put into effect.
     ConfigApplied {
         /// Connected, disconnected, reconnected and otherwise adjusted servers.
-        plan: toolrack_config::Plan,
+        plan: toolrack_config::ConfigDiff,
     },
     /// This listener was too slow.
     Missed(u64),

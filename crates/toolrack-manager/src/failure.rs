@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use toolrack_client::ConnectError;
-use toolrack_transport::{Ending, Mask, TransportError, plain_text, said};
+use toolrack_transport::{CloseReason, Redactor, TransportError, sanitize_line, exit_cause};
 
 pub use kind::FailureKind;
 
@@ -39,14 +39,14 @@ pub(crate) enum Remedy {
 impl Failure {
     /// A failure with a reason and nothing more.
     pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
-        let reason = plain_text(&reason.into(), REASON_CHARS);
+        let reason = sanitize_line(&reason.into(), REASON_CHARS);
         Self { text: Arc::new(Text { reason, hint: None }), kind }
     }
 
     /// The same, with what to try next.
     #[must_use]
     pub fn hinting(self, hint: impl Into<String>) -> Self {
-        let hint = Some(plain_text(&hint.into(), REASON_CHARS));
+        let hint = Some(sanitize_line(&hint.into(), REASON_CHARS));
         Self { text: Arc::new(Text { reason: self.text.reason.clone(), hint }), ..self }
     }
 
@@ -60,15 +60,15 @@ impl Failure {
     }
 
     /// A connection that worked has ended.
-    pub(crate) fn of_ending(ending: &Ending) -> Self {
-        let said = match ending {
-            Ending::Exited(exit) => said(&exit.stderr),
+    pub(crate) fn of_ending(ending: &CloseReason) -> Self {
+        let exit_cause = match ending {
+            CloseReason::Exited(exit) => exit_cause(&exit.stderr),
             _ => None,
         };
         let reason = format!("the connection was lost: {ending}");
         let failure = Self::new(FailureKind::of_ending(ending), reason);
-        match said {
-            Some(said) => failure.hinting(said),
+        match exit_cause {
+            Some(exit_cause) => failure.hinting(exit_cause),
             None => failure,
         }
     }
@@ -79,7 +79,7 @@ impl Failure {
     }
 
     /// The same without what must not be seen.
-    pub(crate) fn masked(&self, mask: &Mask) -> Self {
+    pub(crate) fn masked(&self, mask: &Redactor) -> Self {
         let Text { reason, hint } = &*self.text;
         let reason = mask.clean(reason).into_owned();
         let hint = hint.as_ref().map(|hint| mask.clean(hint).into_owned());
@@ -117,14 +117,14 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
-/// An error with its causes in one line. A cause that only repeats what was said is left out.
+/// An error with its causes in one line. A cause that only repeats what was exit_cause is left out.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
+        let exit_cause = error.to_string();
+        if !text.ends_with(&exit_cause) {
+            text = format!("{text}: {exit_cause}");
         }
         cause = error.source();
     }
@@ -135,7 +135,7 @@ pub fn with_causes(error: &dyn Error) -> String {
 mod tests {
     use std::io;
 
-    use toolrack_transport::{AuthError, Exit, ServerExit, SpawnFault};
+    use toolrack_transport::{AuthError, ExitStatus, ProcessExit, SpawnError};
 
     use super::*;
 
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_failure_says_why_and_what_to_try() {
-        let missing = SpawnFault::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
+        let missing = SpawnError::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
         let error = ConnectError::Transport(TransportError::Spawn(missing));
         check(
             &Failure::of_connecting(&error),
@@ -159,11 +159,11 @@ mod tests {
         let error = ConnectError::Transport(TransportError::Unauthorized(barred));
         assert_eq!(Failure::of_connecting(&error).remedy(), Remedy::Login);
         let stderr = ["panic: \u{1b}[1mno\u{1b}[0m".to_owned(), " ".to_owned()].into();
-        let ending = Ending::Exited(ServerExit { exit: Exit::Code(3), stderr });
+        let ending = CloseReason::Exited(ProcessExit { exit: ExitStatus::Code(3), stderr });
         check(
             &Failure::of_ending(&ending),
-            &format!("the connection was lost: {}", plain_text(&ending.to_string(), 900)),
-            Some("it said last: panic: no"),
+            &format!("the connection was lost: {}", sanitize_line(&ending.to_string(), 900)),
+            Some("it exit_cause last: panic: no"),
             Remedy::Retry,
         );
         let (address, error) = ("http://[::1]/".to_owned(), io::Error::other("refused"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
-use toolrack_client::Listing;
+use toolrack_client::List;
 use toolrack_mcp::Tool;
 
 use crate::actor::Order;
@@ -61,8 +61,8 @@ fn is_silent(link: &Link) -> bool {
 }
 
 /// Whether two lists say the same, to the letter.
-fn is_same(one: &Listing<Tool>, two: &Listing<Tool>) -> bool {
-    let written = |it: &Listing<Tool>| serde_json::to_vec(&it.items).ok();
+fn is_same(one: &List<Tool>, two: &List<Tool>) -> bool {
+    let written = |it: &List<Tool>| serde_json::to_vec(&it.items).ok();
     one.cut == two.cut && one.skipped == two.skipped && written(one) == written(two)
 }
 

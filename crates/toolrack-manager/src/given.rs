@@ -72,7 +72,7 @@ impl Given {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_client::Listing;
+    use toolrack_client::List;
     use toolrack_mcp::Tool;
 
     use super::*;
@@ -83,7 +83,7 @@ mod tests {
             serde_json::from_value(json).unwrap()
         };
         let items: Vec<Tool> = names.map(tool).collect();
-        let listing = Arc::new(Listing { items, ..Listing::default() });
+        let listing = Arc::new(List { items, ..List::default() });
         let public = |place: usize| format!("s_{}", listing.items[place].name);
         (0..listing.items.len())
             .map(|it| ToolWithServer::new(&"s".into(), public(it).into(), &listing, it))

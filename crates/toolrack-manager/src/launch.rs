@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_client::{
     ClientBuilder, ConnectError, Connector, Event as ClientEvent, Events, McpClient, Timeouts,
-    Verdict,
+    DetectedVersion,
 };
 use toolrack_config::McpServerConfig;
 
@@ -43,7 +43,7 @@ pub(crate) struct Launch {
     pub(crate) server: Arc<str>,
     pub(crate) epoch: Epoch,
     pub(crate) config: Arc<McpServerConfig>,
-    pub(crate) remembered: Option<Verdict>,
+    pub(crate) remembered: Option<DetectedVersion>,
     pub(crate) equipment: Arc<Equipment>,
     pub(crate) bulletin: Arc<Bulletin>,
     /// So many servers start at once.

@@ -10,37 +10,37 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use toolrack_transport::{
-    AuthError, BoxFuture, Diagnosis, Dialect, Ending, Line, LineError, Mask, Medium, Outgoing,
+    AuthError, BoxFuture, TransportStats, ProtocolMode, CloseReason, Transport, RequestError, Redactor, TransportKind, OutgoingRequest,
     TransportError,
 };
 use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
 /// The line, behind a mask if there is or may be something to hide: over HTTP, tokens come later.
-pub(crate) fn masked(line: Arc<dyn Line>, mask: &Mask) -> Arc<dyn Line> {
-    if line.medium() == Medium::Stream && mask.is_empty() {
+pub(crate) fn masked(line: Arc<dyn Transport>, mask: &Redactor) -> Arc<dyn Transport> {
+    if line.medium() == TransportKind::Stream && mask.is_empty() {
         return line;
     }
     Arc::new(Masked { line, mask: mask.clone() })
 }
 
 /// JSON without what must not be seen. What is clean is not copied.
-pub(crate) fn clean(raw: RawJson, mask: &Mask) -> RawJson {
+pub(crate) fn clean(raw: RawJson, mask: &Redactor) -> RawJson {
     RawJson::new(mask.clean_json(raw.into_bytes()))
 }
 
 #[derive(Debug)]
 struct Masked {
-    line: Arc<dyn Line>,
-    mask: Mask,
+    line: Arc<dyn Transport>,
+    mask: Redactor,
 }
 
-impl Line for Masked {
-    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
+impl Transport for Masked {
+    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> BoxFuture<'a, Result<RawJson, RequestError>> {
         let asked = self.line.request(request);
         Box::pin(async move {
             match asked.await {
                 Ok(raw) => Ok(clean(raw, &self.mask)),
-                Err(failure) => Err(LineError {
+                Err(failure) => Err(RequestError {
                     error: clean_error(failure.error, &self.mask),
                     delivery: failure.delivery,
                 }),
@@ -52,7 +52,7 @@ impl Line for Masked {
         &'a self,
         method: &'a str,
         params: &'a dyn Params,
-    ) -> BoxFuture<'a, Result<(), LineError>> {
+    ) -> BoxFuture<'a, Result<(), RequestError>> {
         self.line.notify(method, params)
     }
 
@@ -60,7 +60,7 @@ impl Line for Masked {
         &self,
         id: &RequestId,
         outcome: Result<&RawValue, &JsonRpcError>,
-    ) -> Result<(), LineError> {
+    ) -> Result<(), RequestError> {
         self.line.answer(id, outcome)
     }
 
@@ -68,25 +68,25 @@ impl Line for Masked {
         self.line.touch(id)
     }
 
-    fn speak(&self, dialect: Dialect) {
+    fn speak(&self, dialect: ProtocolMode) {
         self.line.speak(dialect);
     }
 
-    fn medium(&self) -> Medium {
+    fn medium(&self) -> TransportKind {
         self.line.medium()
     }
 
-    fn diagnosis(&self) -> Diagnosis {
+    fn diagnosis(&self) -> TransportStats {
         self.line.diagnosis()
     }
 
-    fn close(&self) -> BoxFuture<'_, Ending> {
+    fn close(&self) -> BoxFuture<'_, CloseReason> {
         self.line.close()
     }
 }
 
 /// What a server may have put its own words into.
-fn clean_error(error: TransportError, mask: &Mask) -> TransportError {
+fn clean_error(error: TransportError, mask: &Redactor) -> TransportError {
     let text = |it: String| mask.clean(&it).into_owned();
     match error {
         TransportError::JsonRpc(refusal) => TransportError::JsonRpc(clean_refusal(refusal, mask)),
@@ -102,7 +102,7 @@ fn clean_error(error: TransportError, mask: &Mask) -> TransportError {
 }
 
 /// The same for an error that a server answers with.
-pub(crate) fn clean_refusal(refusal: JsonRpcError, mask: &Mask) -> JsonRpcError {
+pub(crate) fn clean_refusal(refusal: JsonRpcError, mask: &Redactor) -> JsonRpcError {
     let data = refusal.data.map(|it| {
         let cleaned = mask.clean_json(Bytes::from(it.to_string()));
         serde_json::from_slice(&cleaned).unwrap_or(it)
@@ -117,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    fn mask() -> Mask {
-        let mask = Mask::default();
+    fn mask() -> Redactor {
+        let mask = Redactor::default();
         mask.learn("key", "s3cr3t");
         mask
     }

@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use toolrack_config::Names;
+use toolrack_config::ToolNaming;
 
 use crate::given::Given;
 
@@ -24,7 +24,7 @@ const DIGITS: [usize; 2] = [8, 16];
 /// Makes names in the style that was asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Namer<'a> {
-    pub(crate) style: &'a Names,
+    pub(crate) style: &'a ToolNaming,
     /// All servers there are, also those without tools.
     pub(crate) servers: &'a [&'a str],
     /// Who was given which name before.
@@ -183,34 +183,34 @@ mod tests {
 
     use super::*;
 
-    fn name_all(style: &Names, tools: &[ToolRef<'_>]) -> Vec<String> {
+    fn name_all(style: &ToolNaming, tools: &[ToolRef<'_>]) -> Vec<String> {
         beside(style, &[], tools)
     }
 
-    fn beside(style: &Names, servers: &[&str], tools: &[ToolRef<'_>]) -> Vec<String> {
+    fn beside(style: &ToolNaming, servers: &[&str], tools: &[ToolRef<'_>]) -> Vec<String> {
         let namer = Namer { style, servers, given: &Given::default() };
         namer.name_all(tools).into_iter().map(|it| it.public).collect()
     }
 
     #[track_caller]
-    fn check(style: &Names, tools: &[ToolRef<'_>], expected: &[&str]) {
+    fn check(style: &ToolNaming, tools: &[ToolRef<'_>], expected: &[&str]) {
         assert_eq!(name_all(style, tools), expected, "{tools:?}");
     }
 
     #[test]
     fn a_public_name_is_the_server_and_the_tool() {
-        let style = Names::default();
+        let style = ToolNaming::default();
         check(&style, &[("postgres", "query"), ("git", "log")], &["postgres_query", "git_log"]);
         check(&style, &[("my server", "a.b/c")], &["my_server_a_b_c"]);
         check(&style, &[("größe", "ok")], &["gr__e_ok"]);
         check(&style, &[("", "")], &["_"]);
-        let double = Names { separator: "__".to_owned(), ..Names::default() };
+        let double = ToolNaming { separator: "__".to_owned(), ..ToolNaming::default() };
         check(&double, &[("postgres", "query")], &["postgres__query"]);
     }
 
     #[test]
     fn names_that_would_be_equal_are_told_apart_by_digits() {
-        let style = Names::default();
+        let style = ToolNaming::default();
         let tools = [("a", "b_c"), ("a_b", "c"), ("a", "other")];
         let names = name_all(&style, &tools);
         assert_eq!(names[2], "a_other");
@@ -226,7 +226,7 @@ mod tests {
     /// Which of `tools` have a plain name beside all of `servers`.
     #[track_caller]
     fn check_plain(servers: &[&str], tools: &[ToolRef<'_>], expected: &[&str]) {
-        let style = Names::default();
+        let style = ToolNaming::default();
         let namer = Namer { style: &style, servers, given: &Given::default() };
         let all = namer.name_all(tools);
         let plain = all.iter().filter(|it| it.contested.is_none());
@@ -254,20 +254,20 @@ mod tests {
 
     #[test]
     fn long_names_are_cut_and_told_apart() {
-        let style = Names::default();
+        let style = ToolNaming::default();
         let (one, two) = ("x".repeat(70) + "1", "x".repeat(70) + "2");
         let names = name_all(&style, &[("s", &one), ("s", &two), ("s", "short")]);
         assert!(names.iter().all(|name| name.len() <= 64), "{names:?}");
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), 3);
         let exact = "x".repeat(62);
         check(&style, &[("s", &exact)], &[&format!("s_{exact}")]);
-        let wide = Names { limit: 128, ..Names::default() };
+        let wide = ToolNaming { limit: 128, ..ToolNaming::default() };
         check(&wide, &[("s", &one)], &[&format!("s_{one}")]);
     }
 
     #[test]
     fn the_same_tool_twice_has_one_name() {
-        check(&Names::default(), &[("a", "b"), ("a", "b")], &["a_b", "a_b"]);
+        check(&ToolNaming::default(), &[("a", "b"), ("a", "b")], &["a_b", "a_b"]);
     }
 
     fn tools() -> impl Strategy<Value = Vec<(String, String)>> {
@@ -290,7 +290,7 @@ mod tests {
             separator in "[_-]{0,3}",
             seed in any::<u64>(),
         ) {
-            let style = Names { separator, limit };
+            let style = ToolNaming { separator, limit };
             let tools = as_refs(&tools);
             let names = name_all(&style, &tools);
             prop_assert_eq!(names.len(), tools.len());
@@ -313,7 +313,7 @@ mod tests {
         /// A server that comes along changes no name, unless one of its tools is named like it.
         #[test]
         fn names_do_not_depend_on_tools_that_are_named_otherwise(tools in tools()) {
-            let style = Names::default();
+            let style = ToolNaming::default();
             let tools = as_refs(&tools);
             let before = name_all(&style, &tools);
             let with_another: Vec<ToolRef<'_>> =

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolrack_client::{Connector, HttpConnector, StdioConnector};
 use toolrack_config::{
-    Fault, FaultKind, Filled, McpServerConfig, Pin, ResolvedTransport, interpolate,
+    Diagnostic, DiagnosticKind, Resolved, McpServerConfig, Pin, ResolvedTransport, interpolate,
 };
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_stdio::{Inheritance, McpServerDef, StdioOptions};
-use toolrack_transport::{BoxFuture, Ending, Inbox, Line, Mask, TransportError};
+use toolrack_stdio::{EnvInheritance, McpServerDef, StdioOptions};
+use toolrack_transport::{BoxFuture, CloseReason, IncomingHandler, Transport, Redactor, TransportError};
 use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 use tokio::sync::{mpsc, oneshot};
@@ -58,13 +58,13 @@ const NO_SECRETS: [&str; 8] =
     ["HOME", "HOSTNAME", "LANG", "LOGNAME", "PWD", "SHELL", "TERM", "USER"];
 
 /// What is sent in headers proves who we are, wherever it came from.
-fn hide(resolved: &ResolvedTransport, mask: &Mask) {
+fn hide(resolved: &ResolvedTransport, mask: &Redactor) {
     let (ResolvedTransport::Http { headers, .. } | ResolvedTransport::Package { headers, .. }) =
         resolved
     else {
         return;
     };
-    let found = headers.values().flat_map(Filled::found);
+    let found = headers.values().flat_map(Resolved::found);
     for (name, value) in found.filter(|(name, _)| !NO_SECRETS.contains(name)) {
         mask.learn(name, value);
     }
@@ -99,7 +99,7 @@ pub(crate) fn ready(resolved: ResolvedTransport) -> Result<Prepared, Failure> {
         ResolvedTransport::Stdio { command, args, env, cwd } => {
             let definition = McpServerDef {
                 command: command.into_revealed(),
-                args: args.into_iter().map(Filled::into_revealed).collect(),
+                args: args.into_iter().map(Resolved::into_revealed).collect(),
                 env: revealed(env),
                 cwd: cwd.map(|it| PathBuf::from(it.into_revealed())),
             };
@@ -125,9 +125,9 @@ pub(crate) fn stdio_options(config: &McpServerConfig, equipment: &Equipment) -> 
 }
 
 /// What servers are told with their environment and headers is what lets them in somewhere.
-fn unresolved(faults: &[Fault]) -> Failure {
-    let is_credential = |it: &Fault| it.field.contains(".env.") || it.field.contains(".headers.");
-    let is_missing = |it: &Fault| it.kind == FaultKind::Unresolved && is_credential(it);
+fn unresolved(faults: &[Diagnostic]) -> Failure {
+    let is_credential = |it: &Diagnostic| it.field.contains(".env.") || it.field.contains(".headers.");
+    let is_missing = |it: &Diagnostic| it.kind == DiagnosticKind::Unresolved && is_credential(it);
     let kind = if faults.iter().any(is_missing) {
         FailureKind::MissingCredentials
     } else {
@@ -147,8 +147,8 @@ fn unmet(config: &McpServerConfig) -> Option<&'static str> {
     sandbox.or((config.pin == Pin::Hold).then_some("pin"))
 }
 
-fn inheritance(config: &McpServerConfig) -> Inheritance {
-    if config.inherit_env { Inheritance::Everything } else { Inheritance::default() }
+fn inheritance(config: &McpServerConfig) -> EnvInheritance {
+    if config.inherit_env { EnvInheritance::Everything } else { EnvInheritance::default() }
 }
 
 /// A connector whose lines are ended for certain, and whose servers' error output is told.
@@ -156,11 +156,11 @@ pub(crate) struct Custody {
     /// Takes one word that nobody is there. Further ones say the same, and are dropped when it is full.
     absence: mpsc::Sender<Failure>,
     inner: Arc<dyn Connector>,
-    lines: Arc<Mutex<Vec<Arc<dyn Line>>>>,
+    lines: Arc<Mutex<Vec<Arc<dyn Transport>>>>,
     openings: TaskTracker,
     server: Arc<str>,
     bulletin: Arc<Bulletin>,
-    mask: Mask,
+    mask: Redactor,
 }
 
 impl Custody {
@@ -169,7 +169,7 @@ impl Custody {
         server: &Arc<str>,
         bulletin: &Arc<Bulletin>,
         absence: mpsc::Sender<Failure>,
-        mask: &Mask,
+        mask: &Redactor,
     ) -> Self {
         Self {
             mask: mask.clone(),
@@ -191,8 +191,8 @@ impl Custody {
 }
 
 impl Connector for Custody {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
-        let inbox: Arc<dyn Inbox> = Arc::new(Tap {
+    fn open(&self, inbox: Arc<dyn IncomingHandler>) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
+        let inbox: Arc<dyn IncomingHandler> = Arc::new(Tap {
             inbox,
             server: Arc::clone(&self.server),
             bulletin: Arc::clone(&self.bulletin),
@@ -226,24 +226,24 @@ impl Connector for Custody {
     }
 }
 
-async fn close_all(lines: &Mutex<Vec<Arc<dyn Line>>>) {
+async fn close_all(lines: &Mutex<Vec<Arc<dyn Transport>>>) {
     let lines = std::mem::take(&mut *lock(lines));
     for line in lines {
         line.close().await;
     }
 }
 
-fn lock(lines: &Mutex<Vec<Arc<dyn Line>>>) -> MutexGuard<'_, Vec<Arc<dyn Line>>> {
+fn lock(lines: &Mutex<Vec<Arc<dyn Transport>>>) -> MutexGuard<'_, Vec<Arc<dyn Transport>>> {
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An inbox without what must not be seen, that also tells what the server writes to its error output, and when nobody is there any more.
 struct Tap {
-    inbox: Arc<dyn Inbox>,
+    inbox: Arc<dyn IncomingHandler>,
     server: Arc<str>,
     bulletin: Arc<Bulletin>,
     absence: mpsc::Sender<Failure>,
-    mask: Mask,
+    mask: Redactor,
     pace: Pace,
 }
 
@@ -260,7 +260,7 @@ impl Tap {
     }
 }
 
-impl Inbox for Tap {
+impl IncomingHandler for Tap {
     fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
         self.inbox.request(id, method, params.map(|it| clean(it, &self.mask)));
     }
@@ -300,7 +300,7 @@ impl Inbox for Tap {
         self.inbox.unreachable(reason);
     }
 
-    fn ended(&self, ending: &Ending) {
+    fn ended(&self, ending: &CloseReason) {
         self.tell_left_out(self.pace.left_out());
         self.inbox.ended(ending);
     }
@@ -310,7 +310,7 @@ impl Inbox for Tap {
 mod tests {
     use std::collections::HashMap;
 
-    use toolrack_config::{McpTransport, Source};
+    use toolrack_config::{McpTransport, VariableSource};
 
     use super::*;
 
@@ -321,13 +321,13 @@ mod tests {
         let url = "https://${HOST}/".to_owned();
         let transport = McpTransport::Http { url, headers };
         let config = McpServerConfig { transport, ..McpServerConfig::stdio("s", "x", &[]) };
-        let values = |_source: Source, name: &str| match name {
+        let values = |_source: VariableSource, name: &str| match name {
             "TOKEN" => Ok(Some("t0ken-value".to_owned())),
             "HOST" => Ok(Some("host.example".to_owned())),
             "USER" => Ok(Some("somebody".to_owned())),
             _ => Ok(None),
         };
-        let mask = Mask::default();
+        let mask = Redactor::default();
         hide(&interpolate(&config, &values).unwrap(), &mask);
         let text = "Bearer t0ken-value a default somebody at host.example";
         assert_eq!(mask.clean(text), "Bearer [secret TOKEN] a default somebody at host.example");

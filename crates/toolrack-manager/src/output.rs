@@ -6,16 +6,16 @@ use std::borrow::Cow;
 
 use toolrack_client::McpToolResult;
 use toolrack_mcp::{
-    Content, DecodeError, OnlyText, ResourceBody, ResourceContents, ToolCallResult,
+    Content, DecodeError, SingleText, ResourceBody, ResourceContents, ToolCallResult,
 };
 use toolrack_transport::RawJson;
-use toolrack_transport::clean_text;
+use toolrack_transport::sanitize_text;
 
 /// Reads the answer to a call. A text that is embedded as a resource is text. Blocks that are no text are shown as one
 /// line each; they are whole in the raw result. An answer without any block is shown as its structured content.
 pub fn read(raw: &RawJson, max_output_bytes: usize) -> Result<McpToolResult, DecodeError> {
     let bytes = raw.as_bytes();
-    if let Some(only) = OnlyText::find(bytes)
+    if let Some(only) = SingleText::find(bytes)
         && let Some(Ok(text)) = bytes.get(only.text).map(std::str::from_utf8)
     {
         return Ok(McpToolResult { content: fit(text, max_output_bytes), is_error: only.is_error });
@@ -27,7 +27,7 @@ pub fn read(raw: &RawJson, max_output_bytes: usize) -> Result<McpToolResult, Dec
 
 /// Whether the tool ran and failed, as far as that can be told without reading everything.
 pub(crate) fn is_error(raw: &RawJson) -> bool {
-    match OnlyText::find(raw.as_bytes()) {
+    match SingleText::find(raw.as_bytes()) {
         Some(only) => only.is_error,
         None => ToolCallResult::parse(raw.as_bytes()).is_ok_and(|result| result.is_error),
     }
@@ -57,7 +57,7 @@ fn line<'a>(block: &'a Content<'_>) -> Option<Cow<'a, str>> {
 fn fit(text: &str, max_output_bytes: usize) -> String {
     let end = text.floor_char_boundary(max_output_bytes);
     let (kept, cut) = text.split_at(end);
-    let cleaned = clean_text(kept);
+    let cleaned = sanitize_text(kept);
     if cut.is_empty() {
         return cleaned.into_owned();
     }

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use toolrack_config::{Filled, PackageKind, ResolvedTransport};
+use toolrack_config::{Resolved, PackageKind, ResolvedTransport};
 use toolrack_http::HttpServerDef;
-use toolrack_stdio::{Farewell, McpServerDef, StdioOptions};
-use toolrack_transport::{BoxFuture, plain_text};
+use toolrack_stdio::{CleanupCommand, McpServerDef, StdioOptions};
+use toolrack_transport::{BoxFuture, sanitize_line};
 
 use crate::event::{Bulletin, RackEvent};
 use crate::failure::Failure;
@@ -69,7 +69,7 @@ pub enum Prepared {
         /// What to start.
         definition: McpServerDef,
         /// What to run once nothing is left of it.
-        farewell: Option<Farewell>,
+        farewell: Option<CleanupCommand>,
     },
     /// An endpoint to reach.
     Http(HttpServerDef),
@@ -93,7 +93,7 @@ impl Installation {
 
     /// Passes on what an installer says. It is cleaned for people to see.
     pub fn say(&self, line: &str) {
-        let line = plain_text(&self.stdio.mask.clean(line), LINE_CHARS);
+        let line = sanitize_line(&self.stdio.mask.clean(line), LINE_CHARS);
         self.bulletin
             .tell(|| RackEvent::Install { server: Arc::clone(&self.server), line: line.into() });
     }
@@ -114,7 +114,7 @@ pub(crate) fn wanted(
     server: &Arc<str>,
     resolved: ResolvedTransport,
 ) -> Result<WantedPackage, Box<ResolvedTransport>> {
-    let reveal = |list: Vec<Filled>| list.into_iter().map(Filled::into_revealed).collect();
+    let reveal = |list: Vec<Resolved>| list.into_iter().map(Resolved::into_revealed).collect();
     match resolved {
         ResolvedTransport::Package {
             kind,
@@ -142,7 +142,7 @@ pub(crate) fn wanted(
     }
 }
 
-pub(crate) fn revealed(map: HashMap<String, Filled>) -> HashMap<String, String> {
+pub(crate) fn revealed(map: HashMap<String, Resolved>) -> HashMap<String, String> {
     map.into_iter().map(|(name, value)| (name, value.into_revealed())).collect()
 }
 

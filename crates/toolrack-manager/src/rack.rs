@@ -11,12 +11,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_of};
-use toolrack_config::{Lookup, McpServerConfig, McpTransport, Names, Plan, diff};
+use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_name};
+use toolrack_config::{Lookup, McpServerConfig, McpTransport, ToolNaming, ConfigDiff, diff};
 use toolrack_http::HttpOptions;
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
-use toolrack_transport::{Credentials, Mask};
+use toolrack_transport::{Credentials, Redactor};
 
 use crate::actor::{Command, Order};
 use crate::builder::RackBuilder;
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     /// Bounded: whoever commands faster than the actor obeys waits.
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) n_calls: AtomicU64,
-    pub(crate) names: Names,
+    pub(crate) names: ToolNaming,
     pub(crate) patience: Patience,
     pub(crate) equipment: Arc<Equipment>,
     pub(crate) catalog: Option<Catalog>,
@@ -189,11 +189,11 @@ impl McpManager {
         &self,
         old: &[McpServerConfig],
         new: &[McpServerConfig],
-    ) -> Result<Plan, RackError> {
+    ) -> Result<ConfigDiff, RackError> {
         self.shared.reconcile(old, new).await
     }
 
-    /// Keeps these tools of a server from everybody, besides those that its config denies. Names or patterns;
+    /// Keeps these tools of a server from everybody, besides those that its config denies. ToolNaming or patterns;
     /// those of the last call are replaced.
     pub async fn set_denied_tools(&self, server: &str, tools: &[&str]) -> Result<(), RackError> {
         let tools = tools.iter().map(|it| (*it).to_owned()).collect();
@@ -232,7 +232,7 @@ impl McpManager {
     }
 
     /// What must not be seen of what servers write. It is taken out of all that comes from them.
-    pub fn mask(&self) -> &Mask {
+    pub fn mask(&self) -> &Redactor {
         &self.shared.equipment.stdio.mask
     }
 
@@ -265,7 +265,7 @@ pub(crate) fn start_limit(config: &McpServerConfig) -> Duration {
         }
         McpTransport::Stdio { ref command, .. } => {
             let timeouts = Timeouts { startup: config.startup_timeout, ..Timeouts::default() };
-            timeouts.start(launcher_of(command))
+            timeouts.start(launcher_name(command))
         }
         _ => config.startup_timeout,
     }
@@ -315,7 +315,7 @@ impl Shared {
         &self,
         old: &[McpServerConfig],
         new: &[McpServerConfig],
-    ) -> Result<Plan, RackError> {
+    ) -> Result<ConfigDiff, RackError> {
         let plan = diff(old, new);
         let mut orders = Vec::new();
         let mut farewells = Vec::new();

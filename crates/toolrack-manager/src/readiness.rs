@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use toolrack_transport::after;
+use toolrack_transport::deadline_after;
 
 use crate::actor::Command;
 use crate::connection::McpConnection;
@@ -29,7 +29,7 @@ impl McpManager {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn ready(&self, within: Duration) -> Vec<Arc<McpConnection>> {
-        let deadline = after(Instant::now(), within);
+        let deadline = deadline_after(Instant::now(), within);
         self.shared.until(deadline, |it| it.servers().iter().all(|it| is_settled(it))).await;
         let is_missing =
             |it: &Arc<McpConnection>| !is_settled(it) || it.state().failure().is_some();
@@ -39,7 +39,7 @@ impl McpManager {
     /// Waits until a start has come to an end, whichever.
     pub(crate) async fn settled(&self, name: &str) -> Result<Arc<McpConnection>, RackError> {
         let limit = start_limit(&self.server(name)?.config).saturating_add(START_SLACK);
-        let deadline = after(Instant::now(), limit);
+        let deadline = deadline_after(Instant::now(), limit);
         let is_done = |it: &Snapshot| it.server(name).map_or(true, |server| is_settled(server));
         if !self.shared.until(deadline, is_done).await && self.shared.stop.is_cancelled() {
             return Err(RackError::Closed);
@@ -70,7 +70,7 @@ impl Shared {
         }
     }
 
-    /// A server that takes requests, after it was started if need be. The launch to `avoid` lets nobody in.
+    /// A server that takes requests, deadline_after it was started if need be. The launch to `avoid` lets nobody in.
     pub(crate) async fn reach(
         &self,
         server: &str,

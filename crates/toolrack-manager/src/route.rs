@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolrack_transport::{Delivery, after};
+use toolrack_transport::{Delivery, deadline_after};
 
 use crate::life::Life;
 use crate::life::event::{Allowed, Epoch, Phase};
@@ -50,7 +50,7 @@ pub(crate) enum Route {
     Send,
     /// Look again when something has changed, or at this moment.
     Wait(Instant),
-    /// The same, after telling the server's owner that somebody waits.
+    /// The same, deadline_after telling the server's owner that somebody waits.
     Demand(Instant),
     /// There is nothing to wait for.
     Refuse,
@@ -83,7 +83,7 @@ impl Standing {
 impl Waits {
     /// The waits of a call that begins now.
     pub(crate) fn begin(now: Instant, startup: Duration, retry: Duration) -> Self {
-        Self { start: after(now, startup), retry: after(now, retry) }
+        Self { start: deadline_after(now, startup), retry: deadline_after(now, retry) }
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn route(
     }
 }
 
-/// Whether a call that the line has failed is sent again, after so many attempts.
+/// Whether a call that the line has failed is sent again, deadline_after so many attempts.
 pub(crate) fn again(delivery: Delivery, repeatable: Repeatable, n_attempts: u32) -> bool {
     let is_harmless = match delivery {
         Delivery::NotSent => true,

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use foldhash::HashMap;
-use toolrack_config::Names;
+use toolrack_config::ToolNaming;
 
 use crate::connection::McpConnection;
 use crate::error::RackError;
@@ -50,8 +50,8 @@ pub(crate) struct Target<'a> {
 }
 
 impl Index {
-    /// Names that were given `before` are kept as they are, and go to no other server.
-    pub(crate) fn build(style: &Names, servers: &[Arc<McpConnection>], before: &Index) -> Self {
+    /// ToolNaming that were given `before` are kept as they are, and go to no other server.
+    pub(crate) fn build(style: &ToolNaming, servers: &[Arc<McpConnection>], before: &Index) -> Self {
         let open = || {
             let all = servers.iter().enumerate();
             all.flat_map(|(at, server)| server.toolset.open().map(move |it| (at, server, it)))
@@ -59,7 +59,7 @@ impl Index {
         let raw: Vec<ToolRef<'_>> =
             open().map(|(_, server, (_, tool))| (server.name(), tool.name.as_str())).collect();
         let all: Vec<&str> = servers.iter().map(|it| it.name()).collect();
-        // Names of servers that are gone are free again.
+        // ToolNaming of servers that are gone are free again.
         let still_there: HashSet<&str> = all.iter().copied().collect();
         let former = before.given.of_those(|it| still_there.contains(it));
         let named = Namer { style, servers: &all, given: &former }.name_all(&raw);

@@ -8,9 +8,9 @@ use std::sync::{Arc, LazyLock};
 
 use foldhash::HashMap;
 use serde_json::value::RawValue;
-use toolrack_client::{Listing, McpToolDef};
+use toolrack_client::{List, McpToolDef};
 use toolrack_mcp::Tool;
-use toolrack_transport::clean_text;
+use toolrack_transport::sanitize_text;
 
 use crate::filter::{Filter, Rule};
 
@@ -19,14 +19,14 @@ use crate::filter::{Filter, Rule};
 pub struct ToolWithServer {
     server: Arc<str>,
     name: Arc<str>,
-    listing: Arc<Listing<Tool>>,
+    listing: Arc<List<Tool>>,
     place: usize,
 }
 
 /// The tools of one server, as far as they are known.
 #[derive(Debug, Default)]
 pub(crate) struct Toolset {
-    listing: Option<Arc<Listing<Tool>>>,
+    listing: Option<Arc<List<Tool>>>,
     /// Where the tools stand that are let through, by name.
     open: HashMap<Box<str>, usize>,
     /// The same in the server's order.
@@ -48,7 +48,7 @@ impl ToolWithServer {
     pub(crate) fn new(
         server: &Arc<str>,
         name: Arc<str>,
-        listing: &Arc<Listing<Tool>>,
+        listing: &Arc<List<Tool>>,
         place: usize,
     ) -> Self {
         Self { server: Arc::clone(server), name, listing: Arc::clone(listing), place }
@@ -86,7 +86,7 @@ impl ToolWithServer {
         let plain = McpToolDef::from(self.tool());
         McpToolDef {
             name: self.name.as_ref().to_owned(),
-            description: clean_text(&plain.description).into_owned(),
+            description: sanitize_text(&plain.description).into_owned(),
             ..plain
         }
     }
@@ -103,7 +103,7 @@ impl fmt::Debug for ToolWithServer {
 }
 
 impl Toolset {
-    pub(crate) fn new(listing: Option<Arc<Listing<Tool>>>, filter: &Filter) -> Self {
+    pub(crate) fn new(listing: Option<Arc<List<Tool>>>, filter: &Filter) -> Self {
         let mut toolset = Toolset { listing, ..Toolset::default() };
         let Some(listing) = &toolset.listing else { return toolset };
         let mut names = HashSet::new();
@@ -127,7 +127,7 @@ impl Toolset {
     }
 
     /// The list that the server gave, if it is known.
-    pub(crate) fn listing(&self) -> Option<&Arc<Listing<Tool>>> {
+    pub(crate) fn listing(&self) -> Option<&Arc<List<Tool>>> {
         self.listing.as_ref()
     }
 
@@ -196,14 +196,14 @@ fn is_same(one: &Tool, two: &Tool) -> bool {
 mod tests {
     use super::*;
 
-    pub(crate) fn listing(tools: &[(&str, &str)]) -> Arc<Listing<Tool>> {
+    pub(crate) fn listing(tools: &[(&str, &str)]) -> Arc<List<Tool>> {
         let tool = |(name, description): &(&str, &str)| -> Tool {
             let json = serde_json::json!({
                 "name": name, "description": description, "inputSchema": {"type": "object"},
             });
             serde_json::from_value(json).unwrap()
         };
-        Arc::new(Listing { items: tools.iter().map(tool).collect(), ..Listing::default() })
+        Arc::new(List { items: tools.iter().map(tool).collect(), ..List::default() })
     }
 
     fn names(toolset: &Toolset) -> Vec<&str> {

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use toolrack_testkit::{Event, Journal, Marker, zombies_of};
-use toolrack_transport::Line as _;
+use toolrack_transport::Transport as _;
 use toolrack_transport::RawJson;
 
 use crate::findings::Findings;

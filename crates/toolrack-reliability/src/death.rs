@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use toolrack_testkit::{Marker, open_fds, zombies_of};
-use toolrack_transport::Line as _;
+use toolrack_transport::Transport as _;
 
 use crate::findings::Findings;
 use crate::gate::Effort;

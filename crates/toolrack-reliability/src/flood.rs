@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolrack_transport::RawJson;
-use toolrack_transport::{Line as _, LineError};
+use toolrack_transport::{Transport as _, RequestError};
 
 use crate::gate::Effort;
 use crate::peer::{Peer, Script};
@@ -157,7 +157,7 @@ async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
     }
 }
 
-async fn list(peer: &Peer, params: &Value) -> Result<RawJson, LineError> {
+async fn list(peer: &Peer, params: &Value) -> Result<RawJson, RequestError> {
     peer.ask("tools/list", params, PATIENCE).await
 }
 

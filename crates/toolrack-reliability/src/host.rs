@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use toolrack_daemon::{Daemon, DaemonOptions, Ending};
+use toolrack_daemon::{Daemon, DaemonOptions, ShutdownKind};
 use toolrack_service::Home;
 
 /// Runs the daemon of a home until a signal comes.
@@ -19,7 +19,7 @@ pub(crate) fn run(home: &Path) -> anyhow::Result<ExitCode> {
     // Without waiting for threads that are at the disk.
     runtime.shutdown_background();
     Ok(match ending? {
-        Ending::Orderly => ExitCode::SUCCESS,
-        Ending::Forced => ExitCode::FAILURE,
+        ShutdownKind::Orderly => ExitCode::SUCCESS,
+        ShutdownKind::Forced => ExitCode::FAILURE,
     })
 }

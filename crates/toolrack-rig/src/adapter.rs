@@ -12,8 +12,8 @@ use rig_core::tool::{
 use rig_core::wasm_compat::WasmBoxedFuture;
 use serde_json::{Value, json};
 use toolrack_client::{CallError, McpToolDef};
-use toolrack_manager::{ConnectionState, McpManager, RackError, ToolWithServer, with_causes};
-use toolrack_transport::{Delivery, TransportError, clean_text};
+use toolrack_manager::{ConnectionState, McpManager, ManagerError, ToolWithServer, error_chain};
+use toolrack_transport::{Delivery, TransportError, sanitize_text};
 
 /// One tool of one server as a rig tool. Cheap to clone.
 ///
@@ -169,36 +169,36 @@ pub(crate) fn arguments_error(arguments: &Value) -> ToolExecutionError {
 }
 
 /// The call has no result.
-pub(crate) fn call_error(error: RackError) -> ToolExecutionError {
+pub(crate) fn call_error(error: ManagerError) -> ToolExecutionError {
     let message = match error.hint() {
-        Some(hint) => format!("{} ({hint})", with_causes(&error)),
-        None => with_causes(&error),
+        Some(hint) => format!("{} ({hint})", error_chain(&error)),
+        None => error_chain(&error),
     };
     let (kind, retryable) = (error_kind(&error), is_retryable(&error));
-    let failure = ToolExecutionError::new(kind, clean_text(&message)).with_retryable(retryable);
+    let failure = ToolExecutionError::new(kind, sanitize_text(&message)).with_retryable(retryable);
     match error_code(&error) {
         Some(code) => failure.with_code(code.to_string()).with_source(error),
         None => failure.with_source(error),
     }
 }
 
-fn error_kind(error: &RackError) -> ToolErrorKind {
+fn error_kind(error: &ManagerError) -> ToolErrorKind {
     match error {
-        RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => ToolErrorKind::NotFound,
-        RackError::Denied { .. } => ToolErrorKind::PermissionDenied,
-        RackError::NotConnected { state: ConnectionState::NeedsAuth(_), .. } => {
+        ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => ToolErrorKind::NotFound,
+        ManagerError::Denied { .. } => ToolErrorKind::PermissionDenied,
+        ManagerError::NotConnected { state: ConnectionState::NeedsAuth(_), .. } => {
             ToolErrorKind::PermissionDenied
         }
         // Disabled or stopped by the user: a retry does not start it.
-        RackError::NotConnected {
+        ManagerError::NotConnected {
             state: ConnectionState::Disabled | ConnectionState::Disconnected,
             ..
         } => ToolErrorKind::Other,
-        RackError::NotConnected { .. } => ToolErrorKind::Network,
-        RackError::NotReady { .. } => ToolErrorKind::Timeout,
-        RackError::Undecodable { .. } => ToolErrorKind::Provider,
-        RackError::Closed => ToolErrorKind::Cancelled,
-        RackError::Call { source, .. } => call_error_kind(source),
+        ManagerError::NotConnected { .. } => ToolErrorKind::Network,
+        ManagerError::NotReady { .. } => ToolErrorKind::Timeout,
+        ManagerError::Undecodable { .. } => ToolErrorKind::Provider,
+        ManagerError::Closed => ToolErrorKind::Cancelled,
+        ManagerError::Call { source, .. } => call_error_kind(source),
         _ => ToolErrorKind::Other,
     }
 }
@@ -219,7 +219,7 @@ fn call_error_kind(error: &CallError) -> ToolErrorKind {
 }
 
 /// Whether the call may succeed later and cannot have run already.
-fn is_retryable(error: &RackError) -> bool {
+fn is_retryable(error: &ManagerError) -> bool {
     let is_transient = matches!(
         error_kind(error),
         ToolErrorKind::Network | ToolErrorKind::Timeout | ToolErrorKind::RateLimited
@@ -228,9 +228,9 @@ fn is_retryable(error: &RackError) -> bool {
 }
 
 /// The server's JSON-RPC error code.
-fn error_code(error: &RackError) -> Option<i64> {
+fn error_code(error: &ManagerError) -> Option<i64> {
     match error {
-        RackError::Call { source, .. } => match &**source {
+        ManagerError::Call { source, .. } => match &**source {
             CallError::Refused(error) => Some(error.code),
             _ => None,
         },

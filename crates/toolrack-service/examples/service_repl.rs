@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[tokio::main]
 async fn run() -> Result<(), Box<dyn Error>> {
     // Processes that a killed predecessor may have left.
-    let n_killed = toolrack_stdio::sweep();
+    let n_killed = toolrack_stdio::kill_orphans();
     tracing::debug!(n_killed, "killed processes of a predecessor");
     let home = std::env::args().nth(1).ok_or("usage: service_repl HOME")?;
     let options = ServiceOptions {

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use toolrack_auth::{
-    AuthSettings, Authorizer, Browser, DiscreetTokenStore, FileTokenStore, TokenStore,
+    AuthSettings, Authorizer, Browser, RedactingTokenStore, FileTokenStore, TokenStore,
 };
 use toolrack_config::{McpServerConfig, McpTransport, PackageKind, ResolvedTransport, interpolate};
-use toolrack_transport::{Credentials, Mask};
+use toolrack_transport::{Credentials, Redactor};
 use url::Url;
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
@@ -29,11 +29,11 @@ impl Authorizers {
         tokens_dir: PathBuf,
         browser: Option<Arc<dyn Browser>>,
         lookup: SharedLookup,
-        redactor: Mask,
+        redactor: Redactor,
     ) -> Self {
         let files = Arc::new(FileTokenStore::new(tokens_dir));
         Self {
-            store: Arc::new(DiscreetTokenStore::new(files, redactor)),
+            store: Arc::new(RedactingTokenStore::new(files, redactor)),
             browser,
             lookup,
             by_server: Mutex::default(),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
-use toolrack_config::{join, nearest};
+use toolrack_config::{join, suggest};
 use uuid::Uuid;
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
@@ -251,7 +251,7 @@ impl JsonReader {
         };
         for key in members.into_iter().flat_map(Map::keys) {
             if !known.contains(&key.as_str()) {
-                let message = match nearest(key, known.iter().copied()) {
+                let message = match suggest(key, known.iter().copied()) {
                     Some(near) => format!("is not a known key; did you mean `{near}`?"),
                     None => format!("is not a known key; known keys are `{}`", known.join("`, `")),
                 };

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use toolrack_config::{ConfigFile, McpServerConfig, ServerEntry, Source, interpolate};
+use toolrack_config::{ConfigFile, McpServerConfig, ServerEntry, VariableSource, interpolate};
 use uuid::Uuid;
 
 use crate::config_store::StoredConfig;
@@ -99,8 +99,8 @@ fn list_in_scope<'f>(
 /// The names of all secrets that a server refers to.
 pub(crate) fn referenced_secrets(server: &McpServerConfig) -> BTreeSet<String> {
     let names = Mutex::new(BTreeSet::new());
-    let record = |source: Source, name: &str| {
-        if let (Source::Secret, Ok(mut names)) = (source, names.lock()) {
+    let record = |source: VariableSource, name: &str| {
+        if let (VariableSource::Secret, Ok(mut names)) = (source, names.lock()) {
             names.insert(name.to_owned());
         }
         Ok(Some("x".to_owned()))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{fmt, fs};
 
 use sha2::{Digest as _, Sha256};
-use toolrack_config::{ConfigFile, Fault};
+use toolrack_config::{ConfigFile, Diagnostic};
 
 use crate::atomic_file::{Dir, FileMode, ReplaceOutcome, Replacement, io_error, read_all};
 use crate::document::{self, Document};
@@ -46,7 +46,7 @@ pub struct StoredConfig {
     /// The parsed config.
     pub file: ConfigFile,
     /// Warnings of the parser.
-    pub warnings: Vec<Fault>,
+    pub warnings: Vec<Diagnostic>,
 }
 
 impl StoredConfig {

@@ -18,7 +18,7 @@ pub use server_tables::ConfigScope;
 use server_tables::TablePos;
 use sha2::{Digest as _, Sha256};
 use toml_edit::{DocumentMut, TableLike};
-use toolrack_config::{ConfigFile, Dialect, Fault, FaultKind, Severity, read_as};
+use toolrack_config::{ConfigFile, Dialect, Diagnostic, DiagnosticKind, Severity, read_as};
 use uuid::{Builder, Uuid};
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
@@ -46,7 +46,7 @@ pub struct Entry {
 /// # Errors
 ///
 /// Every diagnostic of the text.
-pub(crate) fn read(file: &str, text: &str) -> Result<(ConfigFile, Vec<Fault>), ServiceError> {
+pub(crate) fn read(file: &str, text: &str) -> Result<(ConfigFile, Vec<Diagnostic>), ServiceError> {
     read_as(Dialect::Toolrack, file, text)
         .accept()
         .map_err(|diagnostics| config_error(&diagnostics))
@@ -202,19 +202,19 @@ fn name_taken(name: &str) -> ServiceError {
 }
 
 /// Turns the diagnostics of a rejected file into one error.
-fn config_error(diagnostics: &[Fault]) -> ServiceError {
-    let line = |diagnostic: &Fault| diagnostic.at.map(|at| at.line);
+fn config_error(diagnostics: &[Diagnostic]) -> ServiceError {
+    let line = |diagnostic: &Diagnostic| diagnostic.at.map(|at| at.line);
     let syntax_error_lines: HashSet<_> = diagnostics
         .iter()
-        .filter(|diagnostic| diagnostic.kind == FaultKind::Syntax)
+        .filter(|diagnostic| diagnostic.kind == DiagnosticKind::Syntax)
         .map(line)
         .collect();
     // On a line that is not valid TOML the parser may take a value, perhaps a secret, for a key, and messages quote
     // keys. Such a line is reported by its syntax error only.
-    let is_safe = |diagnostic: &&Fault| {
-        diagnostic.kind == FaultKind::Syntax || !syntax_error_lines.contains(&line(diagnostic))
+    let is_safe = |diagnostic: &&Diagnostic| {
+        diagnostic.kind == DiagnosticKind::Syntax || !syntax_error_lines.contains(&line(diagnostic))
     };
-    let (errors, warnings): (Vec<&Fault>, Vec<&Fault>) = diagnostics
+    let (errors, warnings): (Vec<&Diagnostic>, Vec<&Diagnostic>) = diagnostics
         .iter()
         .filter(is_safe)
         .partition(|diagnostic| diagnostic.severity == Severity::Error);

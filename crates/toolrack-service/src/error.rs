@@ -6,8 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use toolrack_client::CallError;
-use toolrack_manager::{ConnectionState, Failure, FailureKind, RackError, with_causes};
-use toolrack_transport::{TransportError, plain_text};
+use toolrack_manager::{ConnectionState, Failure, FailureKind, ManagerError, error_chain};
+use toolrack_transport::{TransportError, sanitize_line};
 
 use crate::validate::CREDENTIALS_MISSING;
 
@@ -219,21 +219,21 @@ impl ErrorDetail {
     }
 
     /// Why a call has no result, or a request to the manager failed.
-    pub(crate) fn from_manager_error(error: &RackError) -> Self {
+    pub(crate) fn from_manager_error(error: &ManagerError) -> Self {
         let code = match error {
-            RackError::NotConnected { server, state }
-            | RackError::NotReady { server, state, .. } => {
+            ManagerError::NotConnected { server, state }
+            | ManagerError::NotReady { server, state, .. } => {
                 return Self::from_state(server, state);
             }
-            RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => ErrorCode::NotFound,
-            RackError::Ambiguous { .. } => ErrorCode::ValidationError,
-            RackError::Denied { .. } => ErrorCode::Denied,
-            RackError::Call { source, .. } => call_error_code(source),
+            ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => ErrorCode::NotFound,
+            ManagerError::Ambiguous { .. } => ErrorCode::ValidationError,
+            ManagerError::Denied { .. } => ErrorCode::Denied,
+            ManagerError::Call { source, .. } => call_error_code(source),
             _ => ErrorCode::ServiceUnavailable,
         };
-        let detail = Self::new(code, plain_text(&with_causes(error), MESSAGE_CHARS));
+        let detail = Self::new(code, sanitize_line(&error_chain(error), MESSAGE_CHARS));
         match error.hint() {
-            Some(hint) => detail.with_hint(plain_text(&hint, MESSAGE_CHARS)),
+            Some(hint) => detail.with_hint(sanitize_line(&hint, MESSAGE_CHARS)),
             None => detail,
         }
     }
@@ -323,7 +323,7 @@ mod mapping_tests {
     use std::time::Duration;
 
     use toolrack_transport::JsonRpcError;
-    use toolrack_transport::{AuthError, Delivery, Exit, LineError, ServerExit};
+    use toolrack_transport::{AuthError, Delivery, ExitStatus, RequestError, ProcessExit};
 
     use super::*;
 
@@ -362,7 +362,7 @@ mod mapping_tests {
 
     #[track_caller]
     fn check_call(source: CallError, code: ErrorCode) {
-        let error = RackError::Call {
+        let error = ManagerError::Call {
             server: "demo".to_owned(),
             tool: "greet".to_owned(),
             source: Box::new(source),
@@ -378,8 +378,8 @@ mod mapping_tests {
             CallError::TimedOut { waited, delivery: Delivery::Unknown },
             ErrorCode::NetworkError,
         );
-        let exit = ServerExit { exit: Exit::Code(1), stderr: [].into() };
-        let transport = |error: TransportError| CallError::Line(LineError::unknown(error));
+        let exit = ProcessExit { exit: ExitStatus::Code(1), stderr: [].into() };
+        let transport = |error: TransportError| CallError::Line(RequestError::unknown(error));
         check_call(transport(TransportError::ProcessExited(exit)), ErrorCode::ServiceUnavailable);
         check_call(transport(TransportError::Shutdown), ErrorCode::NetworkError);
         let broken = io::Error::from(io::ErrorKind::BrokenPipe);
@@ -402,7 +402,7 @@ mod mapping_tests {
         assert_eq!(detail.code, ErrorCode::ServiceUnavailable);
         assert_eq!(detail.hint.as_deref(), Some("start it first"));
         let nearest = vec!["demo_greet".to_owned()];
-        let detail = ErrorDetail::from_manager_error(&RackError::NoSuchTool {
+        let detail = ErrorDetail::from_manager_error(&ManagerError::NoSuchTool {
             tool: "demo_great".to_owned(),
             nearest,
         });

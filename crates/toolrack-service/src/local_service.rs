@@ -24,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_auth::{Authorizer, Browser};
 use toolrack_client::{CallOptions, ClientHandler, Limits};
-use toolrack_config::{McpServerConfig, Names};
+use toolrack_config::{McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
-use toolrack_manager::{Called, FileWatch, McpManager, Packages, RackEvents, ToolWithServer};
+use toolrack_manager::{CallTarget, FileWatch, McpManager, PackageInstaller, ManagerEvents, ToolWithServer};
 use toolrack_mcp::{Implementation, Tool};
 use toolrack_stdio::StdioOptions;
-use toolrack_transport::{BoxFuture, Delivery, Mask, RawJson, clean_text};
+use toolrack_transport::{BoxFuture, Delivery, Redactor, RawJson, sanitize_text};
 use uuid::Uuid;
 
 use crate::atomic_file::{create_private_dir, remove_other_access};
@@ -79,11 +79,11 @@ pub struct ServiceOptions {
     /// Opens login pages. Without it, a required login is an error that says so.
     pub browser: Option<Arc<dyn Browser>>,
     /// How public tool names are formed; the default is what the config file says.
-    pub names: Option<Names>,
+    pub names: Option<ToolNaming>,
     /// How child processes are run.
     pub stdio: StdioOptions,
     /// Package installer; the default is [`Installer`].
-    pub packages: Option<Arc<dyn Packages>>,
+    pub packages: Option<Arc<dyn PackageInstaller>>,
     /// How HTTP servers are reached.
     pub http: HttpOptions,
     /// Client info sent to servers; the default is Toolrack's.
@@ -151,7 +151,7 @@ pub struct ToolCall<'a> {
     /// Number of the call in events, from [`McpManager::reserve_call`].
     pub number: u64,
     /// The tool.
-    pub tool: Called<'a>,
+    pub tool: CallTarget<'a>,
     /// Its arguments.
     pub arguments: &'a RawValue,
     /// Timeout, progress and other options.
@@ -175,7 +175,7 @@ struct Inner {
     store: ConfigStore,
     secrets: SecretStore,
     logs: LogStore,
-    redactor: Mask,
+    redactor: Redactor,
     authorizers: Arc<Authorizers>,
     manager: Arc<McpManager>,
     snapshot: ArcSwap<ConfigSnapshot>,
@@ -295,7 +295,7 @@ impl LocalService {
     }
 
     /// Subscribes to manager events.
-    pub fn subscribe(&self) -> RackEvents {
+    pub fn subscribe(&self) -> ManagerEvents {
         self.inner.manager.subscribe()
     }
 
@@ -446,7 +446,7 @@ fn build(
     stored: StoredConfig,
     snapshot: Arc<ConfigSnapshot>,
 ) -> LocalService {
-    let redactor = Mask::default();
+    let redactor = Redactor::default();
     let secrets = SecretStore::new(home.secrets_dir());
     let variables: SharedLookup = Arc::new(VariableLookup {
         secrets: secrets.clone(),
@@ -574,7 +574,7 @@ impl Inner {
         let result =
             called.await.map_err(|error| self.redacted(ErrorDetail::from_manager_error(&error)))?;
         if result.is_error {
-            let text = clean_text(&result.content).into_owned();
+            let text = sanitize_text(&result.content).into_owned();
             return Err(self.redacted(ErrorDetail::new(ErrorCode::ServiceUnavailable, text)));
         }
         Ok(self.redactor.clean(&result.content).into_owned())
@@ -615,6 +615,6 @@ fn unknown_id(id: Uuid) -> ServiceError {
 /// A tool under its public name, with a sanitized description.
 fn public_tool(tool: &ToolWithServer) -> Tool {
     let own = tool.tool().clone();
-    let description = own.description.map(|text| clean_text(&text).into_owned());
+    let description = own.description.map(|text| sanitize_text(&text).into_owned());
     Tool { name: tool.name().as_ref().to_owned(), description, ..own }
 }

@@ -23,12 +23,12 @@ use install_plan::{AvailableTools, InstallLocation, InstallPlan, PackageInstall,
 use tokio::time::sleep;
 use toolrack_http::HttpServerDef;
 use toolrack_manager::{
-    Failure, FailureKind, Installation, Packages, Prepared, WantedPackage, with_causes,
+    Failure, FailureKind, Installation, PackageInstaller, PreparedServer, PackageRequest, error_chain,
 };
 use toolrack_stdio::{
-    Finished, Inheritance, McpServerDef, Run, StdioOptions, find_program, new_mark, run,
+    CommandOutput, EnvInheritance, McpServerDef, RunOptions, StdioOptions, find_program, new_process_tag, run,
 };
-use toolrack_transport::{BoxFuture, SpawnFault, TransportError};
+use toolrack_transport::{BoxFuture, SpawnError, TransportError};
 
 use crate::atomic_file::create_private_dir;
 
@@ -53,18 +53,18 @@ impl Installer {
 
     async fn prepare_package(
         &self,
-        wanted: WantedPackage,
+        wanted: PackageRequest,
         installation: Installation,
-    ) -> Result<Prepared, Failure> {
+    ) -> Result<PreparedServer, Failure> {
         let runner = CommandRunner { env: &self.env, installation: &installation };
         let path = self.env.get("PATH").map(OsStr::new);
         let tools = AvailableTools::detect(|program| find_program(program, path).is_ok());
-        let attempt = new_mark();
+        let attempt = new_process_tag();
         match plan_install(&wanted, tools, InstallLocation { root: &self.dir, attempt: &attempt })?
         {
             InstallPlan::Endpoint { url } => {
                 let headers = wanted.headers.into_iter().collect();
-                Ok(Prepared::Http(HttpServerDef { url, headers }))
+                Ok(PreparedServer::Http(HttpServerDef { url, headers }))
             }
             InstallPlan::Binary { command } => {
                 // A relative path is relative to the server's working directory, as in a shell.
@@ -107,12 +107,12 @@ impl Installer {
         outcome
     }
 
-    fn stdio(&self, command: String, wanted: WantedPackage) -> Prepared {
+    fn stdio(&self, command: String, wanted: PackageRequest) -> PreparedServer {
         let mut env = self.env.clone();
         // The variables of the server take precedence.
         env.extend(wanted.env);
         let definition = McpServerDef { command, args: wanted.args, env, cwd: wanted.cwd };
-        Prepared::Stdio { definition, farewell: None }
+        PreparedServer::Stdio { definition, farewell: None }
     }
 }
 
@@ -134,12 +134,12 @@ async fn run_install(
     })
 }
 
-impl Packages for Installer {
+impl PackageInstaller for Installer {
     fn prepare(
         &self,
-        wanted: WantedPackage,
+        wanted: PackageRequest,
         installation: Installation,
-    ) -> BoxFuture<'_, Result<Prepared, Failure>> {
+    ) -> BoxFuture<'_, Result<PreparedServer, Failure>> {
         Box::pin(self.prepare_package(wanted, installation))
     }
 }
@@ -171,7 +171,7 @@ impl CommandRunner<'_> {
         program: &str,
         args: &[String],
         cwd: Option<&Path>,
-    ) -> Result<Finished, Failure> {
+    ) -> Result<CommandOutput, Failure> {
         self.execute(program, args, (cwd, MAX_DURATION), &|line| self.installation.say(line)).await
     }
 
@@ -181,7 +181,7 @@ impl CommandRunner<'_> {
         program: &str,
         args: &[&str],
         timeout: Duration,
-    ) -> Result<Finished, Failure> {
+    ) -> Result<CommandOutput, Failure> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.execute(program, &args, (None, timeout), &|_line| {}).await
     }
@@ -192,7 +192,7 @@ impl CommandRunner<'_> {
         args: &[String],
         (cwd, timeout): (Option<&Path>, Duration),
         on_line: &(dyn Fn(&str) + Sync),
-    ) -> Result<Finished, Failure> {
+    ) -> Result<CommandOutput, Failure> {
         let definition = McpServerDef {
             command: program.to_owned(),
             args: args.to_vec(),
@@ -201,11 +201,11 @@ impl CommandRunner<'_> {
         };
         let base = self.installation.stdio();
         let inherit_env = match base.inherit_env {
-            Inheritance::Everything => Inheritance::Everything,
-            _ => Inheritance::ListedAnd(PASSED_PREFIXES),
+            EnvInheritance::Everything => EnvInheritance::Everything,
+            _ => EnvInheritance::ListedAnd(PASSED_PREFIXES),
         };
         let options = StdioOptions { inherit_env, farewell: None, ..base.clone() };
-        let run_options = Run {
+        let run_options = RunOptions {
             options: &options,
             limit: timeout,
             stop: self.installation.stop(),
@@ -217,14 +217,14 @@ impl CommandRunner<'_> {
 
 fn run_failure(program: &str, error: &TransportError) -> Failure {
     let kind = match error {
-        TransportError::Spawn(SpawnFault::NotFound { .. } | SpawnFault::NoSuchFile(_)) => {
+        TransportError::Spawn(SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_)) => {
             FailureKind::MissingTool
         }
         TransportError::Shutdown => FailureKind::Stopped,
         TransportError::Timeout(_) => FailureKind::InstallTimedOut,
         _ => FailureKind::InstallFailed,
     };
-    Failure::new(kind, format!("cannot run `{program}`: {}", with_causes(error)))
+    Failure::new(kind, format!("cannot run `{program}`: {}", error_chain(error)))
 }
 
 /// Marker file of a complete installation; it holds the path of the executable.

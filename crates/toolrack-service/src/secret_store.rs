@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use toolrack_auth::Secret;
-use toolrack_config::{Lookup, Source};
-use toolrack_transport::Mask;
+use toolrack_config::{Lookup, VariableSource};
+use toolrack_transport::Redactor;
 use uuid::Uuid;
 use zeroize::Zeroize as _;
 
@@ -262,12 +262,12 @@ pub type SharedLookup = Arc<dyn Lookup + Send + Sync>;
 pub(crate) struct VariableLookup {
     pub(crate) secrets: SecretStore,
     pub(crate) fallback: Option<SharedLookup>,
-    pub(crate) redactor: Mask,
+    pub(crate) redactor: Redactor,
 }
 
 impl Lookup for VariableLookup {
-    fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String> {
-        let Source::Secret = source else {
+    fn look_up(&self, source: VariableSource, name: &str) -> Result<Option<String>, String> {
+        let VariableSource::Secret = source else {
             return self
                 .fallback
                 .as_ref()

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** no message repeats a value, because it may be a secret.
 
-use toolrack_config::{Dialect, Fault, FaultKind, Severity, join};
+use toolrack_config::{Dialect, Diagnostic, DiagnosticKind, Severity, join};
 
 use crate::document::{ConfigScope, Document};
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
@@ -130,12 +130,12 @@ fn check_entry(config: &McpConfig, before: Option<&McpConfig>) -> Vec<ErrorDetai
 
 /// A diagnostic of the entry as an error of the config; `None` if the config can be used all the same.
 fn translate(
-    diagnostic: Fault,
+    diagnostic: Diagnostic,
     config: &McpConfig,
     before: Option<&McpConfig>,
 ) -> Option<ErrorDetail> {
     let entry_field = diagnostic.field.split_once("].").map_or("", |(_, field)| field);
-    let is_unknown = diagnostic.kind == FaultKind::UnknownKey;
+    let is_unknown = diagnostic.kind == DiagnosticKind::UnknownKey;
     if diagnostic.severity == Severity::Warning && !is_unknown {
         return None;
     }
@@ -148,7 +148,7 @@ fn translate(
         (false, _) => diagnostic.message,
     };
     let code = match diagnostic.kind {
-        FaultKind::Duplicate => ErrorCode::Conflict,
+        DiagnosticKind::Duplicate => ErrorCode::Conflict,
         _ => ErrorCode::ValidationError,
     };
     Some(ErrorDetail::new(code, message).with_field(config_field(entry_field, config)))

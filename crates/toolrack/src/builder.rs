@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use toolrack_client::ClientHandler;
-use toolrack_config::{ConfigFile, Fault, Lookup, McpServerConfig, Names};
+use toolrack_config::{ConfigFile, Diagnostic, Lookup, McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
-use toolrack_manager::{FileWatch, McpManager, RackBuilder, RackError};
+use toolrack_manager::{FileWatch, McpManager, ManagerBuilder, ManagerError};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_transport::Credentials;
@@ -25,9 +25,9 @@ pub struct ToolrackBuilder {
     path: Option<PathBuf>,
     selection: Selection,
     lookup: Option<Arc<dyn Lookup + Send + Sync>>,
-    names: Option<Names>,
+    names: Option<ToolNaming>,
     stdio: StdioOptions,
-    manager: RackBuilder,
+    manager: ManagerBuilder,
 }
 
 impl ToolrackBuilder {
@@ -82,7 +82,7 @@ impl ToolrackBuilder {
     }
 
     /// Sets how public tool names are built. Defaults to the file's settings.
-    pub fn names(mut self, names: Names) -> Self {
+    pub fn names(mut self, names: ToolNaming) -> Self {
         self.names = Some(names);
         self
     }
@@ -147,7 +147,7 @@ impl ToolrackBuilder {
     }
 }
 
-async fn read(path: PathBuf) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
+async fn read(path: PathBuf) -> Result<(ConfigFile, Vec<Diagnostic>), OpenError> {
     let shown_path = path.clone();
     let loaded = tokio::task::spawn_blocking(move || load(&path)).await;
     loaded.unwrap_or_else(|panic| {
@@ -206,15 +206,15 @@ pub enum OpenError {
     #[error("{}", DiagnosticLines(.diagnostics))]
     Invalid {
         /// All diagnostics, first of the file, then of the code. Includes warnings.
-        diagnostics: Vec<Fault>,
+        diagnostics: Vec<Diagnostic>,
     },
     /// The manager is closed.
     #[error("cannot start the servers")]
-    Start(#[source] RackError),
+    Start(#[source] ManagerError),
 }
 
 /// Displays diagnostics, one per line.
-pub(crate) struct DiagnosticLines<'a>(pub(crate) &'a [Fault]);
+pub(crate) struct DiagnosticLines<'a>(pub(crate) &'a [Diagnostic]);
 
 impl fmt::Display for DiagnosticLines<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

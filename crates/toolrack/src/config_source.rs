@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use toolrack_config::{ConfigFile, Fault, Lookup, McpServerConfig, Source, read};
+use toolrack_config::{ConfigFile, Diagnostic, Lookup, McpServerConfig, VariableSource, read};
 use toolrack_manager::read_at_most;
 
 use crate::builder::{DiagnosticLines, OpenError};
@@ -31,7 +31,7 @@ pub(crate) struct Selection {
 impl Selection {
     /// Validates the names of servers from code.
     pub(crate) fn check(&self) -> Result<(), OpenError> {
-        let diagnostics: Vec<Fault> =
+        let diagnostics: Vec<Diagnostic> =
             self.servers.iter().filter_map(McpServerConfig::name_fault).collect();
         if diagnostics.is_empty() { Ok(()) } else { Err(OpenError::Invalid { diagnostics }) }
     }
@@ -65,7 +65,7 @@ impl Selection {
 }
 
 /// Reads a file. Returns its warnings too.
-pub(crate) fn load(path: &Path) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
+pub(crate) fn load(path: &Path) -> Result<(ConfigFile, Vec<Diagnostic>), OpenError> {
     let unreadable = |source| OpenError::Unreadable { path: PathBuf::from(path), source };
     let text = read_at_most(path, CONFIG_LIMIT_BYTES).map_err(unreadable)?;
     let (file, warnings) =
@@ -74,11 +74,11 @@ pub(crate) fn load(path: &Path) -> Result<(ConfigFile, Vec<Fault>), OpenError> {
     Ok((file, warnings))
 }
 
-fn parse(path: &Path, text: &str) -> Result<(ConfigFile, Vec<Fault>), Vec<Fault>> {
+fn parse(path: &Path, text: &str) -> Result<(ConfigFile, Vec<Diagnostic>), Vec<Diagnostic>> {
     read(&path.display().to_string(), text).accept()
 }
 
-fn log_warnings(warnings: &[Fault]) {
+fn log_warnings(warnings: &[Diagnostic]) {
     for warning in warnings {
         tracing::warn!("{warning}");
     }
@@ -114,11 +114,11 @@ impl Environment {
 }
 
 impl Lookup for Environment {
-    fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String> {
+    fn look_up(&self, source: VariableSource, name: &str) -> Result<Option<String>, String> {
         match source {
-            Source::Env => self.variable(name),
-            Source::File => read_value(&self.dir.join(name)),
-            Source::Secret => Ok(None),
+            VariableSource::Env => self.variable(name),
+            VariableSource::File => read_value(&self.dir.join(name)),
+            VariableSource::Secret => Ok(None),
         }
     }
 }
@@ -210,7 +210,7 @@ mod environment_tests {
     #[track_caller]
     fn check(
         environment: &Environment,
-        source: Source,
+        source: VariableSource,
         name: &str,
         expected: Result<Option<&str>, ()>,
     ) {
@@ -225,12 +225,12 @@ mod environment_tests {
         File::create(dir.path().join("noise")).unwrap().write_all(&[0xff, 0xfe]).unwrap();
         let variables = HashMap::from([("TOKEN".into(), "s3cret".into())]);
         let environment = Environment { variables, dir: PathBuf::new() }.with_base_dir(dir.path());
-        check(&environment, Source::Env, "TOKEN", Ok(Some("s3cret")));
-        check(&environment, Source::Env, "OTHER", Ok(None));
-        check(&environment, Source::File, "token", Ok(Some("t0ken\n")));
-        check(&environment, Source::File, "other", Ok(None));
-        check(&environment, Source::File, "noise", Err(()));
-        check(&environment, Source::Secret, "TOKEN", Ok(None));
+        check(&environment, VariableSource::Env, "TOKEN", Ok(Some("s3cret")));
+        check(&environment, VariableSource::Env, "OTHER", Ok(None));
+        check(&environment, VariableSource::File, "token", Ok(Some("t0ken\n")));
+        check(&environment, VariableSource::File, "other", Ok(None));
+        check(&environment, VariableSource::File, "noise", Err(()));
+        check(&environment, VariableSource::Secret, "TOKEN", Ok(None));
         assert!(!format!("{environment:?}").contains("s3cret"));
     }
 }

@@ -54,7 +54,7 @@
 //!
 //! ```
 //! use toolrack::mcp::{
-//!     ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, FormContent, LogMessage, Root,
+//!     ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, FormContent, LogMessage, Root,
 //!     RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 //! };
 //! use toolrack::serde_json::value::RawValue;
@@ -72,18 +72,18 @@
 //!         }
 //!     }
 //!
-//!     fn elicit<'a>(&'a self, server: &'a str, request: Elicitation) -> BoxFuture<'a, ElicitationAnswer> {
+//!     fn elicit<'a>(&'a self, server: &'a str, request: Elicitation) -> BoxFuture<'a, ElicitationResult> {
 //!         Box::pin(async move {
 //!             match request {
 //!                 Elicitation::Form(form) if form.message == "Go on?" => {
-//!                     ElicitationAnswer::Accept { content: Some(FormContent::default()) }
+//!                     ElicitationResult::Accept { content: Some(FormContent::default()) }
 //!                 }
 //!                 // The user must see the server and the URL.
 //!                 Elicitation::Url(page) => {
 //!                     println!("{server} asks to open {}", page.url);
-//!                     ElicitationAnswer::Decline
+//!                     ElicitationResult::Decline
 //!                 }
-//!                 _ => ElicitationAnswer::Cancel,
+//!                 _ => ElicitationResult::Cancel,
 //!             }
 //!         })
 //!     }
@@ -114,7 +114,7 @@
 //! }
 //! ```
 //!
-//! An error has its cause as source; [`with_causes`] joins both in one line.
+//! An error has its cause as source; [`error_chain`] joins both in one line.
 //!
 //! The examples of this crate are short and meant to be copied: `single_server`, `many_servers`, `deny_list`,
 //! `http_with_token`, `progress_and_cancel` and `handler`. For `rig` agents, see the crate `toolrack-rig`.
@@ -199,7 +199,7 @@ pub use toolrack_auth::{
     AuthSettings, Authorizer, Browser, FileTokenStore, MemoryTokenStore, PastedRedirect, Secret,
     StaticBearer, SystemBrowser, TokenStore,
 };
-pub use toolrack_transport::{AtHand, AuthError, Authorization, BoxFuture, Credentials, Rebuff};
+pub use toolrack_transport::{CachedCredential, AuthError, Authorization, BoxFuture, Credentials, AuthChallenge};
 
 // One server.
 pub use toolrack_client::{
@@ -210,26 +210,26 @@ pub use toolrack_client::{
 };
 pub use toolrack_http::{HttpOptions, HttpServerDef, ProxySettings};
 pub use toolrack_stdio::{
-    Farewell, Guardian, Inheritance, Ladder, McpServerDef, StdioOptions, init, sweep,
+    CleanupCommand, Guardian, EnvInheritance, ShutdownTimeouts, McpServerDef, StdioOptions, init, kill_orphans,
 };
 pub use toolrack_transport::{
-    Delivery, Diagnosis, Ending, Exit, LineError, Mask, ServerExit, SpawnFault, TransportError,
+    Delivery, TransportStats, CloseReason, ExitStatus, RequestError, Redactor, ProcessExit, SpawnError, TransportError,
 };
 
 // Many servers.
 pub use toolrack_config::{
-    EnvValue, Fault, FaultKind, Lookup, McpServerConfig, McpTransport, Names, Origin, Package,
-    PackageKind, Pin, Plan, Position, Sandbox, Severity, Source, StartMode,
+    EnvValue, Diagnostic, DiagnosticKind, Lookup, McpServerConfig, McpTransport, ToolNaming, SourceLocation, Package,
+    PackageKind, Pin, ConfigDiff, Position, Sandbox, Severity, VariableSource, StartMode,
 };
 pub use toolrack_manager::{
-    Borrowed, CallOutcome, Called, ConnectPhase, ConnectionState, CredentialsOf, Failure,
-    FailureKind, McpConnection, McpManager, RackBuilder, RackError, RackEvent, RackEvents, Rule,
-    ToolWithServer, with_causes,
+    ClientGuard, CallOutcome, CallTarget, ConnectPhase, ConnectionState, CredentialsProvider, Failure,
+    FailureKind, McpConnection, McpManager, ManagerBuilder, ManagerError, ManagerEvent, ManagerEvents, FilterRule,
+    ToolWithServer, error_chain,
 };
 
 // Protocol types.
 pub use toolrack_mcp::{
-    ClientCapabilities, Content, DecodeError, Elicitation, ElicitationAnswer, GetPromptResult,
+    ClientCapabilities, Content, DecodeError, Elicitation, ElicitationResult, GetPromptResult,
     Implementation, LogLevel, LogMessage, Progress, Prompt, ReadResourceResult, Resource,
     ResourceContents, ResourceTemplate, Root, SamplingParams, SamplingResult, ServerCapabilities,
     Tool, ToolAnnotations, ToolCallResult,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolrack_client::{CallOptions, McpToolResult};
-use toolrack_config::Fault;
+use toolrack_config::Diagnostic;
 use toolrack_manager::{
-    FileWatch, McpConnection, McpManager, RackError, RackEvents, ToolWithServer,
+    FileWatch, McpConnection, McpManager, ManagerError, ManagerEvents, ToolWithServer,
 };
 use toolrack_mcp::ToolCallResult;
 use toolrack_transport::RawJson;
@@ -27,7 +27,7 @@ pub struct Toolrack {
     manager: Arc<McpManager>,
     /// `None` after shutdown, or if the file cannot be watched.
     watch: Arc<Mutex<Option<FileWatch>>>,
-    warnings: Arc<[Fault]>,
+    warnings: Arc<[Diagnostic]>,
 }
 
 impl Toolrack {
@@ -64,7 +64,7 @@ impl Toolrack {
     pub(crate) fn new(
         manager: Arc<McpManager>,
         watch: Option<FileWatch>,
-        warnings: Vec<Fault>,
+        warnings: Vec<Diagnostic>,
     ) -> Self {
         Self { manager, watch: Arc::new(Mutex::new(watch)), warnings: warnings.into() }
     }
@@ -111,7 +111,7 @@ impl Toolrack {
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call and notifies the server.
-    pub async fn call(&self, name: &str, arguments: &Value) -> Result<McpToolResult, RackError> {
+    pub async fn call(&self, name: &str, arguments: &Value) -> Result<McpToolResult, ManagerError> {
         self.manager.call(name, arguments).await
     }
 
@@ -124,7 +124,7 @@ impl Toolrack {
         server: &str,
         tool: &str,
         arguments: &Value,
-    ) -> Result<McpToolResult, RackError> {
+    ) -> Result<McpToolResult, ManagerError> {
         self.manager.call_tool(server, tool, arguments).await
     }
 
@@ -138,7 +138,7 @@ impl Toolrack {
         name: &str,
         arguments: &Value,
         options: &CallOptions,
-    ) -> Result<ToolCallResult<'static>, RackError> {
+    ) -> Result<ToolCallResult<'static>, ManagerError> {
         self.manager.call_full(name, arguments, options).await
     }
 
@@ -151,12 +151,12 @@ impl Toolrack {
         name: &str,
         arguments: &RawValue,
         options: &CallOptions,
-    ) -> Result<RawJson, RackError> {
+    ) -> Result<RawJson, ManagerError> {
         self.manager.call_raw(name, arguments, options).await
     }
 
     /// Subscribes to events: server states, tools, calls, config changes. Ends on shutdown.
-    pub fn events(&self) -> RackEvents {
+    pub fn events(&self) -> ManagerEvents {
         self.manager.subscribe()
     }
 
@@ -167,17 +167,17 @@ impl Toolrack {
 
     /// Restarts a server and waits for the outcome. `Ok` holds the server's new [state](McpConnection::state), which
     /// may be a failure.
-    pub async fn reconnect(&self, server: &str) -> Result<Arc<McpConnection>, RackError> {
+    pub async fn reconnect(&self, server: &str) -> Result<Arc<McpConnection>, ManagerError> {
         self.manager.reconnect(server).await
     }
 
     /// Denies these tools of a server, by name or pattern, in addition to its config. Replaces those of the last call.
-    pub async fn set_denied_tools(&self, server: &str, tools: &[&str]) -> Result<(), RackError> {
+    pub async fn set_denied_tools(&self, server: &str, tools: &[&str]) -> Result<(), ManagerError> {
         self.manager.set_denied_tools(server, tools).await
     }
 
     /// Warnings from the first read of the config file, such as unknown keys.
-    pub fn warnings(&self) -> &[Fault] {
+    pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolrack_transport::{AtHand, AuthError, Authorization};
+use toolrack_transport::{CachedCredential, AuthError, Authorization};
 use url::Url;
 
 use super::LoginStatus;
@@ -80,14 +80,14 @@ impl AuthFlow {
         }
     }
 
-    pub(super) fn at_hand(&self) -> AtHand {
+    pub(super) fn at_hand(&self) -> CachedCredential {
         self.token_cache.credential(self.settings.leeway)
     }
 
     pub(super) async fn obtain(&self) -> Result<Option<Authorization>, AuthError> {
         let _guard = self.lock_flow().await?;
         let mut credential = self.at_hand();
-        if credential == AtHand::Ask {
+        if credential == CachedCredential::Obtain {
             let credentials = self.store.load(&self.key).await?.unwrap_or_default();
             match self.usable_grant(&credentials) {
                 Some(grant) if grant.is_stale(now(), self.settings.leeway) => {
@@ -99,10 +99,10 @@ impl AuthFlow {
             credential = self.at_hand();
         }
         match credential {
-            AtHand::Ready(token) => Ok(Some(token)),
-            AtHand::Nothing => Ok(None),
+            CachedCredential::Ready(token) => Ok(Some(token)),
+            CachedCredential::None => Ok(None),
             // The token was stale on arrival. The server may still accept it; if not, it sends a challenge.
-            AtHand::Ask => Ok(self.token_cache.token()),
+            CachedCredential::Obtain => Ok(self.token_cache.token()),
         }
     }
 

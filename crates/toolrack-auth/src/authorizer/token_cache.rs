@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use toolrack_transport::{AtHand, Authorization};
+use toolrack_transport::{CachedCredential, Authorization};
 
 use crate::grants::now;
 use crate::stored_credentials::StoredGrant;
@@ -32,14 +32,14 @@ struct CachedToken {
 
 impl TokenCache {
     /// The credential to send now. A stale token is not sent.
-    pub(super) fn credential(&self, leeway: Duration) -> AtHand {
+    pub(super) fn credential(&self, leeway: Duration) -> CachedCredential {
         match &mut *self.state() {
-            State::NotLoaded => AtHand::Ask,
-            State::Empty => AtHand::Nothing,
-            State::Token(cached) if cached.grant.is_stale(now(), leeway) => AtHand::Ask,
+            State::NotLoaded => CachedCredential::Obtain,
+            State::Empty => CachedCredential::None,
+            State::Token(cached) if cached.grant.is_stale(now(), leeway) => CachedCredential::Obtain,
             State::Token(cached) => {
                 cached.n_sent += 1;
-                AtHand::Ready(cached.token.clone())
+                CachedCredential::Ready(cached.token.clone())
             }
         }
     }
@@ -104,26 +104,26 @@ mod tests {
     #[test]
     fn token_never_worked_until_a_use_is_not_rejected() {
         let cache = TokenCache::default();
-        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ask);
+        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Ask);
         assert!(!cache.record_rejection());
         cache.set(&grant(0, None));
         let token = Authorization::bearer("acc3ss");
-        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token.clone()));
+        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Ready(token.clone()));
         assert!(cache.record_rejection());
         // Setting the same token again keeps the counters.
         cache.set(&grant(0, None));
-        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token.clone()));
-        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ready(token));
+        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Ready(token.clone()));
+        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Ready(token));
         assert!(!cache.record_rejection());
         cache.clear();
-        assert_eq!(cache.credential(Duration::ZERO), AtHand::Nothing);
+        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Nothing);
     }
 
     #[test]
     fn stale_token_is_not_sent() {
         let cache = TokenCache::default();
         cache.set(&grant(0, Some(1_000)));
-        assert_eq!(cache.credential(Duration::ZERO), AtHand::Ask);
+        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Ask);
         assert_eq!(cache.lifetime(), Some(Duration::from_secs(1)));
         assert!(cache.token().is_some());
     }

@@ -11,7 +11,7 @@ use toolrack_auth::{
     SystemBrowser, TokenStore,
 };
 use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer, Role, Seen, visit};
-use toolrack_transport::{AtHand, AuthError, Authorization, Credentials as _, Rebuff};
+use toolrack_transport::{CachedCredential, AuthError, Authorization, Credentials as _, AuthChallenge};
 use url::Url;
 
 /// A server and an authorizer for it.
@@ -105,16 +105,16 @@ pub(crate) async fn call(
 ) -> Result<(), AuthError> {
     for _attempt in 0..6 {
         let sent = match authorizer.at_hand() {
-            AtHand::Nothing => None,
-            AtHand::Ready(token) => Some(token),
-            AtHand::Ask => authorizer.obtain().await?,
+            CachedCredential::Nothing => None,
+            CachedCredential::Ready(token) => Some(token),
+            CachedCredential::Ask => authorizer.obtain().await?,
         };
         let (status, challenges) = exchange(url, sent.as_ref(), method).await;
         if status == 200 {
             return Ok(());
         }
         let operation = (method, None);
-        let challenge = Rebuff { status, challenges: &challenges, sent: sent.as_ref(), operation };
+        let challenge = AuthChallenge { status, challenges: &challenges, sent: sent.as_ref(), operation };
         authorizer.rebuffed(challenge).await?;
     }
     panic!("sent again without end");

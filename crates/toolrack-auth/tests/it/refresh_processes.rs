@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use toolrack_auth::{AuthSettings, Authorizer, Browser, FileTokenStore, TokenStore};
 use toolrack_testkit::eventually;
 use toolrack_testkit::oauth::{OAuthPlan, OAuthServer};
-use toolrack_transport::{AtHand, Credentials as _, Rebuff};
+use toolrack_transport::{CachedCredential, Credentials as _, AuthChallenge};
 use url::Url;
 
 use crate::fixture::{exchange, test_browser};
@@ -95,16 +95,16 @@ async fn work(authorizer: Arc<Authorizer>, url: Url, stop: std::path::PathBuf, n
     let pause = Duration::from_millis(20 + u64::try_from(n).unwrap());
     while !stop.exists() && Instant::now() < end {
         let sent = match authorizer.at_hand() {
-            AtHand::Nothing => None,
-            AtHand::Ready(token) => Some(token),
-            AtHand::Ask => authorizer.obtain().await.unwrap(),
+            CachedCredential::Nothing => None,
+            CachedCredential::Ready(token) => Some(token),
+            CachedCredential::Ask => authorizer.obtain().await.unwrap(),
         };
         // One in ten also sends a request with the token.
         if n.is_multiple_of(10) {
             let (status, challenges) = exchange(url.as_str(), sent.as_ref(), "tools/list").await;
             let operation = ("tools/list", None);
             let challenge =
-                Rebuff { status, challenges: &challenges, sent: sent.as_ref(), operation };
+                AuthChallenge { status, challenges: &challenges, sent: sent.as_ref(), operation };
             if status != 200 {
                 authorizer.rebuffed(challenge).await.unwrap();
             }

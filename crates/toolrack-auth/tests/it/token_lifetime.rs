@@ -6,7 +6,7 @@ use toolrack_auth::{
     AuthSettings, MemoryTokenStore, StoreError, StoreLock, StoredCredentials, TokenStore,
 };
 use toolrack_testkit::oauth::Fault;
-use toolrack_transport::{AtHand, BoxFuture, Credentials as _};
+use toolrack_transport::{CachedCredential, BoxFuture, Credentials as _};
 
 use crate::fixture::{Fixture, authorizer, call, kind};
 
@@ -106,7 +106,7 @@ async fn dropped_caller_does_not_lose_the_login() {
         let impatient = fixture.another_process(settings.clone());
         let token = impatient.obtain().await.unwrap();
         let challenges = ["Bearer error=\"invalid_token\"".to_owned()];
-        let challenge = toolrack_transport::Rebuff {
+        let challenge = toolrack_transport::AuthChallenge {
             status: 401,
             challenges: &challenges,
             sent: token.as_ref(),
@@ -127,9 +127,9 @@ async fn dropped_caller_does_not_lose_the_login() {
 #[tokio::test]
 async fn no_token_is_sent_before_a_challenge() {
     let fixture = Fixture::new(&[]);
-    assert_eq!(fixture.authorizer.at_hand(), AtHand::Ask);
+    assert_eq!(fixture.authorizer.at_hand(), CachedCredential::Ask);
     assert_eq!(fixture.authorizer.obtain().await, Ok(None));
-    assert_eq!(fixture.authorizer.at_hand(), AtHand::Nothing);
+    assert_eq!(fixture.authorizer.at_hand(), CachedCredential::Nothing);
     assert_eq!(fixture.server.seen(), []);
 }
 

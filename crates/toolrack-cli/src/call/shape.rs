@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Number, Value};
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ErrorCode, ErrorDetail};
 
 use super::schema::{Kind, Others, Schema};
 use super::word::{Argument, Said};
@@ -27,7 +27,7 @@ pub(crate) fn shape(
     arguments: Vec<Argument>,
     schema: Schema<'_>,
     check: Check,
-) -> Result<Map<String, Value>, Vec<ServiceFault>> {
+) -> Result<Map<String, Value>, Vec<ErrorDetail>> {
     let mut shaper = Shaper { faults: Vec::new(), check };
     let mut object = given;
     for (path, said) in grouped(arguments) {
@@ -104,7 +104,7 @@ fn put(object: &mut Map<String, Value>, steps: &[String], value: Value) -> Resul
 }
 
 struct Shaper {
-    faults: Vec<ServiceFault>,
+    faults: Vec<ErrorDetail>,
     check: Check,
 }
 
@@ -200,7 +200,7 @@ impl Shaper {
     }
 
     fn complain(&mut self, path: &str, message: String) {
-        self.faults.push(ServiceFault::new(ErrorCode::ValidationError, message).at(path));
+        self.faults.push(ErrorDetail::new(ErrorCode::ValidationError, message).at(path));
     }
 }
 

@@ -8,7 +8,7 @@ use toolrack_config::{
     EnvValue, McpTransport, Package, PackageKind, ServerEntry, Settings as Said,
 };
 use toolrack_service::{
-    ErrorCode, LocalService, McpConfig, McpService as _, ServiceError, ServiceFault,
+    ErrorCode, LocalService, McpConfig, McpService as _, ServiceError, ErrorDetail,
 };
 
 use crate::aim::word;
@@ -112,7 +112,7 @@ fn refused(name: &str, error: ServiceError) -> Failure {
             "`toolrack edit {typed}` changes that server, `toolrack remove {typed}` removes it; or choose another name"
         )),
         ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
-            let with_subject = |it: &ServiceFault| {
+            let with_subject = |it: &ErrorDetail| {
                 let message = match it.field.as_deref() {
                     Some("name") if !name.trim().is_empty() => {
                         format!("the name `{name}` {}", it.message)
@@ -121,7 +121,7 @@ fn refused(name: &str, error: ServiceError) -> Failure {
                     Some("transport.url") => format!("the address {}", it.message),
                     _ => it.message.clone(),
                 };
-                ServiceFault { message, ..it.clone() }
+                ErrorDetail { message, ..it.clone() }
             };
             let faults = error.faults().iter().map(with_subject).collect();
             Failure::all(Verdict::Config, faults).advising(EXAMPLES)

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use toolrack_client::CallOptions as Conduct;
 use toolrack_manager::{ToolWithServer, read_at_most};
 use toolrack_mcp::{Tool, ToolCallResult};
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ErrorCode, ErrorDetail};
 use toolrack_transport::RawJson;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::absence::{self, Absent};
 use crate::arguments::tool::{CallOptions, ConductOptions};
@@ -238,7 +238,7 @@ impl Errand<'_> {
         let close = meant(&near(item, names.iter().copied()));
         let hint = match names.as_slice() {
             [] => format!("`{server}` has no tools"),
-            names => format!("its tools are: {}", plain_text(&names.join(", "), 500)),
+            names => format!("its tools are: {}", sanitize_line(&names.join(", "), 500)),
         };
         Failure::unknown(format!("`{server}` has no tool `{item}`{close}"), hint)
     }
@@ -295,8 +295,8 @@ pub(crate) fn conduct(options: &ConductOptions, surroundings: &Surroundings) -> 
 }
 
 /// Everything that is wrong, and what the tool takes.
-fn misshapen(faults: Vec<ServiceFault>, tool: &Tool, schema: &Value) -> Failure {
-    let takes = plain_text(&signature(Schema::new(schema)), 500);
+fn misshapen(faults: Vec<ErrorDetail>, tool: &Tool, schema: &Value) -> Failure {
+    let takes = sanitize_line(&signature(Schema::new(schema)), 500);
     let hint = match takes.as_str() {
         "" => format!("`{}` takes no arguments", tool.name),
         takes => format!("`{}` takes: {takes}", tool.name),

@@ -5,7 +5,7 @@
 use clap::CommandFactory as _;
 use serde_json::Value;
 use toolrack_manager::ToolWithServer;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::arguments::{Arguments, CompleteOptions};
 use crate::call::schema::Schema;
@@ -21,7 +21,7 @@ use crate::tool_list;
 pub(crate) async fn complete(options: &CompleteOptions, surroundings: &Surroundings) {
     let known = known(surroundings).await.unwrap_or_default();
     for it in candidates(&Arguments::command(), &options.words, &known) {
-        let about = plain_text(&it.about, 80);
+        let about = sanitize_line(&it.about, 80);
         surroundings.printer.line(format_args!("{}\t{about}", it.text));
     }
 }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use serde_json::json;
-use toolrack_config::{Fault, Severity, detect, read};
+use toolrack_config::{Diagnostic, Severity, detect, read};
 use toolrack_manager::read_at_most;
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ErrorCode, ErrorDetail};
 
 use crate::arguments::keep::ConfigAction;
 use crate::failure::Failure;
@@ -50,14 +50,14 @@ fn check(file: &Path, mend: &str, surroundings: &Surroundings) -> Result<(), Fai
     let text = text(file)?;
     let detection = detect(&shown, &text);
     let reading = read(&shown, &text);
-    let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
+    let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) =
         reading.faults.into_iter().partition(|it| it.severity == Severity::Error);
     for warning in &warnings {
         surroundings.printer.note(format_args!("warning: {warning}"));
     }
     if !errors.is_empty() {
-        let fault = |it: &Fault| {
-            let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(mend);
+        let fault = |it: &Diagnostic| {
+            let fault = ErrorDetail::new(ErrorCode::ValidationError, it.to_string()).hint(mend);
             if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
         };
         return Err(Failure::all(Verdict::Config, errors.iter().map(fault).collect()));

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use toolrack_daemon::{
-    DEFAULT_ADDR, Daemon as Host, DaemonOptions as HostOptions, Ending, Running, token_file,
+    DEFAULT_ADDR, Daemon as Host, DaemonOptions as HostOptions, ShutdownKind, DaemonInfo, token_file,
 };
 use toolrack_service::{ErrorCode, McpStatus, ServiceOptions, SharedLookup};
 
@@ -72,7 +72,7 @@ fn wanted(options: &DaemonStartOptions, settings: &Settings) -> Option<Listen> {
 }
 
 /// Whether a daemon listens where it is wanted. Port 0 is any port.
-fn listens(running: &Running, listen: Listen) -> bool {
+fn listens(running: &DaemonInfo, listen: Listen) -> bool {
     match (listen, running.addr) {
         (Listen::Nowhere, addr) => addr.is_none(),
         (Listen::At(_), None) => false,
@@ -82,7 +82,7 @@ fn listens(running: &Running, listen: Listen) -> bool {
     }
 }
 
-fn elsewhere(running: &Running, listen: Listen) -> Failure {
+fn elsewhere(running: &DaemonInfo, listen: Listen) -> Failure {
     let here = place(running);
     let message = format!("a daemon runs already, and not as `--listen {listen}` asks for: {here}");
     let hint = format!(
@@ -119,8 +119,8 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
     // Threads that are at the disk are not waited for.
     runtime.shutdown_background();
     match ending? {
-        Ending::Orderly => Ok(()),
-        Ending::Forced => Err(Failure::interrupted()),
+        ShutdownKind::Orderly => Ok(()),
+        ShutdownKind::Forced => Err(Failure::interrupted()),
     }
 }
 
@@ -153,7 +153,7 @@ async fn stop(surroundings: &Surroundings) -> Result<(), Failure> {
     let pid = daemon.running.pid;
     daemon.post::<Value>("/api/daemon/stop").await?;
     let deadline = Instant::now() + END_PATIENCE;
-    while Running::find(settings.home()?)?.is_some_and(|it| it.pid == pid) {
+    while DaemonInfo::find(settings.home()?)?.is_some_and(|it| it.pid == pid) {
         if Instant::now() >= deadline {
             let message = format!("the daemon (process {pid}) does not end");
             let hint = format!("end it with `kill {pid}`; its servers end with it");
@@ -181,9 +181,9 @@ async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
     let home = settings.home()?;
     let about: About = daemon.get("/api/daemon").await?;
     let servers = daemon.statuses().await?;
-    let n_up = servers.iter().filter(|it| matches!(it.state, McpStatus::Running { .. }));
+    let n_up = servers.iter().filter(|it| matches!(it.state, McpStatus::DaemonInfo { .. }));
     let (n_up, n_servers) = (n_up.count(), servers.len());
-    let Running { pid, socket, addr, version, config, agent } = &daemon.running;
+    let DaemonInfo { pid, socket, addr, version, config, agent } = &daemon.running;
     let url = addr.map(|it| format!("http://{it}"));
     if printer.output() != Output::Table {
         let document = json!({
@@ -215,14 +215,14 @@ async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
 }
 
 /// Which process it is, and where.
-fn place(running: &Running) -> String {
+fn place(running: &DaemonInfo) -> String {
     match running.addr {
         Some(addr) => format!("process {}, http://{addr}", running.pid),
         None => format!("process {}, {}", running.pid, running.socket.display()),
     }
 }
 
-fn said(running: &Running, state: &str) -> Value {
+fn said(running: &DaemonInfo, state: &str) -> Value {
     let url = running.addr.map(|it| format!("http://{it}"));
     json!({ "state": state, "pid": running.pid, "url": url, "socket": running.socket })
 }
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn any_port_will_do_for_port_0() {
         let check = |addr: Option<&str>, listen: &str, expected: bool| {
-            let running = Running {
+            let running = DaemonInfo {
                 pid: 7,
                 socket: "/s".into(),
                 addr: addr.map(|it| it.parse().unwrap()),

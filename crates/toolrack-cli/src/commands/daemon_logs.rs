@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::sleep;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::arguments::daemon::DaemonLogsOptions;
 use crate::daemon::log_file;
@@ -75,7 +75,7 @@ fn read(path: &Path, begin: u64) -> io::Result<(String, u64)> {
 
 fn show(text: &str, printer: &Printer) {
     for line in text.lines() {
-        let line = plain_text(line, MOST_CHARS);
+        let line = sanitize_line(line, MOST_CHARS);
         match printer.output() {
             Output::Table | Output::Raw => printer.line(line),
             _ => printer.line(json!({ "text": line })),

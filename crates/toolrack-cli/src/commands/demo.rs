@@ -31,7 +31,7 @@ const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60),
 /// Starts the server, lists its tools, calls them, and ends it.
 pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(), Failure> {
     // What a crash left behind is ended before anything new is started.
-    toolrack_stdio::sweep();
+    toolrack_stdio::kill_orphans();
     let server = McpServerDef {
         command: std::env::current_exe()?.display().to_string(),
         args: vec![demo_server::ARGUMENT.to_owned()],

@@ -9,11 +9,11 @@ use std::path::Path;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use toolrack::Environment;
-use toolrack_auth::Status;
-use toolrack_config::{Lookup as _, McpServerConfig, ResolvedTransport, Source, interpolate};
+use toolrack_auth::LoginStatus;
+use toolrack_config::{Lookup as _, McpServerConfig, ResolvedTransport, VariableSource, interpolate};
 use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _};
 use toolrack_stdio::find_program;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 use uuid::Uuid;
 
 use crate::aim::word;
@@ -89,9 +89,9 @@ impl Finding {
             Some(server) => format!("{server}: {}", self.layer),
             None => self.layer.to_owned(),
         };
-        let detail = plain_text(&self.detail, MOST_CHARS);
+        let detail = sanitize_line(&self.detail, MOST_CHARS);
         let fix =
-            self.fix.as_ref().map(|it| format!("\n         fix: {}", plain_text(it, MOST_CHARS)));
+            self.fix.as_ref().map(|it| format!("\n         fix: {}", sanitize_line(it, MOST_CHARS)));
         format!("{:<8} {what}: {detail}{}", self.health.word(), fix.unwrap_or_default())
     }
 }
@@ -287,8 +287,8 @@ fn values(
     server: &McpServerConfig,
     environment: &Environment,
 ) -> Result<ResolvedTransport, Vec<Finding>> {
-    let lookup = |source: Source, name: &str| match source {
-        Source::Secret => {
+    let lookup = |source: VariableSource, name: &str| match source {
+        VariableSource::Secret => {
             let found = service.secrets().get(name).map_err(|error| error.to_string())?;
             Ok(found.map(|it| it.reveal().to_owned()))
         }
@@ -330,7 +330,7 @@ fn program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>, bool
 async fn login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
     let authorizer = service.authorizer(config.id).ok()?;
     match authorizer.status().await {
-        Ok(Status::LoggedIn { issuer, .. }) => {
+        Ok(LoginStatus::LoggedIn { issuer, .. }) => {
             Some(Finding::good("login", format!("logged in by {issuer}")))
         }
         Ok(_) => Some(Finding::good("login", "nobody is logged in; not every server wants it")),

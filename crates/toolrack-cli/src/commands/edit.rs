@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use toolrack_manager::read_at_most;
-use toolrack_service::{ConfigStore, ServiceError, Stored};
+use toolrack_service::{ConfigStore, ServiceError, StoredConfig};
 
 use crate::arguments::server::EditOptions;
 use crate::editor;
@@ -74,7 +74,7 @@ pub(crate) async fn edit(
     Ok(())
 }
 
-fn report(stored: &Stored, file: &Path, surroundings: &Surroundings) {
+fn report(stored: &StoredConfig, file: &Path, surroundings: &Surroundings) {
     for warning in &stored.warnings {
         surroundings.printer.note(format_args!("warning: {warning}"));
     }

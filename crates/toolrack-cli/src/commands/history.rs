@@ -1,8 +1,8 @@
 //! `toolrack history`: the calls that went through the daemon, whether it still runs or not.
 
 use serde_json::{Value, json};
-use toolrack_daemon::{CallRecord, HistoryQuestion, read_call, read_history};
-use toolrack_transport::plain_text;
+use toolrack_daemon::{CallRecord, HistoryQuery, read_call, read_history};
+use toolrack_transport::sanitize_line;
 
 use crate::arguments::daemon::HistoryOptions;
 use crate::clock;
@@ -39,12 +39,12 @@ pub(crate) async fn history(
         let message = format!("`--limit` is not between 1 and {MOST}");
         return Err(Failure::usage(message, "leave it out for the last 20").at("--limit"));
     }
-    let question = HistoryQuestion {
+    let question = HistoryQuery {
         server: options.server,
         tool: options.tool,
         is_unsuccessful: options.failed,
         limit: options.limit,
-        ..HistoryQuestion::default()
+        ..HistoryQuery::default()
     };
     let calls = surroundings.blocking(move || Ok(read_history(&home, &question)?)).await?;
     if calls.is_empty() {
@@ -59,7 +59,7 @@ pub(crate) async fn history(
 }
 
 fn shown(text: &str) -> String {
-    plain_text(text, MOST_CHARS)
+    sanitize_line(text, MOST_CHARS)
 }
 
 fn row(call: &CallRecord) -> Vec<String> {

@@ -5,8 +5,8 @@ mod plan;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use toolrack_config::{Dialect, Fault, detect, read_as};
-use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret, ServiceFault};
+use toolrack_config::{Dialect, Diagnostic, detect, read_as};
+use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret, ErrorDetail};
 
 use crate::arguments::keep::{ImportOptions, Tool};
 use crate::commands::config::text;
@@ -218,9 +218,9 @@ fn read(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
     let dialect = dialect.unwrap_or_else(|| detect(&shown, &text).dialect);
     let reading = read_as(dialect, &shown, &text);
     let (file, warnings) = reading.accept().map_err(|faults| {
-        let fault = |it: &Fault| {
+        let fault = |it: &Diagnostic| {
             let hint = "mend the file, or name another one; nothing was taken over";
-            ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(hint)
+            ErrorDetail::new(ErrorCode::ValidationError, it.to_string()).hint(hint)
         };
         Failure::all(Verdict::Config, faults.iter().map(fault).collect())
     })?;

@@ -4,10 +4,10 @@ use std::io;
 use std::sync::Arc;
 
 use serde_json::json;
-use toolrack_auth::{Browser, Errand, PastedRedirect, Status, SystemBrowser};
-use toolrack_manager::with_causes;
+use toolrack_auth::{Browser, LoginRequest, PastedRedirect, LoginStatus, SystemBrowser};
+use toolrack_manager::error_chain;
 use toolrack_service::{ErrorCode, LocalService};
-use toolrack_transport::{AuthError, BoxFuture, plain_text};
+use toolrack_transport::{AuthError, BoxFuture, sanitize_line};
 
 use crate::aim::word;
 use crate::arguments::keep::LoginOptions;
@@ -43,7 +43,7 @@ pub(crate) async fn login(
 }
 
 fn refused(name: &str, error: &AuthError) -> Failure {
-    let message = format!("`{name}` did not let us in: {}", with_causes(error));
+    let message = format!("`{name}` did not let us in: {}", error_chain(error));
     let typed = word(name);
     let hint = match error {
         AuthError::Unregistered { .. } => format!(
@@ -55,8 +55,8 @@ fn refused(name: &str, error: &AuthError) -> Failure {
     Failure::new(Verdict::Auth, ErrorCode::Unauthorized, message, hint)
 }
 
-fn told(name: &str, status: &Status) -> (String, serde_json::Value) {
-    let Status::LoggedIn { issuer, scopes, expires_at, renewable, .. } = status else {
+fn told(name: &str, status: &LoginStatus) -> (String, serde_json::Value) {
+    let LoginStatus::LoggedIn { issuer, scopes, expires_at, renewable, .. } = status else {
         return (format!("`{name}` needs no login"), json!({ "name": name, "logged_in": false }));
     };
     let until = expires_at.map(clock::utc);
@@ -65,7 +65,7 @@ fn told(name: &str, status: &Status) -> (String, serde_json::Value) {
         (Some(until), false) => format!("it ends at {until}"),
         (None, false) => "it ends when the server says so".to_owned(),
     };
-    let issuer = plain_text(issuer, MOST_CHARS);
+    let issuer = sanitize_line(issuer, MOST_CHARS);
     let said = json!({
         "name": name, "logged_in": true, "issuer": issuer, "scopes": scopes,
         "expires_at": until, "renewable": renewable,
@@ -76,7 +76,7 @@ fn told(name: &str, status: &Status) -> (String, serde_json::Value) {
 /// Opens pages with the user's browser. The address is shown too, for whoever has none here.
 fn system(printer: Arc<Printer>) -> Arc<dyn Browser> {
     let opener = move |url: &url::Url| {
-        let shown = plain_text(url.as_str(), MOST_CHARS);
+        let shown = sanitize_line(url.as_str(), MOST_CHARS);
         printer.ask(format_args!(
             "Log in on this page, which your browser should show now:\n  {shown}\n"
         ));
@@ -90,10 +90,10 @@ fn system(printer: Arc<Printer>) -> Arc<dyn Browser> {
 
 /// Shows the address, and asks where it led.
 fn pasted(printer: Arc<Printer>) -> Arc<dyn Browser> {
-    let ask = move |errand: Errand| -> BoxFuture<'static, io::Result<String>> {
+    let ask = move |errand: LoginRequest| -> BoxFuture<'static, io::Result<String>> {
         let printer = Arc::clone(&printer);
         Box::pin(async move {
-            let shown = plain_text(errand.url.as_str(), MOST_CHARS);
+            let shown = sanitize_line(errand.url.as_str(), MOST_CHARS);
             printer.ask(format_args!(
                 "Open this page in any browser and log in:\n  {shown}\nIt leads to an address that cannot be \
                  shown. Paste that address here: "

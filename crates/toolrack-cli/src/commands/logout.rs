@@ -1,8 +1,8 @@
 //! `toolrack logout`: a login that is forgotten, here and at the server.
 
 use serde_json::json;
-use toolrack_auth::Status;
-use toolrack_manager::with_causes;
+use toolrack_auth::LoginStatus;
+use toolrack_manager::error_chain;
 use toolrack_service::{ErrorCode, LocalService};
 
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ pub(crate) async fn logout(name: &str, surroundings: &Surroundings) -> Result<()
         let authorizer = service.authorizer(find(service, name)?.id)?;
         let refused = |error: toolrack_transport::AuthError| {
             let message =
-                format!("the login at `{name}` is not forgotten: {}", with_causes(&error));
+                format!("the login at `{name}` is not forgotten: {}", error_chain(&error));
             let hint = "look at the rights of the data directory, and try again";
             Failure::new(Verdict::Auth, ErrorCode::Unauthorized, message, hint)
         };
@@ -26,7 +26,7 @@ pub(crate) async fn logout(name: &str, surroundings: &Surroundings) -> Result<()
         surroundings.unless_stopped(leaving).await?;
         let said = json!({ "name": name, "logged_in": false });
         let text = match was {
-            Status::LoggedOut => format!("nobody was logged in at `{name}`"),
+            LoginStatus::LoggedOut => format!("nobody was logged in at `{name}`"),
             _ => format!("the login at `{name}` is forgotten"),
         };
         surroundings.printer.done(text, &said);

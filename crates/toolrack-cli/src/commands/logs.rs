@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use toolrack_service::{LocalService, LogKind, LogLine, LogStore};
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::aim::word;
 use crate::arguments::server::LogsOptions;
@@ -80,7 +80,7 @@ fn document(line: &LogLine) -> Value {
 }
 
 fn shown(line: &LogLine) -> String {
-    plain_text(&line.text, MOST_CHARS)
+    sanitize_line(&line.text, MOST_CHARS)
 }
 
 /// What sort of line it is, in as many letters as any other.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::json;
 use toolrack_mcp::{GetPromptResult, Prompt};
-use toolrack_service::{ErrorCode, ServiceFault};
-use toolrack_transport::plain_text;
+use toolrack_service::{ErrorCode, ErrorDetail};
+use toolrack_transport::sanitize_line;
 
 use crate::arguments::list::PromptOptions;
 use crate::call::word::{self, From, Reads};
@@ -86,7 +86,7 @@ fn check(
     let Some(prompt) = known.iter().find(|it| it.name == name) else {
         let names: Vec<&str> = known.iter().map(|it| it.name.as_str()).collect();
         let close = meant(&near(name, names.iter().copied()));
-        let hint = format!("the prompts are: {}", plain_text(&names.join(", "), 500));
+        let hint = format!("the prompts are: {}", sanitize_line(&names.join(", "), 500));
         return Err(Failure::unknown(format!("there is no prompt `{name}`{close}"), hint));
     };
     let listed = prompt.arguments.as_deref().unwrap_or_default();
@@ -95,7 +95,7 @@ fn check(
         takes => format!("`{name}` takes: {takes}"),
     };
     let fault = |field: &str, message: String| {
-        ServiceFault::new(ErrorCode::ValidationError, message).at(field).hint(hint.clone())
+        ErrorDetail::new(ErrorCode::ValidationError, message).at(field).hint(hint.clone())
     };
     let mut faults = Vec::new();
     for it in listed.iter().filter(|it| it.required.unwrap_or_default()) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolrack_manager::McpConnection;
 use toolrack_mcp::Prompt;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::arguments::list::PromptsOptions;
 use crate::arguments::tool::ConductOptions;
@@ -50,7 +50,7 @@ pub(crate) async fn prompts(
 
 fn row(server: &str, prompt: &Prompt) -> Vec<String> {
     let about = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or_default();
-    let shown = |it: &str| plain_text(it, MOST_CHARS);
+    let shown = |it: &str| sanitize_line(it, MOST_CHARS);
     vec![server.to_owned(), shown(&prompt.name), shown(&takes(prompt)), shown(about)]
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use toolrack_auth::Status;
+use toolrack_auth::LoginStatus;
 use toolrack_service::{LocalService, McpConfig, McpService as _};
 
 use crate::failure::Failure;
@@ -34,7 +34,7 @@ pub(crate) async fn remove(name: &str, surroundings: &Surroundings) -> Result<()
 async fn forget_login(service: &LocalService, config: &McpConfig) -> bool {
     let Ok(authorizer) = service.authorizer(config.id) else { return false };
     match authorizer.status().await {
-        Ok(Status::LoggedIn { .. }) => timeout(FAREWELL, authorizer.logout()).await.is_ok(),
+        Ok(LoginStatus::LoggedIn { .. }) => timeout(FAREWELL, authorizer.logout()).await.is_ok(),
         _ => false,
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use toolrack_manager::McpConnection;
 use toolrack_mcp::{Resource, ResourceTemplate};
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::arguments::list::ResourcesOptions;
 use crate::arguments::tool::ConductOptions;
@@ -69,7 +69,7 @@ pub(crate) fn item<T: Serialize>(server: &str, item: &T) -> String {
 }
 
 fn row(server: &str, cells: [Option<&str>; 4]) -> Vec<String> {
-    let cells = cells.map(|it| plain_text(it.unwrap_or_default(), MOST_CHARS));
+    let cells = cells.map(|it| sanitize_line(it.unwrap_or_default(), MOST_CHARS));
     std::iter::once(server.to_owned()).chain(cells).collect()
 }
 

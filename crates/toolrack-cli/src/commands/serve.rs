@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 use toolrack_client::ClientHandler;
 use toolrack_config::{McpServerConfig, McpTransport};
-use toolrack_gateway::{Behind, Gateway, GatewayOptions, Scope, Switchboard, standard_streams};
+use toolrack_gateway::{Upstream, Gateway, GatewayOptions, Scope, ServerRequestRouter, stdio_streams};
 use toolrack_manager::McpManager;
-use toolrack_service::{Autostart, Follow, LocalService, ServiceOptions};
+use toolrack_service::{Autostart, WatchConfig, LocalService, ServiceOptions};
 
 use crate::arguments::daemon::ServeOptions;
 use crate::daemon::{self, Daemon};
@@ -54,12 +54,12 @@ pub(crate) async fn serve(
 }
 
 async fn alone(server: Option<String>, surroundings: &Surroundings) -> Result<(), Failure> {
-    let switchboard = Switchboard::for_one_client();
+    let switchboard = ServerRequestRouter::for_one_client();
     let options = ServiceOptions {
         handler: Some(Arc::clone(&switchboard) as Arc<dyn ClientHandler>),
-        limits: Switchboard::limits(),
+        limits: ServerRequestRouter::limits(),
         autostart: if server.is_some() { Autostart::Nothing } else { Autostart::Enabled },
-        follow: Follow::Yes,
+        follow: WatchConfig::Yes,
         ready_wait: READY_WAIT,
         ..service_options(&surroundings.settings)?
     };
@@ -73,7 +73,7 @@ async fn alone(server: Option<String>, surroundings: &Surroundings) -> Result<()
         }
     }
     let scope = server.map_or(Scope::All, Scope::Server);
-    let before = (scope, Behind::Servers);
+    let before = (scope, Upstream::Servers);
     let outcome = pass(service.rack(), switchboard, before, surroundings).await;
     service.close().await;
     outcome
@@ -95,13 +95,13 @@ async fn bridge(
         max_timeout: NEVER,
         ..McpServerConfig::new(DAEMON, transport)
     };
-    let switchboard = Switchboard::for_one_client();
+    let switchboard = ServerRequestRouter::for_one_client();
     let handler = Arc::clone(&switchboard) as Arc<dyn ClientHandler>;
-    let builder = McpManager::builder().handler(handler).limits(Switchboard::limits());
+    let builder = McpManager::builder().handler(handler).limits(ServerRequestRouter::limits());
     let manager = Arc::new(builder.build(vec![config]));
     manager.connect_all().await?;
     let scope = Scope::Server(DAEMON.to_owned());
-    let before = (scope, Behind::Gateway);
+    let before = (scope, Upstream::Gateway);
     let outcome = pass(&manager, switchboard, before, surroundings).await;
     manager.close().await;
     outcome
@@ -109,13 +109,13 @@ async fn bridge(
 
 async fn pass(
     manager: &Arc<McpManager>,
-    switchboard: Arc<Switchboard>,
-    (scope, behind): (Scope, Behind),
+    switchboard: Arc<ServerRequestRouter>,
+    (scope, behind): (Scope, Upstream),
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let options = GatewayOptions { behind, ..GatewayOptions::default() };
     let gateway = Gateway::with_options(Arc::clone(manager), switchboard, scope, options);
-    let (input, output) = standard_streams();
+    let (input, output) = stdio_streams();
     let serving = gateway.serve_stdio(input, output);
     let outcome = tokio::select! {
         // Leaving is how this may end, too.

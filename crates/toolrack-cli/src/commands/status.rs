@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolrack_config::McpServerConfig;
 use toolrack_service::{
-    ErrorCode, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus, ServiceFault,
+    ErrorCode, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus, ErrorDetail,
     StatusDetail,
 };
 
@@ -166,7 +166,7 @@ fn live_standing(
         McpStatus::Starting => ("starting", status.phase.clone(), "logs -f"),
         McpStatus::Disabled => ("disabled", String::new(), "enable"),
         McpStatus::Stopped => ("stopped", String::new(), "start"),
-        McpStatus::Error { message } => match status.problem.clone().map(ServiceFault::in_detail) {
+        McpStatus::Error { message } => match status.problem.clone().map(ErrorDetail::in_detail) {
             Some(problem) if problem.code == ErrorCode::Unauthorized => {
                 (barred.0, problem.message, barred.1)
             }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_live(state: McpStatus, problem: Option<ServiceFault>, expected: [&str; 3]) {
+    fn check_live(state: McpStatus, problem: Option<ErrorDetail>, expected: [&str; 3]) {
         let status = Status {
             id: uuid::Uuid::nil(),
             name: "it".to_owned(),
@@ -308,16 +308,16 @@ mod tests {
         check_live(McpStatus::Stopped, None, ["stopped", "", "toolrack start it"]);
         let error = || McpStatus::Error { message: "exit 3".to_owned() };
         check_live(error(), None, ["failed", "exit 3; again in 2 s", "toolrack doctor it"]);
-        let worded = ServiceFault {
+        let worded = ErrorDetail {
             reason: Some("no `npx`".to_owned()),
-            ..ServiceFault::new(ErrorCode::NotFound, "exit 3")
+            ..ErrorDetail::new(ErrorCode::NotFound, "exit 3")
         };
         check_live(
             error(),
             Some(worded),
             ["failed", "no `npx`; again in 2 s", "toolrack doctor it"],
         );
-        let login = ServiceFault::new(ErrorCode::Unauthorized, "exit 3");
+        let login = ErrorDetail::new(ErrorCode::Unauthorized, "exit 3");
         check_live(error(), Some(login), ["needs login", "exit 3", "toolrack login it"]);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) async fn stop(name: &str, surroundings: &Surroundings) -> Result<(), 
         surroundings.printer.done(text, &json!({ "name": name, "state": "stopped" }));
         return Ok(());
     }
-    let n_swept = surroundings.blocking(|| Ok(toolrack_stdio::sweep())).await?;
+    let n_swept = surroundings.blocking(|| Ok(toolrack_stdio::kill_orphans())).await?;
     let swept = match n_swept {
         0 => String::new(),
         n_swept => format!("{n_swept} processes that a crash had left behind were ended\n"),

@@ -4,25 +4,25 @@ use std::fmt::Write as _;
 
 use serde_json::Number;
 use toolrack_mcp::{Choice, Field, FieldKind, FieldValue, FormContent, FormSchema};
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 const MOST_CHARS: usize = 200;
 
 /// What goes into the form; nothing, if the field is left out.
-pub(super) type Answer = Option<FieldValue>;
+pub(super) type Result = Option<FieldValue>;
 
 /// The text before the place where the answer is typed.
 pub(super) fn prompt(field: &Field) -> String {
-    let mut text = format!("  {}", plain_text(field.display_name(), MOST_CHARS));
+    let mut text = format!("  {}", sanitize_line(field.display_name(), MOST_CHARS));
     if let Some(description) = &field.description {
-        add(&mut text, format_args!(" ({})", plain_text(description, MOST_CHARS)));
+        add(&mut text, format_args!(" ({})", sanitize_line(description, MOST_CHARS)));
     }
     if let FieldKind::Choice { options, .. } | FieldKind::MultiChoice { options, .. } = &field.kind
     {
         for (at, option) in options.iter().enumerate() {
             add(
                 &mut text,
-                format_args!("\n    {}. {}", at + 1, plain_text(&option.title, MOST_CHARS)),
+                format_args!("\n    {}. {}", at + 1, sanitize_line(&option.title, MOST_CHARS)),
             );
         }
         text.push_str("\n   ");
@@ -56,7 +56,7 @@ pub(super) fn read(form: &FormSchema, field: &Field, typed: &str) -> Result<Answ
     }
     let faults = form.validate(&content).err().unwrap_or_default();
     match faults.into_iter().find(|it| it.field == field.name) {
-        Some(fault) => Err(plain_text(&fault.kind.to_string(), MOST_CHARS)),
+        Some(fault) => Err(sanitize_line(&fault.kind.to_string(), MOST_CHARS)),
         None => Ok(answer),
     }
 }
@@ -104,7 +104,7 @@ fn shown(value: &FieldValue) -> String {
         FieldValue::Boolean(false) => "n".to_owned(),
         FieldValue::Number(number) => number.to_string(),
     };
-    plain_text(&text, MOST_CHARS)
+    sanitize_line(&text, MOST_CHARS)
 }
 
 fn add(text: &mut String, more: std::fmt::Arguments<'_>) {

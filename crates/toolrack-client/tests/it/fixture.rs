@@ -8,7 +8,7 @@ use toolrack_client::{
     CallOptions, DetectedVersion, EraChoice, Limits, ListChanges, McpClient, Timeouts,
 };
 use toolrack_mcp::{CompletionArgument, CompletionRef, Implementation, LogLevel};
-use toolrack_transport::{Ending, Exit, ServerExit};
+use toolrack_transport::{CloseReason, ExitStatus, ProcessExit};
 
 use crate::format;
 use crate::memory_transport::{Log, MemoryConnector, OpenBehavior, PeerCommand};
@@ -90,13 +90,13 @@ impl Fixture {
             "answer" => self.user.as_ref().expect("connected with capabilities").answer(&args),
             "cancel" => self.last.take().expect("a call is open").abort(),
             "drop_client" => *self.client.lock().unwrap() = None,
-            "close_output" => self.send_command(PeerCommand::Close(Ending::OutputClosed)),
+            "close_output" => self.send_command(PeerCommand::Close(CloseReason::OutputClosed)),
             "exit" => {
                 let code = args.word(1).parse().expect("a code");
                 let stderr = args.value("stderr").map(str::to_owned);
                 let exit =
-                    ServerExit { exit: Exit::Code(code), stderr: stderr.into_iter().collect() };
-                self.send_command(PeerCommand::Close(Ending::Exited(exit)));
+                    ProcessExit { exit: ExitStatus::Code(code), stderr: stderr.into_iter().collect() };
+                self.send_command(PeerCommand::Close(CloseReason::Exited(exit)));
             }
             "noise" => {
                 for _ in 0..args.word(1).parse().expect("a number") {

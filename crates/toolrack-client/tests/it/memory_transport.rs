@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use toolrack_client::Connector;
 use toolrack_transport::{
-    BoxFuture, Diagnosis, Ending, Inbox, Line, LineError, MemoryLine, MemoryPeer, Outgoing,
-    SpawnFault, TransportError, pair,
+    BoxFuture, TransportStats, CloseReason, IncomingHandler, Transport, RequestError, InMemoryTransport, InMemoryPeer, OutgoingRequest,
+    SpawnError, TransportError, in_memory_pair,
 };
 use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
@@ -30,7 +30,7 @@ impl Log {
 #[derive(Debug)]
 pub(crate) enum PeerCommand {
     Send(String),
-    Close(Ending),
+    Close(CloseReason),
 }
 
 /// Opens in-memory transports and keeps the newest.
@@ -81,18 +81,18 @@ impl MemoryConnector {
 impl Connector for MemoryConnector {
     fn open(
         &self,
-        incoming: Arc<dyn Inbox>,
-    ) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+        incoming: Arc<dyn IncomingHandler>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
         Box::pin(async move {
             match self.open_behavior {
                 OpenBehavior::Works => {}
                 OpenBehavior::Fails => {
-                    let fault = SpawnFault::NoSuchFile("/nowhere".into());
+                    let fault = SpawnError::NoSuchFile("/nowhere".into());
                     return Err(TransportError::Spawn(fault));
                 }
                 OpenBehavior::Hangs => std::future::pending().await,
             }
-            let (inner, peer) = pair(incoming);
+            let (inner, peer) = in_memory_pair(incoming);
             // Never full: the fixture runs the server side after each command.
             let (commands, receiver) = mpsc::channel(64);
             *self.server.lock().unwrap() = Some(commands);
@@ -101,7 +101,7 @@ impl Connector for MemoryConnector {
             self.log.write(format!("= transport {n_transports} opened"));
             self.tracker.spawn(serve(peer, receiver, self.log.clone()));
             Ok(Arc::new(LoggedTransport { inner, number: *n_transports, log: self.log.clone() })
-                as Arc<dyn Line>)
+                as Arc<dyn Transport>)
         })
     }
 
@@ -115,7 +115,7 @@ impl Connector for MemoryConnector {
 }
 
 /// Server side: logs received messages and performs commands.
-async fn serve(mut peer: MemoryPeer, mut commands: mpsc::Receiver<PeerCommand>, log: Log) {
+async fn serve(mut peer: InMemoryPeer, mut commands: mpsc::Receiver<PeerCommand>, log: Log) {
     loop {
         tokio::select! {
             biased;
@@ -134,13 +134,13 @@ async fn serve(mut peer: MemoryPeer, mut commands: mpsc::Receiver<PeerCommand>, 
 /// Transport that logs its close and drop.
 #[derive(Debug)]
 struct LoggedTransport {
-    inner: MemoryLine,
+    inner: InMemoryTransport,
     number: usize,
     log: Log,
 }
 
-impl Line for LoggedTransport {
-    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
+impl Transport for LoggedTransport {
+    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> BoxFuture<'a, Result<RawJson, RequestError>> {
         self.inner.request(request)
     }
 
@@ -148,7 +148,7 @@ impl Line for LoggedTransport {
         &'a self,
         method: &'a str,
         params: &'a dyn Params,
-    ) -> BoxFuture<'a, Result<(), LineError>> {
+    ) -> BoxFuture<'a, Result<(), RequestError>> {
         self.inner.notify(method, params)
     }
 
@@ -156,7 +156,7 @@ impl Line for LoggedTransport {
         &self,
         id: &RequestId,
         outcome: Result<&RawValue, &JsonRpcError>,
-    ) -> Result<(), LineError> {
+    ) -> Result<(), RequestError> {
         self.inner.answer(id, outcome)
     }
 
@@ -164,11 +164,11 @@ impl Line for LoggedTransport {
         self.inner.touch(id)
     }
 
-    fn diagnosis(&self) -> Diagnosis {
+    fn diagnosis(&self) -> TransportStats {
         self.inner.diagnosis()
     }
 
-    fn close(&self) -> BoxFuture<'_, Ending> {
+    fn close(&self) -> BoxFuture<'_, CloseReason> {
         self.log.write(format!("= transport {} closed", self.number));
         self.inner.close()
     }

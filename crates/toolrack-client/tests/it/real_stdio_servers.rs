@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use toolrack_client::{CallOptions, ClientBuilder, ClientHandler, McpClient};
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, FieldKind,
+    ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, FieldKind,
     FieldValue,
 };
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
@@ -134,13 +134,13 @@ impl ClientHandler for FirstOption {
         &'a self,
         _server: &'a str,
         request: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
+    ) -> BoxFuture<'a, ElicitationResult> {
         Box::pin(async move {
-            let Elicitation::Form(form) = request else { return ElicitationAnswer::Decline };
+            let Elicitation::Form(form) = request else { return ElicitationResult::Decline };
             let [field] = form.schema.fields() else { panic!("{:?}", form.schema) };
             let FieldKind::Choice { options, .. } = &field.kind else { panic!("{field:?}") };
             let value = FieldValue::Text(options[0].value.clone());
-            ElicitationAnswer::Accept { content: Some([(field.name.clone(), value)].into()) }
+            ElicitationResult::Accept { content: Some([(field.name.clone(), value)].into()) }
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use tokio::sync::oneshot;
 use toolrack_client::{ClientHandler, SamplingError};
 use toolrack_mcp::{
-    ClientCapabilities, Content, Elicitation, ElicitationAnswer, ElicitationCapability, LogMessage,
+    ClientCapabilities, Content, Elicitation, ElicitationResult, ElicitationCapability, LogMessage,
     Role, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_transport::BoxFuture;
@@ -21,7 +21,7 @@ pub(crate) struct ScriptedUser {
 }
 
 enum Answer {
-    Elicitation(ElicitationAnswer),
+    Elicitation(ElicitationResult),
     Sampling(Result<SamplingResult, SamplingError>),
     /// The handler panics.
     Panic,
@@ -55,10 +55,10 @@ impl ScriptedUser {
                 let content = args.json.clone();
                 let content =
                     content.map(|json| serde_json::from_value(json).expect("form content"));
-                Answer::Elicitation(ElicitationAnswer::Accept { content })
+                Answer::Elicitation(ElicitationResult::Accept { content })
             }
-            "decline" => Answer::Elicitation(ElicitationAnswer::Decline),
-            "cancel" => Answer::Elicitation(ElicitationAnswer::Cancel),
+            "decline" => Answer::Elicitation(ElicitationResult::Decline),
+            "cancel" => Answer::Elicitation(ElicitationResult::Cancel),
             "text" => Answer::Sampling(Ok(sampled())),
             "reject" => Answer::Sampling(Err(SamplingError::RejectedByUser)),
             "panic" => Answer::Panic,
@@ -103,7 +103,7 @@ impl ClientHandler for ScriptedUser {
         &'a self,
         server: &'a str,
         request: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
+    ) -> BoxFuture<'a, ElicitationResult> {
         Box::pin(async move {
             let content = match &request {
                 Elicitation::Form(form) => {

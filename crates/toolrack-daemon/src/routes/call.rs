@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolrack_client::CallOptions;
-use toolrack_manager::{Called, read_result};
+use toolrack_manager::{CallTarget, render_tool_result};
 use toolrack_service::ToolCall;
 use toolrack_transport::Delivery;
 use utoipa::ToSchema;
@@ -128,8 +128,8 @@ pub(super) async fn make(
     let number = app.service.rack().reserve_call();
     let own = app.begin_call(number);
     let called = match &call.server {
-        Some(server) => Called::Of { server, tool: &call.tool },
-        None => Called::Public(&call.tool),
+        Some(server) => CallTarget::Of { server, tool: &call.tool },
+        None => CallTarget::Public(&call.tool),
     };
     let empty = RawValue::from_string("{}".to_owned());
     let empty = empty.map_err(|_never| Problem::internal("an empty object is no JSON"))?;
@@ -145,7 +145,7 @@ pub(super) async fn make(
         made = made => made?,
     };
     let unfit = |_unfit| Problem::unavailable("the result does not fit the protocol");
-    let read = read_result(&raw, TEXT_BYTES).map_err(unfit)?;
+    let read = render_tool_result(&raw, TEXT_BYTES).map_err(unfit)?;
     let result = raw.checked().map(ToOwned::to_owned);
     Ok(Json(CallAnswer {
         id: app.chronicle.call_id(number),

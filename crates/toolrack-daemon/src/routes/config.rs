@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use toolrack_config::{Dialect, Fault, Severity, read_as};
-use toolrack_service::Generation;
+use toolrack_config::{Dialect, Diagnostic, Severity, read_as};
+use toolrack_service::ETag;
 use utoipa::ToSchema;
 
 use crate::app::{App, blocking};
@@ -80,8 +80,8 @@ fn faults(text: &str) -> Vec<ConfigFault> {
     read_as(Dialect::Toolrack, "", text).faults.into_iter().map(ConfigFault::from).collect()
 }
 
-impl From<Fault> for ConfigFault {
-    fn from(fault: Fault) -> Self {
+impl From<Diagnostic> for ConfigFault {
+    fn from(fault: Diagnostic) -> Self {
         Self {
             severity: match fault.severity {
                 Severity::Error => "error",
@@ -125,8 +125,8 @@ pub(super) async fn save(
     State(app): State<App>,
     Body(new): Body<NewText>,
 ) -> Result<Json<Saved>, Problem> {
-    let generation: Generation =
-        new.generation.parse().map_err(|error: toolrack_service::NoGeneration| {
+    let generation: ETag =
+        new.generation.parse().map_err(|error: toolrack_service::InvalidETag| {
             Problem::invalid("generation", error.to_string())
         })?;
     let stored = blocking(&app, move |app| {

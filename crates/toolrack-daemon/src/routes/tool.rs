@@ -5,7 +5,7 @@ use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolrack_manager::ToolWithServer;
-use toolrack_transport::clean_text;
+use toolrack_transport::sanitize_text;
 use utoipa::ToSchema;
 
 use crate::app::App;
@@ -69,7 +69,7 @@ pub(super) async fn list(
 
 fn view(app: &App, tool: &ToolWithServer) -> ToolView {
     let plain = tool.tool();
-    let clean = |text: &String| clean_text(text).into_owned();
+    let clean = |text: &String| sanitize_text(text).into_owned();
     ToolView {
         name: tool.name().as_ref().to_owned(),
         server: tool.server().as_ref().to_owned(),

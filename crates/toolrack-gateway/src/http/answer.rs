@@ -13,7 +13,7 @@ use super::body::{self, Events, GatewayBody, event};
 use crate::outbox::Carries;
 use crate::wire::{answer, refusal_without_id};
 
-pub(crate) type Answer = Response<GatewayBody>;
+pub(crate) type Result = Response<GatewayBody>;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -181,14 +181,14 @@ mod tests {
     use std::sync::Arc;
 
     use http_body_util::BodyExt as _;
-    use toolrack_transport::Mask;
+    use toolrack_transport::Redactor;
 
     use super::*;
     use crate::outbox::{Outbox, Replay};
 
     /// What a client that takes JSON only is given of these answers, each of which came before the end did.
     async fn given(answers: &[&'static str], shape: Shape) -> String {
-        let out = Outbox::new(Replay::No, &Mask::default()).carrying(Takes::Json.carries());
+        let out = Outbox::new(Replay::No, &Redactor::default()).carrying(Takes::Json.carries());
         let out = Arc::new(out);
         let reader = out.read(None);
         for answer in answers {

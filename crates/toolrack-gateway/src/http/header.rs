@@ -11,7 +11,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderName};
-use toolrack_mcp::{Arguments, ErrorCode, Method, Mirror};
+use toolrack_mcp::{Arguments, ErrorCode, Method, ParamHeaders};
 use toolrack_transport::JsonRpcError;
 
 use crate::params::Params;
@@ -67,7 +67,7 @@ pub(crate) fn check(
 /// Whether the arguments that a tool wants beside the message are there, and no others.
 pub(crate) fn check_mirror(
     headers: &HeaderMap,
-    mirror: &Mirror,
+    mirror: &ParamHeaders,
     params: &Params<'_>,
 ) -> Result<(), JsonRpcError> {
     let mut expected = BTreeMap::new();
@@ -91,7 +91,7 @@ pub(crate) fn check_mirror(
     Ok(())
 }
 
-fn mirror_names(mirror: &Mirror) -> impl Iterator<Item = String> + '_ {
+fn mirror_names(mirror: &ParamHeaders) -> impl Iterator<Item = String> + '_ {
     mirror.headers().map(|it| format!("{PARAM_PREFIX}{}", it.to_ascii_lowercase()))
 }
 
@@ -181,7 +181,7 @@ mod tests {
         let schema =
             r#"{"type":"object","properties":{"r":{"type":"string","x-mcp-header":"Region"}}}"#;
         let schema = RawValue::from_string(schema.to_owned()).unwrap();
-        let mirror = Mirror::of(&schema).unwrap().unwrap();
+        let mirror = ParamHeaders::of(&schema).unwrap().unwrap();
         let case = |pairs: &[(&'static str, &str)], arguments: &str, is_fine: bool| {
             let body = format!(r#"{{"arguments":{arguments}}}"#);
             let params = Params::read(Some(body.as_bytes())).unwrap();

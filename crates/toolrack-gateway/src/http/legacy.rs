@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use toolrack_mcp::{Era, Revision};
-use toolrack_transport::{Frame, JsonRpcError, elements};
+use toolrack_transport::{Message, JsonRpcError, split_batch};
 
 use super::HttpGateway;
 use super::answer::{Answer, Shape, Takes, empty, first_of, json, not_allowed, refusal, stream};
@@ -95,7 +95,7 @@ impl HttpGateway {
                     _request: None,
                     _presence: presence,
                 };
-                let shape = if elements(&message).is_some() { Shape::Batch } else { Shape::Single };
+                let shape = if split_batch(&message).is_some() { Shape::Batch } else { Shape::Single };
                 let answer = first_of(events, (takes, shape), opening, || StatusCode::OK).await;
                 if out.is_over() {
                     session.close_stream_if_whole(number, &answer);
@@ -184,15 +184,15 @@ fn opening(number: u64) -> Bytes {
 
 /// What cannot be read is refused beside the answers, if there are any to come.
 fn load(message: &[u8], revision: Option<Revision>) -> Load {
-    let messages = match elements(message) {
+    let messages = match split_batch(message) {
         Some(_) if revision.is_none_or(|it| !it.has_batches()) => return Load::Unreadable,
         Some(batch) => batch,
         None => vec![message],
     };
     let mut load = if messages.is_empty() { Load::Unreadable } else { Load::Others };
     for message in messages {
-        match Frame::parse(message) {
-            Ok(Frame::Request { .. }) => return Load::Requests,
+        match Message::parse(message) {
+            Ok(Message::Request { .. }) => return Load::Requests,
             Ok(_) => {}
             Err(_) => load = Load::Unreadable,
         }

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio_util::sync::CancellationToken;
-use toolrack_mcp::{ErrorCode, MetaKey, Method, Mirror};
-use toolrack_transport::{Frame, FrameError, JsonRpcError, RequestId};
+use toolrack_mcp::{ErrorCode, MetaKey, Method, ParamHeaders};
+use toolrack_transport::{Message, MessageError, JsonRpcError, RequestId};
 
 use super::answer::{Answer, Shape, Takes, empty, first_of, refusal, refusal_to, status_of};
 use super::body::Events;
@@ -28,7 +28,7 @@ impl HttpGateway {
         takes: Takes,
     ) -> Answer {
         // Spec 2026-07-28 has no notification that a client sends over HTTP; one that comes is no harm.
-        if let Ok(Frame::Notification { .. }) = Frame::parse(message) {
+        if let Ok(Message::Notification { .. }) = Message::parse(message) {
             return empty(StatusCode::ACCEPTED);
         }
         let (id, method, params) = match as_request(message) {
@@ -93,12 +93,12 @@ async fn run(
 
 /// The id, the method and the parameters of a message that has to be a request.
 fn as_request(message: &Bytes) -> Result<(RequestId, String, Option<Bytes>), JsonRpcError> {
-    match Frame::parse(message) {
-        Ok(Frame::Request { id, method, params }) => {
+    match Message::parse(message) {
+        Ok(Message::Request { id, method, params }) => {
             Ok((id, method, params.map(|it| message.slice_ref(it))))
         }
         Ok(_) => Err(invalid_params("only requests are taken here")),
-        Err(FrameError::Json(fault)) if !fault.is_data() => {
+        Err(MessageError::Json(fault)) if !fault.is_data() => {
             Err(JsonRpcError::new(ErrorCode::PARSE_ERROR.0, "Parse error"))
         }
         Err(_shape) => Err(invalid_request("no JSON-RPC message")),
@@ -136,10 +136,10 @@ fn admit(
 
 impl Shared {
     /// Which arguments of a tool are said beside the message too.
-    fn mirror(&self, name: &str) -> Option<Mirror> {
+    fn mirror(&self, name: &str) -> Option<ParamHeaders> {
         let (server, tool) = self.tool(name).ok()?;
         let connection = self.manager.server(&server).ok()?;
         let tool = connection.listing()?.items.iter().find(|it| it.name == tool)?;
-        Mirror::of(&tool.input_schema).ok().flatten()
+        ParamHeaders::of(&tool.input_schema).ok().flatten()
     }
 }

@@ -1,6 +1,6 @@
 //! Whose question it is, and whose turn.
 
-use toolrack_transport::Mask;
+use toolrack_transport::Redactor;
 
 use super::*;
 use crate::caller::Caller;
@@ -15,7 +15,7 @@ fn seat(client: &str) -> Arc<Seat> {
     let capabilities = if is_able { r#"{"sampling":{}}"# } else { "{}" };
     let text = format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{capabilities}}}"#);
     let caller = Caller::legacy(&Params::read(Some(text.as_bytes())).unwrap()).unwrap();
-    let out = Arc::new(Outbox::new(Replay::No, &Mask::default()));
+    let out = Arc::new(Outbox::new(Replay::No, &Redactor::default()));
     let spot = Spot { out, token: None, wanted: Wanted::ByRequest(None) };
     Seat::new((Arc::new(caller), Owner::named(client)), spot, Naming::Raw).0
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_transport::{
-    AtHand, AuthError, Authorization, BoxFuture, Credentials, Delivery, Line, Rebuff,
+    CachedCredential, AuthError, Authorization, BoxFuture, Credentials, Delivery, Transport, AuthChallenge,
 };
 
 use crate::fixture::{Call, Fixture, SOON, STATELESS};
@@ -21,10 +21,10 @@ struct RotatingTokens {
 }
 
 impl Credentials for RotatingTokens {
-    fn at_hand(&self) -> AtHand {
+    fn at_hand(&self) -> CachedCredential {
         match self.n_given.load(Ordering::SeqCst) {
-            0 => AtHand::Ask,
-            n => AtHand::Ready(Authorization::bearer(&format!("t{n}"))),
+            0 => CachedCredential::Ask,
+            n => CachedCredential::Ready(Authorization::bearer(&format!("t{n}"))),
         }
     }
 
@@ -32,7 +32,7 @@ impl Credentials for RotatingTokens {
         Box::pin(async { Ok(Some(Authorization::bearer("t0"))) })
     }
 
-    fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn rebuffed<'a>(&'a self, rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
         Box::pin(async move {
             let sent = rebuff.sent.map(Authorization::reveal);
             let text = format!(

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 use toolrack_http::{HttpOptions, ProxySettings};
 use toolrack_transport::NoParams;
-use toolrack_transport::{Delivery, Line};
+use toolrack_transport::{Delivery, Transport};
 
 use crate::fixture::{Fixture, STATELESS, wait_until};
 use crate::server::{Reply, SeenRequest, Server, Step};

@@ -8,13 +8,13 @@ use tokio::time::sleep;
 use toolrack_http::{HttpOptions, HttpServerDef, HttpTransport};
 use toolrack_testkit::eventually_async;
 use toolrack_transport::{
-    Abandon, Delivery, Dialect, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError,
+    OnCancel, Delivery, ProtocolMode, CloseReason, IncomingHandler, Transport, RequestError, OutgoingRequest, RequestTimeout, TransportError,
 };
 use toolrack_transport::{NoParams, Params, RawJson, RequestId};
 
 use crate::server::{Reply, SeenRequest, Server};
 
-pub(crate) const STATELESS: Dialect = Dialect::Stateless("2026-07-28");
+pub(crate) const STATELESS: ProtocolMode = ProtocolMode::Stateless("2026-07-28");
 pub(crate) const VERSION: &str = "2025-11-25";
 /// Generous limit for a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -33,7 +33,7 @@ impl RecordingHandler {
     }
 }
 
-impl Inbox for RecordingHandler {
+impl IncomingHandler for RecordingHandler {
     fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
         self.write(format!("request {id} {method}"));
     }
@@ -55,7 +55,7 @@ impl Inbox for RecordingHandler {
         self.write(reason.to_string());
     }
 
-    fn ended(&self, ending: &Ending) {
+    fn ended(&self, ending: &CloseReason) {
         self.write(format!("ended: {ending}"));
     }
 }
@@ -73,7 +73,7 @@ impl Fixture {
 
     pub(crate) async fn open_definition(definition: &HttpServerDef, options: HttpOptions) -> Self {
         let handler = Arc::new(RecordingHandler::default());
-        let target = Arc::clone(&handler) as Arc<dyn Inbox>;
+        let target = Arc::clone(&handler) as Arc<dyn IncomingHandler>;
         let transport = HttpTransport::open(definition, options, target).await.unwrap();
         Self { transport, handler }
     }
@@ -93,13 +93,13 @@ impl Fixture {
     }
 
     pub(crate) async fn initialize(&self) {
-        self.transport.speak(Dialect::Greeting);
+        self.transport.speak(ProtocolMode::Greeting);
         self.request("initialize").await.unwrap();
-        self.transport.speak(Dialect::Session(VERSION));
+        self.transport.speak(ProtocolMode::Session(VERSION));
         self.transport.notify("notifications/initialized", &NoParams).await.unwrap();
     }
 
-    pub(crate) async fn request(&self, method: &str) -> Result<Value, LineError> {
+    pub(crate) async fn request(&self, method: &str) -> Result<Value, RequestError> {
         self.request_with(method, &Some(json!({"x": 1})), SOON).await
     }
 
@@ -108,16 +108,16 @@ impl Fixture {
         method: &str,
         params: &dyn Params,
         patience: Duration,
-    ) -> Result<Value, LineError> {
-        let patience = Patience::exactly(patience);
-        let abandon = Abandon::Tell;
-        let outcome = self.transport.request(Outgoing { method, params, patience, abandon }).await;
+    ) -> Result<Value, RequestError> {
+        let patience = RequestTimeout::exactly(patience);
+        let abandon = OnCancel::Tell;
+        let outcome = self.transport.request(OutgoingRequest { method, params, patience, abandon }).await;
         outcome.map(|raw| raw.decode().unwrap())
     }
 
     /// Error text and delivery of a failed request.
     #[track_caller]
-    pub(crate) fn failure(outcome: Result<Value, LineError>) -> (String, Delivery) {
+    pub(crate) fn failure(outcome: Result<Value, RequestError>) -> (String, Delivery) {
         let failure = outcome.expect_err("a failure");
         (failure.to_string(), failure.delivery)
     }

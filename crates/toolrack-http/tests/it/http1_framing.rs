@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 use toolrack_http::HttpOptions;
-use toolrack_transport::{Delivery, Line as _};
+use toolrack_transport::{Delivery, Transport as _};
 
 use crate::fixture::{Fixture, SOON, STATELESS};
 

@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 use toolrack_http::HttpOptions;
-use toolrack_transport::{Abandon, Delivery, Line, Outgoing, Patience};
+use toolrack_transport::{OnCancel, Delivery, Transport, OutgoingRequest, RequestTimeout};
 
 use crate::fixture::{Fixture, SOON, STATELESS};
 use crate::server::{Reply, SeenRequest, Server, Step};
@@ -87,11 +87,11 @@ async fn response_buffer_is_unique() {
     .await;
     let fixture = Fixture::stateless(&server).await;
     for n_bytes in [10, 3_000, 5_000, 20_000, 58_000, 60_000, 64_000, 100_000, 10, 62_000] {
-        let request = Outgoing {
+        let request = OutgoingRequest {
             method: "tools/call",
             params: &Some(json!({"n": n_bytes})),
-            patience: Patience::exactly(SOON),
-            abandon: Abandon::Tell,
+            patience: RequestTimeout::exactly(SOON),
+            abandon: OnCancel::Tell,
         };
         let answer = fixture.transport.request(request).await.unwrap();
         assert!(answer.into_bytes().is_unique(), "{n_bytes}");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_transport::{Delivery, Line};
+use toolrack_transport::{Delivery, Transport};
 
 use crate::fixture::{Fixture, STATELESS};
 use crate::server::{Reply, SeenRequest, Server};

@@ -4,7 +4,7 @@ use std::error::Error as _;
 
 use serde_json::json;
 use tokio::runtime::Runtime;
-use toolrack_transport::{Delivery, Line as _};
+use toolrack_transport::{Delivery, Transport as _};
 
 use crate::fixture::Fixture;
 use crate::server::{Reply, SeenRequest, Server};

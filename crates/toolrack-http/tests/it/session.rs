@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use toolrack_http::HttpOptions;
-use toolrack_transport::{Delivery, Dialect, Line};
+use toolrack_transport::{Delivery, ProtocolMode, Transport};
 use toolrack_transport::{NoParams, RequestId};
 
 use crate::fixture::{Fixture, VERSION, default_reply, wait_until};
@@ -57,9 +57,9 @@ async fn version_header_is_not_sent_before_2025_06_18() {
     };
     let server = Server::start(script).await;
     let fixture = Fixture::open(&server.url, HttpOptions::default()).await;
-    fixture.transport.speak(Dialect::Greeting);
+    fixture.transport.speak(ProtocolMode::Greeting);
     fixture.request("initialize").await.unwrap();
-    fixture.transport.speak(Dialect::Session("2025-03-26"));
+    fixture.transport.speak(ProtocolMode::Session("2025-03-26"));
     fixture.request("tools/list").await.unwrap();
     assert_eq!(server.seen()[1].header("mcp-protocol-version"), None);
     assert_eq!(server.seen()[1].header("mcp-session-id"), Some("s1"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use toolrack_http::HttpOptions;
 use toolrack_transport::NoParams;
-use toolrack_transport::{Abandon, Delivery, Line, Outgoing, Patience};
+use toolrack_transport::{OnCancel, Delivery, Transport, OutgoingRequest, RequestTimeout};
 
 use crate::fixture::{Call, Fixture, SOON, STATELESS, wait_until};
 use crate::server::{Reply, SeenRequest, Server, Step};
@@ -206,12 +206,12 @@ async fn progress_extends_the_deadline() {
     };
     let server = Server::start(script).await;
     let fixture = Fixture::stateless(&server).await;
-    let patience = Patience { answer: Duration::from_millis(1200), at_most: SOON };
-    let request = fixture.transport.request(Outgoing {
+    let patience = RequestTimeout { answer: Duration::from_millis(1200), at_most: SOON };
+    let request = fixture.transport.request(OutgoingRequest {
         method: "tools/call",
         params: &NoParams,
         patience,
-        abandon: Abandon::Tell,
+        abandon: OnCancel::Tell,
     });
     let extending = async {
         loop {
@@ -239,11 +239,11 @@ async fn endless_request_fails_after_the_idle_timeout() {
     let fixture = Fixture::open(&server.url, options).await;
     fixture.transport.speak(STATELESS);
     let started = tokio::time::Instant::now();
-    let outcome = fixture.transport.request(Outgoing {
+    let outcome = fixture.transport.request(OutgoingRequest {
         method: "subscriptions/listen",
         params: &NoParams,
-        patience: Patience::endless(),
-        abandon: Abandon::Quietly,
+        patience: RequestTimeout::endless(),
+        abandon: OnCancel::Quietly,
     });
     let failure = outcome.await.unwrap_err();
     assert_eq!(failure.delivery, Delivery::Unknown);

@@ -1,7 +1,7 @@
 //! What kind of failure keeps a server from being connected, for whoever reacts to it.
 
 use toolrack_client::ConnectError;
-use toolrack_transport::{AuthError, Ending, SpawnFault, TransportError};
+use toolrack_transport::{AuthError, CloseReason, SpawnError, TransportError};
 
 /// What kind of failure it is. Each asks for its own reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,9 +52,9 @@ impl FailureKind {
         }
     }
 
-    pub(super) fn of_ending(ending: &Ending) -> Self {
+    pub(super) fn of_ending(ending: &CloseReason) -> Self {
         match ending {
-            Ending::Exited(_) => Self::Exited,
+            CloseReason::Exited(_) => Self::Exited,
             _ => Self::Lost,
         }
     }
@@ -76,10 +76,10 @@ impl FailureKind {
         }
     }
 
-    fn of_spawn(fault: &SpawnFault) -> Self {
+    fn of_spawn(fault: &SpawnError) -> Self {
         match fault {
-            SpawnFault::NotFound { .. } | SpawnFault::NoSuchFile(_) => Self::PackageNotFound,
-            SpawnFault::NotExecutable(_) | SpawnFault::Refused { .. } | SpawnFault::Guardian(_) => {
+            SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_) => Self::PackageNotFound,
+            SpawnError::NotExecutable(_) | SpawnError::Refused { .. } | SpawnError::Guardian(_) => {
                 Self::CannotStart
             }
             _ => Self::BadConfig,
@@ -101,7 +101,7 @@ mod tests {
     use std::time::Duration;
 
     use toolrack_mcp::Method;
-    use toolrack_transport::{Diagnosis, Exit, ServerExit};
+    use toolrack_transport::{TransportStats, ExitStatus, ProcessExit};
 
     use super::*;
 
@@ -113,17 +113,17 @@ mod tests {
     #[test]
     fn every_way_to_fail_has_its_kind() {
         let over = |error| ConnectError::Transport(error);
-        let exit = || ServerExit { exit: Exit::Code(1), stderr: [].into() };
+        let exit = || ProcessExit { exit: ExitStatus::Code(1), stderr: [].into() };
         let (program, path) = ("npx".to_owned(), "/bin".to_owned());
-        let missing = SpawnFault::NotFound { program, path };
+        let missing = SpawnError::NotFound { program, path };
         check(over(TransportError::Spawn(missing)), FailureKind::PackageNotFound);
-        let nothing = SpawnFault::NoSuchFile("/x".into());
+        let nothing = SpawnError::NoSuchFile("/x".into());
         check(over(TransportError::Spawn(nothing)), FailureKind::PackageNotFound);
-        let folder = SpawnFault::NotExecutable("/".into());
+        let folder = SpawnError::NotExecutable("/".into());
         check(over(TransportError::Spawn(folder)), FailureKind::CannotStart);
-        let astray = SpawnFault::BadDirectory("/x".into());
+        let astray = SpawnError::BadDirectory("/x".into());
         check(over(TransportError::Spawn(astray)), FailureKind::BadConfig);
-        let guardian = SpawnFault::Guardian(io::ErrorKind::TimedOut.into());
+        let guardian = SpawnError::Guardian(io::ErrorKind::TimedOut.into());
         check(over(TransportError::Spawn(guardian)), FailureKind::CannotStart);
         check(over(TransportError::ProcessExited(exit())), FailureKind::Exited);
         check(ConnectError::Exited { exit: exit(), sample: None }, FailureKind::Exited);
@@ -134,7 +134,7 @@ mod tests {
             method: Method::Initialize,
             waited: Duration::from_secs(1),
             still_installing: None,
-            diagnosis: Box::new(Diagnosis::default()),
+            diagnosis: Box::new(TransportStats::default()),
         };
         check(late, FailureKind::HandshakeTimedOut);
         let login = || AuthError::LoginNeeded { reason: text() };
@@ -142,7 +142,7 @@ mod tests {
         check(over(TransportError::Unauthorized(login())), FailureKind::NeedsLogin);
         let out_of_order = AuthError::Unreachable { reason: text() };
         check(ConnectError::NeedsAuth(out_of_order), FailureKind::Unreachable);
-        assert_eq!(FailureKind::of_ending(&Ending::Exited(exit())), FailureKind::Exited);
-        assert_eq!(FailureKind::of_ending(&Ending::OutputClosed), FailureKind::Lost);
+        assert_eq!(FailureKind::of_ending(&CloseReason::Exited(exit())), FailureKind::Exited);
+        assert_eq!(FailureKind::of_ending(&CloseReason::OutputClosed), FailureKind::Lost);
     }
 }

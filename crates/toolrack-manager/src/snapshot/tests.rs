@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use toolrack_client::Listing;
+use toolrack_client::List;
 use toolrack_config::McpServerConfig;
 use toolrack_mcp::Tool;
 
@@ -23,7 +23,7 @@ fn server(name: &str, standing: Standing, tools: Option<&[&str]>, deny: &[&str])
     let filter = Filter::new(&[], &deny);
     let listing = tools.map(|tools| {
         let items = tools.iter().map(|name| tool(name)).collect();
-        Arc::new(Listing { items, ..Listing::default() })
+        Arc::new(List { items, ..List::default() })
     });
     McpConnection {
         name: name.into(),

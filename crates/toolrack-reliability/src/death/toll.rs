@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolrack_transport::RawJson;
-use toolrack_transport::{Delivery, Exit, LineError, ServerExit, TransportError};
+use toolrack_transport::{Delivery, ExitStatus, RequestError, ProcessExit, TransportError};
 
 /// Every call has its outcome this soon after the kill.
 const OUTCOME_LIMIT: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ pub(super) struct Toll {
 pub(super) struct Ended {
     pub(super) issued: Instant,
     pub(super) at: Instant,
-    pub(super) outcome: Result<RawJson, LineError>,
+    pub(super) outcome: Result<RawJson, RequestError>,
 }
 
 /// When the call was made.
@@ -74,10 +74,10 @@ impl Toll {
     }
 }
 
-fn is_right(made: Made, outcome: &Result<RawJson, LineError>) -> bool {
-    let Err(LineError { error, delivery }) = outcome else { return false };
+fn is_right(made: Made, outcome: &Result<RawJson, RequestError>) -> bool {
+    let Err(RequestError { error, delivery }) = outcome else { return false };
     let by_kill =
-        matches!(error, TransportError::ProcessExited(ServerExit { exit: Exit::Signal(9), .. }));
+        matches!(error, TransportError::ProcessExited(ProcessExit { exit: ExitStatus::Signal(9), .. }));
     match (made, delivery) {
         (Made::Before, delivery) => by_kill && *delivery == Delivery::Unknown,
         (Made::Anytime, Delivery::NotSent) => {
@@ -93,16 +93,16 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    fn exited(exit: Exit) -> TransportError {
-        TransportError::ProcessExited(ServerExit { exit, stderr: [].into() })
+    fn exited(exit: ExitStatus) -> TransportError {
+        TransportError::ProcessExited(ProcessExit { exit, stderr: [].into() })
     }
 
-    fn killed_outcome() -> Result<RawJson, LineError> {
-        Err(LineError::unknown(exited(Exit::Signal(9))))
+    fn killed_outcome() -> Result<RawJson, RequestError> {
+        Err(RequestError::unknown(exited(ExitStatus::Signal(9))))
     }
 
     #[track_caller]
-    fn check(outcome: Result<RawJson, LineError>, expected: [bool; 2]) {
+    fn check(outcome: Result<RawJson, RequestError>, expected: [bool; 2]) {
         let seen = [Made::Before, Made::Anytime].map(|made| is_right(made, &outcome));
         assert_eq!(seen, expected, "{outcome:?}");
     }
@@ -110,13 +110,13 @@ mod tests {
     #[test]
     fn only_the_kill_itself_is_the_right_outcome_of_a_waiting_call() {
         check(killed_outcome(), [true, true]);
-        check(Err(LineError::not_sent(exited(Exit::Signal(9)))), [false, true]);
-        check(Err(LineError::not_sent(TransportError::StdinNotAvailable)), [false, true]);
-        check(Err(LineError::unknown(TransportError::StdinNotAvailable)), [false, false]);
-        check(Err(LineError::not_sent(TransportError::Shutdown)), [false, false]);
-        check(Err(LineError::unknown(exited(Exit::Unknown))), [false, false]);
-        check(Err(LineError::unknown(exited(Exit::Signal(15)))), [false, false]);
-        check(Err(LineError::unknown(TransportError::Timeout(1))), [false, false]);
+        check(Err(RequestError::not_sent(exited(ExitStatus::Signal(9)))), [false, true]);
+        check(Err(RequestError::not_sent(TransportError::StdinNotAvailable)), [false, true]);
+        check(Err(RequestError::unknown(TransportError::StdinNotAvailable)), [false, false]);
+        check(Err(RequestError::not_sent(TransportError::Shutdown)), [false, false]);
+        check(Err(RequestError::unknown(exited(ExitStatus::Unknown))), [false, false]);
+        check(Err(RequestError::unknown(exited(ExitStatus::Signal(15)))), [false, false]);
+        check(Err(RequestError::unknown(TransportError::Timeout(1))), [false, false]);
         check(Ok(RawJson::NULL), [false, false]);
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use toolrack_transport::Line as _;
+use toolrack_transport::Transport as _;
 
 use crate::peer::{Peer, Script};
 use crate::print;

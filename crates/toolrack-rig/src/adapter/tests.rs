@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_transport::JsonRpcError;
-use toolrack_transport::LineError;
+use toolrack_transport::RequestError;
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn call(source: CallError) -> RackError {
 }
 
 fn transport(error: TransportError, delivery: Delivery) -> RackError {
-    call(CallError::Transport(LineError { error, delivery }))
+    call(CallError::Transport(RequestError { error, delivery }))
 }
 
 #[test]

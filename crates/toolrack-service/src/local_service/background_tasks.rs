@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use toolrack_config::McpServerConfig;
-use toolrack_manager::{ConnectionState, FileWatch, RackError, RackEvent, RackEvents};
+use toolrack_manager::{ConnectionState, FileWatch, ManagerError, ManagerEvent, ManagerEvents};
 use uuid::Uuid;
 
 use super::{Inner, LocalService};
@@ -63,7 +63,7 @@ impl Inner {
         self: &Arc<Self>,
         last: &ConfigSnapshot,
         next: &ConfigSnapshot,
-    ) -> Result<(), RackError> {
+    ) -> Result<(), ManagerError> {
         // Before the change: afterwards the manager has no server under the old name.
         let renamed = self.renamed_and_running(last, next);
         let (old, new) = (last.configs(), next.configs());
@@ -82,7 +82,7 @@ impl Inner {
         &self,
         old: &[McpServerConfig],
         new: &[McpServerConfig],
-    ) -> Result<(), RackError> {
+    ) -> Result<(), ManagerError> {
         self.manager.adopt(new).await?;
         let is_removed = |name: &&String| !new.iter().any(|config| config.name == **name);
         for name in old.iter().map(|config| &config.name).filter(is_removed) {
@@ -108,7 +108,7 @@ impl Inner {
     }
 
     /// Watches the config file and wakes the reconcile task when it changes. An invalid file is reported as
-    /// [`RackEvent::ConfigRejected`] and changes nothing.
+    /// [`ManagerEvent::ConfigRejected`] and changes nothing.
     pub(super) fn watch_config_file(self: &Arc<Self>, path: &Path) -> std::io::Result<FileWatch> {
         // Weak: the watcher must not keep the service alive.
         let inner = Arc::downgrade(self);
@@ -129,7 +129,7 @@ const MAX_BATCH: usize = 256;
 
 impl Inner {
     /// Writes server logs until the service closes. Events that are queued by then are still written.
-    pub(super) async fn record_logs(self: Arc<Self>, mut events: RackEvents) {
+    pub(super) async fn record_logs(self: Arc<Self>, mut events: ManagerEvents) {
         loop {
             let first = tokio::select! {
                 biased;
@@ -150,7 +150,7 @@ impl Inner {
         }
     }
 
-    fn collect(&self, event: &RackEvent, lines_by_server: &mut HashMap<Uuid, Vec<LogLine>>) {
+    fn collect(&self, event: &ManagerEvent, lines_by_server: &mut HashMap<Uuid, Vec<LogLine>>) {
         let Some((server, line)) = log_line(event) else { return };
         let snapshot = self.snapshot.load();
         // Events of servers that are not in the config (any more) are not recorded.
@@ -175,9 +175,9 @@ impl Inner {
 }
 
 /// The log line of an event, and the server's name.
-fn log_line(event: &RackEvent) -> Option<(&str, LogLine)> {
+fn log_line(event: &ManagerEvent) -> Option<(&str, LogLine)> {
     match event {
-        RackEvent::State { server, state } => {
+        ManagerEvent::State { server, state } => {
             let (kind, text) = match (state, state.failure()) {
                 (ConnectionState::NeedsAuth(failure), _) => {
                     (LogKind::NeedsLogin, failure.reason().to_owned())
@@ -189,10 +189,10 @@ fn log_line(event: &RackEvent) -> Option<(&str, LogLine)> {
             };
             Some((server, LogLine::now(kind, text)))
         }
-        RackEvent::Stderr { server, line } => {
+        ManagerEvent::Stderr { server, line } => {
             Some((server, LogLine::now(LogKind::Stderr, line.to_string())))
         }
-        RackEvent::Install { server, line } => {
+        ManagerEvent::Install { server, line } => {
             Some((server, LogLine::now(LogKind::Install, line.to_string())))
         }
         _ => None,

@@ -81,7 +81,7 @@ impl Inner {
     fn start_result(
         &self,
         name: &str,
-        connection: Result<Arc<McpConnection>, toolrack_manager::RackError>,
+        connection: Result<Arc<McpConnection>, toolrack_manager::ManagerError>,
     ) -> Result<(), ServiceError> {
         let connection =
             connection.map_err(|error| self.redacted(ErrorDetail::from_manager_error(&error)))?;

@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use toolrack_manager::{Failure, FailureKind, Prepared, WantedPackage};
-use toolrack_stdio::{Farewell, McpServerDef, is_orphaned, new_mark};
+use toolrack_manager::{Failure, FailureKind, PreparedServer, PackageRequest};
+use toolrack_stdio::{CleanupCommand, McpServerDef, is_orphaned, new_process_tag};
 
 use super::CommandRunner;
 use super::install_error;
@@ -29,9 +29,9 @@ const RESERVED_OPTIONS: &[&str] = &["--name", "--detach", "-d", "--cidfile", "--
 /// Pulls the image if needed, and returns how the server is run.
 pub(super) async fn prepare(
     image: &str,
-    wanted: WantedPackage,
+    wanted: PackageRequest,
     runner: &CommandRunner<'_>,
-) -> Result<Prepared, Failure> {
+) -> Result<PreparedServer, Failure> {
     check_runtime_args(&wanted.runtime_args)?;
     check_docker_running(runner).await?;
     remove_orphans(runner).await;
@@ -44,15 +44,15 @@ pub(super) async fn prepare(
             return Err(install_error::pull_failure(image, &pulled));
         }
     }
-    let mark = new_mark();
+    let mark = new_process_tag();
     let name = container_name(&wanted.server, &mark);
     let args = run_args(image, &wanted, (&name, &mark));
     let mut env = runner.env.clone();
     env.extend(wanted.env);
     let definition = McpServerDef { command: "docker".to_owned(), args, env, cwd: wanted.cwd };
     let args = ["rm", "--force", "--volumes", "--", &name].map(str::to_owned).to_vec();
-    let farewell = Some(Farewell { command: "docker".to_owned(), args });
-    Ok(Prepared::Stdio { definition, farewell })
+    let farewell = Some(CleanupCommand { command: "docker".to_owned(), args });
+    Ok(PreparedServer::Stdio { definition, farewell })
 }
 
 async fn check_docker_running(runner: &CommandRunner<'_>) -> Result<(), Failure> {
@@ -127,7 +127,7 @@ fn container_name(server: &str, mark: &str) -> String {
     format!("toolrack-{server}-{mark}")
 }
 
-fn run_args(image: &str, wanted: &WantedPackage, (name, mark): (&str, &str)) -> Vec<String> {
+fn run_args(image: &str, wanted: &PackageRequest, (name, mark): (&str, &str)) -> Vec<String> {
     // `--init`: reaps zombies and forwards signals. `--pull=never`: the image is there, and a start must not wait for
     // the registry. `--log-driver=none`: Docker would otherwise keep a copy of all stdio traffic.
     let fixed = ["run", "--rm", "--interactive", "--init", "--pull=never", "--log-driver=none"];

@@ -9,7 +9,7 @@ use serde_json::Value;
 use toolrack_client::ConnectError;
 use toolrack_manager::{Failure, FailureKind};
 use toolrack_stdio::find_program;
-use toolrack_transport::{SpawnFault, TransportError};
+use toolrack_transport::{SpawnError, TransportError};
 
 use super::install_plan::{PackageInstall, Registry};
 
@@ -127,17 +127,17 @@ pub(super) fn check_binary(
         cwd.filter(|_| is_path).map_or_else(|| PathBuf::from(command), |cwd| cwd.join(command));
     let Err(error) = find_program(&file.to_string_lossy(), path) else { return Ok(()) };
     let kind = match error {
-        SpawnFault::NotFound { .. } | SpawnFault::NoSuchFile(_) => FailureKind::PackageNotFound,
+        SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_) => FailureKind::PackageNotFound,
         _ => FailureKind::CannotStart,
     };
     let failure = Failure::new(kind, error.to_string());
-    if let SpawnFault::NotExecutable(_) = &error {
+    if let SpawnError::NotExecutable(_) = &error {
         let hint = ConnectError::Transport(TransportError::Spawn(error)).hint();
         return Err(failure.hinting(hint.unwrap_or_default()));
     }
     let dirs = match (is_path, &error) {
         (true, _) => file.parent().map(Path::to_owned).into_iter().collect(),
-        (false, SpawnFault::NotFound { path, .. }) => std::env::split_paths(path).collect(),
+        (false, SpawnError::NotFound { path, .. }) => std::env::split_paths(path).collect(),
         (false, _) => Vec::new(),
     };
     let name = file.file_name().and_then(OsStr::to_str).unwrap_or(command);

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 use toolrack_manager::{Failure, FailureKind};
-use toolrack_stdio::Finished;
+use toolrack_stdio::CommandOutput;
 
 use super::install_plan::{InstallCommand, PackageInstall, Registry};
 
@@ -60,7 +60,7 @@ const IMAGE_OFFLINE: &[&str] = &[
 pub(super) fn install_failure(
     install: &PackageInstall,
     command: &InstallCommand,
-    finished: &Finished,
+    finished: &CommandOutput,
 ) -> Failure {
     let spec = &install.spec;
     let (kind, cause) = match install.registry {
@@ -91,7 +91,7 @@ pub(super) fn install_failure(
 }
 
 /// Why `docker pull` failed.
-pub(super) fn pull_failure(image: &str, finished: &Finished) -> Failure {
+pub(super) fn pull_failure(image: &str, finished: &CommandOutput) -> Failure {
     let cause = finished.last_words();
     match classify(finished, IMAGE_OFFLINE, IMAGE_NOT_FOUND) {
         kind @ FailureKind::PackageNotFound => {
@@ -104,7 +104,7 @@ pub(super) fn pull_failure(image: &str, finished: &Finished) -> Failure {
 }
 
 /// With `--json`, npm prints an error code and a summary.
-fn npm(finished: &Finished) -> (FailureKind, String) {
+fn npm(finished: &CommandOutput) -> (FailureKind, String) {
     let report: Option<Value> = serde_json::from_str(&finished.output).ok();
     let error = report.as_ref().and_then(|report| report.get("error"));
     let text = |key: &str| error.and_then(|error| error.get(key)).and_then(Value::as_str);
@@ -117,11 +117,11 @@ fn npm(finished: &Finished) -> (FailureKind, String) {
     (kind, summary.unwrap_or(finished.last_words()).to_owned())
 }
 
-fn pypi(finished: &Finished) -> FailureKind {
+fn pypi(finished: &CommandOutput) -> FailureKind {
     classify(finished, PYPI_OFFLINE, PYPI_NOT_FOUND)
 }
 
-fn classify(finished: &Finished, offline: &[&str], missing: &[&str]) -> FailureKind {
+fn classify(finished: &CommandOutput, offline: &[&str], missing: &[&str]) -> FailureKind {
     let text = finished.errors.join("\n").to_lowercase();
     if offline.iter().any(|phrase| text.contains(phrase)) {
         FailureKind::Unreachable
@@ -134,13 +134,13 @@ fn classify(finished: &Finished, offline: &[&str], missing: &[&str]) -> FailureK
 
 #[cfg(test)]
 mod tests {
-    use toolrack_transport::Exit;
+    use toolrack_transport::ExitStatus;
 
     use super::*;
 
-    fn finished(output: &str, errors: &[&str]) -> Finished {
+    fn finished(output: &str, errors: &[&str]) -> CommandOutput {
         let errors = errors.iter().map(|line| (*line).to_owned()).collect();
-        Finished { exit: Exit::Code(1), output: output.to_owned(), errors }
+        CommandOutput { exit: ExitStatus::Code(1), output: output.to_owned(), errors }
     }
 
     #[track_caller]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use toolrack_config::PackageKind;
-use toolrack_manager::{Failure, FailureKind, WantedPackage};
+use toolrack_manager::{Failure, FailureKind, PackageRequest};
 
 /// Installed programs that install or run packages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl AvailableTools {
 
 /// Plans the installation of a package with the available tools. Directories are below `location.root`.
 pub(super) fn plan_install(
-    wanted: &WantedPackage,
+    wanted: &PackageRequest,
     tools: AvailableTools,
     location: InstallLocation<'_>,
 ) -> Result<InstallPlan, Failure> {
@@ -126,7 +126,7 @@ pub(super) fn plan_install(
     }
 }
 
-fn npm(wanted: &WantedPackage, spec: String, location: InstallLocation<'_>) -> PackageInstall {
+fn npm(wanted: &PackageRequest, spec: String, location: InstallLocation<'_>) -> PackageInstall {
     let package_dir = location.root.join("npm").join(dir_name(&spec, wanted.program.as_deref()));
     let attempt_dir = package_dir.join(location.attempt);
     let prefix = format!("--prefix={}", attempt_dir.display());
@@ -149,7 +149,7 @@ fn npm(wanted: &WantedPackage, spec: String, location: InstallLocation<'_>) -> P
 }
 
 fn pypi(
-    wanted: &WantedPackage,
+    wanted: &PackageRequest,
     spec: String,
     (location, tools): (InstallLocation<'_>, AvailableTools),
 ) -> PackageInstall {

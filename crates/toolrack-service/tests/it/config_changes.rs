@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack_manager::{RackEvent, RackEvents};
+use toolrack_manager::{ManagerEvent, ManagerEvents};
 use toolrack_service::{
     Enabled, ErrorCode, LocalService, McpConfig, McpService as _, McpStatus, ServiceOptions,
     WatchConfig,
@@ -212,10 +212,10 @@ fn put(fixture: &Fixture, text: &str) {
     fs::rename(draft, fixture.home().config_file()).unwrap();
 }
 
-async fn rejected(events: &mut RackEvents) -> String {
+async fn rejected(events: &mut ManagerEvents) -> String {
     let wanted = async {
         loop {
-            if let Some(RackEvent::ConfigRejected { message }) = events.next().await {
+            if let Some(ManagerEvent::ConfigRejected { message }) = events.next().await {
                 return message;
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolrack_manager::{Failure, RackEvent, RackEvents};
+use toolrack_manager::{Failure, ManagerEvent, ManagerEvents};
 use toolrack_service::{
     Autostart, EnvVarConfig, Home, LocalService, McpConfig, McpPackage, McpPackageType,
     McpService as _, McpSource, McpStatus, McpTransport, ServiceError, ServiceOptions, WatchConfig,
@@ -180,10 +180,10 @@ pub(crate) async fn until(service: &LocalService, id: Uuid, fact: impl Fn(&McpSt
 }
 
 /// The next failure among the events.
-pub(crate) async fn next_failure(events: &mut RackEvents) -> Failure {
+pub(crate) async fn next_failure(events: &mut ManagerEvents) -> Failure {
     let failed = async {
         loop {
-            if let Some(RackEvent::State { state, .. }) = events.next().await
+            if let Some(ManagerEvent::State { state, .. }) = events.next().await
                 && let Some(failure) = state.failure()
             {
                 return failure.clone();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_config::{EnvValue, McpTransport, PackageKind};
-use toolrack_manager::{ConnectPhase, FailureKind, McpManager, RackEvent};
+use toolrack_manager::{ConnectPhase, FailureKind, McpManager, ManagerEvent};
 use toolrack_service::Installer;
 use toolrack_testkit::{HttpServer, HttpServerKind, Marker, program, skipped};
 
@@ -40,8 +40,8 @@ fn cached(data: &Path, marker: &Marker) -> Installer {
         .env("PIP_CACHE_DIR", cache("pip"))
 }
 
-fn is_installing(event: &RackEvent) -> bool {
-    matches!(event, RackEvent::Phase { phase: ConnectPhase::Installing, .. })
+fn is_installing(event: &ManagerEvent) -> bool {
+    matches!(event, ManagerEvent::Phase { phase: ConnectPhase::Installing, .. })
 }
 
 /// Connects, calls and closes. Returns whether something was installed.

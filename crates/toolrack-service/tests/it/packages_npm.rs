@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_config::{McpServerConfig, PackageKind};
-use toolrack_manager::{ConnectPhase, ConnectionState, FailureKind, McpManager, RackEvent};
+use toolrack_manager::{ConnectPhase, ConnectionState, FailureKind, McpManager, ManagerEvent};
 use toolrack_service::Installer;
 use toolrack_testkit::{Kept, Marker, program};
 
@@ -117,8 +117,8 @@ async fn slow_installation_outlasts_the_startup_timeout() {
     let (mut phases, mut lines) = (Vec::new(), Vec::new());
     for event in everything(manager, events).await {
         match event {
-            RackEvent::Phase { phase, .. } => phases.push(phase.word()),
-            RackEvent::Install { line, .. } => lines.push(line.to_string()),
+            ManagerEvent::Phase { phase, .. } => phases.push(phase.word()),
+            ManagerEvent::Install { line, .. } => lines.push(line.to_string()),
             _ => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ErrorCode, ErrorDetail};
 
 use super::{Finding, Health};
 use crate::aim::word;
@@ -41,7 +41,7 @@ fn sound(findings: &[Finding]) -> BTreeSet<&str> {
 
 /// What is wrong with a server of the daemon, if something is.
 fn of(status: &Status) -> Option<Finding> {
-    let ServiceFault { code, message, hint, .. } = status.problem.clone()?.in_detail();
+    let ErrorDetail { code, message, hint, .. } = status.problem.clone()?.in_detail();
     let name = &status.name;
     let typed = word(name);
     let verdict = match code {

@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use toolrack_config::{ConfigFile, Dialect, Fault};
+use toolrack_config::{ConfigFile, Dialect, Diagnostic};
 use toolrack_service::McpConfig;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::discreet::shown;
 use crate::folder;
@@ -20,7 +20,7 @@ pub(super) struct Found {
     pub(super) dir: Option<PathBuf>,
     pub(super) dialect: Dialect,
     pub(super) file: ConfigFile,
-    pub(super) warnings: Vec<Fault>,
+    pub(super) warnings: Vec<Diagnostic>,
 }
 
 /// What became of a server.
@@ -120,7 +120,7 @@ fn fate(config: &McpConfig, namesake: Option<&McpConfig>) -> Fate {
 
 /// Why a name cannot be taken over, if that is so: it could not be typed, or would look like another one.
 fn unfit(name: &str) -> Option<&'static str> {
-    if plain_text(name, usize::MAX) != name {
+    if sanitize_line(name, usize::MAX) != name {
         Some("its name has characters in it that cannot be seen; give it another one there")
     } else if name.starts_with('-') {
         Some("its name begins with `-` and would be taken for an option; give it another one there")
