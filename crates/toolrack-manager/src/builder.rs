@@ -17,14 +17,14 @@ use toolrack_http::HttpOptions;
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
 
-use crate::actor::Actor;
-use crate::catalog::{Catalog, Memory};
-use crate::event::Bulletin;
-use crate::package::Packages;
-use crate::rack::{CredentialsOf, Equipment, McpManager, Patience, Shared, SharedLookup};
-use crate::scribe;
+use crate::events::Bulletin;
+use crate::manager::{CredentialsOf, Equipment, McpManager, Patience, Shared, SharedLookup};
+use crate::package_installer::Packages;
+use crate::server_tools::Toolset;
 use crate::snapshot::{Index, Snapshot};
-use crate::toolset::Toolset;
+use crate::supervisor::Actor;
+use crate::tool_cache::{Catalog, Memory};
+use crate::tool_cache_writer as scribe;
 
 /// Commands that wait for the actor. When it is full, whoever commands waits.
 const COMMANDS: usize = 256;

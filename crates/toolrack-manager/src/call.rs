@@ -15,17 +15,17 @@ use toolrack_mcp::{Arguments, DecodeError, ToolCallResult};
 use toolrack_transport::RawJson;
 use toolrack_transport::TransportError;
 
-use crate::connection::McpConnection;
+use crate::call_events::Ledger;
 use crate::error::RackError;
-use crate::fresh::Unheard;
 use crate::glob;
-use crate::ledger::Ledger;
-use crate::life::event::Epoch;
-use crate::output;
-use crate::rack::{McpManager, Shared};
-use crate::route::{Repeatable, again};
+use crate::lifecycle::event::Epoch;
+use crate::manager::{McpManager, Shared};
+use crate::retry_policy::{Repeatable, again};
+use crate::server_snapshot::McpConnection;
 use crate::snapshot::{Snapshot, Target, nearest};
 use crate::telemetry;
+use crate::tool_output as output;
+use crate::tool_refresh::Unheard;
 
 /// Which tool a call is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use toolrack_client::CallError;
 use toolrack_mcp::DecodeError;
 use toolrack_transport::Delivery;
 
-use crate::filter::Rule;
-use crate::state::ConnectionState;
+use crate::connection_state::ConnectionState;
+use crate::tool_filter::Rule;
 
 /// Why the manager could not do what was asked. Its text is about what was asked; why a call came to nothing is its
 /// source, and [`with_causes`](crate::with_causes) gives both in one line.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use foldhash::HashMap;
 use toolrack_config::Names;
 
-use crate::connection::McpConnection;
 use crate::error::RackError;
-use crate::given::Given;
-use crate::name::{Namer, ToolRef, plainly};
-use crate::toolset::ToolWithServer;
+use crate::name_reservations::Given;
+use crate::server_snapshot::McpConnection;
+use crate::server_tools::ToolWithServer;
+use crate::tool_names::{Namer, ToolRef, plainly};
 
 /// How many suggestions there are for a name that does not exist.
 const MOST_SUGGESTIONS: usize = 3;

@@ -10,9 +10,9 @@ use toolrack_client::CallError;
 use toolrack_config::McpTransport;
 use toolrack_transport::RawJson;
 
-use crate::connection::McpConnection;
 use crate::error::RackError;
-use crate::output;
+use crate::server_snapshot::McpConnection;
+use crate::tool_output as output;
 
 /// Whether anybody may want spans of calls. One that nobody wants costs something too.
 pub(crate) fn is_wanted() -> bool {

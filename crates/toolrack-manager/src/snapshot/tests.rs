@@ -7,11 +7,11 @@ use toolrack_config::McpServerConfig;
 use toolrack_mcp::Tool;
 
 use super::*;
-use crate::filter::Filter;
-use crate::life::event::Epoch;
-use crate::route::Standing;
-use crate::state::ConnectionState;
-use crate::toolset::Toolset;
+use crate::connection_state::ConnectionState;
+use crate::lifecycle::event::Epoch;
+use crate::retry_policy::Standing;
+use crate::server_tools::Toolset;
+use crate::tool_filter::Filter;
 
 fn tool(name: &str) -> Tool {
     let json = serde_json::json!({"name": name, "inputSchema": {"type": "object"}});

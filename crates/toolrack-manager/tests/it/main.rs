@@ -8,15 +8,15 @@
     reason = "a test ends at the first thing that is not as it should be, in its helpers too"
 )]
 
-mod call;
-mod ending;
-mod file;
-mod lazy;
-mod life;
-mod loss;
-mod many;
+mod calls;
+mod config_file;
+mod fixture;
+mod http;
+mod http_reconnect;
+mod lazy_start;
+mod lifecycle;
+mod many_servers;
 mod otlp;
-mod real;
-mod remote;
-mod span;
-mod stage;
+mod real_servers;
+mod shutdown;
+mod tracing_span;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use toolrack_testkit::Marker;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::stage::{builder, scripted, watched_by};
+use crate::fixture::{builder, scripted, watched_by};
 
 /// Posts one request over a connection of its own.
 #[derive(Debug)]

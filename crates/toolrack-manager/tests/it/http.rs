@@ -1,0 +1,86 @@
+//! Servers over HTTP beside the others: the same states, names and calls.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use toolrack_config::{McpServerConfig, McpTransport, Source};
+use toolrack_manager::ConnectionState;
+use toolrack_testkit::{HttpLog, Marker, program};
+
+use crate::fixture::{builder, eventually, scripted, state};
+
+/// A scripted server that listens. It ends with its input.
+struct Remote {
+    child: Child,
+    url: String,
+}
+
+impl Remote {
+    #[expect(clippy::disallowed_methods, reason = "the server of this test is not ours to manage")]
+    fn start(args: &[&str]) -> Self {
+        let mut child = Command::new(program("scripted-server"))
+            .args(["--http", "127.0.0.1:0"])
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("listening ").unwrap().to_owned();
+        Self { child, url }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_over_http_is_one_among_the_others() {
+    let marker = Marker::new();
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let remote = Remote::start(&["--shape", "dual", "--http-log", log.to_str().unwrap()]);
+    let mut config = McpServerConfig::http("remote", &remote.url);
+    let McpTransport::Http { headers, .. } = &mut config.transport else { panic!("not http") };
+    headers.insert("X-Token".to_owned(), "Bearer ${TOKEN}".to_owned());
+    // Nobody listens on the port of a server that has ended.
+    let gone = Remote::start(&[]).url.clone();
+    let lookup = |_: Source, name: &str| Ok((name == "TOKEN").then(|| "t0ken".to_owned()));
+    let manager = builder().lookup(Arc::new(lookup)).build(vec![
+        config,
+        scripted("local", &marker, &[]),
+        McpServerConfig::http("gone", gone),
+    ]);
+    manager.connect_all().await.unwrap();
+    for name in ["remote", "local"] {
+        eventually(name, || manager.server(name).unwrap().is_connected()).await;
+        let answer = manager.call(&format!("{name}_echo"), &json!({"text": name})).await.unwrap();
+        assert_eq!(answer.content, name);
+    }
+    let failed = state(&manager, "gone");
+    assert!(matches!(failed, ConnectionState::Failed(_)), "{failed}");
+    assert!(failed.to_string().contains("127.0.0.1"), "{failed}");
+    let log = HttpLog::read(&log).unwrap();
+    assert!(log.with_verb("POST").all(|it| format!("{it:?}").contains("t0ken")));
+    manager.close().await;
+    marker.assert_nobody_left(Duration::ZERO);
+}
+
+/// A closed door is not knocked on again and again.
+#[tokio::test]
+async fn a_server_that_wants_a_login_says_so() {
+    let remote = Remote::start(&["--shape", "session", "--plan", "http=status(401)"]);
+    let manager = builder().build(vec![McpServerConfig::http("locked", &remote.url)]);
+    manager.connect_all().await.unwrap();
+    let is_locked = || matches!(state(&manager, "locked"), ConnectionState::NeedsAuth(_));
+    eventually("it needs a login", is_locked).await;
+    manager.close().await;
+}

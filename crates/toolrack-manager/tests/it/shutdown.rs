@@ -1,0 +1,62 @@
+//! The end of a manager: by its owner, or with the runtime in which it was built.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use toolrack_manager::{ConnectionState, RackError};
+use toolrack_testkit::Marker;
+use toolrack_transport::Delivery;
+
+use crate::fixture::{LONG, builder, scripted};
+
+/// A rack that was opened in one test and is used in the next, whose runtime is another.
+#[test]
+fn a_manager_ends_with_the_runtime_in_which_it_was_built() {
+    let marker = Marker::new();
+    let (first, second) = (Runtime::new().unwrap(), Runtime::new().unwrap());
+    let slow = scripted("slow", &marker, &["--plan", "unknown=hang; initialize=hang"]);
+    let manager = first.block_on(async {
+        let configs = vec![scripted("a", &marker, &[]), slow];
+        let manager = builder().ready_wait(Duration::ZERO).build(configs);
+        manager.connect_all().await.unwrap();
+        manager.start("a").await.unwrap();
+        manager
+    });
+    let mut events = manager.subscribe();
+    drop(first);
+    second.block_on(async {
+        let arguments = json!({"text": "x"});
+        let echo = manager.call_tool("a", "echo", &arguments);
+        let failed = timeout(LONG, echo).await.unwrap().unwrap_err();
+        assert!(matches!(failed, RackError::Closed), "{failed}");
+        assert_eq!(failed.delivery(), Delivery::NotSent);
+        assert_eq!(*manager.server("a").unwrap().state(), ConnectionState::Disconnected);
+        let waiting = manager.call_tool("slow", "echo", &arguments);
+        let failed = timeout(LONG, waiting).await.unwrap().unwrap_err();
+        assert!(matches!(failed, RackError::Closed), "{failed}");
+        let failed = timeout(LONG, manager.reconnect("a")).await.unwrap().unwrap_err();
+        assert!(matches!(failed, RackError::Closed), "{failed}");
+        while timeout(LONG, events.next()).await.unwrap().is_some() {}
+        timeout(LONG, manager.close()).await.unwrap();
+    });
+    marker.assert_nobody_left(LONG);
+}
+
+#[tokio::test]
+async fn after_its_end_a_manager_says_that_it_is_closed() {
+    let marker = Marker::new();
+    let manager = builder().build(vec![scripted("a", &marker, &[])]);
+    manager.connect_all().await.unwrap();
+    let mut events = manager.subscribe();
+    manager.close().await;
+    for name in ["a_echo", "a.echo", "nothing_like_it"] {
+        let refused = manager.call(name, &json!({"text": "x"})).await.unwrap_err();
+        assert!(matches!(refused, RackError::Closed), "{name}: {refused}");
+    }
+    let refused = manager.call_tool("nobody", "echo", &json!({})).await.unwrap_err();
+    assert!(matches!(refused, RackError::Closed), "{refused}");
+    while timeout(LONG, events.next()).await.unwrap().is_some() {}
+    marker.assert_nobody_left(Duration::ZERO);
+}
