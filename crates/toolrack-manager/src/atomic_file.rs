@@ -1,6 +1,6 @@
-//! The one place that writes files: whole or not at all, and for their owner alone.
+//! Atomic, private file writes, and reads with a size limit.
 //!
-//! **Invariant:** nobody else can read what is written here, whatever the umask.
+//! **Invariant:** only the owner can read a file that is written here, whatever the umask.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -8,63 +8,65 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Replaces a file. Whoever reads it sees the old text or the new one, never a part.
-pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+/// Replaces a file atomically: readers see the old content or the new, never a part.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let Some(dir) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    close_to_others(dir);
-    let draft = draft_of(path);
-    let outcome = write(&draft, text).and_then(|()| fs::rename(&draft, path));
-    if outcome.is_err() && fs::remove_file(&draft).is_err() {
-        tracing::debug!(draft = %draft.display(), "a draft is left behind");
+    make_private(dir);
+    let temporary = temporary_path(path);
+    let outcome = write(&temporary, content).and_then(|()| fs::rename(&temporary, path));
+    if outcome.is_err() && fs::remove_file(&temporary).is_err() {
+        tracing::debug!(path = %temporary.display(), "cannot remove temporary file");
     }
     outcome
 }
 
-/// Takes the rights of everybody else away from a file or folder that was made with them. One that many share, such as
-/// `/tmp`, is not ours to close, and neither is one of somebody else.
-pub(crate) fn close_to_others(path: &Path) {
-    let Ok(about) = fs::symlink_metadata(path) else { return };
-    let mode = about.permissions().mode();
-    let (is_open, is_shared) = (mode & 0o077 != 0, mode & 0o1000 != 0);
-    if about.is_symlink() || is_shared || !is_open {
+/// Removes the permissions of group and others from a file or directory.
+pub(crate) fn make_private(path: &Path) {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return };
+    let mode = metadata.permissions().mode();
+    let (is_open, is_sticky) = (mode & 0o077 != 0, mode & 0o1000 != 0);
+    // A sticky directory, such as `/tmp`, is meant to be shared.
+    if metadata.is_symlink() || is_sticky || !is_open {
         return;
     }
     if let Err(error) = fs::set_permissions(path, Permissions::from_mode(mode & 0o700)) {
-        tracing::warn!(path = %path.display(), %error, "others may read it, and that cannot be changed");
+        tracing::warn!(path = %path.display(), %error, "cannot make it private; others may read it");
     }
 }
 
 /// Reads a file, unless it is larger than `limit_bytes`.
 pub(crate) fn read(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path)?.take(limit_bytes.saturating_add(1)).read_to_end(&mut text)?;
-    let is_within = u64::try_from(text.len()).is_ok_and(|length| length <= limit_bytes);
-    let reason = || format!("longer than {limit_bytes} bytes");
-    if is_within { Ok(text) } else { Err(io::Error::new(io::ErrorKind::FileTooLarge, reason())) }
+    let mut content = Vec::new();
+    // Limits the read itself and not the size from the metadata: the file may grow, or be a pipe.
+    File::open(path)?.take(limit_bytes.saturating_add(1)).read_to_end(&mut content)?;
+    let is_within = u64::try_from(content.len()).is_ok_and(|length| length <= limit_bytes);
+    let reason = || format!("larger than {limit_bytes} bytes");
+    if is_within { Ok(content) } else { Err(io::Error::new(io::ErrorKind::FileTooLarge, reason())) }
 }
 
-/// The text of a file, unless it is longer than `limit_bytes`.
+/// Reads a text file, unless it is larger than `limit_bytes`.
 ///
 /// # Errors
 ///
-/// When it cannot be read, is too long or is not text.
+/// If the file cannot be read, is too large or is not UTF-8.
 pub fn read_at_most(path: &Path, limit_bytes: u64) -> io::Result<String> {
     let not_text = |_not_utf8| io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8");
     String::from_utf8(read(path, limit_bytes)?).map_err(not_text)
 }
 
-/// A name beside the file that no other writer uses, in this process or another.
-fn draft_of(path: &Path) -> PathBuf {
+/// A path in the same directory that no other writer uses, in this process or another.
+fn temporary_path(path: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}-{number}", std::process::id()))
 }
 
-fn write(draft: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(draft)?;
-    file.write_all(text)?;
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    // Before the rename, or a crash of the system could leave an empty file under the final name.
     file.sync_all()
 }
 
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole_and_read_within_a_limit() {
+    fn replace_is_atomic_and_read_is_limited() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/file");
         replace(&path, b"one").unwrap();
@@ -92,9 +94,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_to_others_is_closed_to_them() {
+    fn files_and_directories_are_private() {
         let dir = tempfile::tempdir().unwrap();
-        let (inner, path) = (dir.path().join("data/catalog"), dir.path().join("data/catalog/file"));
+        let (inner, path) = (dir.path().join("data/cache"), dir.path().join("data/cache/file"));
         replace(&path, b"one").unwrap();
         assert_eq!(
             [mode(&dir.path().join("data")), mode(&inner), mode(&path)],
@@ -103,13 +105,13 @@ mod tests {
         for (path, loose) in [(&inner, 0o755), (&path, 0o644)] {
             fs::set_permissions(path, Permissions::from_mode(loose)).unwrap();
         }
-        close_to_others(&path);
+        make_private(&path);
         assert_eq!(mode(&path), 0o600);
         replace(&path, b"two").unwrap();
         assert_eq!([mode(&inner), mode(&path)], [0o700, 0o600]);
-        // A folder that everybody shares stays as it is.
+        // A shared directory is left alone.
         fs::set_permissions(&inner, Permissions::from_mode(0o1777)).unwrap();
-        close_to_others(&inner);
+        make_private(&inner);
         assert_eq!(mode(&inner), 0o777);
     }
 }

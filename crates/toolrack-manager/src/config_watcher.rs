@@ -1,9 +1,8 @@
-//! Following a config file: when it changes, the servers change with it.
+//! Config file watcher: applies changes of a config file to the manager.
 //!
-//! The directory is watched and not the file, because editors replace files, and a file may come back after it
-//! was deleted.
+//! Watches the directory and not the file, because editors replace files, and a deleted file may come back.
 //!
-//! **Invariant:** a file that cannot be used changes nothing, and says so once for each change.
+//! **Invariant:** an invalid file changes nothing, and is reported once per change.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,21 +15,21 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use toolrack_config::McpServerConfig;
 
-use crate::error::RackError;
-use crate::events::RackEvent;
-use crate::manager::{McpManager, Shared};
+use crate::error::ManagerError;
+use crate::events::ManagerEvent;
+use crate::manager::Shared;
 
-/// A file is read when it has been quiet for so long.
-const QUIET: Duration = Duration::from_millis(100);
-/// And at the latest so long after its first change, even if it is never quiet.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How much of a file is read at most.
-const FILE_LIMIT_BYTES: u64 = 16 << 20;
+/// Debounce: the file is read when it has not changed for this long.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Maximum delay after the first change, for a file that keeps changing.
+const MAX_DELAY: Duration = Duration::from_secs(1);
+/// Maximum size of a file.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Makes servers of the text of a file, or says everything that is wrong with it.
-pub type ReadServers = dyn Fn(&Path, &str) -> Result<Vec<McpServerConfig>, String> + Send + Sync;
+/// Parses the text of a config file into servers, or returns all its errors.
+pub type ParseServers = dyn Fn(&Path, &str) -> Result<Vec<McpServerConfig>, String> + Send + Sync;
 
-/// A file that is being followed. Dropping it ends that, and leaves the servers as they are.
+/// A watched file. Dropping it ends the watch, and leaves the servers as they are.
 #[derive(Debug)]
 pub struct FileWatch {
     stop: CancellationToken,
@@ -42,75 +41,73 @@ impl Drop for FileWatch {
     }
 }
 
-impl McpManager {
-    /// Follows a config file from now on. `servers` are those that the file said last, and `read` makes servers
-    /// of its text. Each change is put into effect as [`reconcile`](Self::reconcile) does; what became of it is
-    /// told with [`RackEvent::ConfigApplied`] or [`RackEvent::ConfigRejected`].
-    pub fn watch_file(
-        &self,
-        path: impl Into<PathBuf>,
-        servers: Vec<McpServerConfig>,
-        read: Arc<ReadServers>,
-    ) -> io::Result<FileWatch> {
-        let path = std::path::absolute(path.into())?;
-        let changes = Arc::new(Notify::new());
-        let watcher = watch(&places(&path), &changes).map_err(io::Error::other)?;
-        // What was written between the caller's reading and this moment is looked at once.
-        changes.notify_one();
-        let stop = self.shared.stop.child_token();
-        let follower = Follower {
-            shared: Arc::clone(&self.shared),
-            path,
-            read,
-            servers,
-            seen: None,
-            _watcher: watcher,
-        };
-        self.shared.tracker.spawn(follower.run(changes, stop.clone()));
-        Ok(FileWatch { stop })
-    }
+/// Starts to watch a file. `servers` are those of the caller's last reading.
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    path: PathBuf,
+    servers: Vec<McpServerConfig>,
+    parse: Arc<ParseServers>,
+) -> io::Result<FileWatch> {
+    let path = std::path::absolute(path)?;
+    let changes = Arc::new(Notify::new());
+    let watcher = watch(&watched_paths(&path), &changes).map_err(io::Error::other)?;
+    // The file may have changed between the caller's reading and the start of the watch.
+    changes.notify_one();
+    let stop = shared.stop.child_token();
+    let task = WatchTask {
+        shared: Arc::clone(shared),
+        path,
+        parse,
+        servers,
+        last_text: None,
+        _watcher: watcher,
+    };
+    shared.tracker.spawn(task.run(changes, stop.clone()));
+    Ok(FileWatch { stop })
 }
 
-/// Where the file is, and where it really is: configs are often links to a folder of dotfiles.
-fn places(path: &Path) -> Vec<PathBuf> {
-    let mut places = vec![path.to_owned()];
-    places.extend(std::fs::canonicalize(path).ok().filter(|it| it != path));
-    places
+/// The path and the target of a symlink: configs are often links into a dotfiles directory.
+fn watched_paths(path: &Path) -> Vec<PathBuf> {
+    let mut paths = vec![path.to_owned()];
+    paths.extend(std::fs::canonicalize(path).ok().filter(|target| target != path));
+    paths
 }
 
-/// Rings `changes` whenever something happens to one of these files.
+/// Notifies `changes` on every event of one of these files.
 fn watch(files: &[PathBuf], changes: &Arc<Notify>) -> notify::Result<RecommendedWatcher> {
-    let (bell, names) = (Arc::clone(changes), files.to_vec());
-    let is_named = move |it: &PathBuf| names.iter().any(|file| file.file_name() == it.file_name());
-    let hear = move |event: notify::Result<notify::Event>| {
-        // An error may hide a change, so it counts as one. Looking once more harms nobody.
-        let is_ours = event.map_or(true, |event| {
-            let is_meant = event.need_rescan() || event.paths.iter().any(&is_named);
-            is_meant && !event.kind.is_access()
+    let (changes, names) = (Arc::clone(changes), files.to_vec());
+    let is_watched =
+        move |path: &PathBuf| names.iter().any(|file| file.file_name() == path.file_name());
+    let on_event = move |event: notify::Result<notify::Event>| {
+        // An error may hide a change, so it counts as one: an extra read is harmless.
+        let is_change = event.map_or(true, |event| {
+            let is_relevant = event.need_rescan() || event.paths.iter().any(&is_watched);
+            // Our own reads cause access events.
+            is_relevant && !event.kind.is_access()
         });
-        if is_ours {
-            bell.notify_one();
+        if is_change {
+            changes.notify_one();
         }
     };
-    let mut watcher = notify::recommended_watcher(hear)?;
+    let mut watcher = notify::recommended_watcher(on_event)?;
     for dir in files.iter().filter_map(|file| file.parent()) {
         watcher.watch(dir, RecursiveMode::NonRecursive)?;
     }
     Ok(watcher)
 }
 
-struct Follower {
+struct WatchTask {
     shared: Arc<Shared>,
     path: PathBuf,
-    read: Arc<ReadServers>,
+    parse: Arc<ParseServers>,
     servers: Vec<McpServerConfig>,
-    /// The text that was read last, so that touching a file changes nothing.
-    seen: Option<String>,
-    /// Ends the watching when it is dropped.
+    /// The text of the last reading, so that touching the file has no effect.
+    last_text: Option<String>,
+    /// Stops watching when it is dropped.
     _watcher: RecommendedWatcher,
 }
 
-impl Follower {
+impl WatchTask {
     async fn run(mut self, changes: Arc<Notify>, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -119,32 +116,32 @@ impl Follower {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = calm(&changes) => {}
+                () = debounce(&changes) => {}
             }
-            self.look().await;
+            self.reload().await;
         }
     }
 
-    async fn look(&mut self) {
+    async fn reload(&mut self) {
         let path = self.path.clone();
         let text = tokio::task::spawn_blocking(move || read_text(&path)).await;
         let text = match text.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
             Ok(text) => text,
             Err(error) => {
                 let message = format!("{}: {error}", self.path.display());
-                // A file that is gone may be on its way back; it is told once.
-                if self.seen.take().is_some() || error.kind() != io::ErrorKind::NotFound {
+                // An editor may be replacing a missing file, so it is reported only once.
+                if self.last_text.take().is_some() || error.kind() != io::ErrorKind::NotFound {
                     self.reject(message);
                 }
                 return;
             }
         };
-        if self.seen.as_ref() == Some(&text) {
+        if self.last_text.as_ref() == Some(&text) {
             return;
         }
-        let read = (self.read)(&self.path, &text);
-        self.seen = Some(text);
-        match read {
+        let parsed = (self.parse)(&self.path, &text);
+        self.last_text = Some(text);
+        match parsed {
             Ok(servers) => self.apply(servers).await,
             Err(message) => self.reject(message),
         }
@@ -156,22 +153,22 @@ impl Follower {
         }
         match self.shared.reconcile(&self.servers, &servers).await {
             Ok(_plan) => self.servers = servers,
-            Err(RackError::Closed) => {}
+            Err(ManagerError::Closed) => {}
             Err(error) => self.reject(error.to_string()),
         }
     }
 
     fn reject(&self, message: String) {
-        tracing::warn!("a changed config cannot be used, and the last good one stays: {message}");
-        self.shared.bulletin.tell(|| RackEvent::ConfigRejected { message });
+        tracing::warn!("config change rejected, keeping the last valid config: {message}");
+        self.shared.events.emit(|| ManagerEvent::ConfigRejected { message });
     }
 }
 
-/// Waits until changes have stopped for a moment.
-async fn calm(changes: &Notify) {
-    let latest = Instant::now() + PATIENCE;
+/// Waits until changes have stopped for [`DEBOUNCE`], at most for [`MAX_DELAY`].
+async fn debounce(changes: &Notify) {
+    let latest = Instant::now() + MAX_DELAY;
     loop {
-        let quiet = (Instant::now() + QUIET).min(latest);
+        let quiet = (Instant::now() + DEBOUNCE).min(latest);
         if timeout_at(quiet, changes.notified()).await.is_err() {
             return;
         }
@@ -182,6 +179,6 @@ async fn calm(changes: &Notify) {
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
-    let bytes = crate::atomic_file::read(path, FILE_LIMIT_BYTES)?;
+    let bytes = crate::atomic_file::read(path, MAX_FILE_BYTES)?;
     String::from_utf8(bytes).map_err(|_invalid| io::ErrorKind::InvalidData.into())
 }

@@ -1,9 +1,12 @@
-//! One launch of a server, from its start until nothing is left of it. Each runs in a task of its own.
+//! Connection task: one launch of a server, from its start until no process of it is left.
 //!
-//! **Invariant:** the last word of a launch is [`News::Gone`], and nothing of it runs after that.
+//! **Invariant:** the last report of a launch is [`TaskEvent::Gone`], and nothing of the launch runs after it.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
@@ -15,234 +18,244 @@ use toolrack_client::{
 };
 use toolrack_config::McpServerConfig;
 
-use crate::catch_panic::caught;
-use crate::connection_state::ConnectPhase;
-use crate::connector::{Custody, connector, ready, resolve, stdio_options};
-use crate::events::{Bulletin, RackEvent};
-use crate::failure::{Failure, FailureKind};
-use crate::in_flight::{Clock, Usage};
-use crate::lifecycle::event::Epoch;
-use crate::manager::Equipment;
-use crate::package_installer::{Installation, Prepared, WantedPackage, wanted};
-use crate::rate_limit::Pace;
-use crate::server_snapshot::Link;
-use crate::tool_refresh::Asked;
+use crate::connector::{
+    ClosingConnector, Installation, PackageRequest, PreparedServer, build_connector,
+    package_request, prepare_without_package, resolve, stdio_options,
+};
+use crate::error::{Failure, FailureKind};
+use crate::events::{EventSender, ManagerEvent};
+use crate::in_flight::{IdleTimer, InFlight};
+use crate::lifecycle::{ConnectPhase, Epoch};
+use crate::manager::LaunchOptions;
+use crate::rate_limit::RateLimiter;
+use crate::server_tools::RefreshLimiter;
+use crate::snapshot::ActiveClient;
 
-/// How long one start may keep others waiting. A server that hangs holds up nobody for longer.
-const TURN: Duration = Duration::from_millis(500);
+/// How long one start may hold its permit. A server that hangs delays the others no longer than this.
+const START_PERMIT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long calls may take that were on their way when a new one found nobody. A server that is being replaced
-/// may still finish them. Nobody waits longer for them than for a process that is told to end.
-const LAST_CALLS: Duration = Duration::from_secs(5);
+/// How long calls in flight may still take after the server became unreachable for new ones. A server that is being
+/// replaced may finish them. As long as the grace period of a process that is asked to exit.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an installer may take to end. Its processes are killed before that.
-const END_LIMIT: Duration = Duration::from_secs(8);
+const INSTALLER_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// What a launch needs to know.
-pub(crate) struct Launch {
+/// One launch and its inputs.
+pub(crate) struct ConnectionTask {
     pub(crate) server: Arc<str>,
     pub(crate) epoch: Epoch,
     pub(crate) config: Arc<McpServerConfig>,
-    pub(crate) remembered: Option<Verdict>,
-    pub(crate) equipment: Arc<Equipment>,
-    pub(crate) bulletin: Arc<Bulletin>,
-    /// So many servers start at once.
-    pub(crate) turns: Arc<Semaphore>,
+    pub(crate) cached_version: Option<Verdict>,
+    pub(crate) options: Arc<LaunchOptions>,
+    pub(crate) events: Arc<EventSender>,
+    /// Limits how many servers start at once.
+    pub(crate) start_permits: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
-    /// The actor always reads, so a full channel is emptied soon.
-    pub(crate) reports: mpsc::Sender<Report>,
+    /// Sending waits if it is full; the supervisor always reads.
+    pub(crate) reports: mpsc::Sender<TaskReport>,
 }
 
-/// What the actor is told about a launch.
+/// Report of a connection task to the supervisor.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct TaskReport {
     pub(crate) server: Arc<str>,
     pub(crate) epoch: Epoch,
-    pub(crate) news: News,
+    pub(crate) event: TaskEvent,
 }
 
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum TaskEvent {
     Phase(ConnectPhase),
-    Opened(Arc<Link>),
+    Opened(Arc<ActiveClient>),
     OpenFailed(Failure),
     ToolsChanged,
     Lost(Failure),
     Gone,
 }
 
-/// Tells from anywhere how far a launch has come.
-struct Herald {
+/// Reports connect phases from callbacks.
+struct ProgressReporter {
     server: Arc<str>,
     epoch: Epoch,
-    reports: mpsc::Sender<Report>,
+    reports: mpsc::Sender<TaskReport>,
 }
 
-impl Herald {
-    /// Never waits: a phase that is not shown because everything is busy does no harm.
-    fn tell(&self, phase: ConnectPhase) {
-        let (server, news) = (Arc::clone(&self.server), News::Phase(phase));
-        let report = Report { server, epoch: self.epoch, news };
-        self.reports.try_send(report).unwrap_or_else(|error| tracing::debug!(%error, "not shown"));
+impl ProgressReporter {
+    /// Never waits: a phase that is dropped because the channel is full does no harm.
+    fn report(&self, phase: ConnectPhase) {
+        let (server, event) = (Arc::clone(&self.server), TaskEvent::Phase(phase));
+        let report = TaskReport { server, epoch: self.epoch, event };
+        let dropped = |error| tracing::debug!(%error, "connect phase dropped");
+        self.reports.try_send(report).unwrap_or_else(dropped);
     }
 }
 
 fn stopped() -> Failure {
-    Failure::new(FailureKind::Stopped, "it was stopped")
+    Failure::new(FailureKind::Stopped, "stopped")
 }
 
-impl Launch {
+impl ConnectionTask {
     pub(crate) async fn run(self) {
         match self.connector().await {
-            Err(failure) => self.report(News::OpenFailed(failure)).await,
+            Err(failure) => self.report(TaskEvent::OpenFailed(failure)).await,
             Ok(inner) => {
-                // One word that nobody is there is enough; when it is full, that is known already.
-                let (finder, absence) = mpsc::channel(1);
-                let mask = &self.equipment.stdio.mask;
-                let custody = Custody::new(inner, &self.server, &self.bulletin, finder, mask);
-                let custody = Arc::new(custody);
-                self.hold(&custody, absence).await;
-                custody.release().await;
+                // Room for one: all requests that find the server unreachable report the same loss.
+                let (sender, unreachable) = mpsc::channel(1);
+                let redactor = &self.options.stdio.mask;
+                let connector =
+                    ClosingConnector::new(inner, &self.server, &self.events, sender, redactor);
+                let connector = Arc::new(connector);
+                self.run_connection(&connector, unreachable).await;
+                connector.close().await;
             }
         }
-        self.report(News::Gone).await;
+        self.report(TaskEvent::Gone).await;
     }
 
     async fn connector(&self) -> Result<Arc<dyn Connector>, Failure> {
         let prepared = self.prepare().await?;
-        // The program is asked for credentials here.
-        caught(async { connector(prepared, &self.config, &self.equipment) }).await
+        // Calls the application's credentials callback.
+        catch_panic(async { build_connector(prepared, &self.config, &self.options) }).await
     }
 
-    /// Fills in what the config refers to, and installs what has to be.
-    async fn prepare(&self) -> Result<Prepared, Failure> {
+    /// Resolves the config's variables, and installs the package if there is one.
+    async fn prepare(&self) -> Result<PreparedServer, Failure> {
         let resolved = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Err(stopped()),
-            resolved = timeout(self.config.startup_timeout, resolve(&self.config, &self.equipment)) => {
-                let reason = "the values of the config could not be looked up in time";
-                let late = || Failure::new(FailureKind::Internal, reason);
-                resolved.unwrap_or_else(|_elapsed| Err(late()))?
+            resolved = timeout(self.config.startup_timeout, resolve(&self.config, &self.options)) => {
+                let timed_out = || {
+                    Failure::new(FailureKind::Internal, "resolving variables of the config timed out")
+                };
+                resolved.unwrap_or_else(|_elapsed| Err(timed_out()))?
             }
         };
-        match wanted(&self.server, resolved) {
+        match package_request(&self.server, resolved) {
             Ok(package) => self.install(package).await,
-            Err(resolved) => ready(*resolved),
+            Err(resolved) => prepare_without_package(*resolved),
         }
     }
 
-    /// Has a package ready. Its clock is its own, and whatever it starts has ended when this returns.
-    async fn install(&self, package: WantedPackage) -> Result<Prepared, Failure> {
-        let Some(packages) = &self.equipment.packages else {
-            let reason = "a package has to be turned into a command first";
-            let hint = "use a program that can install packages, or give `command` or `url`";
-            return Err(Failure::new(FailureKind::BadConfig, reason).hinting(hint));
+    /// Installs a package within `install_timeout`. All processes of the installer have ended when this returns.
+    async fn install(&self, package: PackageRequest) -> Result<PreparedServer, Failure> {
+        let Some(installer) = &self.options.package_installer else {
+            let reason = "this program cannot install packages";
+            let hint = "set `command` or `url` instead of a package";
+            return Err(Failure::new(FailureKind::BadConfig, reason).with_hint(hint));
         };
-        let (stop, herald) = (self.stop.child_token(), self.herald());
+        let (stop, progress) = (self.stop.child_token(), self.progress_reporter());
         let installation = Installation {
             server: Arc::clone(&self.server),
-            stdio: stdio_options(&self.config, &self.equipment),
+            stdio: stdio_options(&self.config, &self.options),
             stop: stop.clone(),
-            begun: Arc::new(move || herald.tell(ConnectPhase::Installing)),
-            bulletin: Arc::clone(&self.bulletin),
+            on_start: Arc::new(move || progress.report(ConnectPhase::Installing)),
+            events: Arc::clone(&self.events),
         };
-        let mut work = packages.prepare(package, installation);
+        let mut work = installer.prepare(package, installation);
         let limit = self.config.install_timeout;
-        let given_up = tokio::select! {
+        let failure = tokio::select! {
             biased;
             () = self.stop.cancelled() => stopped(),
             outcome = &mut work => return outcome,
             () = sleep(limit) => {
-                let reason = format!("the package was not installed within {limit:?}");
+                let reason = format!("package was not installed within {limit:?}");
                 Failure::new(FailureKind::InstallTimedOut, reason)
-                    .hinting("allow more time with `install_timeout`, or look at the network")
+                    .with_hint("increase `install_timeout`, or check the network")
             }
         };
+        // Cancels and keeps polling instead of dropping, so that the installer can end its processes.
         stop.cancel();
-        if timeout(END_LIMIT, work).await.is_err() {
+        if timeout(INSTALLER_STOP_TIMEOUT, work).await.is_err() {
             tracing::warn!(
                 server = &*self.server,
-                "an installer does not end; left to its guardian"
+                "installer did not stop in time; left to its guardian"
             );
         }
-        Err(given_up)
+        Err(failure)
     }
 
-    /// Connects, and stays until the connection ends or is to be ended.
-    async fn hold(&self, custody: &Arc<Custody>, mut absence: mpsc::Receiver<Failure>) {
+    /// Connects, and runs until the connection is lost or stopped.
+    async fn run_connection(
+        &self,
+        connector: &Arc<ClosingConnector>,
+        mut unreachable: mpsc::Receiver<Failure>,
+    ) {
         let outcome = tokio::select! {
             biased;
             () = self.stop.cancelled() => return,
-            // The program is asked what it can do for the server in here.
-            outcome = caught(self.connect(custody)) => outcome,
+            // Calls the application's client handler for its capabilities.
+            outcome = catch_panic(self.connect(connector)) => outcome,
         };
-        let outcome = outcome.and_then(|it| it.map_err(|error| Failure::of_connecting(&error)));
+        let outcome = outcome
+            .and_then(|connected| connected.map_err(|error| Failure::from_connect_error(&error)));
         let client = match outcome {
             Ok(client) => client,
-            Err(failure) => return self.report(News::OpenFailed(failure)).await,
+            Err(failure) => return self.report(TaskEvent::OpenFailed(failure)).await,
         };
-        if let Ok(failure) = absence.try_recv() {
-            tracing::debug!(server = &*self.server, %failure, "it was found in the end");
+        // An attempt before the successful one found the server unreachable. That is not a loss of this connection.
+        if let Ok(failure) = unreachable.try_recv() {
+            tracing::debug!(server = &*self.server, %failure, "server was unreachable at first");
         }
-        // Listening begins before anybody knows of the connection, so that no change is missed.
+        // Subscribes before the connection is reported, so that no change of its tools is missed.
         let events = client.subscribe();
-        let clock = if self.config.idle.is_some() { Clock::Needed } else { Clock::Unneeded };
-        let link = Arc::new(Link {
+        let idle_timer = if self.config.idle.is_some() { IdleTimer::On } else { IdleTimer::Off };
+        let active = Arc::new(ActiveClient {
             client,
-            usage: Usage::new(clock),
+            in_flight: InFlight::new(idle_timer),
             epoch: self.epoch,
-            asked: Asked::default(),
+            refresh_limiter: RefreshLimiter::default(),
         });
-        self.report(News::Opened(Arc::clone(&link))).await;
+        self.report(TaskEvent::Opened(Arc::clone(&active))).await;
         tokio::select! {
             biased;
-            Some(failure) = absence.recv() => {
-                self.report(News::Lost(failure)).await;
-                self.see_out(&link).await;
+            Some(failure) = unreachable.recv() => {
+                self.report(TaskEvent::Lost(failure)).await;
+                self.drain(&active).await;
             }
-            () = self.attend(events) => {}
+            () = self.forward_events(events) => {}
         }
-        let ending = link.client.close().await;
-        tracing::debug!(server = &*self.server, %ending, "connection ended");
+        let close_reason = active.client.close().await;
+        tracing::debug!(server = &*self.server, %close_reason, "connection closed");
     }
 
-    async fn connect(&self, custody: &Arc<Custody>) -> Result<McpClient, ConnectError> {
-        let turn = self.turns.acquire().await;
-        let connector = Arc::clone(custody) as Arc<dyn Connector>;
-        let mut connecting = pin!(self.builder().connect_with(connector));
+    async fn connect(&self, connector: &Arc<ClosingConnector>) -> Result<McpClient, ConnectError> {
+        let permit = self.start_permits.acquire().await;
+        let connector = Arc::clone(connector) as Arc<dyn Connector>;
+        let mut connecting = pin!(self.client_builder().connect_with(connector));
         tokio::select! {
             outcome = &mut connecting => return outcome,
-            () = sleep(TURN) => drop(turn),
+            () = sleep(START_PERMIT_TIMEOUT) => drop(permit),
         }
         connecting.await
     }
 
-    fn builder(&self) -> ClientBuilder {
+    fn client_builder(&self) -> ClientBuilder {
         let timeouts = Timeouts {
             call: self.config.timeout,
             at_most: self.config.max_timeout,
             startup: self.config.startup_timeout,
             ..Timeouts::default()
         };
-        let herald = self.herald();
+        let progress = self.progress_reporter();
         let builder = McpClient::builder(&self.server)
             .timeouts(timeouts)
-            .limits(self.equipment.limits)
-            .remembered(self.remembered)
-            .watcher(Arc::new(move |step| herald.tell(ConnectPhase::of(step))));
-        let builder = match &self.equipment.client {
-            Some(client) => builder.client(client.clone()),
+            .limits(self.options.limits)
+            .remembered(self.cached_version)
+            .watcher(Arc::new(move |step| progress.report(ConnectPhase::from_step(step))));
+        let builder = match &self.options.client_info {
+            Some(client_info) => builder.client(client_info.clone()),
             None => builder,
         };
-        match &self.equipment.handler {
+        match &self.options.handler {
             Some(handler) => builder.handler(Arc::clone(handler)),
             None => builder,
         }
     }
 
-    /// Passes on what happens on the connection, until it ends or is to be ended.
-    async fn attend(&self, mut events: Events) {
-        let pace = Pace::new(Instant::now());
+    /// Forwards the events of the client, until the connection is lost or stopped.
+    async fn forward_events(&self, mut events: Events) {
+        let limiter = RateLimiter::new(Instant::now());
         loop {
             let event = tokio::select! {
                 biased;
@@ -250,52 +263,85 @@ impl Launch {
                 event = events.next() => event,
             };
             match event {
-                // Whoever was too slow to hear of a change has to look.
+                // Lost events may have included a change of the tools.
                 Some(ClientEvent::ToolsChanged | ClientEvent::Missed(_)) => {
-                    self.report(News::ToolsChanged).await;
+                    self.report(TaskEvent::ToolsChanged).await;
                 }
-                Some(ClientEvent::Ended(ending)) => {
-                    return self.report(News::Lost(Failure::of_ending(&ending))).await;
+                Some(ClientEvent::Ended(close_reason)) => {
+                    let failure = Failure::from_close_reason(&close_reason);
+                    return self.report(TaskEvent::Lost(failure)).await;
                 }
                 Some(event) => {
-                    let Some(n_left_out) = pace.admit(Instant::now()) else { continue };
-                    if n_left_out > 0 {
-                        tracing::debug!(server = &*self.server, n_left_out, "says too much");
+                    let Some(n_dropped) = limiter.admit(Instant::now()) else { continue };
+                    if n_dropped > 0 {
+                        tracing::debug!(server = &*self.server, n_dropped, "server events dropped");
                     }
                     let server = Arc::clone(&self.server);
-                    self.bulletin.tell(|| RackEvent::Said { server, event });
+                    self.events.emit(|| ManagerEvent::ServerEvent { server, event });
                 }
                 None => return,
             }
         }
     }
 
-    /// Waits for the calls that are on their way, lets no other in, and cuts what takes too long.
-    async fn see_out(&self, link: &Link) {
+    /// Waits for calls in flight, admits no other, and gives up after [`DRAIN_TIMEOUT`] or a stop.
+    async fn drain(&self, active: &ActiveClient) {
         tokio::select! {
             () = self.stop.cancelled() => {}
-            vacated = timeout(LAST_CALLS, link.usage.vacate()) => {
-                vacated.unwrap_or_else(|_elapsed| tracing::debug!("the last calls are cut"));
+            drained = timeout(DRAIN_TIMEOUT, active.in_flight.drain()) => {
+                drained.unwrap_or_else(|_elapsed| tracing::debug!("calls in flight are cancelled"));
             }
         }
     }
 
-    fn herald(&self) -> Herald {
+    fn progress_reporter(&self) -> ProgressReporter {
         let (server, reports) = (Arc::clone(&self.server), self.reports.clone());
-        Herald { server, epoch: self.epoch, reports }
+        ProgressReporter { server, epoch: self.epoch, reports }
     }
 
-    async fn report(&self, news: News) {
-        // What the server said of itself may be part of a failure.
-        let mask = &self.equipment.stdio.mask;
-        let news = match news {
-            News::OpenFailed(failure) => News::OpenFailed(failure.masked(mask)),
-            News::Lost(failure) => News::Lost(failure.masked(mask)),
-            news => news,
+    async fn report(&self, event: TaskEvent) {
+        // A failure may quote output of the server.
+        let redactor = &self.options.stdio.mask;
+        let event = match event {
+            TaskEvent::OpenFailed(failure) => TaskEvent::OpenFailed(failure.redacted(redactor)),
+            TaskEvent::Lost(failure) => TaskEvent::Lost(failure.redacted(redactor)),
+            event => event,
         };
-        let report = Report { server: Arc::clone(&self.server), epoch: self.epoch, news };
+        let report = TaskReport { server: Arc::clone(&self.server), epoch: self.epoch, event };
         if self.reports.send(report).await.is_err() {
-            tracing::debug!(server = &*self.server, "the manager is gone; nobody hears of this");
+            tracing::debug!(server = &*self.server, "supervisor is gone; report dropped");
         }
+    }
+}
+
+/// Runs `work`, which calls application code, and turns a panic into a failure. Otherwise the panic would end this
+/// task without a report. The panic hook has printed the message.
+async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    let mut work = pin!(work);
+    // Unwind safe: a future that panicked is not polled again.
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+        Ok(poll) => poll.map(Ok),
+        Err(_payload) => Poll::Ready(Err(panicked())),
+    })
+    .await
+}
+
+fn panicked() -> Failure {
+    let reason = "connecting panicked, possibly in the application's credentials or handler";
+    Failure::new(FailureKind::Internal, reason).with_hint("see the panic message on its stderr")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_becomes_a_failure() {
+        assert_eq!(catch_panic(async { 7 }).await, Ok(7));
+        let work = async {
+            tokio::task::yield_now().await;
+            panic!("application code");
+        };
+        assert_eq!(catch_panic::<()>(work).await, Err(panicked()));
     }
 }

@@ -1,148 +1,160 @@
-//! How a line to a server is opened, and how whatever was opened is ended for certain.
+//! Connectors: from a server's config to an open transport.
 //!
-//! **Invariant:** when [`Custody::release`] returns, nothing is left of any line that was opened here, even if
-//! whoever asked for it has stopped waiting.
+//! Resolves the variables of a config, passes packages to the [`PackageInstaller`], builds the stdio or HTTP
+//! connector, and wraps it in a [`ClosingConnector`].
+//!
+//! **Invariant:** when [`ClosingConnector::close`] returns, every transport that was opened here is closed, even if
+//! the caller of an open has stopped waiting.
+//! **Invariant:** `Debug` shows no argument and no value of a variable or header.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use toolrack_client::{Connector, HttpConnector, StdioConnector};
 use toolrack_config::{
-    Fault, FaultKind, Filled, McpServerConfig, Pin, ResolvedTransport, interpolate,
+    Fault, FaultKind, Filled, McpServerConfig, PackageKind, Pin, ResolvedTransport, interpolate,
 };
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_stdio::{Inheritance, McpServerDef, StdioOptions};
-use toolrack_transport::{BoxFuture, Ending, Inbox, Line, Mask, TransportError};
-use toolrack_transport::{JsonRpcError, RawJson, RequestId};
+use toolrack_stdio::{Farewell, Inheritance, McpServerDef, StdioOptions};
+use toolrack_transport::{BoxFuture, Inbox, Line, Mask, TransportError, plain_text};
 
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
+use crate::error::{Failure, FailureKind};
+use crate::events::{EventSender, ManagerEvent};
+use crate::manager::LaunchOptions;
+use crate::redacting_transport::{RedactingHandler, redacting};
 
-use crate::events::{Bulletin, RackEvent};
-use crate::failure::{Failure, FailureKind};
-use crate::manager::Equipment;
-use crate::package_installer::{Prepared, revealed};
-use crate::rate_limit::Pace;
-use crate::redacting_transport::{clean, clean_refusal, masked};
+/// Maximum length of a line of installer output.
+const MAX_LINE_CHARS: usize = 1000;
 
-/// Everything filled in that the config refers to.
+/// Variables that identify the user or the machine and grant no access. Redacting them would damage every path in a
+/// result.
+const NOT_SECRET: [&str; 8] =
+    ["HOME", "HOSTNAME", "LANG", "LOGNAME", "PWD", "SHELL", "TERM", "USER"];
+
+/// Resolves the variables of a config.
 pub(crate) async fn resolve(
     config: &Arc<McpServerConfig>,
-    equipment: &Equipment,
+    options: &LaunchOptions,
 ) -> Result<ResolvedTransport, Failure> {
-    if let Some(key) = unmet(config) {
-        // Whoever asks for a wall must not get none.
-        let reason = format!("`{key}` is asked for, and this build does not have it");
-        let hint = format!("take `{key}` out of its entry to run it without");
-        return Err(Failure::new(FailureKind::BadConfig, reason).hinting(hint));
+    if let Some(key) = unsupported_protection(config) {
+        // Fail closed: the server must not run without a protection that its config asks for.
+        let reason = format!("`{key}` is set, but this build does not support it");
+        let hint = format!("remove `{key}` from the server's config to run it without");
+        return Err(Failure::new(FailureKind::BadConfig, reason).with_hint(hint));
     }
-    let (wanted, lookup) = (Arc::clone(config), Arc::clone(&equipment.lookup));
-    // Looking up may read files or ask a keyring, which must not hold up other servers.
-    let filled = tokio::task::spawn_blocking(move || interpolate(&wanted, &*lookup)).await;
-    match filled {
+    let (config, lookup) = (Arc::clone(config), Arc::clone(&options.lookup));
+    // A lookup may read files or wait for a keyring, which must not block the runtime.
+    let resolved = tokio::task::spawn_blocking(move || interpolate(&config, &*lookup)).await;
+    match resolved {
         Ok(Ok(resolved)) => {
-            hide(&resolved, &equipment.stdio.mask);
+            register_header_secrets(&resolved, &options.stdio.mask);
             Ok(resolved)
         }
-        Ok(Err(faults)) => Err(unresolved(&faults)),
+        Ok(Err(diagnostics)) => Err(unresolved(&diagnostics)),
         Err(_panicked) => {
-            let reason = "the values of the config cannot be looked up";
+            let reason = "resolving variables of the config panicked";
             Err(Failure::new(FailureKind::Internal, reason))
         }
     }
 }
 
-/// Variables that name the user or the place, and let nobody in. Masking them would spoil every path in a result.
-const NO_SECRETS: [&str; 8] =
-    ["HOME", "HOSTNAME", "LANG", "LOGNAME", "PWD", "SHELL", "TERM", "USER"];
-
-/// What is sent in headers proves who we are, wherever it came from.
-fn hide(resolved: &ResolvedTransport, mask: &Mask) {
+/// Adds the variables in headers to the redactor. A value in a header is a credential, whatever its source.
+fn register_header_secrets(resolved: &ResolvedTransport, redactor: &Mask) {
     let (ResolvedTransport::Http { headers, .. } | ResolvedTransport::Package { headers, .. }) =
         resolved
     else {
         return;
     };
-    let found = headers.values().flat_map(Filled::found);
-    for (name, value) in found.filter(|(name, _)| !NO_SECRETS.contains(name)) {
-        mask.learn(name, value);
+    let variables = headers.values().flat_map(Filled::found);
+    for (name, value) in variables.filter(|(name, _)| !NOT_SECRET.contains(name)) {
+        redactor.learn(name, value);
     }
 }
 
-/// What opens lines to a server that is a process or an endpoint.
-pub(crate) fn connector(
-    prepared: Prepared,
+/// Builds the connector of a process or an HTTP endpoint.
+pub(crate) fn build_connector(
+    prepared: PreparedServer,
     config: &McpServerConfig,
-    equipment: &Equipment,
+    options: &LaunchOptions,
 ) -> Arc<dyn Connector> {
     match prepared {
-        Prepared::Stdio { definition, farewell } => {
-            let options = StdioOptions { farewell, ..stdio_options(config, equipment) };
+        PreparedServer::Stdio { definition, cleanup } => {
+            let options = StdioOptions { farewell: cleanup, ..stdio_options(config, options) };
             Arc::new(StdioConnector::new(definition, options))
         }
-        Prepared::Http(definition) => {
-            let credentials = equipment.credentials.as_ref().and_then(|it| it(config));
+        PreparedServer::Http(definition) => {
+            let credentials = options.credentials.as_ref().and_then(|provider| provider(config));
             let options = HttpOptions {
                 max_message_bytes: config.max_message_bytes,
-                credentials: credentials.or_else(|| equipment.http.credentials.clone()),
-                ..equipment.http.clone()
+                credentials: credentials.or_else(|| options.http.credentials.clone()),
+                ..options.http.clone()
             };
             Arc::new(HttpConnector::new(definition, options))
         }
     }
 }
 
-/// A server that needs no preparation.
-pub(crate) fn ready(resolved: ResolvedTransport) -> Result<Prepared, Failure> {
+/// Converts the resolved config of a server that is not a package.
+pub(crate) fn prepare_without_package(
+    resolved: ResolvedTransport,
+) -> Result<PreparedServer, Failure> {
     match resolved {
         ResolvedTransport::Stdio { command, args, env, cwd } => {
             let definition = McpServerDef {
                 command: command.into_revealed(),
                 args: args.into_iter().map(Filled::into_revealed).collect(),
-                env: revealed(env),
-                cwd: cwd.map(|it| PathBuf::from(it.into_revealed())),
+                env: reveal_values(env),
+                cwd: cwd.map(|cwd| PathBuf::from(cwd.into_revealed())),
             };
-            Ok(Prepared::Stdio { definition, farewell: None })
+            Ok(PreparedServer::Stdio { definition, cleanup: None })
         }
-        ResolvedTransport::Http { url, headers } => Ok(Prepared::Http(HttpServerDef {
+        ResolvedTransport::Http { url, headers } => Ok(PreparedServer::Http(HttpServerDef {
             url: url.into_revealed(),
-            headers: revealed(headers).into_iter().collect(),
+            headers: reveal_values(headers).into_iter().collect(),
         })),
         _ => {
-            let reason = "this kind of server cannot be connected by this build";
+            let reason = "this build does not support the server's transport";
             Err(Failure::new(FailureKind::BadConfig, reason))
         }
     }
 }
 
-pub(crate) fn stdio_options(config: &McpServerConfig, equipment: &Equipment) -> StdioOptions {
+pub(crate) fn stdio_options(config: &McpServerConfig, options: &LaunchOptions) -> StdioOptions {
     StdioOptions {
         line_limit_bytes: config.max_message_bytes,
         inherit_env: inheritance(config),
-        ..equipment.stdio.clone()
+        ..options.stdio.clone()
     }
 }
 
-/// What servers are told with their environment and headers is what lets them in somewhere.
-fn unresolved(faults: &[Fault]) -> Failure {
-    let is_credential = |it: &Fault| it.field.contains(".env.") || it.field.contains(".headers.");
-    let is_missing = |it: &Fault| it.kind == FaultKind::Unresolved && is_credential(it);
-    let kind = if faults.iter().any(is_missing) {
+/// The failure of a config whose variables cannot be resolved. A missing value in `env` or `headers` is most likely a
+/// missing credential.
+fn unresolved(diagnostics: &[Fault]) -> Failure {
+    let is_credential = |diagnostic: &Fault| {
+        diagnostic.field.contains(".env.") || diagnostic.field.contains(".headers.")
+    };
+    let is_missing =
+        |diagnostic: &Fault| diagnostic.kind == FaultKind::Unresolved && is_credential(diagnostic);
+    let kind = if diagnostics.iter().any(is_missing) {
         FailureKind::MissingCredentials
     } else {
         FailureKind::BadConfig
     };
-    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    let failure = Failure::new(kind, texts.join("; "));
-    match faults.iter().find_map(|it| it.advice.as_deref()) {
-        Some(advice) => failure.hinting(advice),
+    let messages: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+    let failure = Failure::new(kind, messages.join("; "));
+    match diagnostics.iter().find_map(|diagnostic| diagnostic.advice.as_deref()) {
+        Some(advice) => failure.with_hint(advice),
         None => failure,
     }
 }
 
-/// A protection that the config asks for and nobody gives yet.
-fn unmet(config: &McpServerConfig) -> Option<&'static str> {
+/// A protection that the config asks for and this build does not have.
+fn unsupported_protection(config: &McpServerConfig) -> Option<&'static str> {
     let sandbox = config.sandbox.is_some().then_some("sandbox");
     sandbox.or((config.pin == Pin::Hold).then_some("pin"))
 }
@@ -151,70 +163,226 @@ fn inheritance(config: &McpServerConfig) -> Inheritance {
     if config.inherit_env { Inheritance::Everything } else { Inheritance::default() }
 }
 
-/// A connector whose lines are ended for certain, and whose servers' error output is told.
-pub(crate) struct Custody {
-    /// Takes one word that nobody is there. Further ones say the same, and are dropped when it is full.
-    absence: mpsc::Sender<Failure>,
-    inner: Arc<dyn Connector>,
-    lines: Arc<Mutex<Vec<Arc<dyn Line>>>>,
-    openings: TaskTracker,
-    server: Arc<str>,
-    bulletin: Arc<Bulletin>,
-    mask: Mask,
+/// Hook that installs packages.
+pub trait PackageInstaller: Send + Sync {
+    /// Returns a package as a server that can be started or reached, after installing it if necessary.
+    ///
+    /// The caller's timeout is [`Installation::stop`]: when it is cancelled, the installer ends all its processes,
+    /// and then returns.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the processes of the installer, without waiting for them.
+    fn prepare(
+        &self,
+        package: PackageRequest,
+        installation: Installation,
+    ) -> BoxFuture<'_, Result<PreparedServer, Failure>>;
 }
 
-impl Custody {
+/// A package as configured, with all variables resolved.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PackageRequest {
+    /// Name of the server.
+    pub server: Arc<str>,
+    /// Registry of the package.
+    pub kind: PackageKind,
+    /// Name of the package in its registry.
+    pub identifier: String,
+    /// Version. The newest, if not given.
+    pub version: Option<String>,
+    /// Arguments of the server.
+    pub args: Vec<String>,
+    /// Which program of the package is the server.
+    pub program: Option<String>,
+    /// Arguments of the runtime that runs the server.
+    pub runtime_args: Vec<String>,
+    /// Environment variables of the server.
+    pub env: HashMap<String, String>,
+    /// Working directory of the server.
+    pub cwd: Option<PathBuf>,
+    /// HTTP headers of every request, if the package is an endpoint.
+    pub headers: HashMap<String, String>,
+}
+
+/// A server that is ready to be started or reached.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PreparedServer {
+    /// A process to start.
+    Stdio {
+        /// The command.
+        definition: McpServerDef,
+        /// Clean-up command to run after the process tree has ended.
+        cleanup: Option<Farewell>,
+    },
+    /// An HTTP endpoint.
+    Http(HttpServerDef),
+}
+
+/// An installation in progress, as the installer sees it.
+#[derive(Clone)]
+pub struct Installation {
+    pub(crate) server: Arc<str>,
+    pub(crate) stdio: StdioOptions,
+    pub(crate) stop: CancellationToken,
+    pub(crate) on_start: Arc<dyn Fn() + Send + Sync>,
+    pub(crate) events: Arc<EventSender>,
+}
+
+impl Installation {
+    /// Reports that something has to be installed. Until then the server is shown as starting.
+    pub fn report_started(&self) {
+        (self.on_start)();
+    }
+
+    /// Forwards a line of installer output, redacted and sanitized.
+    pub fn report_output(&self, line: &str) {
+        let line = plain_text(&self.stdio.mask.clean(line), MAX_LINE_CHARS);
+        let server = Arc::clone(&self.server);
+        self.events.emit(|| ManagerEvent::InstallerOutput { server, line: line.into() });
+    }
+
+    /// Cancelled when the server is stopped or the installation times out.
+    pub fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Options for processes of this server.
+    pub fn stdio(&self) -> &StdioOptions {
+        &self.stdio
+    }
+}
+
+/// The package of a resolved config. The config itself if it has none; boxed because it is large.
+pub(crate) fn package_request(
+    server: &Arc<str>,
+    resolved: ResolvedTransport,
+) -> Result<PackageRequest, Box<ResolvedTransport>> {
+    let reveal = |values: Vec<Filled>| values.into_iter().map(Filled::into_revealed).collect();
+    match resolved {
+        ResolvedTransport::Package {
+            kind,
+            identifier,
+            version,
+            args,
+            program,
+            runtime_args,
+            env,
+            cwd,
+            headers,
+        } => Ok(PackageRequest {
+            server: Arc::clone(server),
+            kind,
+            identifier: identifier.into_revealed(),
+            version,
+            args: reveal(args),
+            program,
+            runtime_args: reveal(runtime_args),
+            env: reveal_values(env),
+            cwd: cwd.map(|cwd| PathBuf::from(cwd.into_revealed())),
+            headers: reveal_values(headers),
+        }),
+        other => Err(Box::new(other)),
+    }
+}
+
+fn reveal_values(map: HashMap<String, Filled>) -> HashMap<String, String> {
+    map.into_iter().map(|(name, value)| (name, value.into_revealed())).collect()
+}
+
+impl fmt::Debug for PackageRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackageRequest")
+            .field("server", &self.server)
+            .field("kind", &self.kind)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PreparedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            PreparedServer::Stdio { .. } => "Stdio",
+            PreparedServer::Http(_) => "Http",
+        };
+        f.debug_struct(name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Installation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Installation").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+/// Connector wrapper that keeps every transport it opens, so that all of them can be closed. Incoming messages and
+/// results are redacted.
+pub(crate) struct ClosingConnector {
+    /// Capacity one: the first report that the server is unreachable. Later ones are dropped.
+    unreachable: mpsc::Sender<Failure>,
+    inner: Arc<dyn Connector>,
+    transports: Arc<Mutex<Vec<Arc<dyn Line>>>>,
+    opening: TaskTracker,
+    server: Arc<str>,
+    events: Arc<EventSender>,
+    redactor: Mask,
+}
+
+impl ClosingConnector {
     pub(crate) fn new(
         inner: Arc<dyn Connector>,
         server: &Arc<str>,
-        bulletin: &Arc<Bulletin>,
-        absence: mpsc::Sender<Failure>,
-        mask: &Mask,
+        events: &Arc<EventSender>,
+        unreachable: mpsc::Sender<Failure>,
+        redactor: &Mask,
     ) -> Self {
         Self {
-            mask: mask.clone(),
-            absence,
+            redactor: redactor.clone(),
+            unreachable,
             inner,
-            lines: Arc::default(),
-            openings: TaskTracker::new(),
+            transports: Arc::default(),
+            opening: TaskTracker::new(),
             server: Arc::clone(server),
-            bulletin: Arc::clone(bulletin),
+            events: Arc::clone(events),
         }
     }
 
-    /// Ends every line that was opened, and waits for one that is just being opened.
-    pub(crate) async fn release(&self) {
-        self.openings.close();
-        self.openings.wait().await;
-        close_all(&self.lines).await;
+    /// Closes all transports, including one that is still opening.
+    pub(crate) async fn close(&self) {
+        self.opening.close();
+        self.opening.wait().await;
+        close_all(&self.transports).await;
     }
 }
 
-impl Connector for Custody {
+impl Connector for ClosingConnector {
     fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
-        let inbox: Arc<dyn Inbox> = Arc::new(Tap {
+        let handler = RedactingHandler::new(
             inbox,
-            server: Arc::clone(&self.server),
-            bulletin: Arc::clone(&self.bulletin),
-            absence: self.absence.clone(),
-            mask: self.mask.clone(),
-            pace: Pace::new(Instant::now()),
-        });
-        let (inner, lines) = (Arc::clone(&self.inner), Arc::clone(&self.lines));
-        let mask = self.mask.clone();
-        let (teller, told) = oneshot::channel();
-        // In a task of its own, so that a caller who stops waiting does not leave half a process behind.
-        self.openings.spawn(async move {
-            close_all(&lines).await;
-            let opened = inner.open(inbox).await.map(|line| masked(line, &mask));
-            if let Ok(line) = &opened {
-                lock(&lines).push(Arc::clone(line));
+            Arc::clone(&self.server),
+            Arc::clone(&self.events),
+            self.unreachable.clone(),
+            self.redactor.clone(),
+        );
+        let handler: Arc<dyn Inbox> = Arc::new(handler);
+        let (inner, transports) = (Arc::clone(&self.inner), Arc::clone(&self.transports));
+        let redactor = self.redactor.clone();
+        let (sender, receiver) = oneshot::channel();
+        // A task of its own: a caller that is dropped while the transport opens must not leave a process behind that
+        // no one closes.
+        self.opening.spawn(async move {
+            // One process at a time: the previous attempt is closed before the next starts.
+            close_all(&transports).await;
+            let opened = inner.open(handler).await.map(|transport| redacting(transport, &redactor));
+            if let Ok(transport) = &opened {
+                lock(&transports).push(Arc::clone(transport));
             }
-            if teller.send(opened).is_err() {
-                tracing::debug!("nobody waits for a line any more; it will be closed");
+            if sender.send(opened).is_err() {
+                tracing::debug!("caller of an open is gone; its transport will be closed");
             }
         });
-        Box::pin(async move { told.await.unwrap_or(Err(TransportError::Shutdown)) })
+        Box::pin(async move { receiver.await.unwrap_or(Err(TransportError::Shutdown)) })
     }
 
     fn description(&self) -> String {
@@ -226,84 +394,16 @@ impl Connector for Custody {
     }
 }
 
-async fn close_all(lines: &Mutex<Vec<Arc<dyn Line>>>) {
-    let lines = std::mem::take(&mut *lock(lines));
-    for line in lines {
-        line.close().await;
+async fn close_all(transports: &Mutex<Vec<Arc<dyn Line>>>) {
+    // Taken out first: the lock must not be held across an await.
+    let transports = std::mem::take(&mut *lock(transports));
+    for transport in transports {
+        transport.close().await;
     }
 }
 
-fn lock(lines: &Mutex<Vec<Arc<dyn Line>>>) -> MutexGuard<'_, Vec<Arc<dyn Line>>> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// An inbox without what must not be seen, that also tells what the server writes to its error output, and when nobody is there any more.
-struct Tap {
-    inbox: Arc<dyn Inbox>,
-    server: Arc<str>,
-    bulletin: Arc<Bulletin>,
-    absence: mpsc::Sender<Failure>,
-    mask: Mask,
-    pace: Pace,
-}
-
-impl Tap {
-    fn tell(&self, line: &str) {
-        let event = || RackEvent::Stderr { server: Arc::clone(&self.server), line: line.into() };
-        self.bulletin.tell(event);
-    }
-
-    fn tell_left_out(&self, n_lines: u64) {
-        if n_lines > 0 {
-            self.tell(&format!("({n_lines} lines were left out)"));
-        }
-    }
-}
-
-impl Inbox for Tap {
-    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
-        self.inbox.request(id, method, params.map(|it| clean(it, &self.mask)));
-    }
-
-    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
-        self.inbox.request_about(about, id, method, params.map(|it| clean(it, &self.mask)));
-    }
-
-    fn notification(&self, method: &str, params: Option<RawJson>) {
-        self.inbox.notification(method, params.map(|it| clean(it, &self.mask)));
-    }
-
-    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
-        let (raw, refusal) = (|it| clean(it, &self.mask), |it| clean_refusal(it, &self.mask));
-        self.inbox.stray(id, outcome.map(raw).map_err(refusal));
-    }
-
-    fn unreadable(&self, sample: &str) {
-        self.inbox.unreadable(sample);
-    }
-
-    fn stderr(&self, line: &str) {
-        if let Some(n_left_out) = self.pace.admit(Instant::now()) {
-            self.tell_left_out(n_left_out);
-            self.tell(line);
-        }
-        self.inbox.stderr(line);
-    }
-
-    fn renewed(&self) {
-        self.inbox.renewed();
-    }
-
-    fn unreachable(&self, reason: &TransportError) {
-        let told = self.absence.try_send(Failure::of_absence(reason));
-        told.unwrap_or_else(|_known| tracing::trace!(server = &*self.server, "known to be gone"));
-        self.inbox.unreachable(reason);
-    }
-
-    fn ended(&self, ending: &Ending) {
-        self.tell_left_out(self.pace.left_out());
-        self.inbox.ended(ending);
-    }
+fn lock(transports: &Mutex<Vec<Arc<dyn Line>>>) -> MutexGuard<'_, Vec<Arc<dyn Line>>> {
+    transports.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -315,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_filled_into_headers_is_masked() {
+    fn variables_in_headers_are_redacted() {
         let header = |text: &str| ("Authorization".to_owned(), text.to_owned());
         let headers = HashMap::from([header("Bearer ${TOKEN} ${NONE:-a default} ${USER}")]);
         let url = "https://${HOST}/".to_owned();
@@ -324,12 +424,12 @@ mod tests {
         let values = |_source: Source, name: &str| match name {
             "TOKEN" => Ok(Some("t0ken-value".to_owned())),
             "HOST" => Ok(Some("host.example".to_owned())),
-            "USER" => Ok(Some("somebody".to_owned())),
+            "USER" => Ok(Some("alice".to_owned())),
             _ => Ok(None),
         };
-        let mask = Mask::default();
-        hide(&interpolate(&config, &values).unwrap(), &mask);
-        let text = "Bearer t0ken-value a default somebody at host.example";
-        assert_eq!(mask.clean(text), "Bearer [secret TOKEN] a default somebody at host.example");
+        let redactor = Mask::default();
+        register_header_secrets(&interpolate(&config, &values).unwrap(), &redactor);
+        let text = "Bearer t0ken-value a default alice at host.example";
+        assert_eq!(redactor.clean(text), "Bearer [secret TOKEN] a default alice at host.example");
     }
 }

@@ -1,7 +1,7 @@
-//! What the manager tells whoever listens: states, tools, calls, and what servers write to their error output.
+//! Events of the manager for subscribers: states, tools, calls, and stderr of servers.
 //!
-//! **Invariant:** telling never waits. A slow listener loses the oldest events and is told how many; nobody
-//! listening costs a call one look at a counter.
+//! **Invariant:** emitting never waits. A slow subscriber loses the oldest events and gets their number. Without
+//! subscribers, a call costs one atomic load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,201 +12,202 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio_util::sync::CancellationToken;
 use toolrack_transport::Delivery;
 
-use crate::connection_state::{ConnectPhase, ConnectionState};
+use crate::lifecycle::{ConnectPhase, ConnectionState};
 
-/// How many events wait for a slow listener. When it is full, the oldest is overwritten.
+/// How many events wait for a slow subscriber. When the queue is full, the oldest is overwritten.
 const CAPACITY: usize = 1024;
 
-/// Something that happened.
+/// Event of the manager.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum RackEvent {
-    /// A server stands elsewhere now.
-    State {
-        /// Which server.
+pub enum ManagerEvent {
+    /// The connection state of a server changed.
+    StateChanged {
+        /// Name of the server.
         server: Arc<str>,
-        /// Where it stands.
+        /// The new state.
         state: ConnectionState,
     },
-    /// A server that is being connected has come further.
-    Phase {
-        /// Which server.
+    /// A server that is connecting entered the next phase.
+    PhaseChanged {
+        /// Name of the server.
         server: Arc<str>,
-        /// How far.
+        /// The new phase.
         phase: ConnectPhase,
     },
-    /// What installs a server's package said. It is cleaned for people to see.
-    Install {
-        /// Which server.
+    /// The installer of a server's package printed a line. It is sanitized.
+    InstallerOutput {
+        /// Name of the server.
         server: Arc<str>,
-        /// What was said.
+        /// The line.
         line: Arc<str>,
     },
-    /// The tools of a server are others now. The names are those that the server gives.
-    Tools {
-        /// Which server.
+    /// The tools of a server changed. Names are those on the server.
+    ToolsChanged {
+        /// Name of the server.
         server: Arc<str>,
-        /// Tools that were not there before.
+        /// New tools.
         added: Vec<Arc<str>>,
-        /// Tools that are there no more.
+        /// Tools that no longer exist.
         removed: Vec<Arc<str>>,
-        /// Tools that are described otherwise.
+        /// Tools whose description or schema changed.
         changed: Vec<Arc<str>>,
     },
-    /// A call was sent on its way.
+    /// A call started.
     CallStarted {
-        /// Tells calls apart.
+        /// Id of the call.
         id: u64,
-        /// Where to.
+        /// Name of the server.
         server: Arc<str>,
-        /// Which tool, as the server names it.
+        /// Name of the tool on its server.
         tool: Arc<str>,
     },
-    /// A call has its outcome.
+    /// A call finished.
     CallFinished {
-        /// As in [`RackEvent::CallStarted`].
+        /// Id of the call, as in [`ManagerEvent::CallStarted`].
         id: u64,
-        /// Where to.
+        /// Name of the server.
         server: Arc<str>,
-        /// Which tool, as the server names it.
+        /// Name of the tool on its server.
         tool: Arc<str>,
-        /// How it ended.
+        /// Result of the call.
         outcome: CallOutcome,
-        /// How far the request came.
+        /// Whether the server may have received the request.
         delivery: Delivery,
-        /// From the caller's request to the outcome.
+        /// Time from the caller's request to the outcome.
         duration: Duration,
-        /// The size of the arguments.
+        /// Size of the arguments.
         argument_bytes: usize,
-        /// The size of the result.
+        /// Size of the result.
         result_bytes: usize,
     },
-    /// A server wrote a line to its error output. It is cleaned for people to see.
+    /// A server wrote a line to stderr. It is sanitized.
     Stderr {
-        /// Which server.
+        /// Name of the server.
         server: Arc<str>,
-        /// What it wrote.
+        /// The line.
         line: Arc<str>,
     },
-    /// Something is odd and works all the same, such as a pattern that matches no tool.
+    /// Something is suspicious but works, such as a pattern that matches no tool.
     Warning {
-        /// Which server, if it is about one.
+        /// Name of the server, if the warning is about one.
         server: Option<Arc<str>>,
-        /// What is odd.
+        /// The warning.
         message: String,
     },
-    /// A server told something else: changes of its prompts and resources, log messages.
-    Said {
-        /// Which server.
+    /// A server sent a notification: changed prompts or resources, log messages.
+    ServerEvent {
+        /// Name of the server.
         server: Arc<str>,
-        /// What it told.
+        /// The notification.
         event: toolrack_client::Event,
     },
-    /// A config file could not be used; the servers stay as they were.
+    /// A config file is invalid; the servers stay as they are.
     ConfigRejected {
-        /// Everything that is wrong with it.
+        /// All errors of the file.
         message: String,
     },
-    /// A changed config file was put into effect.
+    /// A changed config is in effect.
     ConfigApplied {
-        /// Connected, disconnected, reconnected and otherwise adjusted servers.
+        /// Servers that were connected, disconnected, reconnected or adjusted.
         plan: toolrack_config::Plan,
     },
-    /// This listener was too slow.
-    Missed(u64),
+    /// This subscriber was too slow and lost this many events.
+    Lagged(u64),
 }
 
-/// How a call ended.
+/// Result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallOutcome {
-    /// With a result.
+    /// The tool returned a result.
     Done,
-    /// The tool ran and said that it failed.
+    /// The tool ran and reported an error.
     ToolError,
-    /// Without a result.
+    /// The call failed without a result.
     Failed,
-    /// The caller gave up before.
-    Abandoned,
+    /// The caller dropped the call.
+    Cancelled,
 }
 
-/// The telling end.
+/// Sending half: broadcasts events to all subscribers.
 #[derive(Debug)]
-pub(crate) struct Bulletin {
-    sender: broadcast::Sender<RackEvent>,
-    n_listeners: Arc<AtomicUsize>,
-    /// Raised when nothing more will be told.
-    over: CancellationToken,
+pub(crate) struct EventSender {
+    sender: broadcast::Sender<ManagerEvent>,
+    n_subscribers: Arc<AtomicUsize>,
+    /// Cancelled after the last event.
+    closed: CancellationToken,
 }
 
-/// The listening end.
+/// Subscription to the events of a manager.
 #[derive(Debug)]
-pub struct RackEvents {
-    receiver: broadcast::Receiver<RackEvent>,
-    n_listeners: Arc<AtomicUsize>,
-    over: CancellationToken,
+pub struct ManagerEvents {
+    receiver: broadcast::Receiver<ManagerEvent>,
+    n_subscribers: Arc<AtomicUsize>,
+    closed: CancellationToken,
 }
 
-impl Default for Bulletin {
+impl Default for EventSender {
     fn default() -> Self {
         let (sender, _receiver) = broadcast::channel(CAPACITY);
-        Self { sender, n_listeners: Arc::default(), over: CancellationToken::new() }
+        Self { sender, n_subscribers: Arc::default(), closed: CancellationToken::new() }
     }
 }
 
-impl Bulletin {
-    pub(crate) fn has_listeners(&self) -> bool {
-        self.n_listeners.load(Ordering::Relaxed) > 0
+impl EventSender {
+    /// One atomic load: `receiver_count` of the channel takes a lock, and every call asks.
+    pub(crate) fn has_subscribers(&self) -> bool {
+        self.n_subscribers.load(Ordering::Relaxed) > 0
     }
 
-    /// Tells an event, which is only made if somebody listens.
-    pub(crate) fn tell(&self, event: impl FnOnce() -> RackEvent) {
-        if self.has_listeners() {
-            // The last listener may have gone meanwhile, and that is fine.
+    /// Emits an event, which is built only if there are subscribers.
+    pub(crate) fn emit(&self, event: impl FnOnce() -> ManagerEvent) {
+        if self.has_subscribers() {
+            // Fails if the last subscriber was dropped meanwhile, which is fine.
             self.sender.send(event()).unwrap_or(0);
         }
     }
 
-    pub(crate) fn listen(&self) -> RackEvents {
+    pub(crate) fn subscribe(&self) -> ManagerEvents {
         let receiver = self.sender.subscribe();
-        self.n_listeners.fetch_add(1, Ordering::Relaxed);
-        let (n_listeners, over) = (Arc::clone(&self.n_listeners), self.over.clone());
-        RackEvents { receiver, n_listeners, over }
+        self.n_subscribers.fetch_add(1, Ordering::Relaxed);
+        let (n_subscribers, closed) = (Arc::clone(&self.n_subscribers), self.closed.clone());
+        ManagerEvents { receiver, n_subscribers, closed }
     }
 
-    /// Listeners hear what was told until now, and then that it is over.
+    /// Subscribers get all events emitted so far, and then the end of the stream.
     pub(crate) fn close(&self) {
-        self.over.cancel();
+        self.closed.cancel();
     }
 }
 
-impl RackEvents {
-    /// The next event, in order. `None` once the manager is closed or gone, and everything before that was heard.
+impl ManagerEvents {
+    /// The next event, in order. `None` after the last event of a manager that is closed or dropped.
     ///
     /// # Cancel safety
     /// Dropping the future loses no event.
-    pub async fn next(&mut self) -> Option<RackEvent> {
+    pub async fn next(&mut self) -> Option<ManagerEvent> {
         let event = tokio::select! {
             biased;
             event = self.receiver.recv() => event,
-            // The last event may have come in between.
-            () = self.over.cancelled() => match self.receiver.try_recv() {
+            // An event may have arrived between the two polls.
+            () = self.closed.cancelled() => match self.receiver.try_recv() {
                 Ok(event) => Ok(event),
-                Err(TryRecvError::Lagged(missed)) => Err(RecvError::Lagged(missed)),
+                Err(TryRecvError::Lagged(n_lost)) => Err(RecvError::Lagged(n_lost)),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => Err(RecvError::Closed),
             },
         };
         match event {
             Ok(event) => Some(event),
-            Err(RecvError::Lagged(missed)) => Some(RackEvent::Missed(missed)),
+            Err(RecvError::Lagged(n_lost)) => Some(ManagerEvent::Lagged(n_lost)),
             Err(RecvError::Closed) => None,
         }
     }
 }
 
-impl Drop for RackEvents {
+impl Drop for ManagerEvents {
     fn drop(&mut self) {
-        self.n_listeners.fetch_sub(1, Ordering::Relaxed);
+        self.n_subscribers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -214,22 +215,22 @@ impl Drop for RackEvents {
 mod tests {
     use super::*;
 
-    fn line(number: usize) -> RackEvent {
-        RackEvent::Stderr { server: "s".into(), line: number.to_string().into() }
+    fn line(number: usize) -> ManagerEvent {
+        ManagerEvent::Stderr { server: "s".into(), line: number.to_string().into() }
     }
 
     #[tokio::test]
-    async fn a_slow_listener_is_told_what_it_missed() {
-        let bulletin = Bulletin::default();
-        bulletin.tell(|| panic!("nobody listens, so no event is made"));
-        let mut events = bulletin.listen();
+    async fn slow_subscriber_gets_the_number_of_lost_events() {
+        let sender = EventSender::default();
+        sender.emit(|| panic!("an event is built without subscribers"));
+        let mut events = sender.subscribe();
         for number in 0..CAPACITY + 3 {
-            bulletin.tell(|| line(number));
+            sender.emit(|| line(number));
         }
-        assert!(matches!(events.next().await, Some(RackEvent::Missed(3))));
-        let Some(RackEvent::Stderr { line, .. }) = events.next().await else { panic!() };
+        assert!(matches!(events.next().await, Some(ManagerEvent::Lagged(3))));
+        let Some(ManagerEvent::Stderr { line, .. }) = events.next().await else { panic!() };
         assert_eq!(&*line, "3");
-        drop(bulletin);
+        drop(sender);
         for _ in 0..CAPACITY - 1 {
             assert!(events.next().await.is_some());
         }
@@ -237,22 +238,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_hears_everything_and_then_that_it_is_over() {
-        let bulletin = Bulletin::default();
-        let mut events = bulletin.listen();
-        bulletin.tell(|| line(1));
-        bulletin.close();
-        assert!(matches!(events.next().await, Some(RackEvent::Stderr { .. })));
+    async fn subscriber_gets_all_events_and_then_the_end() {
+        let sender = EventSender::default();
+        let mut events = sender.subscribe();
+        sender.emit(|| line(1));
+        sender.close();
+        assert!(matches!(events.next().await, Some(ManagerEvent::Stderr { .. })));
         assert!(events.next().await.is_none());
-        assert!(bulletin.listen().next().await.is_none());
+        assert!(sender.subscribe().next().await.is_none());
     }
 
     #[test]
-    fn listeners_are_counted() {
-        let bulletin = Bulletin::default();
-        let (one, two) = (bulletin.listen(), bulletin.listen());
-        assert!(bulletin.has_listeners());
+    fn subscribers_are_counted() {
+        let sender = EventSender::default();
+        let (one, two) = (sender.subscribe(), sender.subscribe());
+        assert!(sender.has_subscribers());
         drop((one, two));
-        assert!(!bulletin.has_listeners());
+        assert!(!sender.has_subscribers());
     }
 }

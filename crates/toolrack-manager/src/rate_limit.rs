@@ -1,59 +1,60 @@
-//! How much of what a server says is told to listeners: all of it, unless it floods.
+//! Token-bucket rate limiter for the events of one server.
 //!
-//! Listeners share one queue with a bound. Without this, a server that floods would push out of it what happened to
-//! others, such as the ends of their calls.
+//! All subscribers share one bounded queue. Without a limit, a server that floods it would push out the events of
+//! other servers, such as the ends of their calls.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-/// So much is told at once.
+/// Size of the bucket.
 const BURST: u32 = 512;
-/// So much is told in a second that goes on.
+/// Tokens added per second.
 const PER_SECOND: u32 = 512;
 
-/// How fast one server may talk. What is too much is counted.
+/// Token bucket of one server. Counts the events that it drops.
 #[derive(Debug)]
-pub(crate) struct Pace(Mutex<State>);
+pub(crate) struct RateLimiter(Mutex<Bucket>);
 
 #[derive(Debug)]
-struct State {
-    n_free: u32,
-    since: Instant,
-    n_left_out: u64,
+struct Bucket {
+    tokens: u32,
+    refilled: Instant,
+    n_dropped: u64,
 }
 
-impl Pace {
+impl RateLimiter {
     pub(crate) fn new(now: Instant) -> Self {
-        Self(Mutex::new(State { n_free: BURST, since: now, n_left_out: 0 }))
+        Self(Mutex::new(Bucket { tokens: BURST, refilled: now, n_dropped: 0 }))
     }
 
-    /// Whether one more thing is told, and if so, how many were left out before it.
+    /// Admits one event, and returns how many were dropped before it. `None` drops this one too.
     pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
-        // Consistent between statements, so a panic elsewhere cannot have torn it.
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.refill(now);
-        if state.n_free == 0 {
-            state.n_left_out += 1;
+        // The bucket is consistent after each statement, so a poisoned lock is harmless.
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.refill(now);
+        if bucket.tokens == 0 {
+            bucket.n_dropped += 1;
             return None;
         }
-        state.n_free -= 1;
-        Some(std::mem::take(&mut state.n_left_out))
+        bucket.tokens -= 1;
+        Some(std::mem::take(&mut bucket.n_dropped))
     }
 
-    /// How many were left out since somebody asked.
-    pub(crate) fn left_out(&self) -> u64 {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).n_left_out)
+    /// How many events were dropped since the last event or call of this.
+    pub(crate) fn take_dropped(&self) -> u64 {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).n_dropped)
     }
 }
 
-impl State {
+impl Bucket {
     fn refill(&mut self, now: Instant) {
-        let n_new = now.duration_since(self.since).as_millis() * u128::from(PER_SECOND) / 1000;
+        let n_new = now.duration_since(self.refilled).as_millis() * u128::from(PER_SECOND) / 1000;
+        // Less than one token: the time is kept, or frequent events would never refill the bucket.
         if n_new > 0 {
             let n_new = u32::try_from(n_new).unwrap_or(BURST);
-            self.n_free = self.n_free.saturating_add(n_new).min(BURST);
-            self.since = now;
+            self.tokens = self.tokens.saturating_add(n_new).min(BURST);
+            self.refilled = now;
         }
     }
 }
@@ -64,31 +65,31 @@ mod tests {
 
     use super::*;
 
-    /// How many of so many are told at a moment, and what is left out then.
+    /// Offers `n_offered` events at `now`, and expects (admitted, dropped).
     #[track_caller]
-    fn check(pace: &Pace, now: Instant, n_said: u32, expected: (usize, u64)) {
-        let n_told = (0..n_said).filter(|_| pace.admit(now).is_some()).count();
-        assert_eq!((n_told, pace.left_out()), expected);
+    fn check(limiter: &RateLimiter, now: Instant, n_offered: u32, expected: (usize, u64)) {
+        let n_admitted = (0..n_offered).filter(|_| limiter.admit(now).is_some()).count();
+        assert_eq!((n_admitted, limiter.take_dropped()), expected);
     }
 
     #[test]
-    fn a_burst_is_told_and_a_flood_is_cut() {
-        let begun = Instant::now();
-        let pace = Pace::new(begun);
-        check(&pace, begun, 10, (10, 0));
-        check(&pace, begun, 100_000, (502, 99_498));
-        check(&pace, begun + Duration::from_millis(1), 10, (0, 10));
-        check(&pace, begun + Duration::from_millis(501), 1000, (256, 744));
-        check(&pace, begun + Duration::from_hours(1), 513, (512, 1));
+    fn burst_is_admitted_and_flood_is_dropped() {
+        let start = Instant::now();
+        let limiter = RateLimiter::new(start);
+        check(&limiter, start, 10, (10, 0));
+        check(&limiter, start, 100_000, (502, 99_498));
+        check(&limiter, start + Duration::from_millis(1), 10, (0, 10));
+        check(&limiter, start + Duration::from_millis(501), 1000, (256, 744));
+        check(&limiter, start + Duration::from_hours(1), 513, (512, 1));
     }
 
     #[test]
-    fn what_comes_after_a_flood_says_how_much_was_left_out() {
-        let begun = Instant::now();
-        let pace = Pace::new(begun);
-        let told: u32 = (0..600).map(|_| u32::from(pace.admit(begun).is_some())).sum();
-        assert_eq!(told, BURST);
-        let later = begun + Duration::from_secs(1);
-        assert_eq!([pace.admit(later), pace.admit(later)], [Some(88), Some(0)]);
+    fn first_event_after_a_flood_has_the_dropped_count() {
+        let start = Instant::now();
+        let limiter = RateLimiter::new(start);
+        let n_admitted: u32 = (0..600).map(|_| u32::from(limiter.admit(start).is_some())).sum();
+        assert_eq!(n_admitted, BURST);
+        let later = start + Duration::from_secs(1);
+        assert_eq!([limiter.admit(later), limiter.admit(later)], [Some(88), Some(0)]);
     }
 }

@@ -1,47 +1,81 @@
-//! A line from which nobody hears what must not be seen, whatever the server says.
+//! Transport wrapper that redacts secrets from everything the server sends.
 //!
-//! A server knows the secrets it was given, and may repeat them in results, errors, lists and messages. Here they are
-//! taken out below everybody who could show or keep them.
+//! A server knows the secrets that it was given, and may repeat them in results, errors, lists and messages. They are
+//! removed here, below every layer that could display or store them.
 //!
-//! **Invariant:** what the mask knows when an answer comes is in nothing that leaves here.
+//! **Invariant:** a secret that the redactor knows when a message arrives does not leave this module.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use toolrack_transport::{
-    AuthError, BoxFuture, Diagnosis, Dialect, Ending, Line, LineError, Mask, Medium, Outgoing,
-    TransportError,
+    AuthError, BoxFuture, Diagnosis, Dialect, Ending, Inbox, Line, LineError, Mask, Medium,
+    Outgoing, TransportError,
 };
 use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
-/// The line, behind a mask if there is or may be something to hide: over HTTP, tokens come later.
-pub(crate) fn masked(line: Arc<dyn Line>, mask: &Mask) -> Arc<dyn Line> {
-    if line.medium() == Medium::Stream && mask.is_empty() {
-        return line;
+use crate::error::Failure;
+use crate::events::{EventSender, ManagerEvent};
+use crate::rate_limit::RateLimiter;
+
+/// Wraps a transport, if there are secrets or may be. Stdio without secrets is not wrapped; over HTTP, the redactor
+/// may learn tokens later.
+pub(crate) fn redacting(transport: Arc<dyn Line>, redactor: &Mask) -> Arc<dyn Line> {
+    if transport.medium() == Medium::Stream && redactor.is_empty() {
+        return transport;
     }
-    Arc::new(Masked { line, mask: mask.clone() })
+    Arc::new(RedactingTransport { transport, redactor: redactor.clone() })
 }
 
-/// JSON without what must not be seen. What is clean is not copied.
-pub(crate) fn clean(raw: RawJson, mask: &Mask) -> RawJson {
-    RawJson::new(mask.clean_json(raw.into_bytes()))
+/// Redacts JSON. Without a match nothing is copied.
+fn redact_json(raw: RawJson, redactor: &Mask) -> RawJson {
+    RawJson::new(redactor.clean_json(raw.into_bytes()))
+}
+
+/// Redacts text of the server in an error.
+fn redact_error(error: TransportError, redactor: &Mask) -> TransportError {
+    let redact = |text: String| redactor.clean(&text).into_owned();
+    match error {
+        TransportError::JsonRpc(error) => {
+            TransportError::JsonRpc(redact_rpc_error(error, redactor))
+        }
+        TransportError::Parse(reason) => TransportError::Parse(redact(reason)),
+        TransportError::Status { code, text } => {
+            TransportError::Status { code, text: redact(text) }
+        }
+        TransportError::Unauthorized(AuthError::Refused { reason }) => {
+            TransportError::Unauthorized(AuthError::Refused { reason: redact(reason) })
+        }
+        other => other,
+    }
+}
+
+fn redact_rpc_error(error: JsonRpcError, redactor: &Mask) -> JsonRpcError {
+    let data = error.data.map(|data| {
+        let redacted = redactor.clean_json(Bytes::from(data.to_string()));
+        serde_json::from_slice(&redacted).unwrap_or(data)
+    });
+    let message = redactor.clean(&error.message).into_owned();
+    JsonRpcError { message, data, ..error }
 }
 
 #[derive(Debug)]
-struct Masked {
-    line: Arc<dyn Line>,
-    mask: Mask,
+struct RedactingTransport {
+    transport: Arc<dyn Line>,
+    redactor: Mask,
 }
 
-impl Line for Masked {
+impl Line for RedactingTransport {
     fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
-        let asked = self.line.request(request);
+        let response = self.transport.request(request);
         Box::pin(async move {
-            match asked.await {
-                Ok(raw) => Ok(clean(raw, &self.mask)),
+            match response.await {
+                Ok(raw) => Ok(redact_json(raw, &self.redactor)),
                 Err(failure) => Err(LineError {
-                    error: clean_error(failure.error, &self.mask),
+                    error: redact_error(failure.error, &self.redactor),
                     delivery: failure.delivery,
                 }),
             }
@@ -53,7 +87,7 @@ impl Line for Masked {
         method: &'a str,
         params: &'a dyn Params,
     ) -> BoxFuture<'a, Result<(), LineError>> {
-        self.line.notify(method, params)
+        self.transport.notify(method, params)
     }
 
     fn answer(
@@ -61,54 +95,120 @@ impl Line for Masked {
         id: &RequestId,
         outcome: Result<&RawValue, &JsonRpcError>,
     ) -> Result<(), LineError> {
-        self.line.answer(id, outcome)
+        self.transport.answer(id, outcome)
     }
 
     fn touch(&self, id: u64) -> bool {
-        self.line.touch(id)
+        self.transport.touch(id)
     }
 
     fn speak(&self, dialect: Dialect) {
-        self.line.speak(dialect);
+        self.transport.speak(dialect);
     }
 
     fn medium(&self) -> Medium {
-        self.line.medium()
+        self.transport.medium()
     }
 
     fn diagnosis(&self) -> Diagnosis {
-        self.line.diagnosis()
+        self.transport.diagnosis()
     }
 
     fn close(&self) -> BoxFuture<'_, Ending> {
-        self.line.close()
+        self.transport.close()
     }
 }
 
-/// What a server may have put its own words into.
-fn clean_error(error: TransportError, mask: &Mask) -> TransportError {
-    let text = |it: String| mask.clean(&it).into_owned();
-    match error {
-        TransportError::JsonRpc(refusal) => TransportError::JsonRpc(clean_refusal(refusal, mask)),
-        TransportError::Parse(reason) => TransportError::Parse(text(reason)),
-        TransportError::Status { code, text: said } => {
-            TransportError::Status { code, text: text(said) }
+/// Handler wrapper that redacts incoming messages, emits stderr as events, and reports that the server is
+/// unreachable.
+pub(crate) struct RedactingHandler {
+    inner: Arc<dyn Inbox>,
+    server: Arc<str>,
+    events: Arc<EventSender>,
+    unreachable: mpsc::Sender<Failure>,
+    redactor: Mask,
+    stderr_limiter: RateLimiter,
+}
+
+impl RedactingHandler {
+    pub(crate) fn new(
+        inner: Arc<dyn Inbox>,
+        server: Arc<str>,
+        events: Arc<EventSender>,
+        unreachable: mpsc::Sender<Failure>,
+        redactor: Mask,
+    ) -> Self {
+        let stderr_limiter = RateLimiter::new(Instant::now());
+        Self { inner, server, events, unreachable, redactor, stderr_limiter }
+    }
+
+    fn redact(&self, params: Option<RawJson>) -> Option<RawJson> {
+        params.map(|params| redact_json(params, &self.redactor))
+    }
+
+    fn emit_stderr(&self, line: &str) {
+        let server = &self.server;
+        let event = || ManagerEvent::Stderr { server: Arc::clone(server), line: line.into() };
+        self.events.emit(event);
+    }
+
+    fn emit_dropped(&self, n_lines: u64) {
+        if n_lines > 0 {
+            self.emit_stderr(&format!("({n_lines} lines omitted)"));
         }
-        TransportError::Unauthorized(AuthError::Refused { reason }) => {
-            TransportError::Unauthorized(AuthError::Refused { reason: text(reason) })
-        }
-        other => other,
     }
 }
 
-/// The same for an error that a server answers with.
-pub(crate) fn clean_refusal(refusal: JsonRpcError, mask: &Mask) -> JsonRpcError {
-    let data = refusal.data.map(|it| {
-        let cleaned = mask.clean_json(Bytes::from(it.to_string()));
-        serde_json::from_slice(&cleaned).unwrap_or(it)
-    });
-    let message = mask.clean(&refusal.message).into_owned();
-    JsonRpcError { message, data, ..refusal }
+impl Inbox for RedactingHandler {
+    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+        self.inner.request(id, method, self.redact(params));
+    }
+
+    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
+        self.inner.request_about(about, id, method, self.redact(params));
+    }
+
+    fn notification(&self, method: &str, params: Option<RawJson>) {
+        self.inner.notification(method, self.redact(params));
+    }
+
+    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+        let outcome = match outcome {
+            Ok(result) => Ok(redact_json(result, &self.redactor)),
+            Err(error) => Err(redact_rpc_error(error, &self.redactor)),
+        };
+        self.inner.stray(id, outcome);
+    }
+
+    fn unreadable(&self, sample: &str) {
+        self.inner.unreadable(sample);
+    }
+
+    // The transport has redacted the line already.
+    fn stderr(&self, line: &str) {
+        if let Some(n_dropped) = self.stderr_limiter.admit(Instant::now()) {
+            self.emit_dropped(n_dropped);
+            self.emit_stderr(line);
+        }
+        self.inner.stderr(line);
+    }
+
+    fn renewed(&self) {
+        self.inner.renewed();
+    }
+
+    fn unreachable(&self, reason: &TransportError) {
+        // Full if another request has reported it: one report per launch is enough.
+        let sent = self.unreachable.try_send(Failure::from_unreachable(reason));
+        let reported = |_error| tracing::trace!(server = &*self.server, "already reported as lost");
+        sent.unwrap_or_else(reported);
+        self.inner.unreachable(reason);
+    }
+
+    fn ended(&self, close_reason: &Ending) {
+        self.emit_dropped(self.stderr_limiter.take_dropped());
+        self.inner.ended(close_reason);
+    }
 }
 
 #[cfg(test)]
@@ -117,31 +217,30 @@ mod tests {
 
     use super::*;
 
-    fn mask() -> Mask {
-        let mask = Mask::default();
-        mask.learn("key", "s3cr3t");
-        mask
+    fn redactor() -> Mask {
+        let redactor = Mask::default();
+        redactor.learn("key", "s3cr3t");
+        redactor
     }
 
     #[test]
-    fn errors_are_cleaned_and_stay_what_they_are() {
-        let check = |error: TransportError, expected: &str| {
-            assert_eq!(clean_error(error, &mask()).to_string(), expected);
+    fn errors_are_redacted_and_keep_their_variant() {
+        let check = |error: TransportError, clean: TransportError| {
+            assert_eq!(redact_error(error, &redactor()).to_string(), clean.to_string());
         };
-        let refusal = JsonRpcError {
+        let error = JsonRpcError {
             data: Some(json!({"s3cr3t": ["s3cr3t"]})),
             ..JsonRpcError::new(-7, "no s3cr3t")
         };
-        let cleaned = clean_refusal(refusal.clone(), &mask());
-        assert_eq!(cleaned.code, -7);
-        assert_eq!(cleaned.data, Some(json!({"[secret key]": ["[secret key]"]})));
-        let shown = refusal.to_string().replace("s3cr3t", "[secret key]");
-        check(TransportError::JsonRpc(refusal), &shown);
-        check(TransportError::Parse("s3cr3t".to_owned()), "malformed answer: [secret key]");
-        check(
-            TransportError::Status { code: 500, text: "s3cr3t".to_owned() },
-            "the server answered with HTTP status 500: [secret key]",
-        );
-        check(TransportError::Timeout(5), "request timed out after 5ms");
+        let redacted = redact_rpc_error(error.clone(), &redactor());
+        assert_eq!(redacted.code, -7);
+        assert_eq!(redacted.data, Some(json!({"[secret key]": ["[secret key]"]})));
+        assert_eq!(redacted.message, "no [secret key]");
+        check(TransportError::JsonRpc(error), TransportError::JsonRpc(redacted));
+        let parse = |reason: &str| TransportError::Parse(reason.to_owned());
+        check(parse("s3cr3t"), parse("[secret key]"));
+        let status = |text: &str| TransportError::Status { code: 500, text: text.to_owned() };
+        check(status("s3cr3t"), status("[secret key]"));
+        check(TransportError::Timeout(5), TransportError::Timeout(5));
     }
 }

@@ -1,124 +1,132 @@
-//! What becomes of a call, given where its server stands: it is sent, it waits, or it is refused.
+//! Retry policy for tool calls: send, wait for the server, retry or reject.
 //!
-//! Pure: the caller looks, asks here, and does what it is told, until the call is sent or refused.
+//! Pure: the caller reads the server's availability, asks [`decide`], acts, and repeats until the call is sent or
+//! rejected.
 //!
-//! **Invariant:** waiting ends. Every wait has a moment that depends only on when the call began.
+//! **Invariant:** every wait ends. Its deadline depends only on when the call started.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use toolrack_transport::{Delivery, after};
 
-use crate::lifecycle::Life;
-use crate::lifecycle::event::{Allowed, Epoch, Phase};
+use crate::lifecycle::{Enabled, Epoch, Lifecycle, Phase};
 
-/// How often one call is sent at most, whatever happens to it.
-const MOST_ATTEMPTS: u32 = 3;
+/// How often one call is sent at most. Bounds the restarts that a repeatable call causes if the server crashes on it.
+const MAX_ATTEMPTS: u32 = 3;
 
-/// Where a server stands, as far as calls care.
+/// Whether a server accepts calls, and if not, what would change that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It takes calls.
+pub(crate) enum Availability {
+    /// It accepts calls.
     Ready(Epoch),
-    /// It is started by the first call.
-    Resting,
-    /// It is being started.
+    /// The next call starts it.
+    Idle,
+    /// It is starting.
     Starting,
-    /// It is tried again at this moment.
-    Down(Instant),
-    /// Somebody has to log in first.
-    Barred,
-    /// The user has stopped it.
+    /// It failed, and is retried at this time.
+    RetryAt(Instant),
+    /// It requires a login.
+    NeedsAuth,
+    /// The user stopped it.
     Stopped,
-    /// The config keeps it down.
+    /// The config disables it.
     Disabled,
 }
 
-/// How long a call waits for its server before it is sent.
+/// Deadlines of a call that waits for its server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Waits {
-    /// Until when a start may take.
+pub(crate) struct WaitDeadlines {
+    /// For a server that is starting.
     start: Instant,
-    /// Until when a failed server has to be tried again.
+    /// For a server that failed and is retried.
     retry: Instant,
 }
 
-/// What to do with a call now.
+/// What to do with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Route {
+pub(crate) enum Decision {
     /// Send it.
     Send,
-    /// Look again when something has changed, or at this moment.
+    /// Decide again when the server's state changes, or at this time.
     Wait(Instant),
-    /// The same, after telling the server's owner that somebody waits.
-    Demand(Instant),
-    /// There is nothing to wait for.
-    Refuse,
+    /// Ask the supervisor to start the server, then wait.
+    StartAndWait(Instant),
+    /// Fail it: waiting does not help.
+    Reject,
 }
 
-/// Whether a call may be sent again although the server may have seen it.
+/// Whether the config says that a call may run twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeatable {
     Yes,
     No,
 }
 
-impl Standing {
-    pub(crate) fn of(life: &Life) -> Self {
-        match life.phase() {
-            _ if life.policy().allowed == Allowed::No => Standing::Disabled,
-            _ if !life.is_wanted() => Standing::Stopped,
-            Phase::Idle => Standing::Resting,
-            Phase::Connecting => Standing::Starting,
-            Phase::Connected { .. } => match life.launch() {
-                Some(epoch) => Standing::Ready(epoch),
-                None => Standing::Starting,
+impl Availability {
+    pub(crate) fn from_lifecycle(lifecycle: &Lifecycle) -> Self {
+        match lifecycle.phase() {
+            _ if lifecycle.policy().enabled == Enabled::No => Availability::Disabled,
+            _ if !lifecycle.is_wanted() => Availability::Stopped,
+            Phase::Idle => Availability::Idle,
+            Phase::Connecting => Availability::Starting,
+            Phase::Connected { .. } => match lifecycle.launch() {
+                Some(epoch) => Availability::Ready(epoch),
+                None => Availability::Starting,
             },
-            Phase::NeedsAuth { .. } => Standing::Barred,
-            Phase::Failed { until, .. } | Phase::BackingOff { until, .. } => Standing::Down(*until),
+            Phase::NeedsAuth { .. } => Availability::NeedsAuth,
+            Phase::Failed { until, .. } | Phase::BackingOff { until, .. } => {
+                Availability::RetryAt(*until)
+            }
         }
     }
 }
 
-impl Waits {
-    /// The waits of a call that begins now.
-    pub(crate) fn begin(now: Instant, startup: Duration, retry: Duration) -> Self {
+impl WaitDeadlines {
+    /// Deadlines of a call that starts to wait now.
+    pub(crate) fn new(now: Instant, startup: Duration, retry: Duration) -> Self {
         Self { start: after(now, startup), retry: after(now, retry) }
     }
 }
 
-/// What to do with a call. A launch that has failed it once is `avoid`ed: its end is not known everywhere yet.
-pub(crate) fn route(
-    standing: Standing,
+/// Decides about a call. `avoid` is the launch on which the call failed before.
+pub(crate) fn decide(
+    availability: Availability,
     avoid: Option<Epoch>,
-    waits: &Waits,
+    deadlines: &WaitDeadlines,
     now: Instant,
-) -> Route {
-    let until = |moment: Instant, wait: Route| if now < moment { wait } else { Route::Refuse };
-    match standing {
-        Standing::Ready(epoch) if avoid == Some(epoch) => {
-            until(waits.retry, Route::Wait(waits.retry))
+) -> Decision {
+    let until =
+        |deadline: Instant, wait: Decision| if now < deadline { wait } else { Decision::Reject };
+    match availability {
+        // The call has seen this launch fail before the supervisor has: wait until the snapshot catches up, or the
+        // call would spin on the dead connection.
+        Availability::Ready(epoch) if avoid == Some(epoch) => {
+            until(deadlines.retry, Decision::Wait(deadlines.retry))
         }
-        Standing::Ready(_) => Route::Send,
-        Standing::Resting => until(waits.start, Route::Demand(waits.start)),
-        Standing::Starting => until(waits.start, Route::Wait(waits.start)),
-        Standing::Down(retry_at) if retry_at <= waits.retry => {
-            until(waits.retry, Route::Demand(waits.retry))
+        Availability::Ready(_) => Decision::Send,
+        Availability::Idle => until(deadlines.start, Decision::StartAndWait(deadlines.start)),
+        Availability::Starting => until(deadlines.start, Decision::Wait(deadlines.start)),
+        // A backoff that outlasts the call's deadline is not worth waiting for.
+        Availability::RetryAt(retry_at) if retry_at <= deadlines.retry => {
+            until(deadlines.retry, Decision::StartAndWait(deadlines.retry))
         }
-        Standing::Down(_) | Standing::Barred | Standing::Stopped | Standing::Disabled => {
-            Route::Refuse
-        }
+        Availability::RetryAt(_)
+        | Availability::NeedsAuth
+        | Availability::Stopped
+        | Availability::Disabled => Decision::Reject,
     }
 }
 
-/// Whether a call that the line has failed is sent again, after so many attempts.
-pub(crate) fn again(delivery: Delivery, repeatable: Repeatable, n_attempts: u32) -> bool {
-    let is_harmless = match delivery {
+/// Whether a call that failed with its connection is sent again, after `n_attempts` attempts.
+pub(crate) fn should_retry(delivery: Delivery, repeatable: Repeatable, n_attempts: u32) -> bool {
+    let is_safe = match delivery {
         Delivery::NotSent => true,
+        // The server may have run the tool, so only the config can say that a second run does no harm.
         Delivery::Unknown => repeatable == Repeatable::Yes,
         Delivery::Answered => false,
     };
-    is_harmless && n_attempts < MOST_ATTEMPTS
+    is_safe && n_attempts < MAX_ATTEMPTS
 }
 
 #[cfg(test)]
@@ -126,51 +134,54 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_goes_where_its_server_stands() {
+    fn decision_follows_availability() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let waits = Waits::begin(start, Duration::from_secs(30), Duration::from_secs(5));
-        let check = |standing: Standing, avoid: Option<u64>, now: u64, expected: Route| {
-            let routed = route(standing, avoid.map(Epoch), &waits, at(now));
-            assert_eq!(routed, expected, "{standing:?} {avoid:?} at {now} s");
-        };
-        check(Standing::Ready(Epoch(7)), None, 0, Route::Send);
-        check(Standing::Ready(Epoch(7)), None, 100, Route::Send);
-        check(Standing::Ready(Epoch(7)), Some(6), 0, Route::Send);
-        check(Standing::Ready(Epoch(7)), Some(7), 0, Route::Wait(at(5)));
-        check(Standing::Ready(Epoch(7)), Some(7), 5, Route::Refuse);
-        check(Standing::Resting, None, 0, Route::Demand(at(30)));
-        check(Standing::Resting, None, 30, Route::Refuse);
-        check(Standing::Starting, None, 29, Route::Wait(at(30)));
-        check(Standing::Starting, None, 30, Route::Refuse);
-        check(Standing::Down(at(5)), None, 0, Route::Demand(at(5)));
-        check(Standing::Down(at(5)), None, 5, Route::Refuse);
-        check(Standing::Down(at(6)), None, 0, Route::Refuse);
-        check(Standing::Barred, None, 0, Route::Refuse);
-        check(Standing::Stopped, None, 0, Route::Refuse);
-        check(Standing::Disabled, None, 0, Route::Refuse);
+        let deadlines = WaitDeadlines::new(start, Duration::from_secs(30), Duration::from_secs(5));
+        let check =
+            |availability: Availability, avoid: Option<u64>, now: u64, expected: Decision| {
+                let decision = decide(availability, avoid.map(Epoch), &deadlines, at(now));
+                assert_eq!(decision, expected, "{availability:?} {avoid:?} at {now} s");
+            };
+        check(Availability::Ready(Epoch(7)), None, 0, Decision::Send);
+        check(Availability::Ready(Epoch(7)), None, 100, Decision::Send);
+        check(Availability::Ready(Epoch(7)), Some(6), 0, Decision::Send);
+        check(Availability::Ready(Epoch(7)), Some(7), 0, Decision::Wait(at(5)));
+        check(Availability::Ready(Epoch(7)), Some(7), 5, Decision::Reject);
+        check(Availability::Idle, None, 0, Decision::StartAndWait(at(30)));
+        check(Availability::Idle, None, 30, Decision::Reject);
+        check(Availability::Starting, None, 29, Decision::Wait(at(30)));
+        check(Availability::Starting, None, 30, Decision::Reject);
+        check(Availability::RetryAt(at(5)), None, 0, Decision::StartAndWait(at(5)));
+        check(Availability::RetryAt(at(5)), None, 5, Decision::Reject);
+        check(Availability::RetryAt(at(6)), None, 0, Decision::Reject);
+        check(Availability::NeedsAuth, None, 0, Decision::Reject);
+        check(Availability::Stopped, None, 0, Decision::Reject);
+        check(Availability::Disabled, None, 0, Decision::Reject);
     }
 
     #[test]
-    fn no_wait_is_too_long() {
+    fn maximum_duration_does_not_overflow() {
         let now = Instant::now();
-        let waits = Waits::begin(now, Duration::MAX, Duration::MAX);
-        assert_eq!(route(Standing::Starting, None, &waits, now), Route::Wait(waits.start));
-        assert_eq!(route(Standing::Down(now), None, &waits, now), Route::Demand(waits.retry));
+        let deadlines = WaitDeadlines::new(now, Duration::MAX, Duration::MAX);
+        let decide = |availability| decide(availability, None, &deadlines, now);
+        assert_eq!(decide(Availability::Starting), Decision::Wait(deadlines.start));
+        assert_eq!(decide(Availability::RetryAt(now)), Decision::StartAndWait(deadlines.retry));
     }
 
     #[test]
-    fn a_call_is_repeated_only_if_that_is_harmless() {
+    fn only_unsent_or_repeatable_calls_are_retried() {
         let check = |delivery, repeatable, n_attempts, expected: &str| {
-            let word = if again(delivery, repeatable, n_attempts) { "again" } else { "over" };
-            assert_eq!(word, expected, "{delivery:?} {repeatable:?} {n_attempts}");
+            let retried = should_retry(delivery, repeatable, n_attempts);
+            let outcome = if retried { "retry" } else { "fail" };
+            assert_eq!(outcome, expected, "{delivery:?} {repeatable:?} {n_attempts}");
         };
-        check(Delivery::NotSent, Repeatable::No, 1, "again");
-        check(Delivery::NotSent, Repeatable::No, 2, "again");
-        check(Delivery::NotSent, Repeatable::No, 3, "over");
-        check(Delivery::Unknown, Repeatable::No, 1, "over");
-        check(Delivery::Unknown, Repeatable::Yes, 1, "again");
-        check(Delivery::Unknown, Repeatable::Yes, 3, "over");
-        check(Delivery::Answered, Repeatable::Yes, 1, "over");
+        check(Delivery::NotSent, Repeatable::No, 1, "retry");
+        check(Delivery::NotSent, Repeatable::No, 2, "retry");
+        check(Delivery::NotSent, Repeatable::No, 3, "fail");
+        check(Delivery::Unknown, Repeatable::No, 1, "fail");
+        check(Delivery::Unknown, Repeatable::Yes, 1, "retry");
+        check(Delivery::Unknown, Repeatable::Yes, 3, "fail");
+        check(Delivery::Answered, Repeatable::Yes, 1, "fail");
     }
 }

@@ -1,44 +1,55 @@
-//! The tools of one server: which there are, which are let through, and what is odd about the rules.
+//! Tools of one server: the filtered list, its changes, and when it is fetched again.
 //!
-//! **Invariant:** a name stands for one tool. If a server lists a name twice, the first one counts.
+//! Servers without `listChanged` do not announce new tools. Their list is fetched again on request, at most once per
+//! [`MIN_REFRESH_INTERVAL`] and one request at a time.
+//!
+//! **Invariant:** a name stands for one tool. If a server lists a name twice, the first entry counts.
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 use foldhash::HashMap;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use toolrack_client::{Listing, McpToolDef};
 use toolrack_mcp::Tool;
 use toolrack_transport::clean_text;
 
-use crate::tool_filter::{Filter, Rule};
+use crate::manager::Shared;
+use crate::snapshot::{ActiveClient, McpConnection};
+use crate::supervisor::Operation;
+use crate::tool_filter::{FilterRule, ToolFilter};
 
-/// A tool together with the server that has it. Cheap to clone.
+/// How long a list is used at least before it is fetched again.
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A tool and its server. Cheap to clone.
 #[derive(Clone)]
 pub struct ToolWithServer {
     server: Arc<str>,
     name: Arc<str>,
-    listing: Arc<Listing<Tool>>,
+    list: Arc<Listing<Tool>>,
     place: usize,
 }
 
-/// The tools of one server, as far as they are known.
+/// The known tools of one server, filtered.
 #[derive(Debug, Default)]
-pub(crate) struct Toolset {
-    listing: Option<Arc<Listing<Tool>>>,
-    /// Where the tools stand that are let through, by name.
-    open: HashMap<Box<str>, usize>,
-    /// The same in the server's order.
+pub(crate) struct ServerTools {
+    list: Option<Arc<Listing<Tool>>>,
+    /// Places of the allowed tools in the list, by name.
+    allowed: HashMap<Box<str>, usize>,
+    /// The same places in the server's order.
     order: Vec<usize>,
-    denied: HashMap<Box<str>, Rule>,
+    denied: HashMap<Box<str>, FilterRule>,
     /// Patterns that match no tool.
-    unused: Vec<String>,
+    unused_patterns: Vec<String>,
 }
 
-/// How two lists of tools of the same server differ, in names.
+/// Difference between two tool lists of one server, by name.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Difference {
+pub(crate) struct ToolDiff {
     pub(crate) added: Vec<Arc<str>>,
     pub(crate) removed: Vec<Arc<str>>,
     pub(crate) changed: Vec<Arc<str>>,
@@ -48,26 +59,26 @@ impl ToolWithServer {
     pub(crate) fn new(
         server: &Arc<str>,
         name: Arc<str>,
-        listing: &Arc<Listing<Tool>>,
+        list: &Arc<Listing<Tool>>,
         place: usize,
     ) -> Self {
-        Self { server: Arc::clone(server), name, listing: Arc::clone(listing), place }
+        Self { server: Arc::clone(server), name, list: Arc::clone(list), place }
     }
 
-    /// The server that has it.
+    /// Name of the server.
     pub fn server(&self) -> &Arc<str> {
         &self.server
     }
 
-    /// The public name, by which agents call it.
+    /// Public name, by which agents call the tool.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The tool as its server describes it, under the name that the server gives.
+    /// The tool as its server lists it, under its name on the server.
     pub fn tool(&self) -> &Tool {
-        /// A place outside of its list would be a bug of ours; nobody has to fall over it.
-        static NOTHING: LazyLock<Tool> = LazyLock::new(|| Tool {
+        /// Fallback for a place outside of the list, which would be a bug.
+        static EMPTY: LazyLock<Tool> = LazyLock::new(|| Tool {
             name: String::new(),
             title: None,
             description: None,
@@ -78,16 +89,16 @@ impl ToolWithServer {
             execution: None,
             meta: None,
         });
-        self.listing.items.get(self.place).unwrap_or(&NOTHING)
+        self.list.items.get(self.place).unwrap_or(&EMPTY)
     }
 
-    /// The tool as an agent needs it: under its public name, with a description that is safe to show.
+    /// The definition for an agent: the public name, and a sanitized description.
     pub fn definition(&self) -> McpToolDef {
-        let plain = McpToolDef::from(self.tool());
+        let definition = McpToolDef::from(self.tool());
         McpToolDef {
             name: self.name.as_ref().to_owned(),
-            description: clean_text(&plain.description).into_owned(),
-            ..plain
+            description: clean_text(&definition.description).into_owned(),
+            ..definition
         }
     }
 }
@@ -102,88 +113,90 @@ impl fmt::Debug for ToolWithServer {
     }
 }
 
-impl Toolset {
-    pub(crate) fn new(listing: Option<Arc<Listing<Tool>>>, filter: &Filter) -> Self {
-        let mut toolset = Toolset { listing, ..Toolset::default() };
-        let Some(listing) = &toolset.listing else { return toolset };
+impl ServerTools {
+    pub(crate) fn new(list: Option<Arc<Listing<Tool>>>, filter: &ToolFilter) -> Self {
+        let mut tools = ServerTools { list, ..ServerTools::default() };
+        let Some(list) = &tools.list else { return tools };
         let mut names = HashSet::new();
-        for (place, tool) in listing.items.iter().enumerate() {
+        for (place, tool) in list.items.iter().enumerate() {
             if !names.insert(tool.name.as_str()) {
                 continue;
             }
-            match filter.verdict(&tool.name) {
+            match filter.denied_by(&tool.name) {
                 Some(rule) => {
-                    toolset.denied.insert(tool.name.as_str().into(), rule);
+                    tools.denied.insert(tool.name.as_str().into(), rule);
                 }
                 None => {
-                    toolset.open.insert(tool.name.as_str().into(), place);
-                    toolset.order.push(place);
+                    tools.allowed.insert(tool.name.as_str().into(), place);
+                    tools.order.push(place);
                 }
             }
         }
         let names: Vec<&str> = names.into_iter().collect();
-        toolset.unused = filter.unused(&names);
-        toolset
+        tools.unused_patterns = filter.unused_patterns(&names);
+        tools
     }
 
-    /// The list that the server gave, if it is known.
-    pub(crate) fn listing(&self) -> Option<&Arc<Listing<Tool>>> {
-        self.listing.as_ref()
+    /// The list as the server sent it, if it is known.
+    pub(crate) fn list(&self) -> Option<&Arc<Listing<Tool>>> {
+        self.list.as_ref()
     }
 
-    /// The tools that are let through, in the server's order, with their places in the list.
-    pub(crate) fn open(&self) -> impl Iterator<Item = (usize, &Tool)> {
-        let listing = self.listing.as_ref();
-        let tool = move |place: &usize| Some((*place, listing?.items.get(*place)?));
+    /// The allowed tools with their places in the list, in the server's order.
+    pub(crate) fn allowed(&self) -> impl Iterator<Item = (usize, &Tool)> {
+        let list = self.list.as_ref();
+        let tool = move |place: &usize| Some((*place, list?.items.get(*place)?));
         self.order.iter().filter_map(tool)
     }
 
-    pub(crate) fn n_open(&self) -> usize {
+    pub(crate) fn n_allowed(&self) -> usize {
         self.order.len()
     }
 
-    pub(crate) fn has(&self, tool: &str) -> bool {
-        self.open.contains_key(tool)
+    /// Whether the tool exists and is allowed.
+    pub(crate) fn contains(&self, tool: &str) -> bool {
+        self.allowed.contains_key(tool)
     }
 
-    pub(crate) fn denial(&self, tool: &str) -> Option<&Rule> {
+    /// The rule that denies a listed tool.
+    pub(crate) fn denied_by(&self, tool: &str) -> Option<&FilterRule> {
         self.denied.get(tool)
     }
 
     pub(crate) fn unused_patterns(&self) -> &[String] {
-        &self.unused
+        &self.unused_patterns
     }
 
-    /// How the open tools differ from those of `before`.
-    pub(crate) fn difference(&self, before: &Toolset) -> Difference {
+    /// How the allowed tools differ from those of `before`.
+    pub(crate) fn diff(&self, before: &ServerTools) -> ToolDiff {
         let old: HashMap<&str, &Tool> =
-            before.open().map(|(_, tool)| (tool.name.as_str(), tool)).collect();
-        let mut difference = Difference::default();
-        for (_, tool) in self.open() {
+            before.allowed().map(|(_, tool)| (tool.name.as_str(), tool)).collect();
+        let mut diff = ToolDiff::default();
+        for (_, tool) in self.allowed() {
             match old.get(tool.name.as_str()) {
-                None => difference.added.push(tool.name.as_str().into()),
-                Some(old) if !is_same(old, tool) => {
-                    difference.changed.push(tool.name.as_str().into());
+                None => diff.added.push(tool.name.as_str().into()),
+                Some(old) if !is_same_tool(old, tool) => {
+                    diff.changed.push(tool.name.as_str().into());
                 }
                 Some(_) => {}
             }
         }
-        let removed = before.open().filter(|(_, tool)| !self.has(&tool.name));
-        difference.removed = removed.map(|(_, tool)| tool.name.as_str().into()).collect();
-        difference
+        let removed = before.allowed().filter(|(_, tool)| !self.contains(&tool.name));
+        diff.removed = removed.map(|(_, tool)| tool.name.as_str().into()).collect();
+        diff
     }
 }
 
-impl Difference {
+impl ToolDiff {
     pub(crate) fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
 }
 
-/// Whether two tools are described alike.
-fn is_same(one: &Tool, two: &Tool) -> bool {
-    fn raw(it: Option<&RawValue>) -> Option<&str> {
-        it.map(RawValue::get)
+/// Whether two tools have the same description and schemas.
+fn is_same_tool(one: &Tool, two: &Tool) -> bool {
+    fn raw(schema: Option<&RawValue>) -> Option<&str> {
+        schema.map(RawValue::get)
     }
     one.title == two.title
         && one.description == two.description
@@ -192,11 +205,83 @@ fn is_same(one: &Tool, two: &Tool) -> bool {
         && raw(one.output_schema.as_deref()) == raw(two.output_schema.as_deref())
 }
 
+/// Limits how often the tools of a connection are fetched again.
+#[derive(Debug, Default)]
+pub(crate) struct RefreshLimiter(Mutex<LastRefresh>);
+
+#[derive(Debug, Default, Clone, Copy)]
+enum LastRefresh {
+    #[default]
+    Never,
+    InProgress,
+    At(Instant),
+}
+
+impl RefreshLimiter {
+    /// Starts a refresh, unless one is in progress or the last one is too recent.
+    pub(crate) fn try_start(&self, now: Instant) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = match *last {
+            LastRefresh::Never => true,
+            LastRefresh::InProgress => false,
+            LastRefresh::At(time) => now.duration_since(time) >= MIN_REFRESH_INTERVAL,
+        };
+        if is_due {
+            *last = LastRefresh::InProgress;
+        }
+        is_due
+    }
+
+    fn finish(&self, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LastRefresh::At(now);
+    }
+}
+
+/// Whether a server has tools and does not send `notifications/tools/list_changed`.
+pub(crate) fn needs_polling(active: &ActiveClient) -> bool {
+    active.client.capabilities().tools.as_ref().is_some_and(|tools| !tools.list_changed)
+}
+
+/// Fetches the tools of a connection again, and passes a changed list to the supervisor.
+pub(crate) async fn refresh(
+    shared: Arc<Shared>,
+    server: Arc<McpConnection>,
+    active: Arc<ActiveClient>,
+) {
+    let Some(in_flight) = active.in_flight.acquire() else {
+        return active.refresh_limiter.finish(Instant::now());
+    };
+    // The client's call timeout bounds this. The client serves its cached list as long as the server allows.
+    let listed = tokio::select! {
+        () = shared.stop.cancelled() => return,
+        listed = active.client.list_tools() => listed,
+    };
+    drop(in_flight);
+    active.refresh_limiter.finish(Instant::now());
+    match listed {
+        Ok(listed) if !server.tool_list().is_some_and(|known| is_same_list(known, &listed)) => {
+            let update = Operation::UpdateTools(server.name().to_owned(), active.epoch);
+            if let Err(error) = shared.apply(vec![update]).await {
+                tracing::debug!(server = server.name(), %error, "refreshed tools were not applied");
+            }
+        }
+        Ok(_same) => {}
+        Err(error) => {
+            tracing::debug!(server = server.name(), %error, "cannot refresh tools");
+        }
+    }
+}
+
+fn is_same_list(one: &Listing<Tool>, two: &Listing<Tool>) -> bool {
+    let json = |list: &Listing<Tool>| serde_json::to_vec(&list.items).ok();
+    one.cut == two.cut && one.skipped == two.skipped && json(one) == json(two)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    pub(crate) fn listing(tools: &[(&str, &str)]) -> Arc<Listing<Tool>> {
+    fn list(tools: &[(&str, &str)]) -> Arc<Listing<Tool>> {
         let tool = |(name, description): &(&str, &str)| -> Tool {
             let json = serde_json::json!({
                 "name": name, "description": description, "inputSchema": {"type": "object"},
@@ -206,43 +291,54 @@ mod tests {
         Arc::new(Listing { items: tools.iter().map(tool).collect(), ..Listing::default() })
     }
 
-    fn names(toolset: &Toolset) -> Vec<&str> {
-        toolset.open().map(|(_, tool)| tool.name.as_str()).collect()
+    fn names(tools: &ServerTools) -> Vec<&str> {
+        tools.allowed().map(|(_, tool)| tool.name.as_str()).collect()
     }
 
     #[test]
-    fn tools_are_let_through_once_and_by_the_rules() {
-        let filter = Filter::new(&[], &["b".to_owned(), "bb".to_owned()]);
-        let listing = listing(&[("a", ""), ("b", ""), ("a", "again"), ("c", "")]);
-        let toolset = Toolset::new(Some(listing), &filter);
-        assert_eq!(names(&toolset), ["a", "c"]);
-        assert_eq!(toolset.denial("b"), Some(&Rule::Denied { pattern: "b".to_owned() }));
-        assert_eq!(toolset.unused_patterns(), ["bb"]);
-        assert!(toolset.has("c") && !toolset.has("b"));
+    fn tools_are_filtered_and_duplicates_ignored() {
+        let filter = ToolFilter::new(&[], &["b".to_owned(), "bb".to_owned()]);
+        let list = list(&[("a", ""), ("b", ""), ("a", "again"), ("c", "")]);
+        let tools = ServerTools::new(Some(list), &filter);
+        assert_eq!(names(&tools), ["a", "c"]);
+        assert_eq!(tools.denied_by("b"), Some(&FilterRule::Denied { pattern: "b".to_owned() }));
+        assert_eq!(tools.unused_patterns(), ["bb"]);
+        assert!(tools.contains("c") && !tools.contains("b"));
     }
 
     #[test]
-    fn lists_are_compared_by_name_and_description() {
-        let set = |tools: &[(&str, &str)]| Toolset::new(Some(listing(tools)), &Filter::default());
-        let before = set(&[("a", "x"), ("b", "x"), ("c", "x")]);
-        let after = set(&[("c", "x"), ("b", "y"), ("d", "x")]);
-        let expected = Difference {
+    fn diff_compares_name_and_description() {
+        let tools =
+            |tools: &[(&str, &str)]| ServerTools::new(Some(list(tools)), &ToolFilter::default());
+        let before = tools(&[("a", "x"), ("b", "x"), ("c", "x")]);
+        let after = tools(&[("c", "x"), ("b", "y"), ("d", "x")]);
+        let expected = ToolDiff {
             added: vec!["d".into()],
             removed: vec!["a".into()],
             changed: vec!["b".into()],
         };
-        assert_eq!(after.difference(&before), expected);
-        assert!(after.difference(&after).is_empty());
-        assert_eq!(before.difference(&Toolset::default()).added.len(), 3);
+        assert_eq!(after.diff(&before), expected);
+        assert!(after.diff(&after).is_empty());
+        assert_eq!(before.diff(&ServerTools::default()).added.len(), 3);
     }
 
     #[test]
-    fn a_definition_has_the_public_name_and_a_clean_description() {
-        let listing = listing(&[("a.b", "look\u{e0041}\u{1b}[1m here\nand there")]);
-        let tool = ToolWithServer::new(&"s".into(), "s_a_b".into(), &listing, 0);
+    fn definition_has_public_name_and_sanitized_description() {
+        let list = list(&[("a.b", "look\u{e0041}\u{1b}[1m here\nand there")]);
+        let tool = ToolWithServer::new(&"s".into(), "s_a_b".into(), &list, 0);
         let definition = tool.definition();
         assert_eq!(definition.name, "s_a_b");
         assert_eq!(definition.description, "look here\nand there");
         assert_eq!(ToolWithServer { place: 9, ..tool }.tool().name, "");
+    }
+
+    #[test]
+    fn refreshes_are_exclusive_and_rate_limited() {
+        let (limiter, start) = (RefreshLimiter::default(), Instant::now());
+        assert!(limiter.try_start(start));
+        assert!(!limiter.try_start(start + MIN_REFRESH_INTERVAL * 9), "one is in progress");
+        limiter.finish(start);
+        assert!(!limiter.try_start(start + MIN_REFRESH_INTERVAL / 2));
+        assert!(limiter.try_start(start + MIN_REFRESH_INTERVAL));
     }
 }

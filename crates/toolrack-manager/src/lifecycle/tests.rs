@@ -1,45 +1,45 @@
-//! Every transition of a life, as a table: what happened when, and what had to be done.
+//! Transitions of the state machine, as tables of events and expected effects.
 
 mod simulation;
 
 use super::*;
 
-/// A life that is told what happens, at moments counted in milliseconds.
-struct Stage {
-    life: Life,
+/// A state machine whose events are given in milliseconds.
+struct Machine {
+    lifecycle: Lifecycle,
     start: Instant,
     log: Vec<String>,
 }
 
-const EAGER: Policy = Policy { allowed: Allowed::Yes, start: StartMode::Eager };
-const LAZY: Policy = Policy { allowed: Allowed::Yes, start: StartMode::Lazy };
-const OFF: Policy = Policy { allowed: Allowed::No, start: StartMode::Eager };
+const EAGER: Policy = Policy { enabled: Enabled::Yes, start: StartMode::Eager };
+const LAZY: Policy = Policy { enabled: Enabled::Yes, start: StartMode::Lazy };
+const OFF: Policy = Policy { enabled: Enabled::No, start: StartMode::Eager };
 
 fn failure() -> Failure {
     Failure::new(FailureKind::Exited, "broken")
 }
 
-impl Stage {
+impl Machine {
     fn new(policy: Policy) -> Self {
-        Self { life: Life::new(policy), start: Instant::now(), log: Vec::new() }
+        Self { lifecycle: Lifecycle::new(policy), start: Instant::now(), log: Vec::new() }
     }
 
-    /// Something happens, with the longest of all waits after a failure.
+    /// Applies an event with maximum jitter.
     fn at(&mut self, ms: u64, event: Event) -> &mut Self {
         let now = self.start + Duration::from_millis(ms);
-        let effect = self.life.step(event, now, 1.0);
-        let done = match effect {
+        let effect = self.lifecycle.step(event, now, 1.0);
+        let effect = match effect {
             None => "-".to_owned(),
             Some(Effect::Launch(Epoch(epoch))) => format!("launch {epoch}"),
             Some(Effect::End(Epoch(epoch))) => format!("end {epoch}"),
         };
-        self.log.push(format!("{done} {}", self.phase()));
+        self.log.push(format!("{effect} {}", self.phase()));
         self
     }
 
     fn phase(&self) -> String {
         let since = |at: &Instant| at.duration_since(self.start).as_millis();
-        match self.life.phase() {
+        match self.lifecycle.phase() {
             Phase::Idle => "idle".to_owned(),
             Phase::Connecting => "connecting".to_owned(),
             Phase::Connected { since: at } => format!("connected@{}", since(at)),
@@ -51,13 +51,13 @@ impl Stage {
 }
 
 #[track_caller]
-fn check(policy: Policy, events: &[(u64, Event)], expected: &[&str]) -> Life {
-    let mut stage = Stage::new(policy);
+fn check(policy: Policy, events: &[(u64, Event)], expected: &[&str]) -> Lifecycle {
+    let mut machine = Machine::new(policy);
     for (ms, event) in events {
-        stage.at(*ms, event.clone());
+        machine.at(*ms, event.clone());
     }
-    assert_eq!(stage.log, expected);
-    stage.life
+    assert_eq!(machine.log, expected);
+    machine.lifecycle
 }
 
 fn opened(epoch: u64) -> Event {
@@ -77,18 +77,18 @@ fn gone(epoch: u64) -> Event {
 }
 
 #[test]
-fn an_eager_server_is_started_once_however_often_it_is_wanted() {
+fn eager_server_is_started_once() {
     check(
         EAGER,
         &[
-            (0, Event::Begin(Tools::Unknown)),
-            (0, Event::Begin(Tools::Unknown)),
+            (0, Event::ConnectAll(Tools::Unknown)),
+            (0, Event::ConnectAll(Tools::Unknown)),
             (0, Event::Start),
             (0, Event::Demand),
             (10, opened(1)),
             (20, Event::Start),
             (20, Event::Demand),
-            (20, Event::Begin(Tools::Known)),
+            (20, Event::ConnectAll(Tools::Known)),
         ],
         &[
             "launch 1 connecting",
@@ -104,11 +104,11 @@ fn an_eager_server_is_started_once_however_often_it_is_wanted() {
 }
 
 #[test]
-fn a_lazy_server_is_started_by_a_call_and_ended_when_unused() {
+fn lazy_server_starts_on_demand_and_stops_when_idle() {
     check(
         LAZY,
         &[
-            (0, Event::Begin(Tools::Known)),
+            (0, Event::ConnectAll(Tools::Known)),
             (0, Event::Demand),
             (10, opened(1)),
             (900, Event::Idle(Epoch(0))),
@@ -131,18 +131,18 @@ fn a_lazy_server_is_started_by_a_call_and_ended_when_unused() {
 }
 
 #[test]
-fn a_lazy_server_without_known_tools_is_started_to_learn_them() {
+fn lazy_server_without_known_tools_is_started() {
     check(
         LAZY,
         &[
-            (0, Event::Begin(Tools::Unknown)),
+            (0, Event::ConnectAll(Tools::Unknown)),
             (5, open_failed(1)),
             (5, gone(1)),
             (255, Event::Tick),
             (260, opened(2)),
             (300, lost(2)),
             (300, gone(2)),
-            // Once its tools were known, nobody waits for it.
+            // Its tools are known now, so it is not retried without a call.
             (5000, Event::Tick),
             (5000, Event::Demand),
         ],
@@ -161,7 +161,7 @@ fn a_lazy_server_without_known_tools_is_started_to_learn_them() {
 }
 
 #[test]
-fn a_lost_connection_comes_back_after_its_wait_and_not_before_its_remains_are_gone() {
+fn reconnect_waits_for_backoff_and_for_the_old_launch() {
     check(
         EAGER,
         &[
@@ -189,9 +189,9 @@ fn a_lost_connection_comes_back_after_its_wait_and_not_before_its_remains_are_go
     );
 }
 
-/// Many requests at once find nobody, and one of them says so late.
+/// Many requests report the same loss, one of them late.
 #[test]
-fn a_loss_that_is_told_often_is_one_loss() {
+fn repeated_loss_reports_count_once() {
     check(
         EAGER,
         &[
@@ -221,29 +221,32 @@ fn a_loss_that_is_told_often_is_one_loss() {
     );
 }
 
-/// The remains of a lost connection may take their time, and a user need not wait for that.
+/// A lost launch may take time to drain its calls; the user does not have to wait for that.
 #[test]
-fn what_is_left_of_a_lost_connection_is_ended_at_the_users_wish() {
-    let events = |wish: &Event| {
+fn user_request_ends_a_closing_launch() {
+    let events = |request: &Event| {
         let begun = [(0, Event::Start), (10, opened(1)), (100, lost(1))];
-        let ended = [(110, wish.clone()), (120, wish.clone()), (130, gone(1))];
+        let ended = [(110, request.clone()), (120, request.clone()), (130, gone(1))];
         [begun, ended].concat()
     };
-    for (wish, expected) in [
+    for (request, expected) in [
         (Event::Stop, ["end 1 idle", "- idle", "- idle"]),
-        (Event::Adjust(OFF), ["end 1 idle", "- idle", "- idle"]),
+        (Event::PolicyChanged(OFF), ["end 1 idle", "- idle", "- idle"]),
         (Event::Restart, ["end 1 connecting", "- connecting", "launch 2 connecting"]),
-        (Event::Replace(EAGER), ["end 1 connecting", "- connecting", "launch 2 connecting"]),
+        (
+            Event::TransportChanged(EAGER),
+            ["end 1 connecting", "- connecting", "launch 2 connecting"],
+        ),
         (Event::Demand, ["- backing-off@350"; 3]),
-        (Event::Begin(Tools::Known), ["- backing-off@350"; 3]),
+        (Event::ConnectAll(Tools::Known), ["- backing-off@350"; 3]),
     ] {
         let begun = ["launch 1 connecting", "- connected@10", "- backing-off@350"];
-        check(EAGER, &events(&wish), &[begun, expected].concat());
+        check(EAGER, &events(&request), &[begun, expected].concat());
     }
 }
 
 #[test]
-fn what_was_stopped_stays_stopped_whatever_arrives_late() {
+fn stopped_server_ignores_late_events() {
     for late in [opened(1), open_failed(1), lost(1), Event::Tick, Event::Demand] {
         check(
             EAGER,
@@ -265,7 +268,7 @@ fn what_was_stopped_stays_stopped_whatever_arrives_late() {
 }
 
 #[test]
-fn stop_and_start_during_a_start_lead_to_one_new_launch() {
+fn stop_and_start_while_connecting_cause_one_launch() {
     check(
         EAGER,
         &[
@@ -290,8 +293,8 @@ fn stop_and_start_during_a_start_lead_to_one_new_launch() {
 }
 
 #[test]
-fn a_restart_ends_what_there_is_and_forgets_what_went_before() {
-    let life = check(
+fn restart_ends_the_launch_and_resets_failures() {
+    let lifecycle = check(
         EAGER,
         &[
             (0, Event::Restart),
@@ -316,52 +319,61 @@ fn a_restart_ends_what_there_is_and_forgets_what_went_before() {
             "- failed@258",
         ],
     );
-    assert_eq!(life.launch(), Some(Epoch(3)));
+    assert_eq!(lifecycle.launch(), Some(Epoch(3)));
 }
 
 #[test]
-fn another_config_during_a_start_ends_it_first() {
+fn transport_change_ends_the_launch_first() {
     check(
         EAGER,
-        &[(0, Event::Start), (1, Event::Replace(EAGER)), (2, opened(1)), (3, gone(1))],
+        &[(0, Event::Start), (1, Event::TransportChanged(EAGER)), (2, opened(1)), (3, gone(1))],
         &["launch 1 connecting", "end 1 connecting", "- connecting", "launch 2 connecting"],
     );
     check(
         EAGER,
-        &[(0, Event::Start), (1, Event::Replace(OFF)), (2, gone(1)), (3, Event::Start)],
+        &[(0, Event::Start), (1, Event::TransportChanged(OFF)), (2, gone(1)), (3, Event::Start)],
         &["launch 1 connecting", "end 1 idle", "- idle", "- idle"],
     );
     check(
         LAZY,
-        &[(0, Event::Begin(Tools::Known)), (1, Event::Replace(LAZY)), (2, Event::Replace(EAGER))],
+        &[
+            (0, Event::ConnectAll(Tools::Known)),
+            (1, Event::TransportChanged(LAZY)),
+            (2, Event::TransportChanged(EAGER)),
+        ],
         &["- idle", "- idle", "launch 1 connecting"],
     );
-    // A failed server is tried at once with its new config.
+    // A failed server is retried at once with its new config.
     check(
         EAGER,
-        &[(0, Event::Start), (1, open_failed(1)), (2, gone(1)), (3, Event::Replace(EAGER))],
+        &[
+            (0, Event::Start),
+            (1, open_failed(1)),
+            (2, gone(1)),
+            (3, Event::TransportChanged(EAGER)),
+        ],
         &["launch 1 connecting", "- failed@251", "- failed@251", "launch 2 connecting"],
     );
-    // What the user has stopped is not started by a new config.
+    // A new config does not start a server that the user has stopped.
     check(
         EAGER,
-        &[(0, Event::Start), (1, Event::Stop), (2, gone(1)), (3, Event::Replace(EAGER))],
+        &[(0, Event::Start), (1, Event::Stop), (2, gone(1)), (3, Event::TransportChanged(EAGER))],
         &["launch 1 connecting", "end 1 idle", "- idle", "- idle"],
     );
 }
 
 #[test]
-fn other_settings_leave_a_connection_alone() {
+fn policy_change_keeps_the_connection() {
     check(
         EAGER,
         &[
             (0, Event::Start),
             (1, opened(1)),
-            (2, Event::Adjust(LAZY)),
-            (3, Event::Adjust(EAGER)),
-            (4, Event::Adjust(OFF)),
+            (2, Event::PolicyChanged(LAZY)),
+            (3, Event::PolicyChanged(EAGER)),
+            (4, Event::PolicyChanged(OFF)),
             (5, gone(1)),
-            (6, Event::Adjust(EAGER)),
+            (6, Event::PolicyChanged(EAGER)),
         ],
         &[
             "launch 1 connecting",
@@ -375,13 +387,13 @@ fn other_settings_leave_a_connection_alone() {
     );
     check(
         LAZY,
-        &[(0, Event::Begin(Tools::Known)), (1, Event::Adjust(EAGER))],
+        &[(0, Event::ConnectAll(Tools::Known)), (1, Event::PolicyChanged(EAGER))],
         &["- idle", "launch 1 connecting"],
     );
 }
 
 #[test]
-fn a_server_that_wants_a_login_waits_for_the_user() {
+fn needs_auth_waits_for_the_user() {
     let login =
         || Event::OpenFailed(Epoch(1), Failure::new(FailureKind::NeedsLogin, "login needed"));
     check(
@@ -392,7 +404,7 @@ fn a_server_that_wants_a_login_waits_for_the_user() {
             (2, gone(1)),
             (99_999, Event::Tick),
             (99_999, Event::Demand),
-            (99_999, Event::Begin(Tools::Unknown)),
+            (99_999, Event::ConnectAll(Tools::Unknown)),
             (99_999, Event::Start),
         ],
         &[
@@ -408,7 +420,7 @@ fn a_server_that_wants_a_login_waits_for_the_user() {
 }
 
 #[test]
-fn news_of_an_old_launch_mean_nothing() {
+fn events_of_an_old_launch_are_ignored() {
     check(
         EAGER,
         &[
@@ -437,7 +449,7 @@ fn news_of_an_old_launch_mean_nothing() {
 }
 
 #[test]
-fn a_launch_that_ends_without_a_word_counts_as_lost() {
+fn launch_that_ends_without_report_is_lost() {
     check(
         EAGER,
         &[(0, Event::Start), (1, gone(1)), (251, Event::Tick), (260, opened(2)), (300, gone(2))],
@@ -452,11 +464,11 @@ fn a_launch_that_ends_without_a_word_counts_as_lost() {
 }
 
 #[test]
-fn a_disabled_server_is_never_started() {
+fn disabled_server_is_never_started() {
     check(
         OFF,
         &[
-            (0, Event::Begin(Tools::Unknown)),
+            (0, Event::ConnectAll(Tools::Unknown)),
             (0, Event::Start),
             (0, Event::Restart),
             (0, Event::Demand),
@@ -467,27 +479,29 @@ fn a_disabled_server_is_never_started() {
 }
 
 #[test]
-fn five_starts_in_a_minute_look_like_a_crash_loop_until_it_holds() {
-    let mut stage = Stage::new(EAGER);
-    stage.at(0, Event::Start);
+fn five_starts_in_a_minute_are_a_crash_loop() {
+    let mut machine = Machine::new(EAGER);
+    machine.at(0, Event::Start);
     let mut now = 0;
     for epoch in 1..=4 {
-        assert!(!stage.life.is_crash_looping(stage.start), "after {epoch} starts");
-        stage.at(now, open_failed(epoch)).at(now, gone(epoch));
-        now = u64::try_from(stage.life.retry_at().unwrap().duration_since(stage.start).as_millis())
-            .unwrap();
-        stage.at(now, Event::Tick);
+        assert!(!machine.lifecycle.is_crash_looping(machine.start), "after {epoch} starts");
+        machine.at(now, open_failed(epoch)).at(now, gone(epoch));
+        now = u64::try_from(
+            machine.lifecycle.retry_at().unwrap().duration_since(machine.start).as_millis(),
+        )
+        .unwrap();
+        machine.at(now, Event::Tick);
     }
-    let moment = |ms: u64| stage.start + Duration::from_millis(ms);
-    assert!(stage.life.is_crash_looping(moment(now)));
+    let moment = |ms: u64| machine.start + Duration::from_millis(ms);
+    assert!(machine.lifecycle.is_crash_looping(moment(now)));
     let (soon, later) = (moment(now + 60_000), moment(now + 120_000));
-    stage.at(now, opened(5));
-    assert!(stage.life.is_crash_looping(soon));
-    assert!(!stage.life.is_crash_looping(later));
-    assert!(!stage.life.is_due(soon) && stage.life.is_due(later));
-    stage.at(now + 120_000, Event::Tick);
-    assert!(!stage.life.is_due(later), "it is over once, not for ever");
-    stage.at(now + 120_000, lost(5)).at(now + 120_000, gone(5));
-    assert!(!stage.life.is_crash_looping(later), "{}", stage.phase());
-    assert_eq!(stage.phase(), format!("backing-off@{}", now + 120_250));
+    machine.at(now, opened(5));
+    assert!(machine.lifecycle.is_crash_looping(soon));
+    assert!(!machine.lifecycle.is_crash_looping(later));
+    assert!(!machine.lifecycle.is_due(soon) && machine.lifecycle.is_due(later));
+    machine.at(now + 120_000, Event::Tick);
+    assert!(!machine.lifecycle.is_due(later), "the flag is cleared once");
+    machine.at(now + 120_000, lost(5)).at(now + 120_000, gone(5));
+    assert!(!machine.lifecycle.is_crash_looping(later), "{}", machine.phase());
+    assert_eq!(machine.phase(), format!("backing-off@{}", now + 120_250));
 }

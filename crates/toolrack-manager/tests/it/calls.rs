@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_client::CallOptions;
-use toolrack_manager::{CallOutcome, McpManager, RackError, RackEvent};
+use toolrack_manager::{CallOutcome, ManagerError, ManagerEvent, McpManager};
 use toolrack_testkit::{Journal, Marker};
 use toolrack_transport::Delivery;
 
@@ -49,7 +49,7 @@ async fn what_cannot_be_called_says_why() {
     let mut events = manager.subscribe();
     manager.connect_all().await.unwrap();
     let warning = next(&mut events, |event| match event {
-        RackEvent::Warning { message, .. } => Some(message),
+        ManagerEvent::Warning { message, .. } => Some(message),
         _ => None,
     });
     assert_eq!(warning.await, "the pattern `nothing_*` matches no tool of `one`");
@@ -125,7 +125,7 @@ async fn a_lost_call_is_run_again_only_if_that_is_harmless() {
         let call = manager.call("one_echo", &text);
         let error = tokio::time::timeout(LONG, call).await.unwrap().unwrap_err();
         assert!(
-            matches!(error, RackError::Call { .. } | RackError::NotConnected { .. }),
+            matches!(error, ManagerError::Call { .. } | ManagerError::NotConnected { .. }),
             "{error}"
         );
         let runs = Journal::read(journal.as_ref()).unwrap().records.len();
@@ -141,7 +141,7 @@ async fn calls_are_told_with_sizes_and_outcomes_and_without_arguments() {
     let mut events = manager.subscribe();
     manager.call("one_echo", &json!({"text": "s3cret"})).await.unwrap();
     let seen = next(&mut events, |event| match event {
-        RackEvent::CallFinished { outcome, delivery, argument_bytes, result_bytes, .. } => {
+        ManagerEvent::CallFinished { outcome, delivery, argument_bytes, result_bytes, .. } => {
             Some((outcome, delivery, argument_bytes, result_bytes > 20))
         }
         other => {
@@ -156,12 +156,12 @@ async fn calls_are_told_with_sizes_and_outcomes_and_without_arguments() {
     assert!(tokio::time::timeout(Duration::from_millis(50), call).await.is_err());
     let mut outcome = async || {
         let finished = |event| match event {
-            RackEvent::CallFinished { outcome, .. } => Some(outcome),
+            ManagerEvent::CallFinished { outcome, .. } => Some(outcome),
             _ => None,
         };
         next(&mut events, finished).await
     };
     assert_eq!(outcome().await, CallOutcome::ToolError);
-    assert_eq!(outcome().await, CallOutcome::Abandoned);
+    assert_eq!(outcome().await, CallOutcome::Cancelled);
     end(manager, &marker).await;
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolrack_manager::{FileWatch, McpManager, RackEvent, RackEvents};
+use toolrack_manager::{FileWatch, ManagerEvent, ManagerEvents, McpManager};
 use toolrack_testkit::{Marker, program};
 
 use crate::fixture::{LONG, builder, eventually, next, pid, put};
@@ -28,7 +28,7 @@ fn names(manager: &McpManager) -> Vec<String> {
     connected.map(|it| it.name().to_owned()).collect()
 }
 
-async fn follow(path: &Path, text: &str) -> (McpManager, FileWatch, RackEvents) {
+async fn follow(path: &Path, text: &str) -> (McpManager, FileWatch, ManagerEvents) {
     put(path, text);
     let servers = parse(path, text).unwrap();
     let manager = builder().build(servers.clone());
@@ -56,7 +56,7 @@ async fn every_way_to_change_a_file_is_noticed() {
 
     std::fs::remove_file(&path).unwrap();
     let rejected = next(&mut events, |event| match event {
-        RackEvent::ConfigRejected { message } => Some(message),
+        ManagerEvent::ConfigRejected { message } => Some(message),
         _ => None,
     });
     let message = rejected.await;
@@ -96,8 +96,8 @@ async fn a_broken_edit_changes_nothing_and_is_told() {
     for broken in ["[[defaults.mcp]\n", "[[defaults.mcp]]\nname = \"x\"\ntransport = \"stdio\"\n"] {
         put(&path, broken);
         let rejected = next(&mut events, |event| match event {
-            RackEvent::ConfigRejected { message } => Some(message),
-            RackEvent::ConfigApplied { plan } => panic!("{plan:?}"),
+            ManagerEvent::ConfigRejected { message } => Some(message),
+            ManagerEvent::ConfigApplied { plan } => panic!("{plan:?}"),
             _ => None,
         });
         let message = rejected.await;
@@ -127,7 +127,7 @@ async fn a_hundred_edits_in_a_second_are_taken_together() {
     let mut n_applied = 0;
     while let Ok(Some(event)) = tokio::time::timeout(Duration::from_millis(50), events.next()).await
     {
-        n_applied += usize::from(matches!(event, RackEvent::ConfigApplied { .. }));
+        n_applied += usize::from(matches!(event, ManagerEvent::ConfigApplied { .. }));
     }
     assert!((1..=20).contains(&n_applied), "{n_applied} times");
     tokio::time::timeout(LONG, manager.close()).await.unwrap();

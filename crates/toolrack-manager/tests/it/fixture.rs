@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
-use toolrack_manager::{ConnectionState, McpManager, RackBuilder, RackEvent, RackEvents};
+use toolrack_manager::{ConnectionState, ManagerBuilder, ManagerEvent, ManagerEvents, McpManager};
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Marker, eventually_async, program};
 use tracing::instrument::WithSubscriber as _;
@@ -29,7 +29,7 @@ pub(crate) fn marked(mut config: McpServerConfig, marker: &Marker) -> McpServerC
     config
 }
 
-pub(crate) fn builder() -> RackBuilder {
+pub(crate) fn builder() -> ManagerBuilder {
     let guardian = Guardian::Program(program("toolrack-guard"));
     McpManager::builder().stdio(StdioOptions { guardian, ..StdioOptions::default() })
 }
@@ -73,8 +73,8 @@ pub(crate) fn put(path: &Path, text: &str) {
 
 /// The next event that `pick` wants.
 pub(crate) async fn next<T>(
-    events: &mut RackEvents,
-    mut pick: impl FnMut(RackEvent) -> Option<T>,
+    events: &mut ManagerEvents,
+    mut pick: impl FnMut(ManagerEvent) -> Option<T>,
 ) -> T {
     let wanted = async {
         loop {

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tempfile::TempDir;
 use toolrack_config::McpServerConfig;
-use toolrack_manager::{ConnectionState, FailureKind, McpManager, RackEvent, with_causes};
+use toolrack_manager::{ConnectionState, FailureKind, ManagerEvent, McpManager, error_chain};
 use toolrack_testkit::proxy::{ChaosProxy, ProxyPlan};
 use toolrack_testkit::{HttpLog, HttpServer, HttpServerKind, skipped};
 
@@ -32,7 +32,7 @@ fn launch(manager: &McpManager) -> Option<u64> {
 
 async fn echo(manager: &McpManager) -> Result<String, String> {
     let outcome = manager.call_tool("remote", "echo", &json!({"text": "x"})).await;
-    outcome.map(|it| it.content).map_err(|error| with_causes(&error))
+    outcome.map(|it| it.content).map_err(|error| error_chain(&error))
 }
 
 /// Calls until the server is known to be gone. A call may be cut with a connection that was used before.
@@ -63,7 +63,7 @@ async fn calls_that_find_nobody_are_one_loss_and_the_server_comes_back_by_itself
     assert!(n_told >= 19, "{errors:?}");
     let mut words = Vec::new();
     let lost = next(&mut events, |event| match event {
-        RackEvent::State { state, .. } => Some(state),
+        ManagerEvent::StateChanged { state, .. } => Some(state),
         _ => None,
     });
     let ConnectionState::BackingOff { failure, .. } = lost.await else { panic!("not lost") };
@@ -73,7 +73,7 @@ async fn calls_that_find_nobody_are_one_loss_and_the_server_comes_back_by_itself
     server.launch().unwrap();
     // Nobody calls, and it comes back.
     let back = next(&mut events, |event| match event {
-        RackEvent::State { state, .. } => {
+        ManagerEvent::StateChanged { state, .. } => {
             words.push(state.word());
             (state == ConnectionState::Connected).then_some(())
         }
@@ -194,7 +194,7 @@ async fn a_server_that_was_lost_is_stopped_with_its_last_calls() {
     };
     let both = async { tokio::join!(long, stopped) };
     let (cut, ()) = tokio::time::timeout(LONG, both).await.unwrap();
-    let error = with_causes(&cut.unwrap_err());
+    let error = error_chain(&cut.unwrap_err());
     assert!(error.contains("shut down"), "{error}");
     manager.close().await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use toolrack_client::ClientHandler;
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, Source};
-use toolrack_manager::{ConnectionState, FailureKind, RackEvent};
+use toolrack_manager::{ConnectionState, FailureKind, ManagerEvent};
 use toolrack_mcp::ClientCapabilities;
 use toolrack_testkit::Marker;
 
@@ -170,15 +170,15 @@ async fn events_tell_states_tools_and_error_output() {
     manager.connect("one", noisy).await.unwrap();
     let mut seen = Vec::new();
     let n_added = next(&mut events, |event| match event {
-        RackEvent::State { server, state } => {
+        ManagerEvent::StateChanged { server, state } => {
             seen.push(format!("{server} {}", state.word()));
             None
         }
-        RackEvent::Stderr { server, .. } => {
+        ManagerEvent::Stderr { server, .. } => {
             seen.push(format!("{server} stderr"));
             None
         }
-        RackEvent::Tools { added, .. } => Some(added.len()),
+        ManagerEvent::ToolsChanged { added, .. } => Some(added.len()),
         _ => None,
     });
     assert!(n_added.await > 5);
@@ -190,7 +190,7 @@ async fn events_tell_states_tools_and_error_output() {
     let mutate = json!({"add": "fresh"});
     manager.call("one_mutate_tools", &mutate).await.unwrap();
     let changed = next(&mut events, |event| match event {
-        RackEvent::Tools { added, removed, .. } => Some((added.len(), removed.len())),
+        ManagerEvent::ToolsChanged { added, removed, .. } => Some((added.len(), removed.len())),
         _ => None,
     });
     assert_eq!(changed.await, (1, 0));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_config::{McpServerConfig, read};
-use toolrack_manager::{ConnectionState, McpManager, RackEvent};
+use toolrack_manager::{ConnectionState, ManagerEvent, McpManager};
 use toolrack_testkit::{Marker, skipped};
 
 use crate::fixture::{LONG, builder, eventually, next, put, state, tools};
@@ -98,7 +98,7 @@ async fn a_file_of_real_servers_is_followed_and_only_what_changes_is_touched() {
     put(&draft, &format!("{files}{changed}{added}{broken}"));
     std::fs::rename(&draft, &path).unwrap();
     let plan = next(&mut events, |event| match event {
-        RackEvent::ConfigApplied { plan } => Some(plan),
+        ManagerEvent::ConfigApplied { plan } => Some(plan),
         _ => None,
     });
     let plan = plan.await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use toolrack_manager::{ConnectionState, RackError};
+use toolrack_manager::{ConnectionState, ManagerError};
 use toolrack_testkit::Marker;
 use toolrack_transport::Delivery;
 
@@ -30,14 +30,14 @@ fn a_manager_ends_with_the_runtime_in_which_it_was_built() {
         let arguments = json!({"text": "x"});
         let echo = manager.call_tool("a", "echo", &arguments);
         let failed = timeout(LONG, echo).await.unwrap().unwrap_err();
-        assert!(matches!(failed, RackError::Closed), "{failed}");
+        assert!(matches!(failed, ManagerError::Closed), "{failed}");
         assert_eq!(failed.delivery(), Delivery::NotSent);
         assert_eq!(*manager.server("a").unwrap().state(), ConnectionState::Disconnected);
         let waiting = manager.call_tool("slow", "echo", &arguments);
         let failed = timeout(LONG, waiting).await.unwrap().unwrap_err();
-        assert!(matches!(failed, RackError::Closed), "{failed}");
+        assert!(matches!(failed, ManagerError::Closed), "{failed}");
         let failed = timeout(LONG, manager.reconnect("a")).await.unwrap().unwrap_err();
-        assert!(matches!(failed, RackError::Closed), "{failed}");
+        assert!(matches!(failed, ManagerError::Closed), "{failed}");
         while timeout(LONG, events.next()).await.unwrap().is_some() {}
         timeout(LONG, manager.close()).await.unwrap();
     });
@@ -53,10 +53,10 @@ async fn after_its_end_a_manager_says_that_it_is_closed() {
     manager.close().await;
     for name in ["a_echo", "a.echo", "nothing_like_it"] {
         let refused = manager.call(name, &json!({"text": "x"})).await.unwrap_err();
-        assert!(matches!(refused, RackError::Closed), "{name}: {refused}");
+        assert!(matches!(refused, ManagerError::Closed), "{name}: {refused}");
     }
     let refused = manager.call_tool("nobody", "echo", &json!({})).await.unwrap_err();
-    assert!(matches!(refused, RackError::Closed), "{refused}");
+    assert!(matches!(refused, ManagerError::Closed), "{refused}");
     while timeout(LONG, events.next()).await.unwrap().is_some() {}
     marker.assert_nobody_left(Duration::ZERO);
 }

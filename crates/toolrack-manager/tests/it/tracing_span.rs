@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use toolrack_testkit::Marker;
-use tracing::field::{Field, Visit};
+use tracing::field::{Field, InFlightGuard};
 use tracing::span::{Attributes, Id, Record};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
@@ -24,7 +24,7 @@ struct Catcher {
 
 struct Collect<'a>(&'a mut Fields);
 
-impl Visit for Collect<'_> {
+impl InFlightGuard for Collect<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.0.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
     }

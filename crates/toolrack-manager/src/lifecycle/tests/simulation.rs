@@ -1,7 +1,7 @@
-//! Random schedules over lives and the routing of calls, on a clock that only the schedule moves.
+//! Random schedules over the lifecycle and the retry policy, on a simulated clock.
 //!
-//! The world knows more than the lives do: which processes exist, which answers are under way, what the user
-//! wants. After every event it asserts that the lives have decided rightly.
+//! The model knows what the state machines cannot: which processes exist, which responses are in flight, what the user
+//! wants. After every event it asserts the invariants.
 
 mod model;
 
@@ -10,18 +10,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{EAGER, failure};
-use crate::lifecycle::Life;
-use crate::lifecycle::event::{Effect, Event};
-use model::World;
+use crate::lifecycle::{Effect, Event, Lifecycle};
+use model::Model;
 
-/// How many schedules run, and how many events each has before everything is stopped.
+/// How many schedules run, and how many events each has before all servers are stopped.
 const N_SCHEDULES: u64 = 20_000;
 const N_EVENTS: usize = 60;
 
-/// A seed to run alone, taken from the text of a failure.
+/// A seed to run alone, from the message of a failure.
 const REPLAY: Option<u64> = None;
 
-/// Choices that look random and can be made again (splitmix64).
+/// Reproducible random numbers (splitmix64).
 pub(super) struct Random(u64);
 
 impl Random {
@@ -40,47 +39,47 @@ impl Random {
         Duration::from_millis(self.below(limit))
     }
 
-    fn chance(&mut self) -> f64 {
+    fn jitter(&mut self) -> f64 {
         f64::from(u32::try_from(self.draw() >> 32).unwrap()) / f64::from(u32::MAX)
     }
 }
 
 fn run(seed: u64) {
-    let mut world = World::new(seed);
+    let mut model = Model::new(seed);
     for _ in 0..N_EVENTS {
-        world.next();
+        model.next();
     }
-    world.finish();
+    model.finish();
 }
 
 /// Gate G16, faults F13, F14, F86 and F88.
 #[test]
-fn every_schedule_keeps_the_promises() {
+fn every_schedule_holds_the_invariants() {
     let seeds = REPLAY.map_or(0..N_SCHEDULES, |seed| seed..seed + 1);
     for seed in seeds {
         let outcome = std::panic::catch_unwind(|| run(seed));
-        assert!(outcome.is_ok(), "seed {seed} breaks a promise; set REPLAY to see it alone");
+        assert!(outcome.is_ok(), "seed {seed} breaks an invariant; set REPLAY to run it alone");
     }
 }
 
-/// Fails every launch at once until `heals`, and gives the moments of all launches until `end`.
-fn crash_loop(seed: u64, heals: Duration, end: Duration) -> Vec<Duration> {
+/// Fails every launch at once until `recovers`, and returns the times of all launches until `end`.
+fn crash_loop(seed: u64, recovers: Duration, end: Duration) -> Vec<Duration> {
     let (mut random, start) = (Random(seed), Instant::now());
-    let mut life = Life::new(EAGER);
+    let mut lifecycle = Lifecycle::new(EAGER);
     let mut launches = Vec::new();
     let (mut now, mut event) = (start, Event::Start);
     while now < start + end {
-        let Some(Effect::Launch(epoch)) = life.step(event, now, random.chance()) else {
+        let Some(Effect::Launch(epoch)) = lifecycle.step(event, now, random.jitter()) else {
             panic!("nothing happens at {:?}", now - start);
         };
         launches.push(now - start);
-        if now >= start + heals {
-            life.step(Event::Opened(epoch), now, random.chance());
+        if now >= start + recovers {
+            lifecycle.step(Event::Opened(epoch), now, random.jitter());
             break;
         }
-        life.step(Event::OpenFailed(epoch, failure()), now, random.chance());
-        life.step(Event::Gone(epoch), now, random.chance());
-        now = life.wake_at().expect("a wanted server is tried again");
+        lifecycle.step(Event::OpenFailed(epoch, failure()), now, random.jitter());
+        lifecycle.step(Event::Gone(epoch), now, random.jitter());
+        now = lifecycle.wake_at().expect("a wanted server is retried");
         event = Event::Tick;
     }
     launches
@@ -88,15 +87,15 @@ fn crash_loop(seed: u64, heals: Duration, end: Duration) -> Vec<Duration> {
 
 /// Gate G06, fault F85.
 #[test]
-fn a_crash_loop_is_bounded_and_heals_within_a_minute() {
+fn crash_loop_is_bounded_and_recovers_within_a_minute() {
     let (minute, day) = (Duration::from_mins(1), Duration::from_hours(24));
     for seed in 0..20 {
         let launches = crash_loop(seed, Duration::MAX / 4, day);
-        let n_first = launches.iter().filter(|it| **it < minute).count();
+        let n_first = launches.iter().filter(|at| **at < minute).count();
         assert!(n_first <= 10, "{n_first} launches in the first minute");
         assert!((1000..=2000).contains(&launches.len()), "{} launches a day", launches.len());
-        let heals = Duration::from_hours(3);
-        let last = *crash_loop(seed, heals, day).last().unwrap();
-        assert!(last <= heals + minute, "healed at {heals:?}, tried at {last:?}");
+        let recovers = Duration::from_hours(3);
+        let last = *crash_loop(seed, recovers, day).last().unwrap();
+        assert!(last <= recovers + minute, "recovers at {recovers:?}, connected at {last:?}");
     }
 }

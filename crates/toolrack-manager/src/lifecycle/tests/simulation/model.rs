@@ -1,4 +1,4 @@
-//! The world of a schedule: servers with their processes, calls, a user, and what is under way between them.
+//! Model of the environment: servers with their processes, calls, a user, and the messages in flight.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,21 +9,22 @@ use toolrack_transport::Delivery;
 
 use super::super::{EAGER, LAZY, OFF, failure};
 use super::Random;
-use crate::lifecycle::Life;
-use crate::lifecycle::event::{Allowed, Effect, Epoch, Event, Phase, Policy, Tools};
-use crate::retry_policy::{Repeatable, Route, Standing, Waits, again, route};
+use crate::lifecycle::{Effect, Enabled, Epoch, Event, Lifecycle, Phase, Policy, Tools};
+use crate::retry_policy::{
+    Availability, Decision, Repeatable, WaitDeadlines, decide, should_retry,
+};
 
 const STARTUP: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(5);
-const HEALED: Duration = Duration::from_mins(2);
+const STABLE_AFTER: Duration = Duration::from_mins(2);
 
-/// A process, as it really is.
+/// The actual process of a launch.
 struct Child {
     epoch: Epoch,
     condition: Condition,
-    /// We have told it to end.
-    is_told: bool,
-    /// Its life has heard how it went.
+    /// The state machine has asked it to stop.
+    is_stopping: bool,
+    /// Its failure was reported to the state machine.
     is_reported: bool,
     open_since: Option<Instant>,
 }
@@ -32,39 +33,39 @@ struct Child {
 enum Condition {
     Opening,
     Open,
-    /// Nobody is at the other end any more. What is on its way may still be answered.
-    Deserted,
+    /// New requests cannot reach it. Calls in flight may still get a response.
+    Unreachable,
     Dead,
 }
 
-/// What the user and the config want.
+/// Intent of the user and the config.
 #[derive(Clone, Copy)]
-struct Wish {
-    allowed: bool,
+struct Intent {
+    enabled: bool,
     wanted: bool,
 }
 
-impl Wish {
-    fn is_to_run(self) -> bool {
-        self.allowed && self.wanted
+impl Intent {
+    fn should_run(self) -> bool {
+        self.enabled && self.wanted
     }
 }
 
 struct Server {
-    life: Life,
+    lifecycle: Lifecycle,
     child: Option<Child>,
-    /// Kept apart from what the life thinks.
-    wish: Wish,
-    /// Failures since it last healed or somebody wanted it anew, and the last of them.
+    /// Independent of the state machine's own record.
+    intent: Intent,
+    /// Failures since the count was last reset, and the time of the last one.
     n_failures: u32,
     failed_at: Instant,
-    /// The user has asked for the next launch, so it need not wait.
-    is_excused: bool,
+    /// The user has requested the next launch, so no backoff applies.
+    may_skip_backoff: bool,
 }
 
 struct Call {
     server: usize,
-    waits: Waits,
+    deadlines: WaitDeadlines,
     repeatable: Repeatable,
     avoid: Option<Epoch>,
     n_attempts: u32,
@@ -80,22 +81,22 @@ enum Progress {
     Over,
 }
 
-/// Something that is under way.
+/// Something that will happen later.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Pending {
     Opens(Epoch),
     FailsToOpen(Epoch),
     Dies(Epoch),
-    FindsNobody(Epoch),
-    ToldDead(Epoch),
-    ToldGone(Epoch),
-    Answer(usize),
+    BecomesUnreachable(Epoch),
+    ReportsLoss(Epoch),
+    ReportsGone(Epoch),
+    Response(usize),
     Deadline(usize),
-    Look(usize),
+    Decide(usize),
     Tick,
 }
 
-pub(super) struct World {
+pub(super) struct Model {
     random: Random,
     start: Instant,
     now: Instant,
@@ -105,19 +106,19 @@ pub(super) struct World {
     n_queued: u64,
 }
 
-impl World {
+impl Model {
     pub(super) fn new(seed: u64) -> Self {
         let (mut random, start) = (Random(seed), Instant::now());
         let n_servers = 1 + random.below(3);
         let servers = (0..n_servers).map(|_| {
             let policy = if random.below(2) == 0 { EAGER } else { LAZY };
             Server {
-                life: Life::new(policy),
+                lifecycle: Lifecycle::new(policy),
                 child: None,
-                wish: Wish { allowed: true, wanted: false },
+                intent: Intent { enabled: true, wanted: false },
                 n_failures: 0,
                 failed_at: start,
-                is_excused: false,
+                may_skip_backoff: false,
             }
         });
         let servers = servers.collect();
@@ -125,7 +126,7 @@ impl World {
         Self { random, start, now: start, servers, calls, queue, n_queued: 0 }
     }
 
-    /// Lets one thing happen: something under way arrives, or somebody does something.
+    /// One random step: a pending event arrives, or the user acts.
     pub(super) fn next(&mut self) {
         match self.random.below(3) {
             0 => self.act(),
@@ -135,7 +136,7 @@ impl World {
         self.check();
     }
 
-    /// Stops everything, waits for whatever is under way, and asserts that nothing is left.
+    /// Stops all servers, lets all pending events arrive, and asserts that nothing is left.
     pub(super) fn finish(&mut self) {
         for server in 0..self.servers.len() {
             self.user(server, Event::Stop);
@@ -145,7 +146,10 @@ impl World {
             self.check();
         }
         for server in &self.servers {
-            assert!(server.child.is_none() && server.life.launch().is_none(), "something is left");
+            assert!(
+                server.child.is_none() && server.lifecycle.launch().is_none(),
+                "something is left"
+            );
         }
         for call in &self.calls {
             assert_eq!((call.n_outcomes, call.progress), (1, Progress::Over));
@@ -170,10 +174,10 @@ impl World {
             0..=2 => self.user(server, Event::Start),
             3 => self.user(server, Event::Restart),
             4 => self.user(server, Event::Stop),
-            5 | 6 => self.user(server, Event::Begin(Tools::Known)),
-            7 => self.user(server, Event::Begin(Tools::Unknown)),
-            8 => self.user(server, Event::Adjust(policy)),
-            9 => self.user(server, Event::Replace(policy)),
+            5 | 6 => self.user(server, Event::ConnectAll(Tools::Known)),
+            7 => self.user(server, Event::ConnectAll(Tools::Unknown)),
+            8 => self.user(server, Event::PolicyChanged(policy)),
+            9 => self.user(server, Event::TransportChanged(policy)),
             10 => self.idle(server),
             11 => self.now += self.random.ms(200_000),
             _ => self.call(server),
@@ -182,29 +186,31 @@ impl World {
 
     fn user(&mut self, number: usize, event: Event) {
         let server = &mut self.servers[number];
-        let was_wanted = server.wish.is_to_run();
+        let was_wanted = server.intent.should_run();
         match &event {
-            Event::Start | Event::Restart | Event::Begin(_) => server.wish.wanted = true,
-            Event::Stop => server.wish.wanted = false,
-            Event::Adjust(Policy { allowed, .. }) | Event::Replace(Policy { allowed, .. }) => {
-                server.wish.allowed = *allowed == Allowed::Yes;
+            Event::Start | Event::Restart | Event::ConnectAll(_) => server.intent.wanted = true,
+            Event::Stop => server.intent.wanted = false,
+            Event::PolicyChanged(Policy { enabled, .. })
+            | Event::TransportChanged(Policy { enabled, .. }) => {
+                server.intent.enabled = *enabled == Enabled::Yes;
             }
             _ => {}
         }
-        server.is_excused = true;
-        let is_wish = matches!(event, Event::Start | Event::Restart | Event::Replace(_));
-        if is_wish || (!was_wanted && server.wish.is_to_run()) {
+        server.may_skip_backoff = true;
+        let is_request =
+            matches!(event, Event::Start | Event::Restart | Event::TransportChanged(_));
+        if is_request || (!was_wanted && server.intent.should_run()) {
             server.n_failures = 0;
         }
         self.step(number, event);
-        // An excuse is for what follows at once, or once the remains of the last launch are gone.
+        // Holds for a launch that follows at once, or as soon as the last launch is gone.
         let server = &mut self.servers[number];
-        server.is_excused &= *server.life.phase() == Phase::Connecting;
+        server.may_skip_backoff &= *server.lifecycle.phase() == Phase::Connecting;
     }
 
     fn idle(&mut self, number: usize) {
-        let Some(epoch) = self.servers[number].life.launch() else { return };
-        let is_used = self.calls.iter().any(|it| it.progress == Progress::Sent(epoch));
+        let Some(epoch) = self.servers[number].lifecycle.launch() else { return };
+        let is_used = self.calls.iter().any(|call| call.progress == Progress::Sent(epoch));
         if !is_used {
             self.step(number, Event::Idle(epoch));
         }
@@ -215,7 +221,7 @@ impl World {
         let deadline = self.now + STARTUP + Duration::from_mins(2);
         self.calls.push(Call {
             server,
-            waits: Waits::begin(self.now, STARTUP, RETRY),
+            deadlines: WaitDeadlines::new(self.now, STARTUP, RETRY),
             repeatable: if is_repeatable { Repeatable::Yes } else { Repeatable::No },
             avoid: None,
             n_attempts: 0,
@@ -225,31 +231,31 @@ impl World {
         });
         let number = self.calls.len() - 1;
         self.later(deadline - self.now, server, Pending::Deadline(number));
-        self.look(number);
+        self.decide(number);
     }
 
-    /// What the caller of a waiting call does whenever it looks.
-    fn look(&mut self, number: usize) {
+    /// The loop of a waiting call.
+    fn decide(&mut self, number: usize) {
         while self.calls[number].progress == Progress::Waiting {
             let call = &self.calls[number];
             let server = call.server;
-            let standing = Standing::of(&self.servers[server].life);
-            match route(standing, call.avoid, &call.waits, self.now) {
-                Route::Send => self.send(number, standing),
-                Route::Refuse => self.settle(number),
-                Route::Wait(until) => {
-                    return self.later(until - self.now, server, Pending::Look(number));
+            let availability = Availability::from_lifecycle(&self.servers[server].lifecycle);
+            match decide(availability, call.avoid, &call.deadlines, self.now) {
+                Decision::Send => self.send(number, availability),
+                Decision::Reject => self.finish_call(number),
+                Decision::Wait(until) => {
+                    return self.later(until - self.now, server, Pending::Decide(number));
                 }
-                Route::Demand(until) => {
-                    self.later(until - self.now, server, Pending::Look(number));
+                Decision::StartAndWait(until) => {
+                    self.later(until - self.now, server, Pending::Decide(number));
                     return self.step(server, Event::Demand);
                 }
             }
         }
     }
 
-    fn send(&mut self, number: usize, standing: Standing) {
-        let Standing::Ready(epoch) = standing else { panic!("sent to {standing:?}") };
+    fn send(&mut self, number: usize, availability: Availability) {
+        let Availability::Ready(epoch) = availability else { panic!("sent to {availability:?}") };
         let server = self.calls[number].server;
         self.calls[number].n_attempts += 1;
         let child = self.servers[server].child.as_ref().expect("a ready server has a process");
@@ -261,22 +267,22 @@ impl World {
         call.n_runs += 1;
         if self.random.below(10) > 0 {
             let after = self.random.ms(3_000);
-            self.later(after, server, Pending::Answer(number));
+            self.later(after, server, Pending::Response(number));
         }
     }
 
-    /// The line has failed a call.
+    /// A call failed with its connection.
     fn failed(&mut self, number: usize, epoch: Epoch, delivery: Delivery) {
         let call = &mut self.calls[number];
-        if again(delivery, call.repeatable, call.n_attempts) {
+        if should_retry(delivery, call.repeatable, call.n_attempts) {
             call.avoid = Some(epoch);
             call.progress = Progress::Waiting;
         } else {
-            self.settle(number);
+            self.finish_call(number);
         }
     }
 
-    fn settle(&mut self, number: usize) {
+    fn finish_call(&mut self, number: usize) {
         let call = &mut self.calls[number];
         call.progress = Progress::Over;
         call.n_outcomes += 1;
@@ -285,14 +291,14 @@ impl World {
         assert!(call.n_runs <= 1 || may_run_twice, "a call was run {} times", call.n_runs);
     }
 
-    /// The process of a launch is no more; whoever waits for its answers learns it at once.
+    /// The process of a launch dies; its calls in flight fail at once.
     fn die(&mut self, number: usize, epoch: Epoch) {
         if let Some(child) = &mut self.servers[number].child {
             child.condition = Condition::Dead;
         }
         for call in 0..self.calls.len() {
-            let it = &self.calls[call];
-            if it.server == number && it.progress == Progress::Sent(epoch) {
+            let Call { server, progress, .. } = self.calls[call];
+            if server == number && progress == Progress::Sent(epoch) {
                 self.failed(call, epoch, Delivery::Unknown);
             }
         }
@@ -302,8 +308,9 @@ impl World {
         let Some(Reverse((at, _, number, pending))) = self.queue.pop() else { return };
         self.now = self.now.max(self.start + at);
         let child = self.servers[number].child.as_mut();
-        let condition =
-            |epoch: Epoch| child.as_ref().filter(|it| it.epoch == epoch).map(|it| it.condition);
+        let condition = |epoch: Epoch| {
+            child.as_ref().filter(|child| child.epoch == epoch).map(|child| child.condition)
+        };
         match pending {
             Pending::Opens(epoch) if condition(epoch) == Some(Condition::Opening) => {
                 self.opens(number, epoch);
@@ -312,29 +319,33 @@ impl World {
                 self.die(number, epoch);
                 self.report(number, epoch, Event::OpenFailed(epoch, failure()));
                 let after = self.random.ms(100);
-                self.later(after, number, Pending::ToldGone(epoch));
+                self.later(after, number, Pending::ReportsGone(epoch));
             }
-            Pending::Dies(epoch) if condition(epoch).is_some_and(|it| it != Condition::Dead) => {
+            Pending::Dies(epoch)
+                if condition(epoch).is_some_and(|condition| condition != Condition::Dead) =>
+            {
                 self.die(number, epoch);
-                let (told, gone) = (self.random.ms(50), self.random.ms(6_000));
-                // Now and then nobody says how it went, only that it is gone.
+                let (reported, gone) = (self.random.ms(50), self.random.ms(6_000));
+                // Sometimes no loss is reported, only the end.
                 if self.random.below(8) > 0 {
-                    self.later(told, number, Pending::ToldDead(epoch));
+                    self.later(reported, number, Pending::ReportsLoss(epoch));
                 }
-                self.later(told + gone, number, Pending::ToldGone(epoch));
+                self.later(reported + gone, number, Pending::ReportsGone(epoch));
             }
-            Pending::FindsNobody(epoch) if condition(epoch) == Some(Condition::Open) => {
-                self.find_nobody(number, epoch);
+            Pending::BecomesUnreachable(epoch) if condition(epoch) == Some(Condition::Open) => {
+                self.become_unreachable(number, epoch);
             }
-            Pending::ToldDead(epoch) => self.report(number, epoch, Event::Lost(epoch, failure())),
-            Pending::ToldGone(epoch) => self.gone(number, epoch),
-            Pending::Answer(call) if matches!(self.calls[call].progress, Progress::Sent(_)) => {
-                self.settle(call);
+            Pending::ReportsLoss(epoch) => {
+                self.report(number, epoch, Event::Lost(epoch, failure()))
+            }
+            Pending::ReportsGone(epoch) => self.gone(number, epoch),
+            Pending::Response(call) if matches!(self.calls[call].progress, Progress::Sent(_)) => {
+                self.finish_call(call);
             }
             Pending::Deadline(call) if self.calls[call].progress != Progress::Over => {
-                self.settle(call);
+                self.finish_call(call);
             }
-            Pending::Look(call) => self.look(call),
+            Pending::Decide(call) => self.decide(call),
             Pending::Tick => self.step(number, Event::Tick),
             _ => {}
         }
@@ -353,45 +364,48 @@ impl World {
             _ => Duration::from_hours(10),
         };
         let end = match self.random.below(3) {
-            0 => Pending::FindsNobody(epoch),
+            0 => Pending::BecomesUnreachable(epoch),
             _ => Pending::Dies(epoch),
         };
         self.later(lives, number, end);
         self.step(number, Event::Opened(epoch));
     }
 
-    /// Several requests find nobody and say so, some of them when all that is long over. The launch ends soon.
-    fn find_nobody(&mut self, number: usize, epoch: Epoch) {
+    /// Several requests report the loss, some of them long after it. The launch ends soon.
+    fn become_unreachable(&mut self, number: usize, epoch: Epoch) {
         if let Some(child) = &mut self.servers[number].child {
-            child.condition = Condition::Deserted;
+            child.condition = Condition::Unreachable;
         }
         for _ in 0..=self.random.below(3) {
-            let told = match self.random.below(3) {
+            let delay = match self.random.below(3) {
                 0 => self.random.ms(20_000),
                 _ => self.random.ms(50),
             };
-            self.later(told, number, Pending::ToldDead(epoch));
+            self.later(delay, number, Pending::ReportsLoss(epoch));
         }
-        let last_calls = self.random.ms(5_000);
-        self.later(last_calls, number, Pending::Dies(epoch));
+        let drained = self.random.ms(5_000);
+        self.later(drained, number, Pending::Dies(epoch));
     }
 
     fn gone(&mut self, number: usize, epoch: Epoch) {
-        let Some(child) = self.servers[number].child.as_ref().filter(|it| it.epoch == epoch) else {
+        let Some(child) = self.servers[number].child.as_ref().filter(|child| child.epoch == epoch)
+        else {
             return;
         };
         assert_eq!(child.condition, Condition::Dead, "gone and not dead");
-        if !child.is_told && !child.is_reported {
+        if !child.is_stopping && !child.is_reported {
             self.count_failure(number);
         }
         self.servers[number].child = None;
         self.step(number, Event::Gone(epoch));
     }
 
-    /// Tells a life how a launch ended by itself. If we had ended it, or it is known, that counts for nothing.
+    /// Reports that a launch ended by itself. Does not count if it was asked to stop, or if that was reported before.
     fn report(&mut self, number: usize, epoch: Epoch, event: Event) {
-        if let Some(child) = self.servers[number].child.as_mut().filter(|it| it.epoch == epoch) {
-            let counts = !child.is_told && !child.is_reported;
+        if let Some(child) =
+            self.servers[number].child.as_mut().filter(|child| child.epoch == epoch)
+        {
+            let counts = !child.is_stopping && !child.is_reported;
             child.is_reported = true;
             if counts {
                 self.count_failure(number);
@@ -403,8 +417,8 @@ impl World {
     fn count_failure(&mut self, number: usize) {
         let now = self.now;
         let server = &mut self.servers[number];
-        let since = server.child.as_ref().and_then(|it| it.open_since);
-        if since.is_some_and(|since| now - since >= HEALED) {
+        let since = server.child.as_ref().and_then(|child| child.open_since);
+        if since.is_some_and(|since| now - since >= STABLE_AFTER) {
             server.n_failures = 0;
         }
         server.n_failures += 1;
@@ -412,20 +426,20 @@ impl World {
     }
 
     fn step(&mut self, number: usize, event: Event) {
-        let chance = self.random.chance();
-        let effect = self.servers[number].life.step(event, self.now, chance);
+        let jitter = self.random.jitter();
+        let effect = self.servers[number].lifecycle.step(event, self.now, jitter);
         match effect {
             Some(Effect::Launch(epoch)) => self.launch(number, epoch),
             Some(Effect::End(epoch)) => self.end(number, epoch),
             None => {}
         }
-        if let Some(at) = self.servers[number].life.wake_at() {
+        if let Some(at) = self.servers[number].lifecycle.wake_at() {
             self.later(at.saturating_duration_since(self.now), number, Pending::Tick);
         }
-        // Whoever waits looks again whenever something has changed.
+        // Waiting calls decide again after every change.
         for call in 0..self.calls.len() {
             if self.calls[call].server == number && self.calls[call].progress == Progress::Waiting {
-                self.later(Duration::ZERO, number, Pending::Look(call));
+                self.later(Duration::ZERO, number, Pending::Decide(call));
             }
         }
     }
@@ -434,18 +448,18 @@ impl World {
         let now = self.now;
         let server = &mut self.servers[number];
         assert!(server.child.is_none(), "a second process of the same server");
-        assert!(server.wish.is_to_run(), "started against the user's will");
-        if server.n_failures > 0 && !server.is_excused {
+        assert!(server.intent.should_run(), "started although it is not wanted");
+        if server.n_failures > 0 && !server.may_skip_backoff {
             let doubled = Duration::from_millis(125) * 2_u32.pow(server.n_failures.min(9) - 1);
             let least = doubled.min(Duration::from_secs(30));
             let waited = now - server.failed_at;
-            assert!(waited >= least, "tried again after {waited:?} instead of {least:?}");
+            assert!(waited >= least, "retried after {waited:?} instead of {least:?}");
         }
-        server.is_excused = false;
+        server.may_skip_backoff = false;
         server.child = Some(Child {
             epoch,
             condition: Condition::Opening,
-            is_told: false,
+            is_stopping: false,
             is_reported: false,
             open_since: None,
         });
@@ -460,10 +474,10 @@ impl World {
 
     fn end(&mut self, number: usize, epoch: Epoch) {
         let child = self.servers[number].child.as_mut().expect("there is something to end");
-        assert_eq!((child.epoch, child.is_told), (epoch, false));
-        child.is_told = true;
-        let has_healed = child.open_since.is_some_and(|since| self.now - since >= HEALED);
-        if has_healed && !child.is_reported {
+        assert_eq!((child.epoch, child.is_stopping), (epoch, false));
+        child.is_stopping = true;
+        let is_stable = child.open_since.is_some_and(|since| self.now - since >= STABLE_AFTER);
+        if is_stable && !child.is_reported {
             self.servers[number].n_failures = 0;
         }
         let child = self.servers[number].child.as_ref().expect("it was there a moment ago");
@@ -471,29 +485,30 @@ impl World {
         if was_alive {
             self.die(number, epoch);
             let after = self.random.ms(6_000);
-            self.later(after, number, Pending::ToldGone(epoch));
+            self.later(after, number, Pending::ReportsGone(epoch));
         }
     }
 
-    /// What holds after every event.
+    /// The invariants, after every event.
     fn check(&self) {
         for server in &self.servers {
-            let is_wanted = server.wish.is_to_run();
-            let runs_unasked = server
-                .child
-                .as_ref()
-                .is_some_and(|it| !it.is_told && it.condition != Condition::Dead && !is_wanted);
-            assert!(!runs_unasked, "a process runs that nobody wants");
-            assert_eq!(server.life.is_wanted(), is_wanted);
-            assert_eq!(server.life.launch(), server.child.as_ref().map(|it| it.epoch));
-            let is_stuck = match server.life.phase() {
+            let is_wanted = server.intent.should_run();
+            let runs_unwanted = server.child.as_ref().is_some_and(|child| {
+                !child.is_stopping && child.condition != Condition::Dead && !is_wanted
+            });
+            assert!(!runs_unwanted, "a process runs although it is not wanted");
+            assert_eq!(server.lifecycle.is_wanted(), is_wanted);
+            assert_eq!(server.lifecycle.launch(), server.child.as_ref().map(|child| child.epoch));
+            let is_stuck = match server.lifecycle.phase() {
                 Phase::Connecting | Phase::Connected { .. } => server.child.is_none(),
                 Phase::Failed { .. } | Phase::BackingOff { .. } => {
-                    server.life.policy() == EAGER && is_wanted && server.life.wake_at().is_none()
+                    server.lifecycle.policy() == EAGER
+                        && is_wanted
+                        && server.lifecycle.wake_at().is_none()
                 }
                 Phase::Idle | Phase::NeedsAuth { .. } => false,
             };
-            assert!(!is_stuck, "nothing will ever happen to {:?}", server.life.phase());
+            assert!(!is_stuck, "nothing will ever happen to {:?}", server.lifecycle.phase());
         }
     }
 }
