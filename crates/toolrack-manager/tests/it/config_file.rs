@@ -1,4 +1,4 @@
-//! A config file that is edited, replaced, deleted, written in a hurry, and broken.
+//! Config file watcher: edits, replacements, deletions, rapid writes and invalid files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use toolrack_testkit::{Marker, program};
 use crate::fixture::{LONG, builder, eventually, next, pid, put};
 use crate::real_servers::parse;
 
-/// A file with servers of these names.
+/// Text of a config file with servers of these names.
 fn text(marker: &Marker, names: &[&str]) -> String {
     let (variable, value) = marker.pair();
     let command = program("scripted-server").display().to_string();
@@ -24,11 +24,11 @@ fn text(marker: &Marker, names: &[&str]) -> String {
 }
 
 fn names(manager: &McpManager) -> Vec<String> {
-    let connected = manager.servers().into_iter().filter(|it| it.is_connected());
-    connected.map(|it| it.name().to_owned()).collect()
+    let connected = manager.servers().into_iter().filter(|server| server.is_connected());
+    connected.map(|server| server.name().to_owned()).collect()
 }
 
-async fn follow(path: &Path, text: &str) -> (McpManager, FileWatch, ManagerEvents) {
+async fn watch(path: &Path, text: &str) -> (McpManager, FileWatch, ManagerEvents) {
     put(path, text);
     let servers = parse(path, text).unwrap();
     let manager = builder().build(servers.clone());
@@ -39,11 +39,11 @@ async fn follow(path: &Path, text: &str) -> (McpManager, FileWatch, ManagerEvent
 }
 
 #[tokio::test]
-async fn every_way_to_change_a_file_is_noticed() {
+async fn edits_replacements_and_deletions_are_noticed() {
     let marker = Marker::new();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("toolrack.toml");
-    let (manager, watch, mut events) = follow(&path, &text(&marker, &["a"])).await;
+    let (manager, watch, mut events) = watch(&path, &text(&marker, &["a"])).await;
     let first = pid(&manager, "a").await;
 
     put(&path, &text(&marker, &["a", "b"]));
@@ -65,21 +65,21 @@ async fn every_way_to_change_a_file_is_noticed() {
     put(&path, &text(&marker, &["a", "d"]));
     eventually("a file that came back", || names(&manager) == ["a", "d"]).await;
 
-    assert_eq!(pid(&manager, "a").await, first, "a server that never changed was touched");
+    assert_eq!(pid(&manager, "a").await, first, "an unchanged server was restarted");
     drop(watch);
     manager.close().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// A config is often a link to a folder of dotfiles, and the edit happens there.
+/// A config is often a symlink into a dotfiles directory, and the edit happens there.
 #[tokio::test]
-async fn a_linked_file_is_followed_to_where_it_is() {
+async fn symlink_target_is_watched() {
     let marker = Marker::new();
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (path, target) = (dir.path().join("toolrack.toml"), elsewhere.path().join("config.toml"));
     put(&target, "");
     std::os::unix::fs::symlink(&target, &path).unwrap();
-    let (manager, _watch, _events) = follow(&path, &text(&marker, &["a"])).await;
+    let (manager, _watch, _events) = watch(&path, &text(&marker, &["a"])).await;
     put(&target, &text(&marker, &["a", "b"]));
     eventually("an edit of the target", || names(&manager) == ["a", "b"]).await;
     manager.close().await;
@@ -87,11 +87,11 @@ async fn a_linked_file_is_followed_to_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_broken_edit_changes_nothing_and_is_told() {
+async fn invalid_edit_is_rejected_and_reported() {
     let marker = Marker::new();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("toolrack.toml");
-    let (manager, _watch, mut events) = follow(&path, &text(&marker, &["a"])).await;
+    let (manager, _watch, mut events) = watch(&path, &text(&marker, &["a"])).await;
     let first = pid(&manager, "a").await;
     for broken in ["[[defaults.mcp]\n", "[[defaults.mcp]]\nname = \"x\"\ntransport = \"stdio\"\n"] {
         put(&path, broken);
@@ -111,13 +111,13 @@ async fn a_broken_edit_changes_nothing_and_is_told() {
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// A hundred edits within a second are put into effect a few times, and the last one for certain.
+/// A hundred edits within a second are applied a few times, and the last one always.
 #[tokio::test]
-async fn a_hundred_edits_in_a_second_are_taken_together() {
+async fn rapid_edits_are_debounced() {
     let marker = Marker::new();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("toolrack.toml");
-    let (manager, _watch, mut events) = follow(&path, &text(&marker, &["a"])).await;
+    let (manager, _watch, mut events) = watch(&path, &text(&marker, &["a"])).await;
     for number in 0..100 {
         let name = format!("n{number}");
         put(&path, &text(&marker, &["a", &name]));

@@ -1,4 +1,4 @@
-//! What the tests share: scripted servers, a manager under a guardian, and waiting for facts.
+//! Test fixtures: scripted servers, a manager with a guardian, and waits for conditions.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Marker, eventually_async, program};
 use tracing::instrument::WithSubscriber as _;
 
-/// Long enough for a busy machine, short enough for a test.
+/// Timeout of waits, for a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A scripted server whose processes can be found by their marker.
@@ -24,7 +24,9 @@ pub(crate) fn scripted(name: &str, marker: &Marker, args: &[&str]) -> McpServerC
 /// The same config with the marker in the environment of its process.
 pub(crate) fn marked(mut config: McpServerConfig, marker: &Marker) -> McpServerConfig {
     let (variable, value) = marker.pair();
-    let McpTransport::Stdio { env, .. } = &mut config.transport else { panic!("no child") };
+    let McpTransport::Stdio { env, .. } = &mut config.transport else {
+        panic!("not a stdio server")
+    };
     env.insert(variable.to_owned(), EnvValue::from(value));
     config
 }
@@ -34,30 +36,29 @@ pub(crate) fn builder() -> ManagerBuilder {
     McpManager::builder().stdio(StdioOptions { guardian, ..StdioOptions::default() })
 }
 
-/// The process that answers for a scripted server.
+/// Process id of a scripted server.
 pub(crate) async fn pid(manager: &McpManager, server: &str) -> String {
-    let answer = manager.call_tool(server, "pid", &json!({})).await.unwrap();
-    answer.content
+    manager.call_tool(server, "pid", &json!({})).await.unwrap().content
 }
 
 pub(crate) fn state(manager: &McpManager, server: &str) -> ConnectionState {
     manager.server(server).unwrap().state().clone()
 }
 
-/// Names of all tools that are offered.
+/// Public names of all offered tools.
 pub(crate) fn tools(manager: &McpManager) -> Vec<String> {
-    manager.all_tools().iter().map(|it| it.name().as_ref().to_owned()).collect()
+    manager.all_tools().iter().map(|tool| tool.name().as_ref().to_owned()).collect()
 }
 
-pub(crate) async fn eventually(what: &str, mut fact: impl FnMut() -> bool) {
-    eventually_async(LONG, what, tokio::time::sleep, async || fact()).await;
+pub(crate) async fn eventually(description: &str, mut condition: impl FnMut() -> bool) {
+    eventually_async(LONG, description, tokio::time::sleep, async || condition()).await;
 }
 
-/// Does `work` with a subscriber of its own, after everything that can be recorded was met once.
+/// Runs `work` with a tracing subscriber of its own.
 ///
-/// While there is one subscriber in the process, `tracing` asks only the thread that meets a span first whether
-/// anybody wants it, and another test may be the first. With two of them it asks all.
-pub(crate) async fn watched_by<S>(subscriber: S, work: impl Future<Output = ()>)
+/// With a single subscriber in the process, `tracing` caches the interest of the thread that reaches a span first,
+/// which may belong to another test. A second subscriber makes it ask every time.
+pub(crate) async fn with_subscriber<S>(subscriber: S, work: impl Future<Output = ()>)
 where
     S: tracing::Subscriber + Send + Sync + 'static,
 {
@@ -66,23 +67,23 @@ where
     drop(second);
 }
 
-/// Writes a file in place, as a simple editor does.
+/// Writes a file in place, as simple editors do.
 pub(crate) fn put(path: &Path, text: &str) {
     File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
 }
 
-/// The next event that `pick` wants.
+/// The next event for which `select` returns a value.
 pub(crate) async fn next<T>(
     events: &mut ManagerEvents,
-    mut pick: impl FnMut(ManagerEvent) -> Option<T>,
+    mut select: impl FnMut(ManagerEvent) -> Option<T>,
 ) -> T {
     let wanted = async {
         loop {
-            let event = events.next().await.expect("the manager is there");
-            if let Some(found) = pick(event) {
+            let event = events.next().await.expect("the manager is open");
+            if let Some(found) = select(event) {
                 return found;
             }
         }
     };
-    tokio::time::timeout(LONG, wanted).await.expect("the event comes")
+    tokio::time::timeout(LONG, wanted).await.expect("the event arrives")
 }

@@ -1,4 +1,4 @@
-//! Servers over HTTP beside the others: the same states, names and calls.
+//! HTTP servers beside stdio servers: the same states, names and calls.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use toolrack_testkit::{HttpLog, Marker, program};
 
 use crate::fixture::{builder, eventually, scripted, state};
 
-/// A scripted server that listens. It ends with its input.
+/// A scripted HTTP server. It exits when its stdin is closed.
 struct Remote {
     child: Child,
     url: String,
@@ -43,7 +43,7 @@ impl Drop for Remote {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_over_http_is_one_among_the_others() {
+async fn http_and_stdio_servers_work_side_by_side() {
     let marker = Marker::new();
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");
@@ -51,7 +51,7 @@ async fn a_server_over_http_is_one_among_the_others() {
     let mut config = McpServerConfig::http("remote", &remote.url);
     let McpTransport::Http { headers, .. } = &mut config.transport else { panic!("not http") };
     headers.insert("X-Token".to_owned(), "Bearer ${TOKEN}".to_owned());
-    // Nobody listens on the port of a server that has ended.
+    // The port of a server that has exited refuses connections.
     let gone = Remote::start(&[]).url.clone();
     let lookup = |_: Source, name: &str| Ok((name == "TOKEN").then(|| "t0ken".to_owned()));
     let manager = builder().lookup(Arc::new(lookup)).build(vec![
@@ -69,18 +69,18 @@ async fn a_server_over_http_is_one_among_the_others() {
     assert!(matches!(failed, ConnectionState::Failed(_)), "{failed}");
     assert!(failed.to_string().contains("127.0.0.1"), "{failed}");
     let log = HttpLog::read(&log).unwrap();
-    assert!(log.with_verb("POST").all(|it| format!("{it:?}").contains("t0ken")));
+    assert!(log.with_verb("POST").all(|request| format!("{request:?}").contains("t0ken")));
     manager.close().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// A closed door is not knocked on again and again.
+/// A server that requires a login is not retried.
 #[tokio::test]
-async fn a_server_that_wants_a_login_says_so() {
+async fn status_401_becomes_needs_auth() {
     let remote = Remote::start(&["--shape", "session", "--plan", "http=status(401)"]);
     let manager = builder().build(vec![McpServerConfig::http("locked", &remote.url)]);
     manager.connect_all().await.unwrap();
     let is_locked = || matches!(state(&manager, "locked"), ConnectionState::NeedsAuth(_));
-    eventually("it needs a login", is_locked).await;
+    eventually("the server requires a login", is_locked).await;
     manager.close().await;
 }

@@ -14,7 +14,7 @@ use toolrack_testkit::Marker;
 use crate::fixture::{builder, eventually, next, pid, scripted, state, tools};
 
 #[tokio::test]
-async fn one_broken_server_does_not_hold_up_the_others() {
+async fn broken_server_does_not_block_the_others() {
     let marker = Marker::new();
     let missing = McpServerConfig::stdio("missing", "no-such-program-anywhere", &[]);
     let mut disabled = scripted("disabled", &marker, &[]);
@@ -27,7 +27,8 @@ async fn one_broken_server_does_not_hold_up_the_others() {
         scripted("other", &marker, &["--revision", "modern"]),
     ]);
     let servers = manager.connect_all().await.unwrap();
-    let words: Vec<_> = servers.iter().map(|it| (it.name(), it.state().word())).collect();
+    let states: Vec<_> =
+        servers.iter().map(|server| (server.name(), server.state().as_str())).collect();
     let expected = [
         ("good", "connected"),
         ("missing", "failed"),
@@ -35,21 +36,21 @@ async fn one_broken_server_does_not_hold_up_the_others() {
         ("disabled", "disabled"),
         ("other", "connected"),
     ];
-    assert_eq!(words, expected);
+    assert_eq!(states, expected);
     let failure = |name: &str| state(&manager, name).failure().unwrap().clone();
     let reason = failure("missing").reason().to_owned();
-    assert!(reason.contains("`no-such-program-anywhere` was not found in PATH"), "{reason}");
-    assert!(failure("dying").reason().contains("exited with code 3"), "{}", failure("dying"));
-    assert!(failure("dying").hint().unwrap().starts_with("it said last:"));
-    assert!(tools(&manager).iter().all(|it| it.starts_with("good_") || it.starts_with("other_")));
-    let up = manager.get_tools();
-    assert_eq!(up.len(), manager.all_tools().len());
+    assert!(reason.contains("`no-such-program-anywhere`"), "{reason}");
+    assert!(failure("dying").reason().contains("code 3"), "{}", failure("dying"));
+    assert!(failure("dying").hint().is_some(), "no stderr output");
+    let is_expected = |name: &String| name.starts_with("good_") || name.starts_with("other_");
+    assert!(tools(&manager).iter().all(is_expected));
+    assert_eq!(manager.get_tools().len(), manager.all_tools().len());
     manager.close().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
-async fn the_tools_of_the_last_server_go_with_it() {
+async fn removing_the_last_server_removes_its_tools() {
     let marker = Marker::new();
     let manager = builder().build(vec![scripted("only", &marker, &[])]);
     manager.connect_all().await.unwrap();
@@ -60,12 +61,14 @@ async fn the_tools_of_the_last_server_go_with_it() {
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// Spec 002: values are filled in when the connection is made, so a change is seen by the next one.
+/// Spec 002: variables are resolved when the connection is made, so the next one sees a changed value.
 #[tokio::test]
-async fn values_are_looked_up_with_each_connection() {
+async fn variables_are_resolved_for_each_connection() {
     let marker = Marker::new();
     let mut config = scripted("one", &marker, &[]);
-    let McpTransport::Stdio { env, .. } = &mut config.transport else { panic!("no child") };
+    let McpTransport::Stdio { env, .. } = &mut config.transport else {
+        panic!("not a stdio server")
+    };
     env.insert("SETTING".to_owned(), EnvValue::from("value-${COUNT}"));
     let count = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&count);
@@ -78,7 +81,7 @@ async fn values_are_looked_up_with_each_connection() {
     let state = state(&manager, "one");
     assert!(state.to_string().contains("COUNT"), "{state}");
     for expected in 1..=2 {
-        // The server may have been tried again by itself meanwhile.
+        // The server may have been retried meanwhile.
         let connected = manager.reconnect("one").await.unwrap();
         assert!(connected.is_connected(), "{}", connected.state());
         let env = manager.call("one_env", &json!({})).await.unwrap().content;
@@ -89,9 +92,9 @@ async fn values_are_looked_up_with_each_connection() {
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// Faults F13 and F14: whatever is asked in whatever order, there is one process or none.
+/// Faults F13 and F14: any sequence of requests leaves at most one process.
 #[tokio::test]
-async fn stop_and_start_in_a_hurry_leave_one_process_or_none() {
+async fn rapid_stop_and_start_leave_at_most_one_process() {
     let marker = Marker::new();
     let manager =
         builder().build(vec![scripted("one", &marker, &["--plan", "initialize=late(50ms)"])]);
@@ -106,15 +109,16 @@ async fn stop_and_start_in_a_hurry_leave_one_process_or_none() {
     }
     let connected = manager.reconnect("one").await.unwrap();
     assert!(connected.is_connected(), "{}", connected.state());
-    let servers = marker.survivors().into_iter().filter(|it| it.command_line.contains("scripted"));
+    let servers =
+        marker.survivors().into_iter().filter(|process| process.command_line.contains("scripted"));
     assert_eq!(servers.count(), 1);
     manager.close().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// Fault F14: a server that never finishes its start is stopped like any other.
+/// Fault F14: a server that never finishes its start can be stopped.
 #[tokio::test]
-async fn a_server_that_hangs_while_starting_can_be_stopped() {
+async fn hanging_start_can_be_stopped() {
     let marker = Marker::new();
     let hangs = ["--plan", "initialize=hang; discover=hang"];
     let manager = builder()
@@ -122,7 +126,8 @@ async fn a_server_that_hangs_while_starting_can_be_stopped() {
         .build(vec![scripted("one", &marker, &hangs), scripted("two", &marker, &[])]);
     manager.connect_all().await.unwrap();
     assert_eq!(state(&manager, "one"), ConnectionState::Connecting);
-    eventually("the other is there", || manager.server("two").unwrap().is_connected()).await;
+    eventually("the other server is connected", || manager.server("two").unwrap().is_connected())
+        .await;
     manager.disconnect("one").await.unwrap();
     assert_eq!(state(&manager, "one"), ConnectionState::Disconnected);
     manager.disconnect_all().await.unwrap();
@@ -130,25 +135,25 @@ async fn a_server_that_hangs_while_starting_can_be_stopped() {
     manager.close().await;
 }
 
-/// Fault F88: what the user has stopped stays stopped.
+/// Fault F88: a server that the user has stopped stays stopped.
 #[tokio::test]
-async fn a_stopped_server_is_not_started_by_calls_or_by_time() {
+async fn stopped_server_is_not_started_by_calls_or_retries() {
     let marker = Marker::new();
     let manager = builder().build(vec![scripted("one", &marker, &["--plan", "call:1=exit(1)"])]);
     manager.connect_all().await.unwrap();
     manager.call("one_echo", &json!({"text": "x"})).await.unwrap_err();
     manager.disconnect("one").await.unwrap();
     let error = manager.call_tool("one", "echo", &json!({"text": "x"})).await.unwrap_err();
-    assert_eq!(error.to_string(), "the server `one` is not connected (disconnected)");
-    // Longer than the wait after a first failure, at whose end it would have come back.
+    assert_eq!(error.to_string(), "server `one` is not connected (disconnected)");
+    // Longer than the first backoff, after which it would have been restarted.
     tokio::time::sleep(Duration::from_millis(600)).await;
     marker.assert_nobody_left(Duration::ZERO);
     manager.close().await;
 }
 
-/// Fault F85 with real processes: a crash loop gets slower and is shown as one.
+/// Fault F85 with real processes: a crash loop slows down and is reported.
 #[tokio::test]
-async fn a_crash_loop_is_shown_and_a_user_can_cut_it_short() {
+async fn crash_loop_is_reported_and_ends_with_a_new_config() {
     let marker = Marker::new();
     let manager = builder().build(vec![scripted("one", &marker, &["--plan", "start=exit(1)"])]);
     manager.connect_all().await.unwrap();
@@ -162,7 +167,7 @@ async fn a_crash_loop_is_shown_and_a_user_can_cut_it_short() {
 }
 
 #[tokio::test]
-async fn events_tell_states_tools_and_error_output() {
+async fn events_report_states_tools_and_stderr() {
     let marker = Marker::new();
     let manager = builder().build(Vec::new());
     let mut events = manager.subscribe();
@@ -171,7 +176,7 @@ async fn events_tell_states_tools_and_error_output() {
     let mut seen = Vec::new();
     let n_added = next(&mut events, |event| match event {
         ManagerEvent::StateChanged { server, state } => {
-            seen.push(format!("{server} {}", state.word()));
+            seen.push(format!("{server} {}", state.as_str()));
             None
         }
         ManagerEvent::Stderr { server, .. } => {
@@ -198,9 +203,9 @@ async fn events_tell_states_tools_and_error_output() {
     marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// Exactly what changed is changed; processes prove it.
+/// The process ids show which servers were restarted.
 #[tokio::test]
-async fn reconcile_touches_nothing_but_what_changed() {
+async fn reconcile_touches_only_changed_servers() {
     let marker = Marker::new();
     let config = |name: &str, args: &[&str]| scripted(name, &marker, args);
     let old = vec![config("keep", &[]), config("change", &[]), config("gone", &[])];
@@ -216,43 +221,45 @@ async fn reconcile_touches_nothing_but_what_changed() {
     assert_eq!(plan.reconnect, ["change"]);
     assert_eq!(plan.adjust, ["keep"]);
     assert!(manager.server("gone").is_err());
-    eventually("all are connected", || manager.servers().iter().all(|it| it.is_connected())).await;
+    let all_connected = || manager.servers().iter().all(|server| server.is_connected());
+    eventually("all are connected", all_connected).await;
     assert_eq!(pid(&manager, "keep").await, kept);
     assert_ne!(pid(&manager, "change").await, changed);
     assert!(!tools(&manager).contains(&"keep_sleep".to_owned()));
     assert_eq!(manager.server("keep").unwrap().launch(), Some(1));
-    let names: Vec<String> = manager.servers().iter().map(|it| it.name().to_owned()).collect();
+    let names: Vec<String> =
+        manager.servers().iter().map(|server| server.name().to_owned()).collect();
     assert_eq!(names, ["keep", "change", "new"]);
     drop(manager);
     eventually("nothing is left", || marker.survivors().is_empty()).await;
 }
 
-/// A wall that cannot be built is no reason to go without.
+/// A server does not run without a protection that its config asks for.
 #[tokio::test]
-async fn a_protection_that_is_not_there_is_not_left_out() {
+async fn unsupported_protection_fails_closed() {
     let marker = Marker::new();
-    let mut walled = scripted("walled", &marker, &[]);
-    walled.sandbox = Some(Sandbox { read: None, write: Vec::new(), net: false });
+    let mut sandboxed = scripted("sandboxed", &marker, &[]);
+    sandboxed.sandbox = Some(Sandbox { read: None, write: Vec::new(), net: false });
     let mut pinned = scripted("pinned", &marker, &[]);
     pinned.pin = Pin::Hold;
-    let manager = builder().build(vec![walled, pinned]);
+    let manager = builder().build(vec![sandboxed, pinned]);
     manager.connect_all().await.unwrap();
-    for (server, key) in [("walled", "`sandbox`"), ("pinned", "`pin`")] {
-        let shown = format!("{:?}", state(&manager, server));
-        assert!(shown.contains("Failed") && shown.contains(key), "{shown}");
+    for (server, key) in [("sandboxed", "`sandbox`"), ("pinned", "`pin`")] {
+        let state = format!("{:?}", state(&manager, server));
+        assert!(state.contains("Failed") && state.contains(key), "{state}");
     }
     assert!(marker.survivors().is_empty());
     manager.close().await;
 }
 
-/// A keyring may wait for a person. The server is stopped all the same, and can be started again.
+/// A keyring may wait for the user. The server can still be stopped.
 #[tokio::test]
-async fn a_lookup_that_hangs_holds_up_nothing_but_its_server() {
+async fn hanging_lookup_blocks_only_its_server() {
     let marker = Marker::new();
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
     let hang = move |_source: Source, _name: &str| {
-        // It ends when the other side is dropped.
+        // Returns when the sender is dropped.
         held.lock().unwrap().recv().unwrap_or_default();
         Ok(Some("value".to_owned()))
     };
@@ -260,32 +267,33 @@ async fn a_lookup_that_hangs_holds_up_nothing_but_its_server() {
     config.startup_timeout = Duration::from_millis(300);
     let manager = builder().lookup(Arc::new(hang)).build(vec![config]);
     manager.connect_all().await.unwrap();
-    let failed = || format!("{:?}", state(&manager, "slow")).contains("in time");
-    eventually("it has failed", failed).await;
+    let failed = || format!("{:?}", state(&manager, "slow")).contains("timed out");
+    eventually("the lookup has timed out", failed).await;
     manager.disconnect("slow").await.unwrap();
     drop(release);
     manager.close().await;
     assert!(marker.survivors().is_empty());
 }
 
-/// Code of the program runs while a server is connected, and whoever waits for the server hears of its fault.
+/// Callbacks of the application run while a server connects; a panic in them fails that server.
 #[tokio::test]
-async fn a_panic_of_the_program_is_a_failure_of_its_server() {
-    struct Careless;
-    impl ClientHandler for Careless {
+async fn application_panic_fails_only_its_server() {
+    struct PanickingHandler;
+    impl ClientHandler for PanickingHandler {
         fn capabilities(&self) -> ClientCapabilities {
             panic!("capabilities")
         }
     }
     let marker = Marker::new();
-    let careless = builder().handler(Arc::new(Careless)).build(vec![scripted("a", &marker, &[])]);
+    let panicking_handler =
+        builder().handler(Arc::new(PanickingHandler)).build(vec![scripted("a", &marker, &[])]);
     let remote = McpServerConfig::http("b", "http://127.0.0.1:9/mcp");
-    let unlucky =
+    let panicking_credentials =
         builder().credentials(Arc::new(|_config| panic!("credentials"))).build(vec![remote]);
-    for manager in [careless, unlucky] {
+    for manager in [panicking_handler, panicking_credentials] {
         let servers = manager.connect_all().await.unwrap();
         let state = servers[0].state().to_string();
-        assert!(state.starts_with("failed: connecting it panicked"), "{state}");
+        assert!(state.starts_with("failed: connecting panicked"), "{state}");
         assert_eq!(servers[0].state().failure().unwrap().kind(), FailureKind::Internal);
         manager.close().await;
     }
@@ -293,31 +301,35 @@ async fn a_panic_of_the_program_is_a_failure_of_its_server() {
 }
 
 #[tokio::test]
-async fn who_is_slow_or_broken_is_told_after_the_wait() {
+async fn ready_returns_slow_and_failed_servers() {
     let marker = Marker::new();
-    let mut lazy = McpServerConfig::stdio("disabled", "no-such-program-anywhere", &[]);
-    lazy.enabled = false;
+    let mut disabled = McpServerConfig::stdio("disabled", "no-such-program-anywhere", &[]);
+    disabled.enabled = false;
     let manager = builder().ready_wait(Duration::ZERO).build(vec![
         scripted("good", &marker, &[]),
         scripted("slow", &marker, &["--plan", "unknown=hang; initialize=hang"]),
         McpServerConfig::stdio("broken", "no-such-program-anywhere", &[]),
-        lazy,
+        disabled,
     ]);
     manager.connect_all().await.unwrap();
-    eventually("the good one", || state(&manager, "good") == ConnectionState::Connected).await;
+    eventually("the good server is connected", || {
+        state(&manager, "good") == ConnectionState::Connected
+    })
+    .await;
     let late = manager.ready(Duration::from_millis(10)).await;
-    let words: Vec<_> = late.iter().map(|it| (it.name(), it.state().word())).collect();
-    assert_eq!(words, [("slow", "connecting"), ("broken", "failed")]);
+    let states: Vec<_> =
+        late.iter().map(|server| (server.name(), server.state().as_str())).collect();
+    assert_eq!(states, [("slow", "connecting"), ("broken", "failed")]);
     manager.remove("slow").await.unwrap();
-    // No wait is too long, and nobody is waited for who is not on the way.
+    // The longest wait does not overflow, and ends at once because no server is connecting.
     let late = manager.ready(Duration::MAX).await;
-    assert_eq!(late.iter().map(|it| it.name()).collect::<Vec<_>>(), ["broken"]);
+    assert_eq!(late.iter().map(|server| server.name()).collect::<Vec<_>>(), ["broken"]);
     manager.close().await;
     marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[tokio::test]
-async fn no_limit_is_too_long() {
+async fn maximum_durations_do_not_overflow() {
     let marker = Marker::new();
     let mut endless = scripted("a", &marker, &[]);
     endless.startup_timeout = Duration::MAX;

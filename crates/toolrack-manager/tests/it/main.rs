@@ -1,11 +1,11 @@
-//! The manager with real servers: children that behave, children that do not, files that change.
+//! Integration tests: the manager with real server processes, HTTP servers and config files.
 
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "tests and their helpers fail by panicking"
 )]
 
 mod calls;

@@ -1,4 +1,4 @@
-//! A file with real servers from npm and a broken one, changed while it runs.
+//! A config file with real npm servers and a broken one, changed while they run.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,19 +34,19 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Vec<McpServerConfig>, Str
 }
 
 fn pids(marker: &Marker) -> BTreeSet<u32> {
-    marker.survivors().into_iter().map(|it| it.pid).collect()
+    marker.survivors().into_iter().map(|process| process.pid).collect()
 }
 
-fn is_up(manager: &McpManager, name: &str) -> bool {
-    manager.server(name).is_ok_and(|it| it.is_connected())
+fn is_connected(manager: &McpManager, name: &str) -> bool {
+    manager.server(name).is_ok_and(|server| server.is_connected())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_of_real_servers_is_followed_and_only_what_changes_is_touched() {
-    let test = "a_file_of_real_servers_is_followed_and_only_what_changes_is_touched";
+async fn config_file_of_real_servers_is_watched() {
+    let test = "config_file_of_real_servers_is_watched";
     let programs = ["mcp-server-filesystem", "mcp-server-memory", "mcp-server-everything"];
     if let Some(missing) =
-        programs.iter().find(|it| !node().join("node_modules/.bin").join(it).exists())
+        programs.iter().find(|name| !node().join("node_modules/.bin").join(name).exists())
     {
         return skipped(test, &format!("{missing} is not installed; run `cargo xtask servers`"));
     }
@@ -74,16 +74,16 @@ async fn a_file_of_real_servers_is_followed_and_only_what_changes_is_touched() {
     manager.connect_all().await.unwrap();
     assert!(matches!(state(&manager, "broken"), ConnectionState::Failed(_)));
     for name in ["filesystem", "memory", "everything"] {
-        eventually(name, || is_up(&manager, name)).await;
+        eventually(name, || is_connected(&manager, name)).await;
     }
     let listed = tools(&manager);
     for name in ["filesystem_read_text_file", "memory_search_nodes", "everything_echo"] {
-        assert!(listed.iter().any(|it| it == name), "{name} in {listed:?}");
+        assert!(listed.iter().any(|tool| tool == name), "{name} in {listed:?}");
     }
     let sum = manager.call("everything.get-sum", &json!({"a": 19, "b": 23})).await.unwrap();
     assert!(sum.content.contains("42"), "{}", sum.content);
     let before: Vec<BTreeSet<u32>> = markers.iter().map(pids).collect();
-    assert!(before[..3].iter().all(|it| !it.is_empty()));
+    assert!(before[..3].iter().all(|pids| !pids.is_empty()));
 
     // Remove one, change one, add one; one stays as it is.
     let _watch = manager.watch_file(&path, servers, Arc::new(parse)).unwrap();
@@ -103,7 +103,7 @@ async fn a_file_of_real_servers_is_followed_and_only_what_changes_is_touched() {
     });
     let plan = plan.await;
     let done = (plan.connect, plan.disconnect, plan.reconnect, plan.keep);
-    let owned = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let expected = (
         owned(&["more"]),
         owned(&["everything"]),
@@ -111,13 +111,13 @@ async fn a_file_of_real_servers_is_followed_and_only_what_changes_is_touched() {
         owned(&["filesystem", "broken"]),
     );
     assert_eq!(done, expected);
-    eventually("the new one is there", || is_up(&manager, "more")).await;
-    eventually("the changed one is there", || is_up(&manager, "memory")).await;
+    eventually("the new server is connected", || is_connected(&manager, "more")).await;
+    eventually("the changed server is connected", || is_connected(&manager, "memory")).await;
     let after: Vec<BTreeSet<u32>> = markers.iter().map(pids).collect();
-    assert_eq!(after[0], before[0], "filesystem was touched");
+    assert_eq!(after[0], before[0], "filesystem was restarted");
     assert!(after[1].is_disjoint(&before[1]) && !after[1].is_empty(), "memory was not replaced");
     assert!(after[2].is_empty(), "everything still runs");
-    assert!(!tools(&manager).iter().any(|it| it.starts_with("everything_")));
+    assert!(!tools(&manager).iter().any(|tool| tool.starts_with("everything_")));
     tokio::time::timeout(LONG, manager.close()).await.unwrap();
     for marker in &markers {
         marker.assert_nobody_left(Duration::ZERO);

@@ -1,4 +1,4 @@
-//! The end of a manager: by its owner, or with the runtime in which it was built.
+//! Shutdown of a manager: by its owner, or with its Tokio runtime.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use toolrack_transport::Delivery;
 
 use crate::fixture::{LONG, builder, scripted};
 
-/// A rack that was opened in one test and is used in the next, whose runtime is another.
+/// A manager that is built on one runtime and used on another.
 #[test]
-fn a_manager_ends_with_the_runtime_in_which_it_was_built() {
+fn manager_closes_with_its_runtime() {
     let marker = Marker::new();
     let (first, second) = (Runtime::new().unwrap(), Runtime::new().unwrap());
     let slow = scripted("slow", &marker, &["--plan", "unknown=hang; initialize=hang"]);
@@ -45,7 +45,7 @@ fn a_manager_ends_with_the_runtime_in_which_it_was_built() {
 }
 
 #[tokio::test]
-async fn after_its_end_a_manager_says_that_it_is_closed() {
+async fn closed_manager_rejects_calls() {
     let marker = Marker::new();
     let manager = builder().build(vec![scripted("a", &marker, &[])]);
     manager.connect_all().await.unwrap();
@@ -55,7 +55,7 @@ async fn after_its_end_a_manager_says_that_it_is_closed() {
         let refused = manager.call(name, &json!({"text": "x"})).await.unwrap_err();
         assert!(matches!(refused, ManagerError::Closed), "{name}: {refused}");
     }
-    let refused = manager.call_tool("nobody", "echo", &json!({})).await.unwrap_err();
+    let refused = manager.call_tool("unknown", "echo", &json!({})).await.unwrap_err();
     assert!(matches!(refused, ManagerError::Closed), "{refused}");
     while timeout(LONG, events.next()).await.unwrap().is_some() {}
     marker.assert_nobody_left(Duration::ZERO);

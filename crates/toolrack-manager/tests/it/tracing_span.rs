@@ -1,4 +1,4 @@
-//! The span of a call, as a subscriber sees it.
+//! Span of a call, as a tracing subscriber sees it.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
@@ -6,31 +6,31 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use toolrack_testkit::Marker;
-use tracing::field::{Field, InFlightGuard};
+use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
-use crate::fixture::{builder, scripted, watched_by};
+use crate::fixture::{builder, scripted, with_subscriber};
 
 type Fields = BTreeMap<String, String>;
 
-/// Keeps every span named `mcp.tool`, and the text of all others.
+/// Records the spans named `mcp.tool`, and the text of all spans and events.
 #[derive(Clone, Default)]
-struct Catcher {
+struct RecordingLayer {
     calls: Arc<Mutex<BTreeMap<u64, Fields>>>,
     everything: Arc<Mutex<String>>,
 }
 
 struct Collect<'a>(&'a mut Fields);
 
-impl InFlightGuard for Collect<'_> {
+impl Visit for Collect<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.0.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
     }
 }
 
-impl<S: tracing::Subscriber> Layer<S> for Catcher {
+impl<S: tracing::Subscriber> Layer<S> for RecordingLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
         let mut fields = Fields::new();
         attributes.record(&mut Collect(&mut fields));
@@ -54,10 +54,10 @@ impl<S: tracing::Subscriber> Layer<S> for Catcher {
 }
 
 #[tokio::test]
-async fn a_call_is_one_span_with_its_name_and_attributes_and_no_arguments() {
+async fn call_span_has_name_and_attributes_and_no_arguments() {
     let marker = Marker::new();
-    let catcher = Catcher::default();
-    let subscriber = tracing_subscriber::registry().with(catcher.clone());
+    let layer = RecordingLayer::default();
+    let subscriber = tracing_subscriber::registry().with(layer.clone());
     let manager = builder().build(vec![scripted("one", &marker, &[])]);
     manager.connect_all().await.unwrap();
     manager.call("one_echo", &json!({"text": "before"})).await.unwrap();
@@ -66,12 +66,12 @@ async fn a_call_is_one_span_with_its_name_and_attributes_and_no_arguments() {
         manager.call("one_fail", &json!({})).await.unwrap();
         manager.call_tool("one", "add", &json!({"a": "not a number"})).await.unwrap_err();
     };
-    watched_by(subscriber, work).await;
+    with_subscriber(subscriber, work).await;
     manager.close().await;
 
-    let spans: Vec<Fields> = catcher.calls.lock().unwrap().values().cloned().collect();
+    let spans: Vec<Fields> = layer.calls.lock().unwrap().values().cloned().collect();
     let field = |name: &str| -> Vec<Option<&str>> {
-        spans.iter().map(|it| it.get(name).map(String::as_str)).collect()
+        spans.iter().map(|fields| fields.get(name).map(String::as_str)).collect()
     };
     let names = field("otel.name");
     assert_eq!(names, [Some("mcp.one.echo"), Some("mcp.one.fail"), Some("mcp.one.add")]);
@@ -90,6 +90,6 @@ async fn a_call_is_one_span_with_its_name_and_attributes_and_no_arguments() {
         assert_eq!(field(name), [Some(value); 3], "{name}");
     }
     assert_eq!(field("gen_ai.tool.name"), [Some("echo"), Some("fail"), Some("add")]);
-    let everything = catcher.everything.lock().unwrap();
+    let everything = layer.everything.lock().unwrap();
     assert!(!everything.contains("s3cret"), "an argument was recorded");
 }
