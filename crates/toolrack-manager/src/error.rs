@@ -129,7 +129,7 @@ impl ManagerError {
                 Some("change `allow` or `deny` of the server to use it".to_owned())
             }
             ManagerError::Call { source, .. } if source.delivery() == Delivery::Unknown => {
-                Some("the server may have run it; check before you call it again".to_owned())
+                Some("the server may have run it; check before you retry".to_owned())
             }
             ManagerError::Closed => {
                 let hint = "it was shut down, or the Tokio runtime that it was built on has ended";
@@ -144,7 +144,7 @@ impl ManagerError {
 fn did_you_mean(suggestions: &[String]) -> String {
     match suggestions {
         [] => String::new(),
-        names => format!(", did you mean `{}`?", names.join("` or `")),
+        names => format!("; did you mean `{}`?", names.join("` or `")),
     }
 }
 
@@ -376,7 +376,7 @@ mod tests {
         let suggestions = vec!["git_log".to_owned(), "git_show".to_owned()];
         check_error(
             ManagerError::NoSuchTool { tool: "git_lgo".to_owned(), suggestions },
-            "no tool named `git_lgo`, did you mean `git_log` or `git_show`?",
+            "no tool named `git_lgo`; did you mean `git_log` or `git_show`?",
             None,
         );
         let candidates = vec!["db.prod_query".to_owned(), "db_prod.query".to_owned()];
@@ -431,9 +431,10 @@ mod tests {
         check_failure(
             &failure,
             &format!("connection lost: {}", plain_text(&close_reason.to_string(), 900)),
-            failure.hint().filter(|hint| hint.ends_with("panic: no")),
+            failure.hint(),
             Remedy::Retry,
         );
+        assert!(failure.hint().is_some_and(|hint| hint.ends_with("panic: no")));
         let (address, error) = ("http://[::1]/".to_owned(), io::Error::other("refused"));
         let error = TransportError::Unreachable { address, error };
         check_failure(

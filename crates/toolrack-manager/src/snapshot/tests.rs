@@ -97,10 +97,10 @@ fn every_notation_resolves() {
 #[test]
 fn unknown_name_has_suggestions() {
     let snapshot = example();
-    check(&snapshot, "fs_read_fil", "no tool named `fs_read_fil`, did you mean `fs_read_file`?");
+    check(&snapshot, "fs_read_fil", "no tool named `fs_read_fil`; did you mean `fs_read_file`?");
     check(&snapshot, "completely-different", "no tool named `completely-different`");
     let error = snapshot.server("my.gti").unwrap_err();
-    assert_eq!(error.to_string(), "no server named `my.gti`, did you mean `my.git`?");
+    assert_eq!(error.to_string(), "no server named `my.gti`; did you mean `my.git`?");
 }
 
 #[test]

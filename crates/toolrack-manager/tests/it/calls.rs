@@ -58,11 +58,11 @@ async fn rejected_calls_say_why() {
     let denied = "tool `pid` of server `one` is denied: it matches `deny = \"p*d\"`";
     assert_eq!(error_of("one_pid").await, denied);
     assert_eq!(error_of("one.pid").await, denied);
-    assert_eq!(error_of("one_ecoh").await, "no tool named `one_ecoh`, did you mean `one_echo`?");
+    assert_eq!(error_of("one_ecoh").await, "no tool named `one_ecoh`; did you mean `one_echo`?");
     let error = manager.call_tool("one", "ecoh", &json!({})).await.unwrap_err();
-    assert_eq!(error.to_string(), "no tool named `one.ecoh`, did you mean `echo`?");
+    assert_eq!(error.to_string(), "no tool named `one.ecoh`; did you mean `echo`?");
     let error = manager.call_tool("onne", "echo", &json!({})).await.unwrap_err();
-    assert_eq!(error.to_string(), "no server named `onne`, did you mean `one`?");
+    assert_eq!(error.to_string(), "no server named `onne`; did you mean `one`?");
 
     manager.set_denied_tools("one", &["echo"]).await.unwrap();
     assert!(!tools(&manager).contains(&"one_echo".to_owned()));
