@@ -1,6 +1,6 @@
 //! Atomic, private file writes, and reads with a size limit.
 //!
-//! **Invariant:** only the owner can read a file that is written here, whatever the umask.
+//! **Invariant:** only the owner can read a file that is written here, regardless of the umask.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Write as _};

@@ -196,6 +196,7 @@ impl McpManager {
 
     /// The current snapshot, if it has the tool.
     fn snapshot_with(&self, target: CallTarget<'_>) -> Result<Arc<Snapshot>, UnknownTool> {
+        // A full `Arc`, because the call holds it across awaits.
         let snapshot = self.shared.snapshot.load_full();
         if is_unknown(&snapshot, target) { Err(UnknownTool) } else { Ok(snapshot) }
     }
@@ -299,6 +300,7 @@ impl Shared {
     ) -> Result<RawJson, ManagerError> {
         // The deadlines start once: retries do not extend them.
         let wait = self.start_wait(connection);
+        // Attempts that found no connection are not counted: the call was not sent.
         let mut n_sent = u32::from(reason.error.is_some());
         loop {
             let ready = match self.wait_for_server(&connection.name, reason.avoid, wait).await {
@@ -309,6 +311,7 @@ impl Shared {
             match call.attempt(&ready, reason.avoid, n_sent + 1).await {
                 Ok(outcome) => return outcome,
                 Err(next) => {
+                    // Keeps the last error of a sent attempt, which tells the caller whether the server may have acted.
                     n_sent += u32::from(next.error.is_some());
                     reason = RetryReason { avoid: next.avoid, error: next.error.or(reason.error) };
                 }

@@ -110,6 +110,7 @@ impl ConnectionTask {
                 connector.close().await;
             }
         }
+        // Last: the supervisor may start the next launch as soon as it gets this.
         self.report(TaskEvent::Gone).await;
     }
 
@@ -122,6 +123,7 @@ impl ConnectionTask {
     /// Resolves the config's variables, and installs the package if there is one.
     async fn prepare(&self) -> Result<PreparedServer, Failure> {
         let resolved = tokio::select! {
+            // Here and below: a stop wins over a result that is ready at the same time.
             biased;
             () = self.stop.cancelled() => return Err(stopped()),
             resolved = timeout(self.config.startup_timeout, resolve(&self.config, &self.options)) => {
@@ -209,6 +211,7 @@ impl ConnectionTask {
         self.report(TaskEvent::Opened(Arc::clone(&active))).await;
         tokio::select! {
             biased;
+            // Calls in flight may still get their responses, so the connection is drained before it is closed.
             Some(failure) = unreachable.recv() => {
                 self.report(TaskEvent::Lost(failure)).await;
                 self.drain(&active).await;
@@ -225,6 +228,7 @@ impl ConnectionTask {
         let mut connecting = pin!(self.client_builder().connect_with(connector));
         tokio::select! {
             outcome = &mut connecting => return outcome,
+            // Gives the permit back and continues: a slow start is no reason to delay the others.
             () = sleep(START_PERMIT_TIMEOUT) => drop(permit),
         }
         connecting.await
@@ -308,6 +312,7 @@ impl ConnectionTask {
             event => event,
         };
         let report = TaskReport { server: Arc::clone(&self.server), epoch: self.epoch, event };
+        // Waits if the channel is full: without this report the server would keep its old state.
         if self.reports.send(report).await.is_err() {
             tracing::debug!(server = &*self.server, "supervisor is gone; report dropped");
         }

@@ -63,7 +63,7 @@ pub(crate) async fn resolve(
     }
 }
 
-/// Adds the variables in headers to the redactor. A value in a header is a credential, whatever its source.
+/// Adds the variables in headers to the redactor. A value in a header is a credential, even if it comes from the environment.
 fn register_header_secrets(resolved: &ResolvedTransport, redactor: &Mask) {
     let (ResolvedTransport::Http { headers, .. } | ResolvedTransport::Package { headers, .. }) =
         resolved
@@ -91,6 +91,7 @@ pub(crate) fn build_connector(
             let credentials = options.credentials.as_ref().and_then(|provider| provider(config));
             let options = HttpOptions {
                 max_message_bytes: config.max_message_bytes,
+                // Those for this server win over those for all servers.
                 credentials: credentials.or_else(|| options.http.credentials.clone()),
                 ..options.http.clone()
             };
@@ -369,8 +370,7 @@ impl Connector for ClosingConnector {
         let (inner, transports) = (Arc::clone(&self.inner), Arc::clone(&self.transports));
         let redactor = self.redactor.clone();
         let (sender, receiver) = oneshot::channel();
-        // A task of its own: a caller that is dropped while the transport opens must not leave a process behind that
-        // no one closes.
+        // A task of its own: a caller that is dropped while the transport opens must not leave a process behind.
         self.opening.spawn(async move {
             // One process at a time: the previous attempt is closed before the next starts.
             close_all(&transports).await;

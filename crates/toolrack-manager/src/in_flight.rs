@@ -13,8 +13,8 @@ use toolrack_client::McpClient;
 
 use crate::snapshot::ActiveClient;
 
-/// Flag in the counter. One atomic holds count and flag, so "close if nobody uses it" is a single compare-exchange
-/// and cannot race with a call that starts.
+/// Flag in the counter. One atomic holds count and flag, so closing an unused connection is a single
+/// compare-exchange and cannot race with a call that starts.
 const CLOSED: u64 = 1 << 63;
 
 /// Users of one connection.

@@ -400,6 +400,7 @@ impl Lifecycle {
     }
 
     fn go_idle(&mut self, now: Instant) -> Option<Effect> {
+        // Before the phase changes, which holds the age of the connection.
         if self.is_stable(now) {
             self.reset_failures();
         }
@@ -419,6 +420,7 @@ impl Lifecycle {
         if self.starts.len() > CRASH_LOOP_STARTS {
             self.starts.pop_front();
         }
+        // The oldest of the last starts tells how long they took together.
         let first = self.starts.front().filter(|_| self.starts.len() == CRASH_LOOP_STARTS);
         self.is_crash_loop |=
             first.is_some_and(|start| now.duration_since(*start) < CRASH_LOOP_WINDOW);
@@ -426,6 +428,7 @@ impl Lifecycle {
     }
 
     fn end_launch(&mut self) -> Option<Effect> {
+        // A launch that is stopping has its effect already. One that closes by itself is hurried.
         let launch = self.launch.as_mut().filter(|launch| launch.state != LaunchState::Stopping)?;
         launch.state = LaunchState::Stopping;
         Some(Effect::End(launch.epoch))
@@ -446,6 +449,7 @@ impl Lifecycle {
                 self.is_demanded = true;
                 if until <= now { self.connect(now) } else { None }
             }
+            // A call cannot log in, so it does not start a server that needs a login.
             Phase::Connecting | Phase::Connected { .. } | Phase::NeedsAuth { .. } => None,
         }
     }
@@ -471,6 +475,7 @@ impl Lifecycle {
         if policy.enabled == Enabled::No {
             return self.go_idle(now);
         }
+        // A lazy server that does not run gets the new transport with its next start.
         let was_running = before.enabled == Enabled::Yes && self.phase != Phase::Idle;
         if policy.start == StartMode::Lazy && !was_running {
             return None;
@@ -493,6 +498,7 @@ impl Lifecycle {
     }
 
     fn opened(&mut self, epoch: Epoch, now: Instant) -> Option<Effect> {
+        // Otherwise it was stopped or replaced while it connected, and is ending.
         if self.is_open(epoch) && self.phase == Phase::Connecting {
             self.is_demanded = false;
             self.phase = Phase::Connected { since: now };
@@ -530,6 +536,7 @@ impl Lifecycle {
         if !self.mark_closing(epoch) {
             return None;
         }
+        // A server that was stable before starts with the shortest backoff again.
         if self.is_stable(now) {
             self.reset_failures();
         }
@@ -547,6 +554,7 @@ impl Lifecycle {
             self.lost(epoch, failure, now, jitter);
         }
         self.launch = None;
+        // A start was requested while this launch was ending.
         if self.phase == Phase::Connecting { self.launch_if_free(now) } else { None }
     }
 

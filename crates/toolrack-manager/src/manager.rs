@@ -38,7 +38,7 @@ use crate::supervisor::{Command, Operation};
 use crate::tool_cache::{CachedTools, ToolCache};
 use crate::tool_names::{NameGenerator, NameReservations};
 
-/// How long stopping a server may take. Its transport closes within six seconds whatever the server does.
+/// How long stopping a server may take. Its transport closes within six seconds even if the server ignores it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much longer than its own timeout a start may take: for its start permit, the end of the previous launch, and

@@ -82,6 +82,7 @@ impl Line for RedactingTransport {
         })
     }
 
+    // Outgoing messages are not redacted.
     fn notify<'a>(
         &'a self,
         method: &'a str,

@@ -256,6 +256,7 @@ pub(crate) async fn refresh(
         () = shared.stop.cancelled() => return,
         listed = active.client.list_tools() => listed,
     };
+    // Before the operation below, which may wait for the supervisor.
     drop(in_flight);
     active.refresh_limiter.finish(Instant::now());
     match listed {
@@ -273,6 +274,7 @@ pub(crate) async fn refresh(
 }
 
 fn is_same_list(one: &Listing<Tool>, two: &Listing<Tool>) -> bool {
+    // As JSON, because raw schemas cannot be compared.
     let json = |list: &Listing<Tool>| serde_json::to_vec(&list.items).ok();
     one.cut == two.cut && one.skipped == two.skipped && json(one) == json(two)
 }

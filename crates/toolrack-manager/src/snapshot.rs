@@ -267,6 +267,7 @@ impl Snapshot {
             let connection = self.server(server).ok()?;
             Some(ResolvedTool { connection, tool })
         });
+        // Names every server that could be meant, including one that has dropped the tool.
         if let Some(positions) = self.index.ambiguous.get(name) {
             let tools = positions.iter().filter_map(|at| self.tool_at(*at)).chain(owner);
             return Err(self.ambiguous(name, tools.chain(longest(&readings))));
@@ -367,6 +368,7 @@ impl Snapshot {
                 return found;
             }
         }
+        // `__` and `_` are accepted beside the configured separator, and server names as they are or sanitized.
         let separators = [self.index.separator.as_str(), "__", "_"];
         let readings_of = |connection: &'a Arc<McpConnection>| {
             let rest = [connection.name(), &sanitize_name(connection.name())]

@@ -1,8 +1,8 @@
 //! Supervisor task: owns all servers, and starts and ends their launches as their
 //! [`Lifecycle`](crate::lifecycle::Lifecycle) decides. It never waits for a server.
 //!
-//! **Invariant:** a change is published before its caller gets a reply. When this task ends, for whatever reason, the
-//! manager is closed.
+//! **Invariant:** a change is published before its caller gets a reply. When this task ends, the manager is
+//! closed, even if it panicked or its runtime was dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ use crate::snapshot::{ActiveClient, Index, IndexKey, McpConnection, Snapshot, su
 use crate::tool_cache::{CacheWrite, CachedTools};
 use crate::tool_filter::ToolFilter;
 
-/// How many reports are handled before the result is published.
+/// How many reports are handled before the result is published. Publishing may rebuild the index, so the reports of
+/// servers that connect at the same time are handled together.
 const REPORT_BATCH: usize = 64;
 
 /// Shortest interval at which a connection in use is checked for being idle.
@@ -163,6 +164,8 @@ impl Supervisor {
             Operation::Remove(server, stopped) => {
                 let name = self.find(&server)?;
                 self.stop_server(&name, stopped);
+                // The record stays until its launch is gone. A server of the same name that is added before that must
+                // not start beside it.
                 if let Some(record) = self.servers.get_mut(&name) {
                     record.is_removed = true;
                 }
@@ -227,6 +230,7 @@ impl Supervisor {
         self.order.retain(|name| servers.get(name).is_some_and(|record| !record.is_removed));
         let positions = self.order.iter().enumerate().map(|(at, name)| (Arc::clone(name), at));
         self.positions = Arc::new(positions.collect());
+        // The index refers to servers by position.
         self.index_keys = None;
     }
 
@@ -235,12 +239,14 @@ impl Supervisor {
         let Some(record) = self.servers.get_mut(&server) else { return };
         match event {
             TaskEvent::Phase(phase) => {
+                // Phases do not pass through the state machine, so the epoch is checked here.
                 if record.lifecycle.launch() == Some(epoch) {
                     record.phase = phase;
                     record.published = None;
                 }
             }
             TaskEvent::Opened(active) => {
+                // First the state machine, which decides whether the launch is still wanted.
                 self.step(&server, Event::Opened(epoch));
                 self.attach(&server, active);
             }
@@ -316,6 +322,7 @@ impl Supervisor {
         let Some(record) = self.servers.get_mut(server) else { return };
         let effect = record.lifecycle.step(event, Instant::now(), fastrand::f64());
         record.published = None;
+        // The next snapshot must not offer a connection that is ending.
         if !matches!(record.lifecycle.phase(), Phase::Connected { .. }) {
             record.active = None;
         }
@@ -328,6 +335,7 @@ impl Supervisor {
 
     fn launch(&mut self, server: &Arc<str>, epoch: Epoch) {
         let Some(record) = self.servers.get_mut(server) else { return };
+        // A child token: the end of the manager ends every launch.
         record.stop = self.stop.child_token();
         record.phase = ConnectPhase::default();
         let task = ConnectionTask {

@@ -86,6 +86,7 @@ impl ToolCache {
         };
         match serde_json::from_slice::<CacheFile>(&text) {
             Ok(file) if file.format == FORMAT => from_file(file, seconds_now()),
+            // Written by another version of the program, so not worth a warning.
             Ok(_other_format) => CachedTools::default(),
             Err(error) => ignore(&path, error),
         }
@@ -101,6 +102,7 @@ impl ToolCache {
             saved_at: seconds_now(),
             tools: &list.items,
         };
+        // Again, although the transport redacts: the redactor may have learned a secret since the list arrived.
         let text = self.redactor.clean_json(Bytes::from(serde_json::to_vec(&file)?));
         if !u64::try_from(text.len()).is_ok_and(|length| length <= MAX_FILE_BYTES) {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -129,6 +131,7 @@ impl ToolCache {
 }
 
 fn from_file(file: CacheFile, now: u64) -> CachedTools {
+    // Saturates, because the system clock may have been set back.
     let age = Duration::from_secs(now.saturating_sub(file.saved_at));
     let version = file.version.as_deref().and_then(Verdict::parse);
     let version =

@@ -225,9 +225,9 @@ fn repeated_loss_reports_count_once() {
 #[test]
 fn user_request_ends_a_closing_launch() {
     let events = |request: &Event| {
-        let begun = [(0, Event::Start), (10, opened(1)), (100, lost(1))];
-        let ended = [(110, request.clone()), (120, request.clone()), (130, gone(1))];
-        [begun, ended].concat()
+        let started = [(0, Event::Start), (10, opened(1)), (100, lost(1))];
+        let requested = [(110, request.clone()), (120, request.clone()), (130, gone(1))];
+        [started, requested].concat()
     };
     for (request, expected) in [
         (Event::Stop, ["end 1 idle", "- idle", "- idle"]),
@@ -240,8 +240,8 @@ fn user_request_ends_a_closing_launch() {
         (Event::Demand, ["- backing-off@350"; 3]),
         (Event::ConnectAll(Tools::Known), ["- backing-off@350"; 3]),
     ] {
-        let begun = ["launch 1 connecting", "- connected@10", "- backing-off@350"];
-        check(EAGER, &events(&request), &[begun, expected].concat());
+        let started = ["launch 1 connecting", "- connected@10", "- backing-off@350"];
+        check(EAGER, &events(&request), &[started, expected].concat());
     }
 }
 

@@ -62,8 +62,8 @@ async fn http_and_stdio_servers_work_side_by_side() {
     manager.connect_all().await.unwrap();
     for name in ["remote", "local"] {
         eventually(name, || manager.server(name).unwrap().is_connected()).await;
-        let answer = manager.call(&format!("{name}_echo"), &json!({"text": name})).await.unwrap();
-        assert_eq!(answer.content, name);
+        let result = manager.call(&format!("{name}_echo"), &json!({"text": name})).await.unwrap();
+        assert_eq!(result.content, name);
     }
     let failed = state(&manager, "gone");
     assert!(matches!(failed, ConnectionState::Failed(_)), "{failed}");

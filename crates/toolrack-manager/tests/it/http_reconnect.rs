@@ -168,9 +168,9 @@ async fn calls_in_flight_finish_when_new_ones_find_the_server_unreachable() {
     let proxied = Proxied::start().await;
     let manager = &proxied.manager;
     let before = launch(manager);
-    let nap = json!({"ms": 2000});
-    let long = manager.call_tool("remote", "sleep", &nap);
-    let (slept, ()) = tokio::join!(long, proxied.refuse_after_a_call());
+    let arguments = json!({"ms": 2000});
+    let slow_call = manager.call_tool("remote", "sleep", &arguments);
+    let (slept, ()) = tokio::join!(slow_call, proxied.refuse_after_a_call());
     assert_eq!(slept.unwrap().content, "slept 2000 ms");
     assert!(!is_connected(manager));
     proxied.proxy.heal().unwrap();
@@ -185,14 +185,14 @@ async fn calls_in_flight_finish_when_new_ones_find_the_server_unreachable() {
 async fn stop_cancels_the_calls_of_a_lost_server() {
     let proxied = Proxied::start().await;
     let manager = &proxied.manager;
-    let nap = json!({"ms": 60_000});
-    let long = manager.call_tool("remote", "sleep", &nap);
+    let arguments = json!({"ms": 60_000});
+    let slow_call = manager.call_tool("remote", "sleep", &arguments);
     let stopped = async {
         proxied.refuse_after_a_call().await;
         manager.disconnect("remote").await.unwrap();
         assert_eq!(state(manager, "remote"), ConnectionState::Disconnected);
     };
-    let both = async { tokio::join!(long, stopped) };
+    let both = async { tokio::join!(slow_call, stopped) };
     let (cut, ()) = tokio::time::timeout(LONG, both).await.unwrap();
     let error = error_chain(&cut.unwrap_err());
     assert!(error.contains("shut down"), "{error}");

@@ -99,10 +99,10 @@ async fn rapid_stop_and_start_leave_at_most_one_process() {
     let manager =
         builder().build(vec![scripted("one", &marker, &["--plan", "initialize=late(50ms)"])]);
     for round in 0_u64..6 {
-        let begun = manager.connect_all();
-        drop(tokio::time::timeout(Duration::from_millis(round * 15), begun).await);
-        let again = manager.reconnect("one");
-        drop(tokio::time::timeout(Duration::from_millis(round * 10), again).await);
+        let connecting = manager.connect_all();
+        drop(tokio::time::timeout(Duration::from_millis(round * 15), connecting).await);
+        let reconnecting = manager.reconnect("one");
+        drop(tokio::time::timeout(Duration::from_millis(round * 10), reconnecting).await);
         manager.disconnect("one").await.unwrap();
         assert_eq!(state(&manager, "one"), ConnectionState::Disconnected);
         marker.assert_nobody_left(Duration::ZERO);

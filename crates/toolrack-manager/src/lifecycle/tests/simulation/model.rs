@@ -336,7 +336,7 @@ impl Model {
                 self.become_unreachable(number, epoch);
             }
             Pending::ReportsLoss(epoch) => {
-                self.report(number, epoch, Event::Lost(epoch, failure()))
+                self.report(number, epoch, Event::Lost(epoch, failure()));
             }
             Pending::ReportsGone(epoch) => self.gone(number, epoch),
             Pending::Response(call) if matches!(self.calls[call].progress, Progress::Sent(_)) => {
