@@ -202,8 +202,7 @@ impl McpManager {
     /// Changes the servers from `old` to `new`: connects new ones, removes missing ones, reconnects those whose
     /// transport changed, and leaves the rest alone. Servers in neither list are not touched.
     ///
-    /// Returns the changes, and emits them as [`ManagerEvent::ConfigApplied`](crate::ManagerEvent::ConfigApplied). Does
-    /// not wait for connections.
+    /// Returns the changes, and emits them as [`ManagerEvent::ConfigApplied`]. Does not wait for connections.
     pub async fn reconcile(
         &self,
         old: &[McpServerConfig],

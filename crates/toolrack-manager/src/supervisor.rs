@@ -1,5 +1,5 @@
-//! Supervisor task: owns all servers, and starts and ends their launches as their
-//! [`Lifecycle`](crate::lifecycle::Lifecycle) decides. It never waits for a server.
+//! Supervisor task: owns all servers, and starts and ends their launches as their [`Lifecycle`] decides. It never
+//! waits for a server.
 //!
 //! **Invariant:** a change is published before its caller gets a reply. When this task ends, the manager is
 //! closed, even if it panicked or its runtime was dropped.
