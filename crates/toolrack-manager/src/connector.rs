@@ -63,7 +63,8 @@ pub(crate) async fn resolve(
     }
 }
 
-/// Adds the variables in headers to the redactor. A value in a header is a credential, even if it comes from the environment.
+/// Adds the variables in headers to the redactor. A value in a header is a credential, even if it comes from the
+/// environment.
 fn register_header_secrets(resolved: &ResolvedTransport, redactor: &Mask) {
     let (ResolvedTransport::Http { headers, .. } | ResolvedTransport::Package { headers, .. }) =
         resolved

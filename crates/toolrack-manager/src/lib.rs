@@ -66,8 +66,8 @@
 //! - **Invariant:** reports of an old launch have no effect, and a launch that ends without a report counts as lost.
 //!   `events_of_an_old_launch_are_ignored`, `launch_that_ends_without_report_is_lost`.
 //! - **Invariant:** however many requests find an HTTP server unreachable, that is one loss of their connection, and of
-//!   no other. `concurrent_failures_are_one_loss_and_the_server_reconnects`, `old_connection_does_not_close_the_next_one`,
-//!   `repeated_loss_reports_count_once`.
+//!   no other. `concurrent_failures_are_one_loss_and_the_server_reconnects`,
+//!   `old_connection_does_not_close_the_next_one`, `repeated_loss_reports_count_once`.
 //! - **Invariant:** calls in flight when a server is lost may finish, unless the user wants it gone.
 //!   `calls_in_flight_finish_when_new_ones_find_the_server_unreachable`, `stop_cancels_the_calls_of_a_lost_server`,
 //!   `user_request_ends_a_closing_launch`.

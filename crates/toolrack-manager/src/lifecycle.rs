@@ -489,7 +489,7 @@ impl Lifecycle {
     }
 
     fn tick(&mut self, now: Instant) -> Option<Effect> {
-        // Clears the flag. Otherwise `crash_loop_ends_at` would stay in the past and the supervisor would never sleep.
+        // Clears the flag. Otherwise `crash_loop_ends_at` would stay in the past, and the supervisor would not sleep.
         if self.is_stable(now) {
             self.reset_failures();
         }
