@@ -1,4 +1,4 @@
-//! How a manager is set up before it runs.
+//! [`ManagerBuilder`]: settings of a manager, and the start of its supervisor.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,215 +12,217 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{ClientHandler, Limits};
-use toolrack_config::{Lookup, McpServerConfig, ToolNaming, VariableSource};
+use toolrack_config::{Lookup, McpServerConfig, Names, Source};
 use toolrack_http::HttpOptions;
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
 
-use crate::actor::Actor;
-use crate::catalog::{Catalog, Memory};
-use crate::event::Bulletin;
-use crate::package::Packages;
-use crate::rack::{CredentialsOf, Equipment, McpManager, Patience, Shared, SharedLookup};
-use crate::scribe;
+use crate::connector::PackageInstaller;
+use crate::events::EventSender;
+use crate::manager::{
+    CredentialsProvider, LaunchOptions, McpManager, Shared, SharedLookup, WaitLimits,
+};
+use crate::server_tools::ServerTools;
 use crate::snapshot::{Index, Snapshot};
-use crate::toolset::Toolset;
+use crate::supervisor::Supervisor;
+use crate::tool_cache::{self, CachedTools, ToolCache};
 
-/// Commands that wait for the actor. When it is full, whoever commands waits.
-const COMMANDS: usize = 256;
-/// Reports that wait for the actor. When it is full, launches wait, and calls do not.
-const REPORTS: usize = 1024;
-/// Notes that wait for the disk. When it is full, the next one is lost.
-const NOTES: usize = 256;
-/// So many servers start at once for each processor, so that the machine stays usable.
+/// Capacity of the command queue. When it is full, callers wait.
+const COMMAND_CAPACITY: usize = 256;
+/// Capacity of the report queue. When it is full, connection tasks wait; calls do not.
+const REPORT_CAPACITY: usize = 1024;
+/// Capacity of the queue of cache writes. When it is full, the next write is dropped.
+const CACHE_WRITE_CAPACITY: usize = 256;
+/// How many servers start at once per processor, so that the machine stays responsive.
 const STARTS_PER_PROCESSOR: usize = 2;
-/// And so many at least.
-const LEAST_STARTS: usize = 4;
+const MIN_STARTS: usize = 4;
 
-/// Everything that can be set about a manager. Made by [`McpManager::builder`].
+/// Settings of a manager. Created by [`McpManager::builder`].
 #[must_use = "nothing happens until it is built"]
-pub struct RackBuilder {
-    names: ToolNaming,
-    catalog: Option<PathBuf>,
+pub struct ManagerBuilder {
+    names: Names,
+    tool_cache: Option<PathBuf>,
     lookup: SharedLookup,
     stdio: StdioOptions,
     http: HttpOptions,
-    credentials: Option<Arc<CredentialsOf>>,
-    client: Option<Implementation>,
+    credentials: Option<Arc<CredentialsProvider>>,
+    client_info: Option<Implementation>,
     handler: Option<Arc<dyn ClientHandler>>,
     limits: Limits,
-    packages: Option<Arc<dyn Packages>>,
-    patience: Patience,
+    package_installer: Option<Arc<dyn PackageInstaller>>,
+    wait_limits: WaitLimits,
 }
 
-impl Default for RackBuilder {
+impl Default for ManagerBuilder {
     fn default() -> Self {
-        let nothing = |_: VariableSource, _: &str| Ok(None);
+        let no_values = |_: Source, _: &str| Ok(None);
         Self {
-            names: ToolNaming::default(),
-            catalog: None,
-            lookup: Arc::new(nothing),
+            names: Names::default(),
+            tool_cache: None,
+            lookup: Arc::new(no_values),
             stdio: StdioOptions::default(),
             http: HttpOptions::default(),
             credentials: None,
-            client: None,
+            client_info: None,
             handler: None,
             limits: Limits::default(),
-            packages: None,
-            patience: Patience { ready: Duration::from_secs(5), retry: Duration::from_secs(5) },
+            package_installer: None,
+            wait_limits: WaitLimits {
+                ready: Duration::from_secs(5),
+                retry: Duration::from_secs(5),
+            },
         }
     }
 }
 
-impl RackBuilder {
-    /// How public names of tools are made.
-    pub fn names(mut self, names: ToolNaming) -> Self {
+impl ManagerBuilder {
+    /// Style of public tool names.
+    pub fn names(mut self, names: Names) -> Self {
         self.names = names;
         self
     }
 
-    /// Where tools are remembered between runs, so that they are listed before their servers run. Nothing is
-    /// remembered unless this is set.
-    pub fn catalog(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.catalog = Some(dir.into());
+    /// Directory of the tool cache, which lists tools before their servers run. No cache by default.
+    pub fn tool_cache(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.tool_cache = Some(dir.into());
         self
     }
 
-    /// Who knows the values that configs refer to, such as `${TOKEN}`. Nobody does unless this is set. It may
-    /// take its time.
+    /// Resolver of variables in configs, such as `${TOKEN}`. It may block. Without one, no variable has a value.
     pub fn lookup(mut self, lookup: Arc<dyn Lookup + Send + Sync>) -> Self {
         self.lookup = lookup;
         self
     }
 
-    /// How child processes are run. Limits and environment are those of each config.
+    /// Options of stdio servers. Limits and environment come from each config.
     pub fn stdio(mut self, options: StdioOptions) -> Self {
         self.stdio = options;
         self
     }
 
-    /// How servers over HTTP are reached. Limits are those of each config.
+    /// Options of HTTP servers. Limits come from each config.
     pub fn http(mut self, options: HttpOptions) -> Self {
         self.http = options;
         self
     }
 
-    /// Who speaks for the user at each server over HTTP. Asked with each connection.
-    pub fn credentials(mut self, credentials: Arc<CredentialsOf>) -> Self {
-        self.credentials = Some(credentials);
+    /// Provider of credentials for HTTP servers. Called for each connection.
+    pub fn credentials(mut self, provider: Arc<CredentialsProvider>) -> Self {
+        self.credentials = Some(provider);
         self
     }
 
-    /// Who we say we are. Toolrack itself, unless set.
-    pub fn client(mut self, client: Implementation) -> Self {
-        self.client = Some(client);
+    /// Name and version that servers see. Those of Toolrack by default.
+    pub fn client_info(mut self, client_info: Implementation) -> Self {
+        self.client_info = Some(client_info);
         self
     }
 
-    /// Who answers what servers ask. Without one, nothing is offered to them.
+    /// Handler of requests from servers. Without one, no client capability is offered to them.
     pub fn handler(mut self, handler: Arc<dyn ClientHandler>) -> Self {
         self.handler = Some(handler);
         self
     }
 
-    /// Who installs packages. Without anybody, a server that is a package cannot be connected.
-    pub fn packages(mut self, packages: Arc<dyn Packages>) -> Self {
-        self.packages = Some(packages);
+    /// Installer of packages. Without one, a server that is a package cannot be connected.
+    pub fn package_installer(mut self, installer: Arc<dyn PackageInstaller>) -> Self {
+        self.package_installer = Some(installer);
         self
     }
 
-    /// How much is taken from each server before it is cut off.
+    /// Limits on the data that is accepted from each server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// How long [`McpManager::connect_all`] waits for slow servers. Five seconds, unless set.
+    /// How long [`McpManager::connect_all`] waits for slow servers. Five seconds by default.
     pub fn ready_wait(mut self, wait: Duration) -> Self {
-        self.patience.ready = wait;
+        self.wait_limits.ready = wait;
         self
     }
 
-    /// How long a call waits for a server that has failed and is tried again. Five seconds, unless set.
+    /// How long a call waits for a server that failed and is retried. Five seconds by default.
     pub fn retry_wait(mut self, wait: Duration) -> Self {
-        self.patience.retry = wait;
+        self.wait_limits.retry = wait;
         self
     }
 
-    /// A manager of these servers, none of which is started yet. If a name is there twice, the last one counts.
-    /// Reads what is remembered of them.
+    /// Creates a manager of these servers. None of them is started yet. If a name occurs twice, the last config counts.
+    /// Reads the tool cache.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Outside of a Tokio runtime.
     pub fn build(self, configs: Vec<McpServerConfig>) -> McpManager {
-        let mask = self.stdio.mask.clone();
-        let catalog = self.catalog.map(|dir| Catalog::new(dir, mask));
-        let (commands, orders) = mpsc::channel(COMMANDS);
-        let (reporter, reports) = mpsc::channel(REPORTS);
-        let equipment = Equipment {
+        let redactor = self.stdio.mask.clone();
+        let tool_cache = self.tool_cache.map(|dir| ToolCache::new(dir, redactor));
+        let (command_sender, commands) = mpsc::channel(COMMAND_CAPACITY);
+        let (report_sender, reports) = mpsc::channel(REPORT_CAPACITY);
+        let launch_options = LaunchOptions {
             lookup: self.lookup,
             stdio: self.stdio,
             http: self.http,
             credentials: self.credentials,
-            client: self.client,
+            client_info: self.client_info,
             handler: self.handler,
             limits: self.limits,
-            packages: self.packages,
+            package_installer: self.package_installer,
         };
         let shared = Arc::new(Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             version: watch::Sender::new(0),
-            bulletin: Arc::new(Bulletin::default()),
-            commands,
-            n_calls: AtomicU64::new(0),
+            events: Arc::new(EventSender::default()),
+            commands: command_sender,
+            next_call_id: AtomicU64::new(0),
             names: self.names,
-            patience: self.patience,
-            equipment: Arc::new(equipment),
-            catalog,
-            no_tools: Arc::new(Toolset::default()),
+            wait_limits: self.wait_limits,
+            launch_options: Arc::new(launch_options),
+            tool_cache,
+            no_tools: Arc::new(ServerTools::default()),
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
-        let scribe = shared.catalog.clone().map(|catalog| {
-            let (scribe, notes) = mpsc::channel(NOTES);
-            shared.tracker.spawn(scribe::write(catalog, notes));
-            scribe
+        let cache_writes = shared.tool_cache.clone().map(|cache| {
+            let (sender, writes) = mpsc::channel(CACHE_WRITE_CAPACITY);
+            shared.tracker.spawn(tool_cache::run_writer(cache, writes));
+            sender
         });
-        let mut actor = Actor {
+        let mut supervisor = Supervisor {
             shared: Arc::clone(&shared),
-            reports: reporter,
-            scribe,
-            turns: Arc::new(Semaphore::new(n_turns())),
+            reports: report_sender,
+            cache_writes,
+            start_permits: Arc::new(Semaphore::new(n_start_permits())),
             stop: shared.stop.clone(),
-            entries: HashMap::new(),
+            servers: HashMap::new(),
             order: Vec::new(),
-            places: Arc::default(),
+            positions: Arc::default(),
             index: Arc::new(Index::default()),
-            indexed: None,
+            index_keys: None,
         };
         for config in configs {
-            let recall = |catalog: &Catalog| catalog.load(&config);
-            let memory = shared.catalog.as_ref().map_or_else(Memory::default, recall);
-            actor.put(Arc::new(config), memory);
+            let load = |cache: &ToolCache| cache.load(&config);
+            let cached = shared.tool_cache.as_ref().map_or_else(CachedTools::default, load);
+            supervisor.upsert(Arc::new(config), cached);
         }
-        actor.publish();
-        shared.tracker.spawn(actor.run(orders, reports));
+        // Before the task runs, so that the caller finds its servers at once.
+        supervisor.publish();
+        shared.tracker.spawn(supervisor.run(commands, reports));
         McpManager { shared }
     }
 }
 
-fn n_turns() -> usize {
+fn n_start_permits() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (processors * STARTS_PER_PROCESSOR).max(LEAST_STARTS)
+    (processors * STARTS_PER_PROCESSOR).max(MIN_STARTS)
 }
 
-impl fmt::Debug for RackBuilder {
+impl fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RackBuilder")
+        f.debug_struct("ManagerBuilder")
             .field("names", &self.names)
-            .field("catalog", &self.catalog)
+            .field("tool_cache", &self.tool_cache)
             .field("stdio", &self.stdio)
-            .field("patience", &self.patience)
+            .field("wait_limits", &self.wait_limits)
             .finish_non_exhaustive()
     }
 }

@@ -1,128 +1,138 @@
-//! Why the manager could not do what was asked.
+//! Error types: [`ManagerError`] for requests to the manager, [`Failure`] for servers that are not connected.
 
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use toolrack_client::CallError;
+use toolrack_client::{CallError, ConnectError};
 use toolrack_mcp::DecodeError;
-use toolrack_transport::Delivery;
+use toolrack_transport::{
+    AuthError, Delivery, Ending, Mask, SpawnFault, TransportError, plain_text, said,
+};
 
-use crate::filter::Rule;
-use crate::state::ConnectionState;
+use crate::lifecycle::ConnectionState;
+use crate::tool_filter::FilterRule;
 
-/// Why the manager could not do what was asked. Its text is about what was asked; why a call came to nothing is its
-/// source, and [`with_causes`](crate::with_causes) gives both in one line.
+/// Maximum length of a failure's reason and hint.
+const MAX_REASON_CHARS: usize = 1000;
+
+/// Error of a request to the manager.
+///
+/// `Display` describes this level only. The cause of a failed call is its source; [`error_chain`] prints both.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RackError {
+pub enum ManagerError {
     /// No server has this name.
-    #[error("there is no server `{server}`{}", meant(.nearest))]
+    #[error("no server named `{server}`{}", did_you_mean(.suggestions))]
     NoSuchServer {
-        /// What was asked for.
+        /// The requested name.
         server: String,
-        /// What may have been meant.
-        nearest: Vec<String>,
+        /// Similar names that exist.
+        suggestions: Vec<String>,
     },
     /// No tool has this name.
-    #[error("there is no tool `{tool}`{}", meant(.nearest))]
+    #[error("no tool named `{tool}`{}", did_you_mean(.suggestions))]
     NoSuchTool {
-        /// What was asked for.
+        /// The requested name.
         tool: String,
-        /// What may have been meant.
-        nearest: Vec<String>,
+        /// Similar names that exist.
+        suggestions: Vec<String>,
     },
-    /// Tools of several servers may be meant.
-    #[error("the name `{tool}` is ambiguous: it may mean `{}`", .readings.join("` or `"))]
+    /// The name matches tools of several servers.
+    #[error("tool name `{tool}` is ambiguous: it matches `{}`", .candidates.join("` and `"))]
     Ambiguous {
-        /// What was asked for.
+        /// The requested name.
         tool: String,
-        /// Names that each mean one tool only.
-        readings: Vec<String>,
+        /// Names that each match one tool only.
+        candidates: Vec<String>,
     },
-    /// The tool is there, and it is not to be used.
-    #[error("the tool `{tool}` of `{server}` is denied: {rule}")]
+    /// A filter rule denies the tool.
+    #[error("tool `{tool}` of server `{server}` is denied: {rule}")]
     Denied {
-        /// Where it is.
+        /// Name of the server.
         server: String,
-        /// As the server names it.
+        /// Name of the tool on its server.
         tool: String,
-        /// What keeps it out.
-        rule: Rule,
+        /// The rule that denies it.
+        rule: FilterRule,
     },
-    /// The server does not take calls, and waiting does not help.
-    #[error("the server `{server}` is not connected ({state})")]
+    /// The server does not accept calls, and waiting does not help.
+    #[error("server `{server}` is not connected ({state})")]
     NotConnected {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// Where it stands.
+        /// State of the server.
         state: ConnectionState,
     },
-    /// The server is being started, and that takes too long for this call.
-    #[error("the server `{server}` was not ready within {waited:?} ({state})")]
+    /// The server is starting, and the call's wait has ended.
+    #[error("server `{server}` was not ready within {waited:?} ({state})")]
     NotReady {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// Where it stands.
+        /// State of the server.
         state: ConnectionState,
         /// How long the call waited.
         waited: Duration,
     },
-    /// The call has no result.
-    #[error("the call of `{tool}` on `{server}` has no result")]
+    /// The call failed without a result.
+    #[error("call to tool `{tool}` on server `{server}` failed")]
     Call {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// As the server names it.
+        /// Name of the tool on its server.
         tool: String,
-        /// Why.
+        /// The cause.
         source: Box<CallError>,
     },
-    /// The result is no answer to a call.
-    #[error("the result of `{tool}` on `{server}` does not fit the protocol")]
+    /// The response is not a tool result.
+    #[error("server `{server}` returned an invalid result for tool `{tool}`")]
     Undecodable {
-        /// Which server.
+        /// Name of the server.
         server: String,
-        /// As the server names it.
+        /// Name of the tool on its server.
         tool: String,
-        /// What is wrong with it.
+        /// The cause.
         source: DecodeError,
     },
-    /// The manager has been closed, or the runtime in which it was built has ended.
+    /// The manager was closed, or the runtime on which it was built has ended.
     #[error("the manager is closed")]
     Closed,
 }
 
-impl RackError {
-    /// How far the request of a call may have traveled.
+impl ManagerError {
+    /// Whether the server may have received the request.
     pub fn delivery(&self) -> Delivery {
         match self {
-            RackError::Call { source, .. } => source.delivery(),
-            RackError::Undecodable { .. } => Delivery::Answered,
+            ManagerError::Call { source, .. } => source.delivery(),
+            ManagerError::Undecodable { .. } => Delivery::Answered,
             _ => Delivery::NotSent,
         }
     }
 
-    /// What to try next.
+    /// What the user can try next.
     pub fn hint(&self) -> Option<String> {
         match self {
-            RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => {
-                let told = state.failure().and_then(|it| it.hint()).map(str::to_owned);
+            ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => {
+                let specific =
+                    state.failure().and_then(|failure| failure.hint()).map(str::to_owned);
                 let general = match state {
                     ConnectionState::Disabled => "set `enabled = true` in the config to use it",
-                    ConnectionState::Disconnected => "connect the server first",
+                    ConnectionState::Disconnected => "start the server first",
                     ConnectionState::NeedsAuth(_) => "log in to the server first",
                     _ => "try again in a moment",
                 };
-                told.or_else(|| Some(general.to_owned()))
+                specific.or_else(|| Some(general.to_owned()))
             }
-            RackError::Ambiguous { .. } => Some("say which one is meant".to_owned()),
-            RackError::Denied { .. } => {
+            ManagerError::Ambiguous { .. } => Some("use one of these names".to_owned()),
+            ManagerError::Denied { .. } => {
                 Some("change `allow` or `deny` of the server to use it".to_owned())
             }
-            RackError::Call { source, .. } if source.delivery() == Delivery::Unknown => {
-                Some("the server may have done it; look before calling again".to_owned())
+            ManagerError::Call { source, .. } if source.delivery() == Delivery::Unknown => {
+                Some("the server may have run it; check before you retry".to_owned())
             }
-            RackError::Closed => {
-                let hint = "it was shut down, or the runtime in which it was opened has ended";
+            ManagerError::Closed => {
+                let hint = "it was shut down, or the Tokio runtime that it was built on has ended";
                 Some(hint.to_owned())
             }
             _ => None,
@@ -130,56 +140,350 @@ impl RackError {
     }
 }
 
-/// Suggestions behind a comma, or nothing.
-fn meant(nearest: &[String]) -> String {
-    match nearest {
+/// The suggestions as a clause that follows the message, or nothing.
+fn did_you_mean(suggestions: &[String]) -> String {
+    match suggestions {
         [] => String::new(),
-        names => format!(", but there is `{}`", names.join("`, `")),
+        names => format!("; did you mean `{}`?", names.join("` or `")),
     }
+}
+
+/// Why a server is not connected. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    text: Arc<Text>,
+    kind: FailureKind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Text {
+    reason: String,
+    hint: Option<String>,
+}
+
+/// What can make a failed server work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// A retry.
+    Retry,
+    /// A login.
+    Login,
+}
+
+impl Failure {
+    /// A failure without a hint.
+    pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
+        let reason = plain_text(&reason.into(), MAX_REASON_CHARS);
+        Self { text: Arc::new(Text { reason, hint: None }), kind }
+    }
+
+    /// The same failure, with a hint on what to try next.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        let hint = Some(plain_text(&hint.into(), MAX_REASON_CHARS));
+        Self { text: Arc::new(Text { reason: self.text.reason.clone(), hint }), ..self }
+    }
+
+    /// Connecting failed.
+    pub(crate) fn from_connect_error(error: &ConnectError) -> Self {
+        let failure = Self::new(FailureKind::from_connect_error(error), error_chain(error));
+        match error.hint() {
+            Some(hint) => failure.with_hint(hint),
+            None => failure,
+        }
+    }
+
+    /// An established connection was closed.
+    pub(crate) fn from_close_reason(close_reason: &Ending) -> Self {
+        let last_output = match close_reason {
+            Ending::Exited(exit) => said(&exit.stderr),
+            _ => None,
+        };
+        let reason = format!("connection lost: {close_reason}");
+        let failure = Self::new(FailureKind::from_close_reason(close_reason), reason);
+        match last_output {
+            Some(last_output) => failure.with_hint(last_output),
+            None => failure,
+        }
+    }
+
+    /// An established connection is unusable because the server is unreachable.
+    pub(crate) fn from_unreachable(error: &TransportError) -> Self {
+        Self::new(FailureKind::Lost, format!("connection lost: {}", error_chain(error)))
+    }
+
+    /// The same failure without secrets.
+    pub(crate) fn redacted(&self, redactor: &Mask) -> Self {
+        let Text { reason, hint } = &*self.text;
+        let reason = redactor.clean(reason).into_owned();
+        let hint = hint.as_ref().map(|hint| redactor.clean(hint).into_owned());
+        Self { text: Arc::new(Text { reason, hint }), kind: self.kind }
+    }
+
+    /// Kind of the failure.
+    pub fn kind(&self) -> FailureKind {
+        self.kind
+    }
+
+    /// What went wrong, in one line.
+    pub fn reason(&self) -> &str {
+        &self.text.reason
+    }
+
+    /// What the user can try next.
+    pub fn hint(&self) -> Option<&str> {
+        self.text.hint.as_deref()
+    }
+
+    pub(crate) fn remedy(&self) -> Remedy {
+        match self.kind {
+            FailureKind::NeedsLogin => Remedy::Login,
+            _ => Remedy::Retry,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text.reason)
+    }
+}
+
+impl Error for Failure {}
+
+/// Kind of a [`Failure`]. Each kind calls for a different reaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The config is invalid or asks for something unsupported.
+    BadConfig,
+    /// A variable or header of the config refers to a value that does not exist.
+    MissingCredentials,
+    /// The package, its version or the program does not exist.
+    PackageNotFound,
+    /// A program that installs or runs the server is not installed.
+    MissingTool,
+    /// Docker is installed, and its daemon does not respond.
+    DockerNotRunning,
+    /// Installing the package failed.
+    InstallFailed,
+    /// Installing the package timed out.
+    InstallTimedOut,
+    /// The server's process could not be started.
+    CannotStart,
+    /// The server's process exited.
+    Exited,
+    /// The server did not respond in time.
+    HandshakeTimedOut,
+    /// The server, or the registry of its package, is unreachable.
+    Unreachable,
+    /// The server requires a login.
+    NeedsLogin,
+    /// The server responded with an error, or not as an MCP server.
+    Refused,
+    /// The connection was lost.
+    Lost,
+    /// The attempt was cancelled.
+    Stopped,
+    /// A bug in this program.
+    Internal,
+}
+
+impl FailureKind {
+    fn from_connect_error(error: &ConnectError) -> Self {
+        match error {
+            ConnectError::Transport(error) => Self::from_transport_error(error),
+            ConnectError::NeedsAuth(error) => Self::from_auth_error(error),
+            ConnectError::Exited { .. } => Self::Exited,
+            ConnectError::TimedOut { .. } => Self::HandshakeTimedOut,
+            _ => Self::Refused,
+        }
+    }
+
+    fn from_close_reason(close_reason: &Ending) -> Self {
+        match close_reason {
+            Ending::Exited(_) => Self::Exited,
+            _ => Self::Lost,
+        }
+    }
+
+    fn from_transport_error(error: &TransportError) -> Self {
+        match error {
+            TransportError::Spawn(error) => Self::from_spawn_error(error),
+            TransportError::Unauthorized(error) => Self::from_auth_error(error),
+            TransportError::Unreachable { .. }
+            | TransportError::Io(_)
+            | TransportError::Status { code: 500.., .. } => Self::Unreachable,
+            TransportError::Timeout(_) | TransportError::Clogged { .. } => Self::HandshakeTimedOut,
+            TransportError::ProcessExited(_) => Self::Exited,
+            TransportError::Shutdown => Self::Stopped,
+            TransportError::StdinNotAvailable
+            | TransportError::StdoutNotAvailable
+            | TransportError::SessionLost => Self::Lost,
+            _ => Self::Refused,
+        }
+    }
+
+    fn from_spawn_error(error: &SpawnFault) -> Self {
+        match error {
+            SpawnFault::NotFound { .. } | SpawnFault::NoSuchFile(_) => Self::PackageNotFound,
+            SpawnFault::NotExecutable(_) | SpawnFault::Refused { .. } | SpawnFault::Guardian(_) => {
+                Self::CannotStart
+            }
+            _ => Self::BadConfig,
+        }
+    }
+
+    fn from_auth_error(error: &AuthError) -> Self {
+        match error {
+            // An authorization server that is down may recover by itself, so the server is retried.
+            AuthError::Unreachable { .. } => Self::Unreachable,
+            _ => Self::NeedsLogin,
+        }
+    }
+}
+
+/// An error with its sources in one line. A source whose text the line already ends with is left out.
+pub fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let message = error.to_string();
+        if !text.ends_with(&message) {
+            text = format!("{text}: {message}");
+        }
+        source = error.source();
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use toolrack_mcp::Method;
+    use toolrack_transport::{Diagnosis, Exit, ServerExit};
+
     use super::*;
-    use crate::failure::{Failure, FailureKind};
 
     #[track_caller]
-    fn check(error: RackError, shown: &str, hint: Option<&str>) {
-        assert_eq!((error.to_string().as_str(), error.hint().as_deref()), (shown, hint));
+    fn check_error(error: ManagerError, message: &str, hint: Option<&str>) {
+        assert_eq!((error.to_string().as_str(), error.hint().as_deref()), (message, hint));
     }
 
     #[test]
-    fn every_refusal_says_what_to_do() {
-        let nearest = vec!["git_log".to_owned(), "git_show".to_owned()];
-        check(
-            RackError::NoSuchTool { tool: "git_lgo".to_owned(), nearest },
-            "there is no tool `git_lgo`, but there is `git_log`, `git_show`",
+    fn errors_have_a_message_and_a_hint() {
+        let suggestions = vec!["git_log".to_owned(), "git_show".to_owned()];
+        check_error(
+            ManagerError::NoSuchTool { tool: "git_lgo".to_owned(), suggestions },
+            "no tool named `git_lgo`; did you mean `git_log` or `git_show`?",
             None,
         );
-        let readings = vec!["db.prod_query".to_owned(), "db_prod.query".to_owned()];
-        check(
-            RackError::Ambiguous { tool: "db_prod_query".to_owned(), readings },
-            "the name `db_prod_query` is ambiguous: it may mean `db.prod_query` or `db_prod.query`",
-            Some("say which one is meant"),
+        let candidates = vec!["db.prod_query".to_owned(), "db_prod.query".to_owned()];
+        check_error(
+            ManagerError::Ambiguous { tool: "db_prod_query".to_owned(), candidates },
+            "tool name `db_prod_query` is ambiguous: it matches `db.prod_query` and `db_prod.query`",
+            Some("use one of these names"),
         );
-        let rule = Rule::Denied { pattern: "write_*".to_owned() };
-        check(
-            RackError::Denied { server: "fs".to_owned(), tool: "write_file".to_owned(), rule },
-            "the tool `write_file` of `fs` is denied: the rule `deny = \"write_*\"` matches it",
+        let rule = FilterRule::Denied { pattern: "write_*".to_owned() };
+        check_error(
+            ManagerError::Denied { server: "fs".to_owned(), tool: "write_file".to_owned(), rule },
+            "tool `write_file` of server `fs` is denied: it matches `deny = \"write_*\"`",
             Some("change `allow` or `deny` of the server to use it"),
         );
-        let failure = Failure::new(FailureKind::MissingTool, "no program").hinting("install it");
+        let failure = Failure::new(FailureKind::MissingTool, "no program").with_hint("install it");
         let state = ConnectionState::Failed(failure);
-        check(
-            RackError::NotConnected { server: "fs".to_owned(), state },
-            "the server `fs` is not connected (failed: no program)",
+        check_error(
+            ManagerError::NotConnected { server: "fs".to_owned(), state },
+            "server `fs` is not connected (failed: no program)",
             Some("install it"),
         );
         let (server, state) = ("fs".to_owned(), ConnectionState::Disabled);
-        check(
-            RackError::NotConnected { server, state },
-            "the server `fs` is not connected (disabled)",
+        check_error(
+            ManagerError::NotConnected { server, state },
+            "server `fs` is not connected (disabled)",
             Some("set `enabled = true` in the config to use it"),
         );
+    }
+
+    #[track_caller]
+    fn check_failure(failure: &Failure, reason: &str, hint: Option<&str>, remedy: Remedy) {
+        assert_eq!((failure.reason(), failure.hint()), (reason, hint));
+        assert_eq!(failure.remedy(), remedy);
+    }
+
+    #[test]
+    fn failure_has_a_reason_and_a_hint() {
+        let missing = SpawnFault::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
+        let error = ConnectError::Transport(TransportError::Spawn(missing));
+        check_failure(
+            &Failure::from_connect_error(&error),
+            &error_chain(&error),
+            error.hint().as_deref(),
+            Remedy::Retry,
+        );
+        let login_needed = AuthError::LoginNeeded { reason: "no token".to_owned() };
+        let error = ConnectError::Transport(TransportError::Unauthorized(login_needed));
+        assert_eq!(Failure::from_connect_error(&error).remedy(), Remedy::Login);
+        let stderr = ["panic: \u{1b}[1mno\u{1b}[0m".to_owned(), " ".to_owned()].into();
+        let close_reason = Ending::Exited(ServerExit { exit: Exit::Code(3), stderr });
+        let failure = Failure::from_close_reason(&close_reason);
+        check_failure(
+            &failure,
+            &format!("connection lost: {}", plain_text(&close_reason.to_string(), 900)),
+            failure.hint(),
+            Remedy::Retry,
+        );
+        assert!(failure.hint().is_some_and(|hint| hint.ends_with("panic: no")));
+        let (address, error) = ("http://[::1]/".to_owned(), io::Error::other("refused"));
+        let error = TransportError::Unreachable { address, error };
+        check_failure(
+            &Failure::from_unreachable(&error),
+            &format!("connection lost: {}", error_chain(&error)),
+            None,
+            Remedy::Retry,
+        );
+    }
+
+    #[track_caller]
+    fn check_kind(error: ConnectError, expected: FailureKind) {
+        assert_eq!(FailureKind::from_connect_error(&error), expected);
+    }
+
+    #[test]
+    fn every_connect_error_has_a_kind() {
+        let over = |error| ConnectError::Transport(error);
+        let exit = || ServerExit { exit: Exit::Code(1), stderr: [].into() };
+        let (program, path) = ("npx".to_owned(), "/bin".to_owned());
+        let missing = SpawnFault::NotFound { program, path };
+        check_kind(over(TransportError::Spawn(missing)), FailureKind::PackageNotFound);
+        let no_file = SpawnFault::NoSuchFile("/x".into());
+        check_kind(over(TransportError::Spawn(no_file)), FailureKind::PackageNotFound);
+        let directory = SpawnFault::NotExecutable("/".into());
+        check_kind(over(TransportError::Spawn(directory)), FailureKind::CannotStart);
+        let bad_cwd = SpawnFault::BadDirectory("/x".into());
+        check_kind(over(TransportError::Spawn(bad_cwd)), FailureKind::BadConfig);
+        let guardian = SpawnFault::Guardian(io::ErrorKind::TimedOut.into());
+        check_kind(over(TransportError::Spawn(guardian)), FailureKind::CannotStart);
+        check_kind(over(TransportError::ProcessExited(exit())), FailureKind::Exited);
+        check_kind(ConnectError::Exited { exit: exit(), sample: None }, FailureKind::Exited);
+        let text = String::new;
+        let status = |code| over(TransportError::Status { code, text: text() });
+        check_kind(status(503), FailureKind::Unreachable);
+        check_kind(status(404), FailureKind::Refused);
+        let timed_out = ConnectError::TimedOut {
+            method: Method::Initialize,
+            waited: Duration::from_secs(1),
+            still_installing: None,
+            diagnosis: Box::new(Diagnosis::default()),
+        };
+        check_kind(timed_out, FailureKind::HandshakeTimedOut);
+        let login = || AuthError::LoginNeeded { reason: text() };
+        check_kind(ConnectError::NeedsAuth(login()), FailureKind::NeedsLogin);
+        check_kind(over(TransportError::Unauthorized(login())), FailureKind::NeedsLogin);
+        let auth_server_down = AuthError::Unreachable { reason: text() };
+        check_kind(ConnectError::NeedsAuth(auth_server_down), FailureKind::Unreachable);
+        assert_eq!(FailureKind::from_close_reason(&Ending::Exited(exit())), FailureKind::Exited);
+        assert_eq!(FailureKind::from_close_reason(&Ending::OutputClosed), FailureKind::Lost);
     }
 }

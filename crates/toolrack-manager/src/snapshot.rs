@@ -1,89 +1,227 @@
-//! Everything at one moment: all servers, all tools, and the ways from a name to a tool.
+//! Immutable snapshot of all servers and tools, and the resolution of tool names.
 //!
-//! **Invariant:** a snapshot never changes. The actor publishes the next one, and whoever holds this one goes
-//! on with it.
+//! **Invariant:** a snapshot never changes. The supervisor publishes the next one, and readers of this one keep it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use foldhash::HashMap;
-use toolrack_config::ToolNaming;
+use tokio::time::Instant;
+use toolrack_client::{Listing, McpClient};
+use toolrack_config::{McpServerConfig, Names};
+use toolrack_mcp::Tool;
 
-use crate::connection::McpConnection;
-use crate::error::RackError;
-use crate::given::Given;
-use crate::name::{Namer, ToolRef, plainly};
-use crate::toolset::ToolWithServer;
+use crate::error::ManagerError;
+use crate::in_flight::InFlight;
+use crate::lifecycle::{ConnectPhase, ConnectionState, Epoch};
+use crate::retry_policy::Availability;
+use crate::server_tools::{RefreshLimiter, ServerTools, ToolWithServer};
+use crate::tool_filter::{FilterRule, ToolFilter};
+use crate::tool_names::{NameGenerator, NameReservations, ToolRef, sanitize_name};
 
-/// How many suggestions there are for a name that does not exist.
-const MOST_SUGGESTIONS: usize = 3;
+/// Maximum number of suggestions for an unknown name.
+const MAX_SUGGESTIONS: usize = 3;
 
-/// Everything at one moment.
+/// Snapshot of one server.
+#[derive(Debug)]
+pub struct McpConnection {
+    pub(crate) name: Arc<str>,
+    pub(crate) config: Arc<McpServerConfig>,
+    pub(crate) state: ConnectionState,
+    pub(crate) phase: Option<ConnectPhase>,
+    pub(crate) availability: Availability,
+    pub(crate) retry_at: Option<Instant>,
+    pub(crate) is_crash_looping: bool,
+    /// The launch that may still have processes.
+    pub(crate) launch: Option<Epoch>,
+    pub(crate) active: Option<Arc<ActiveClient>>,
+    pub(crate) tools: Arc<ServerTools>,
+    pub(crate) filter: Arc<ToolFilter>,
+}
+
+/// Client of an open connection.
+#[derive(Debug)]
+pub(crate) struct ActiveClient {
+    pub(crate) client: McpClient,
+    pub(crate) in_flight: InFlight,
+    pub(crate) epoch: Epoch,
+    pub(crate) refresh_limiter: RefreshLimiter,
+}
+
+impl McpConnection {
+    /// Name of the server.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Config of the server.
+    pub fn config(&self) -> &McpServerConfig {
+        &self.config
+    }
+
+    /// State of the connection.
+    pub fn state(&self) -> &ConnectionState {
+        &self.state
+    }
+
+    /// Progress, while the server is connecting.
+    pub fn phase(&self) -> Option<ConnectPhase> {
+        self.phase
+    }
+
+    /// Whether the server accepts calls.
+    pub fn is_connected(&self) -> bool {
+        self.state == ConnectionState::Connected
+    }
+
+    /// When the next automatic retry is due.
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Whether the server is in a crash loop: five starts within a minute, and not stable for two minutes since.
+    pub fn is_crash_looping(&self) -> bool {
+        self.is_crash_looping
+    }
+
+    /// Number of the current launch, counted from one. `None` if nothing runs.
+    pub fn launch(&self) -> Option<u64> {
+        self.launch.map(|epoch| epoch.0)
+    }
+
+    /// Client of the open connection, for requests other than tool calls.
+    pub fn client(&self) -> Option<&McpClient> {
+        self.active.as_ref().map(|active| &active.client)
+    }
+
+    /// All tools of the server, including denied ones. `None` if they were never fetched.
+    pub fn tool_list(&self) -> Option<&Arc<Listing<Tool>>> {
+        self.tools.list()
+    }
+
+    /// Number of allowed tools.
+    pub fn n_tools(&self) -> usize {
+        self.tools.n_allowed()
+    }
+
+    /// Names of the allowed tools, as on the server.
+    pub fn tool_names(&self) -> Vec<String> {
+        self.tools.allowed().map(|(_, tool)| tool.name.clone()).collect()
+    }
+
+    /// Patterns of `allow` and `deny` that match no tool of the server.
+    pub fn unused_patterns(&self) -> &[String] {
+        self.tools.unused_patterns()
+    }
+
+    /// Whether its tools are listed: the server is enabled and wanted, even if it does not run at the moment.
+    pub(crate) fn is_offered(&self) -> bool {
+        !matches!(self.availability, Availability::Stopped | Availability::Disabled)
+    }
+
+    /// The rule that denies a tool. Also answers for tools that the server does not list.
+    pub fn denied_by(&self, tool: &str) -> Option<FilterRule> {
+        if self.tools.contains(tool) {
+            return None;
+        }
+        self.tools.denied_by(tool).cloned().or_else(|| self.filter.denied_by(tool))
+    }
+}
+
+/// Snapshot of all servers.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     servers: Vec<Arc<McpConnection>>,
-    places: Arc<HashMap<Arc<str>, usize>>,
+    positions: Arc<HashMap<Arc<str>, usize>>,
     index: Arc<Index>,
 }
 
-/// All tools that are known, what they are called, and which of them are offered.
+/// Where a tool is: its position among the known tools, and the position of its server.
+type Position = (usize, usize);
+
+/// All known tools by public name.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     listed: Arc<[ToolWithServer]>,
-    /// Also those of servers that were stopped, because a name does not move when a server does.
+    /// Includes the tools of stopped servers, because stopping a server must not free its names.
     known: Vec<ToolWithServer>,
-    /// By public name: the place among the known, and the place of the server.
-    by_name: HashMap<Arc<str>, (usize, usize)>,
-    /// Plain names that nobody has because several servers may be meant: the same places.
-    contested: HashMap<String, Vec<(usize, usize)>>,
-    given: Given,
-    /// What stands between server and tool in public names.
+    by_name: HashMap<Arc<str>, Position>,
+    /// Base names that no tool got because several servers could be meant.
+    ambiguous: HashMap<String, Vec<Position>>,
+    reservations: NameReservations,
+    /// Separator between server and tool in public names.
     separator: String,
 }
 
-/// A tool that was found.
+/// The tool lists of one server from which an index was built. Compares by identity of the lists.
+#[derive(Debug)]
+pub(crate) struct IndexKey {
+    /// The listed tools: none, if the server is stopped.
+    pub(crate) offered: Arc<ServerTools>,
+    known: Arc<ServerTools>,
+}
+
+impl IndexKey {
+    pub(crate) fn new(server: &McpConnection, no_tools: &Arc<ServerTools>) -> Self {
+        Self {
+            offered: Arc::clone(if server.is_offered() { &server.tools } else { no_tools }),
+            known: Arc::clone(&server.tools),
+        }
+    }
+}
+
+impl PartialEq for IndexKey {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.offered, &other.offered) && Arc::ptr_eq(&self.known, &other.known)
+    }
+}
+
+impl Eq for IndexKey {}
+
+/// A name resolved to a server and a tool.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Target<'a> {
+pub(crate) struct ResolvedTool<'a> {
     pub(crate) connection: &'a Arc<McpConnection>,
-    /// As the server names it.
+    /// Name on the server.
     pub(crate) tool: &'a str,
 }
 
 impl Index {
-    /// ToolNaming that were given `before` are kept as they are, and go to no other server.
-    pub(crate) fn build(style: &ToolNaming, servers: &[Arc<McpConnection>], before: &Index) -> Self {
-        let open = || {
+    /// Names that `before` assigned stay with their server.
+    pub(crate) fn build(style: &Names, servers: &[Arc<McpConnection>], before: &Index) -> Self {
+        let allowed = || {
             let all = servers.iter().enumerate();
-            all.flat_map(|(at, server)| server.toolset.open().map(move |it| (at, server, it)))
+            all.flat_map(|(at, server)| server.tools.allowed().map(move |tool| (at, server, tool)))
         };
-        let raw: Vec<ToolRef<'_>> =
-            open().map(|(_, server, (_, tool))| (server.name(), tool.name.as_str())).collect();
-        let all: Vec<&str> = servers.iter().map(|it| it.name()).collect();
-        // ToolNaming of servers that are gone are free again.
-        let still_there: HashSet<&str> = all.iter().copied().collect();
-        let former = before.given.of_those(|it| still_there.contains(it));
-        let named = Namer { style, servers: &all, given: &former }.name_all(&raw);
-        let mut index = Self { separator: plainly(&style.separator), ..Self::default() };
-        let mut listed = Vec::with_capacity(raw.len());
-        for ((at, server, (place, _)), named) in open().zip(named) {
-            let Some(listing) = server.toolset.listing() else { continue };
-            let here = (index.known.len(), at);
-            let name = match former.kept(&named.public) {
-                Some(kept) => Arc::clone(kept),
-                None => named.public.into(),
+        let tools: Vec<ToolRef<'_>> =
+            allowed().map(|(_, server, (_, tool))| (server.name(), tool.name.as_str())).collect();
+        let names: Vec<&str> = servers.iter().map(|server| server.name()).collect();
+        // Names of servers that were removed are free again.
+        let existing: HashSet<&str> = names.iter().copied().collect();
+        let reserved = before.reservations.for_servers(|server| existing.contains(server));
+        let generator = NameGenerator { style, servers: &names, reservations: &reserved };
+        let generated = generator.name_all(&tools);
+        let mut index = Self { separator: sanitize_name(&style.separator), ..Self::default() };
+        let mut listed = Vec::with_capacity(tools.len());
+        for ((at, server, (place, _)), generated) in allowed().zip(generated) {
+            let Some(list) = server.tools.list() else { continue };
+            let position = (index.known.len(), at);
+            let name = match reserved.existing(&generated.public) {
+                Some(existing) => Arc::clone(existing),
+                None => generated.public.into(),
             };
-            if let Some(plain) = named.contested {
-                index.contested.entry(plain).or_default().push(here);
+            if let Some(base_name) = generated.ambiguous {
+                index.ambiguous.entry(base_name).or_default().push(position);
             }
-            index.by_name.insert(Arc::clone(&name), here);
-            let tool = ToolWithServer::new(&server.name, name, listing, place);
-            if server.is_listed() {
+            index.by_name.insert(Arc::clone(&name), position);
+            let tool = ToolWithServer::new(&server.name, name, list, place);
+            if server.is_offered() {
                 listed.push(tool.clone());
             }
             index.known.push(tool);
         }
         index.listed = listed.into();
-        index.given = former.next(&index.known);
+        index.reservations = reserved.updated(&index.known);
         index
     }
 }
@@ -91,10 +229,10 @@ impl Index {
 impl Snapshot {
     pub(crate) fn new(
         servers: Vec<Arc<McpConnection>>,
-        places: Arc<HashMap<Arc<str>, usize>>,
+        positions: Arc<HashMap<Arc<str>, usize>>,
         index: Arc<Index>,
     ) -> Self {
-        Self { servers, places, index }
+        Self { servers, positions, index }
     }
 
     pub(crate) fn servers(&self) -> &[Arc<McpConnection>] {
@@ -105,155 +243,174 @@ impl Snapshot {
         &self.index.listed
     }
 
-    pub(crate) fn server(&self, name: &str) -> Result<&Arc<McpConnection>, RackError> {
-        let found = self.places.get(name).and_then(|place| self.servers.get(*place));
-        found.ok_or_else(|| RackError::NoSuchServer {
+    pub(crate) fn server(&self, name: &str) -> Result<&Arc<McpConnection>, ManagerError> {
+        let found = self.positions.get(name).and_then(|at| self.servers.get(*at));
+        found.ok_or_else(|| ManagerError::NoSuchServer {
             server: name.to_owned(),
-            nearest: nearest(name, self.servers.iter().map(|it| it.name())),
+            suggestions: suggest(name, self.servers.iter().map(|server| server.name())),
         })
     }
 
-    /// Finds what `typed` stands for: a public name, or `server.tool` or `server/tool` in raw names. What may stand
-    /// for tools of several servers stands for none.
-    pub(crate) fn resolve<'a>(&'a self, typed: &'a str) -> Result<Target<'a>, RackError> {
-        if let Some(target) = self.index.by_name.get(typed).and_then(|it| self.target(*it)) {
-            return Ok(target);
+    /// Resolves a public name, `server.tool` or `server/tool`. A name that could mean tools of several servers is an
+    /// error: a call must never reach another server than the caller means.
+    pub(crate) fn resolve<'a>(&'a self, name: &'a str) -> Result<ResolvedTool<'a>, ManagerError> {
+        if let Some(tool) = self.index.by_name.get(name).and_then(|at| self.tool_at(*at)) {
+            return Ok(tool);
         }
-        let typed = match typed.strip_prefix("mcp__") {
-            Some(rest) if !self.places.contains_key("mcp") => rest,
-            _ => typed,
+        // Some clients write `mcp__server__tool`.
+        let name = match name.strip_prefix("mcp__") {
+            Some(rest) if !self.positions.contains_key("mcp") => rest,
+            _ => name,
         };
-        let readings = self.readings(typed);
-        let owner = self.index.given.owner(typed).and_then(|(server, tool)| {
+        let readings = self.readings(name);
+        let owner = self.index.reservations.owner(name).and_then(|(server, tool)| {
             let connection = self.server(server).ok()?;
-            Some(Target { connection, tool })
+            Some(ResolvedTool { connection, tool })
         });
-        if let Some(places) = self.index.contested.get(typed) {
-            let targets = places.iter().filter_map(|it| self.target(*it)).chain(owner);
-            return Err(self.ambiguous(typed, targets.chain(longest(&readings))));
+        // Names every server that could be meant, including one that has dropped the tool.
+        if let Some(positions) = self.index.ambiguous.get(name) {
+            let tools = positions.iter().filter_map(|at| self.tool_at(*at)).chain(owner);
+            return Err(self.ambiguous(name, tools.chain(longest(&readings))));
         }
+        // The server that had this name last, even if it has dropped the tool: the name does not move to another one.
         if let Some(owner) = owner {
             return Ok(owner);
         }
-        self.judge(typed, &readings)
+        self.choose(name, &readings)
     }
 
-    /// What is meant, if the longest name of a server counts and no other server has such a tool.
-    fn judge<'a>(&'a self, typed: &str, readings: &[Target<'a>]) -> Result<Target<'a>, RackError> {
-        let longest: Vec<Target<'a>> = longest(readings).collect();
-        let has = |it: &&Target<'_>| it.connection.toolset.has(it.tool);
-        let is_of = |server: &Arc<McpConnection>| longest.iter().all(|it| is_same(it, server));
-        let mut rivals = longest.iter().chain(readings.iter().filter(has));
-        if !rivals.all(|it| is_of(it.connection)) {
-            let holders = readings.iter().filter(has).copied();
-            return Err(self.ambiguous(typed, holders.chain(longest)));
+    /// Chooses the reading with the longest server name, unless another server has a tool that also matches.
+    fn choose<'a>(
+        &'a self,
+        name: &str,
+        readings: &[ResolvedTool<'a>],
+    ) -> Result<ResolvedTool<'a>, ManagerError> {
+        let longest: Vec<ResolvedTool<'a>> = longest(readings).collect();
+        let exists = |reading: &&ResolvedTool<'_>| reading.connection.tools.contains(reading.tool);
+        let is_only_server = |server: &Arc<McpConnection>| {
+            longest.iter().all(|reading| is_same_server(reading, server))
+        };
+        let mut rivals = longest.iter().chain(readings.iter().filter(exists));
+        if !rivals.all(|reading| is_only_server(reading.connection)) {
+            let existing = readings.iter().filter(exists).copied();
+            return Err(self.ambiguous(name, existing.chain(longest)));
         }
-        // A rule can say more than that there is no such tool, and a server may have tools we have not seen.
-        let found =
-            longest.iter().find(has).or_else(|| longest.iter().find(|it| is_worth_asking(it)));
-        found.copied().ok_or_else(|| RackError::NoSuchTool {
-            tool: typed.to_owned(),
-            nearest: nearest(typed, self.spellings()),
+        // A tool that may exist is passed on: the call then fails with the rule that denies it, or finds a tool that
+        // was not listed yet. Both are better than "no such tool".
+        let found = longest
+            .iter()
+            .find(exists)
+            .or_else(|| longest.iter().find(|reading| may_exist(reading)));
+        found.copied().ok_or_else(|| ManagerError::NoSuchTool {
+            tool: name.to_owned(),
+            suggestions: suggest(name, self.public_names()),
         })
     }
 
-    /// The tools that a raw name may mean, in the order of the servers, or the one that `typed` stands for. A raw
-    /// name that reads like a tool of one server is never that of another.
-    pub(crate) fn find(&self, typed: &str) -> Option<ToolWithServer> {
+    /// Finds a listed tool by any name that [`resolve`](Self::resolve) accepts, or by its name on the server; then the
+    /// first server that has it wins. A name that reads like a tool of one server never finds that of another.
+    pub(crate) fn find(&self, name: &str) -> Option<ToolWithServer> {
         let mut listed = self.index.listed.iter();
-        match self.resolve(typed) {
-            Ok(target) => {
-                let (server, tool) = (&target.connection.name, target.tool);
-                listed.find(|it| it.server() == server && it.tool().name == tool).cloned()
+        match self.resolve(name) {
+            Ok(resolved) => {
+                let (server, tool) = (&resolved.connection.name, resolved.tool);
+                listed.find(|found| found.server() == server && found.tool().name == tool).cloned()
             }
-            Err(RackError::NoSuchTool { .. }) => {
-                let readings = self.readings(typed);
-                let is_own = |it: &ToolWithServer| {
-                    longest(&readings).all(|reading| reading.connection.name == *it.server())
+            Err(ManagerError::NoSuchTool { .. }) => {
+                let readings = self.readings(name);
+                let is_own = |found: &ToolWithServer| {
+                    longest(&readings).all(|reading| reading.connection.name == *found.server())
                 };
-                listed.find(|it| it.tool().name == typed && is_own(it)).cloned()
+                listed.find(|found| found.tool().name == name && is_own(found)).cloned()
             }
-            Err(_several) => None,
+            Err(_ambiguous) => None,
         }
     }
 
-    fn target(&self, (place, at): (usize, usize)) -> Option<Target<'_>> {
-        let (tool, connection) = (self.index.known.get(place)?, self.servers.get(at)?);
-        Some(Target { connection, tool: &tool.tool().name })
+    fn tool_at(&self, (tool_at, server_at): Position) -> Option<ResolvedTool<'_>> {
+        let (tool, connection) = (self.index.known.get(tool_at)?, self.servers.get(server_at)?);
+        Some(ResolvedTool { connection, tool: &tool.tool().name })
     }
 
-    fn ambiguous<'a>(&self, typed: &str, targets: impl Iterator<Item = Target<'a>>) -> RackError {
-        let mut readings: Vec<String> = targets.map(|it| self.exactly(&it)).collect();
-        readings.sort_unstable();
-        readings.dedup();
-        RackError::Ambiguous { tool: typed.to_owned(), readings }
+    fn ambiguous<'a>(
+        &self,
+        name: &str,
+        tools: impl Iterator<Item = ResolvedTool<'a>>,
+    ) -> ManagerError {
+        let mut candidates: Vec<String> = tools.map(|tool| self.qualified_name(&tool)).collect();
+        candidates.sort_unstable();
+        candidates.dedup();
+        ManagerError::Ambiguous { tool: name.to_owned(), candidates }
     }
 
-    /// A name that means this tool and no other: no server has a slash in its name.
-    fn exactly(&self, target: &Target<'_>) -> String {
-        let (server, tool) = (target.connection.name(), target.tool);
-        let dotted = format!("{server}.{tool}");
-        let is_clear = self.readings(&dotted).iter().all(|it| is_same(it, target.connection));
-        if is_clear { dotted } else { format!("{server}/{tool}") }
+    /// A name that resolves to this tool only. The form with a slash always does: server names contain no slash.
+    fn qualified_name(&self, tool: &ResolvedTool<'_>) -> String {
+        let (server, name) = (tool.connection.name(), tool.tool);
+        let dotted = format!("{server}.{name}");
+        let readings = self.readings(&dotted);
+        let is_unique = readings.iter().all(|reading| is_same_server(reading, tool.connection));
+        if is_unique { dotted } else { format!("{server}/{name}") }
     }
 
-    /// Every way to read `typed` as a server that exists and something behind it, in the strictest way of writing
-    /// that fits at all: `server/tool`, then `server.tool`, then as in public names.
-    fn readings<'a>(&'a self, typed: &'a str) -> Vec<Target<'a>> {
+    /// All ways to split `name` into an existing server and a tool. Only the strictest notation that matches counts:
+    /// `server/tool`, then `server.tool`, then the notations of public names.
+    fn readings<'a>(&'a self, name: &'a str) -> Vec<ResolvedTool<'a>> {
         for separator in ["/", "."] {
-            let found: Vec<Target<'a>> = typed
+            let found: Vec<ResolvedTool<'a>> = name
                 .match_indices(separator)
                 .filter_map(|(at, separator)| {
-                    let (server, tool) = (typed.get(..at)?, typed.get(at + separator.len()..)?);
-                    let connection = self.servers.get(*self.places.get(server)?)?;
-                    Some(Target { connection, tool })
+                    let (server, tool) = (name.get(..at)?, name.get(at + separator.len()..)?);
+                    let connection = self.servers.get(*self.positions.get(server)?)?;
+                    Some(ResolvedTool { connection, tool })
                 })
                 .collect();
             if !found.is_empty() {
                 return found;
             }
         }
+        // `__` and `_` are accepted beside the configured separator, and server names as they are or sanitized.
         let separators = [self.index.separator.as_str(), "__", "_"];
-        let of_server = |connection: &'a Arc<McpConnection>| {
-            let rest = [connection.name(), &plainly(connection.name())]
+        let readings_of = |connection: &'a Arc<McpConnection>| {
+            let rest = [connection.name(), &sanitize_name(connection.name())]
                 .into_iter()
-                .find_map(|it| typed.strip_prefix(it));
-            let tools = separators.into_iter().filter_map(move |it| rest?.strip_prefix(it));
-            tools.map(move |tool| Target { connection, tool })
+                .find_map(|server| name.strip_prefix(server));
+            let tools =
+                separators.into_iter().filter_map(move |separator| rest?.strip_prefix(separator));
+            tools.map(move |tool| ResolvedTool { connection, tool })
         };
-        self.servers.iter().flat_map(of_server).collect()
+        self.servers.iter().flat_map(readings_of).collect()
     }
 
-    fn spellings(&self) -> impl Iterator<Item = &str> {
-        self.index.listed.iter().map(|it| &**it.name())
+    fn public_names(&self) -> impl Iterator<Item = &str> {
+        self.index.listed.iter().map(|tool| &**tool.name())
     }
 }
 
-/// The readings with the longest name of a server.
-fn longest<'a>(readings: &[Target<'a>]) -> impl Iterator<Item = Target<'a>> {
-    let length = |it: &Target<'_>| it.connection.name().chars().count();
-    let most = readings.iter().map(length).max();
-    readings.iter().filter(move |it| Some(length(it)) == most).copied()
+/// The readings with the longest server name.
+fn longest<'a>(readings: &[ResolvedTool<'a>]) -> impl Iterator<Item = ResolvedTool<'a>> {
+    let length = |reading: &ResolvedTool<'_>| reading.connection.name().chars().count();
+    let max = readings.iter().map(length).max();
+    readings.iter().filter(move |reading| Some(length(reading)) == max).copied()
 }
 
-fn is_same(target: &Target<'_>, server: &Arc<McpConnection>) -> bool {
-    target.connection.name == server.name
+fn is_same_server(reading: &ResolvedTool<'_>, server: &Arc<McpConnection>) -> bool {
+    reading.connection.name == server.name
 }
 
-/// Whether a tool that is not open may still exist, or is known to be denied.
-fn is_worth_asking(target: &Target<'_>) -> bool {
-    let toolset = &target.connection.toolset;
-    toolset.listing().is_none() || toolset.denial(target.tool).is_some()
+/// Whether a tool that is not allowed may still exist, or is known to be denied.
+fn may_exist(reading: &ResolvedTool<'_>) -> bool {
+    let tools = &reading.connection.tools;
+    tools.list().is_none() || tools.denied_by(reading.tool).is_some()
 }
 
-/// The candidates that look most like `name`, best first.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut close: Vec<(f64, &str)> = candidates
-        .map(|it| (strsim::normalized_damerau_levenshtein(name, it), it))
-        .filter(|(likeness, _)| *likeness > 0.7)
+/// The candidates that are most similar to `name`, best first.
+pub(crate) fn suggest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut similar: Vec<(f64, &str)> = candidates
+        .map(|candidate| (strsim::normalized_damerau_levenshtein(name, candidate), candidate))
+        .filter(|(similarity, _)| *similarity > 0.7)
         .collect();
-    close.sort_by(|one, two| two.0.total_cmp(&one.0).then(one.1.cmp(two.1)));
-    close.into_iter().take(MOST_SUGGESTIONS).map(|(_, it)| it.to_owned()).collect()
+    similar.sort_by(|one, two| two.0.total_cmp(&one.0).then(one.1.cmp(two.1)));
+    similar.into_iter().take(MAX_SUGGESTIONS).map(|(_, candidate)| candidate.to_owned()).collect()
 }
 
 #[cfg(test)]

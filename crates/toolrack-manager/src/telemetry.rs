@@ -1,25 +1,35 @@
-//! The span of a call: its name, and attributes after the OpenTelemetry conventions for MCP.
+//! Telemetry of a call: its tracing span, and its `CallStarted` and `CallFinished` events.
 //!
-//! **Invariant:** neither arguments nor results are ever recorded.
+//! Span attributes follow the OpenTelemetry conventions for MCP.
+//!
+//! **Invariant:** neither arguments nor results are recorded.
+//! **Invariant:** every call that starts also finishes, even if its caller drops it.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
 use tracing::Span;
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
 
 use toolrack_client::CallError;
 use toolrack_config::McpTransport;
-use toolrack_transport::RawJson;
+use toolrack_mcp::Arguments;
+use toolrack_transport::{Delivery, RawJson};
 
-use crate::connection::McpConnection;
-use crate::error::RackError;
-use crate::output;
+use crate::call::is_tool_error;
+use crate::error::ManagerError;
+use crate::events::{CallOutcome, EventSender, ManagerEvent};
+use crate::manager::Shared;
+use crate::snapshot::McpConnection;
 
-/// Whether anybody may want spans of calls. One that nobody wants costs something too.
-pub(crate) fn is_wanted() -> bool {
+/// Whether any subscriber may want spans of calls. A disabled span has a cost too.
+pub(crate) fn is_enabled() -> bool {
     LevelFilter::current() >= LevelFilter::INFO
 }
 
-/// The span of a call. Exporters show it as `mcp.{server}.{tool}`; the names of spans themselves are fixed.
+/// Span of a call. Names of spans are static, so exporters show `otel.name`: `mcp.{server}.{tool}`.
 pub(crate) fn span(connection: &McpConnection, tool: &str) -> Span {
     let server = connection.name();
     let transport = match connection.config.transport {
@@ -32,7 +42,8 @@ pub(crate) fn span(connection: &McpConnection, tool: &str) -> Span {
         otel.kind = "client",
         otel.status_code = Empty,
         "mcp.method.name" = "tools/call",
-        "mcp.protocol.version" = connection.client().map(|it| tracing::field::display(it.revision())),
+        "mcp.protocol.version" =
+            connection.client().map(|client| tracing::field::display(client.revision())),
         "mcp.server.name" = server,
         "gen_ai.operation.name" = "execute_tool",
         "gen_ai.tool.name" = tool,
@@ -42,39 +53,124 @@ pub(crate) fn span(connection: &McpConnection, tool: &str) -> Span {
     )
 }
 
-/// Records how the call ended.
-pub(crate) fn finish(span: &Span, outcome: &Result<RawJson, RackError>) {
+/// Records the outcome of a call in its span.
+pub(crate) fn record_outcome(span: &Span, outcome: &Result<RawJson, ManagerError>) {
     if span.is_disabled() {
         return;
     }
-    let kind = match outcome {
-        Ok(raw) if output::is_error(raw) => "tool_error",
+    let error_type = match outcome {
+        Ok(raw) if is_tool_error(raw) => "tool_error",
         Ok(_) => return,
-        Err(error) => kind(error),
+        Err(error) => error_type(error),
     };
-    if let Err(RackError::Call { source, .. }) = outcome
-        && let CallError::Refused(refusal) = &**source
+    if let Err(ManagerError::Call { source, .. }) = outcome
+        && let CallError::Refused(error) = &**source
     {
-        span.record("rpc.response.status_code", refusal.code);
+        span.record("rpc.response.status_code", error.code);
     }
-    span.record("error.type", kind);
+    span.record("error.type", error_type);
     span.record("otel.status_code", "ERROR");
 }
 
-fn kind(error: &RackError) -> &'static str {
+fn error_type(error: &ManagerError) -> &'static str {
     match error {
-        RackError::NoSuchServer { .. } => "no_such_server",
-        RackError::NoSuchTool { .. } => "no_such_tool",
-        RackError::Ambiguous { .. } => "ambiguous",
-        RackError::Denied { .. } => "denied",
-        RackError::NotConnected { .. } | RackError::NotReady { .. } => "not_connected",
-        RackError::Call { source, .. } => match **source {
+        ManagerError::NoSuchServer { .. } => "no_such_server",
+        ManagerError::NoSuchTool { .. } => "no_such_tool",
+        ManagerError::Ambiguous { .. } => "ambiguous",
+        ManagerError::Denied { .. } => "denied",
+        ManagerError::NotConnected { .. } | ManagerError::NotReady { .. } => "not_connected",
+        ManagerError::Call { source, .. } => match **source {
             CallError::Refused(_) => "refused",
             CallError::TimedOut { .. } => "timeout",
             CallError::Line(_) => "connection_lost",
             _ => "call_failed",
         },
-        RackError::Undecodable { .. } => "malformed",
-        RackError::Closed => "closed",
+        ManagerError::Undecodable { .. } => "malformed",
+        ManagerError::Closed => "closed",
+    }
+}
+
+/// Emits the events of one call. Dropping it emits `CallFinished`.
+pub(crate) struct CallEventGuard {
+    events: Arc<EventSender>,
+    id: u64,
+    server: Arc<str>,
+    tool: Arc<str>,
+    started: Instant,
+    argument_bytes: usize,
+    outcome: CallOutcome,
+    delivery: Delivery,
+    result_bytes: usize,
+}
+
+impl CallEventGuard {
+    /// Emits `CallStarted`. `None` without subscribers.
+    pub(crate) fn start(
+        shared: &Shared,
+        connection: &McpConnection,
+        id: Option<u64>,
+        tool: &str,
+        arguments: Arguments<'_>,
+    ) -> Option<Self> {
+        if !shared.events.has_subscribers() {
+            return None;
+        }
+        let guard = Self {
+            events: Arc::clone(&shared.events),
+            id: id.unwrap_or_else(|| shared.next_call_id.fetch_add(1, Ordering::Relaxed)),
+            server: Arc::clone(&connection.name),
+            tool: tool.into(),
+            started: Instant::now(),
+            argument_bytes: json_bytes(arguments),
+            // Holds if the caller drops the call before `finish`.
+            outcome: CallOutcome::Cancelled,
+            delivery: Delivery::Unknown,
+            result_bytes: 0,
+        };
+        guard.events.emit(|| ManagerEvent::CallStarted {
+            id: guard.id,
+            server: Arc::clone(&guard.server),
+            tool: Arc::clone(&guard.tool),
+        });
+        Some(guard)
+    }
+
+    /// Emits `CallFinished` with the outcome of the call.
+    pub(crate) fn finish(mut self, outcome: &Result<RawJson, ManagerError>) {
+        match outcome {
+            Ok(raw) => {
+                let is_error = is_tool_error(raw);
+                self.outcome = if is_error { CallOutcome::ToolError } else { CallOutcome::Done };
+                self.delivery = Delivery::Answered;
+                self.result_bytes = raw.as_bytes().len();
+            }
+            Err(error) => {
+                self.outcome = CallOutcome::Failed;
+                self.delivery = error.delivery();
+            }
+        }
+    }
+}
+
+/// Length of the arguments as JSON.
+fn json_bytes(arguments: Arguments<'_>) -> usize {
+    match arguments {
+        Arguments::Raw(raw) => raw.get().len(),
+        Arguments::Value(value) => value.to_string().len(),
+    }
+}
+
+impl Drop for CallEventGuard {
+    fn drop(&mut self) {
+        self.events.emit(|| ManagerEvent::CallFinished {
+            id: self.id,
+            server: Arc::clone(&self.server),
+            tool: Arc::clone(&self.tool),
+            outcome: self.outcome,
+            delivery: self.delivery,
+            duration: self.started.elapsed(),
+            argument_bytes: self.argument_bytes,
+            result_bytes: self.result_bytes,
+        });
     }
 }

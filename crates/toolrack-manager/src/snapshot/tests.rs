@@ -1,73 +1,81 @@
-//! Ways from names to tools.
+//! Resolution of tool names.
 
 use std::time::Duration;
 
-use toolrack_client::List;
-use toolrack_config::McpServerConfig;
-use toolrack_mcp::Tool;
-
 use super::*;
-use crate::filter::Filter;
-use crate::life::event::Epoch;
-use crate::route::Standing;
-use crate::state::ConnectionState;
-use crate::toolset::Toolset;
 
 fn tool(name: &str) -> Tool {
     let json = serde_json::json!({"name": name, "inputSchema": {"type": "object"}});
     serde_json::from_value(json).unwrap()
 }
 
-fn server(name: &str, standing: Standing, tools: Option<&[&str]>, deny: &[&str]) -> McpConnection {
-    let deny: Vec<String> = deny.iter().map(|it| (*it).to_owned()).collect();
-    let filter = Filter::new(&[], &deny);
-    let listing = tools.map(|tools| {
+fn server(
+    name: &str,
+    availability: Availability,
+    tools: Option<&[&str]>,
+    deny: &[&str],
+) -> McpConnection {
+    let deny: Vec<String> = deny.iter().map(|pattern| (*pattern).to_owned()).collect();
+    let filter = ToolFilter::new(&[], &deny);
+    let list = tools.map(|tools| {
         let items = tools.iter().map(|name| tool(name)).collect();
-        Arc::new(List { items, ..List::default() })
+        Arc::new(Listing { items, ..Listing::default() })
     });
     McpConnection {
         name: name.into(),
         config: Arc::new(McpServerConfig::stdio(name, "true", &[])),
         state: ConnectionState::Disconnected,
         phase: None,
-        standing,
+        availability,
         retry_at: None,
         is_crash_looping: false,
         launch: None,
-        link: None,
-        toolset: Arc::new(Toolset::new(listing, &filter)),
+        active: None,
+        tools: Arc::new(ServerTools::new(list, &filter)),
         filter: Arc::new(filter),
     }
 }
 
+/// Snapshots of servers that are added, removed and changed, with the name reservations of the previous ones.
+#[derive(Default)]
+struct History {
+    index: Arc<Index>,
+}
+
+impl History {
+    fn next(&mut self, servers: Vec<McpConnection>) -> Snapshot {
+        let servers: Vec<Arc<McpConnection>> = servers.into_iter().map(Arc::new).collect();
+        let positions =
+            servers.iter().enumerate().map(|(at, server)| (Arc::clone(&server.name), at)).collect();
+        self.index = Arc::new(Index::build(&Names::default(), &servers, &self.index));
+        Snapshot::new(servers, Arc::new(positions), Arc::clone(&self.index))
+    }
+}
+
 fn snapshot(servers: Vec<McpConnection>) -> Snapshot {
-    let servers: Vec<Arc<McpConnection>> = servers.into_iter().map(Arc::new).collect();
-    let places = servers.iter().enumerate().map(|(at, it)| (Arc::clone(&it.name), at)).collect();
-    let index = Index::build(&Names::default(), &servers, &Index::default());
-    Snapshot::new(servers, Arc::new(places), Arc::new(index))
+    History::default().next(servers)
 }
 
 fn example() -> Snapshot {
-    let ready = Standing::Ready(Epoch(1));
     snapshot(vec![
-        server("fs", ready, Some(&["read_file", "write_file", "a.b/c"]), &["write_*"]),
-        server("my.git", ready, Some(&["log", "read_file"]), &[]),
-        server("new", Standing::Resting, None, &[]),
-        server("off", Standing::Disabled, Some(&["x"]), &[]),
+        server("fs", READY, Some(&["read_file", "write_file", "a.b/c"]), &["write_*"]),
+        server("my.git", READY, Some(&["log", "read_file"]), &[]),
+        server("new", Availability::Idle, None, &[]),
+        server("off", Availability::Disabled, Some(&["x"]), &[]),
     ])
 }
 
 #[track_caller]
-fn check(snapshot: &Snapshot, typed: &str, expected: &str) {
-    let found = match snapshot.resolve(typed) {
-        Ok(target) => format!("{} {}", target.connection.name(), target.tool),
+fn check(snapshot: &Snapshot, name: &str, expected: &str) {
+    let resolved = match snapshot.resolve(name) {
+        Ok(resolved) => format!("{} {}", resolved.connection.name(), resolved.tool),
         Err(error) => error.to_string(),
     };
-    assert_eq!(found, expected, "{typed}");
+    assert_eq!(resolved, expected, "{name}");
 }
 
 #[test]
-fn a_tool_is_found_however_it_is_typed() {
+fn every_notation_resolves() {
     let snapshot = example();
     check(&snapshot, "fs_read_file", "fs read_file");
     check(&snapshot, "fs.read_file", "fs read_file");
@@ -79,26 +87,26 @@ fn a_tool_is_found_however_it_is_typed() {
     check(&snapshot, "my.git.log", "my.git log");
     check(&snapshot, "my.git/log", "my.git log");
     check(&snapshot, "my_git_log", "my.git log");
-    // Its tools are not known yet, so it has to be asked.
+    // The tools of this server are not known yet, so the call has to go there.
     check(&snapshot, "new.anything", "new anything");
-    // It is there, and a rule keeps it out; who calls it is told which.
+    // A denied tool resolves, so that the call can fail with the rule.
     check(&snapshot, "fs.write_file", "fs write_file");
     check(&snapshot, "fs_write_file", "fs write_file");
 }
 
 #[test]
-fn a_name_that_does_not_exist_brings_suggestions() {
+fn unknown_name_has_suggestions() {
     let snapshot = example();
-    check(&snapshot, "fs_read_fil", "there is no tool `fs_read_fil`, but there is `fs_read_file`");
-    check(&snapshot, "completely-different", "there is no tool `completely-different`");
-    let server = snapshot.server("my.gti").unwrap_err();
-    assert_eq!(server.to_string(), "there is no server `my.gti`, but there is `my.git`");
+    check(&snapshot, "fs_read_fil", "no tool named `fs_read_fil`; did you mean `fs_read_file`?");
+    check(&snapshot, "completely-different", "no tool named `completely-different`");
+    let error = snapshot.server("my.gti").unwrap_err();
+    assert_eq!(error.to_string(), "no server named `my.gti`; did you mean `my.git`?");
 }
 
 #[test]
-fn a_raw_name_finds_the_first_server_that_has_it() {
+fn bare_tool_name_finds_the_first_server() {
     let snapshot = example();
-    let find = |typed: &str| snapshot.find(typed).map(|it| it.name().as_ref().to_owned());
+    let find = |name: &str| snapshot.find(name).map(|tool| tool.name().as_ref().to_owned());
     assert_eq!(find("read_file").as_deref(), Some("fs_read_file"));
     assert_eq!(find("log").as_deref(), Some("my_git_log"));
     assert_eq!(find("my.git/read_file").as_deref(), Some("my_git_read_file"));
@@ -108,81 +116,61 @@ fn a_raw_name_finds_the_first_server_that_has_it() {
 }
 
 #[test]
-fn only_what_is_wanted_and_allowed_is_listed() {
-    let names: Vec<Arc<str>> = example().tools().iter().map(|it| Arc::clone(it.name())).collect();
-    let names: Vec<&str> = names.iter().map(|it| &**it).collect();
+fn only_offered_and_allowed_tools_are_listed() {
+    let snapshot = example();
+    let names: Vec<&str> = snapshot.tools().iter().map(|tool| &**tool.name()).collect();
     assert_eq!(names, ["fs_read_file", "fs_a_b_c", "my_git_log", "my_git_read_file"]);
 }
 
-/// The list of a hundred servers with fifty tools each.
+/// A hundred servers with fifty tools each.
 #[test]
-fn a_long_list_is_given_at_once() {
-    let tools: Vec<String> = (0..50).map(|it| format!("tool_{it}")).collect();
+fn long_tool_list_is_not_copied() {
+    let tools: Vec<String> = (0..50).map(|number| format!("tool_{number}")).collect();
     let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
-    let ready = Standing::Ready(Epoch(1));
-    let servers = (0..100).map(|it| server(&format!("server-{it}"), ready, Some(&tools), &[]));
+    let servers =
+        (0..100).map(|number| server(&format!("server-{number}"), READY, Some(&tools), &[]));
     let snapshot = snapshot(servers.collect());
-    let started = tokio::time::Instant::now();
+    let started = Instant::now();
     for _ in 0..100 {
         assert_eq!(Arc::clone(snapshot.tools()).len(), 5000);
     }
     assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
 }
 
-/// What a name leads to while servers come, go and change, one line of names after another.
-struct Story {
-    index: Index,
-}
-
-impl Story {
-    fn new() -> Self {
-        Self { index: Index::default() }
-    }
-
-    fn then(&mut self, servers: Vec<McpConnection>) -> Snapshot {
-        let servers: Vec<Arc<McpConnection>> = servers.into_iter().map(Arc::new).collect();
-        let places =
-            servers.iter().enumerate().map(|(at, it)| (Arc::clone(&it.name), at)).collect();
-        let index = Index::build(&Names::default(), &servers, &self.index);
-        self.index = Index::build(&Names::default(), &servers, &self.index);
-        Snapshot::new(servers, Arc::new(places), Arc::new(index))
-    }
-}
-
-const READY: Standing = Standing::Ready(Epoch(1));
+const READY: Availability = Availability::Ready(Epoch(1));
 const AMBIGUOUS: &str =
-    "the name `db_prod_query` is ambiguous: it may mean `db.prod_query` or `db_prod.query`";
+    "tool name `db_prod_query` is ambiguous: it matches `db.prod_query` and `db_prod.query`";
 
-/// A pair of servers, one of which would like to be taken for the other.
-fn pair(evil: &[&str], standing: Standing, good: Option<&[&str]>) -> Vec<McpConnection> {
-    vec![server("db", READY, Some(evil), &[]), server("db_prod", standing, good, &[])]
+/// Two servers, one of which tries to pass for the other.
+fn pair(evil: &[&str], availability: Availability, good: Option<&[&str]>) -> Vec<McpConnection> {
+    vec![server("db", READY, Some(evil), &[]), server("db_prod", availability, good, &[])]
 }
 
-fn found(snapshot: &Snapshot, typed: &str) -> Option<String> {
-    snapshot.find(typed).map(|it| format!("{} {}", it.server(), it.tool().name))
+fn found(snapshot: &Snapshot, name: &str) -> Option<String> {
+    snapshot.find(name).map(|tool| format!("{} {}", tool.server(), tool.tool().name))
 }
 
 #[test]
-fn a_name_that_two_servers_may_claim_leads_to_neither() {
-    for (standing, good) in [
+fn name_that_two_servers_could_own_is_ambiguous() {
+    for (availability, good) in [
         (READY, Some(&["query"][..])),
-        (Standing::Stopped, Some(&["query"][..])),
-        (Standing::Disabled, None),
-        (Standing::Resting, None),
+        (Availability::Stopped, Some(&["query"][..])),
+        (Availability::Disabled, None),
+        (Availability::Idle, None),
         (READY, Some(&["other"][..])),
     ] {
-        let snapshot = snapshot(pair(&["prod_query"], standing, good));
+        let snapshot = snapshot(pair(&["prod_query"], availability, good));
         check(&snapshot, "db_prod_query", AMBIGUOUS);
         check(&snapshot, "mcp__db_prod_query", AMBIGUOUS);
         assert_eq!(found(&snapshot, "db_prod_query"), None);
         check(&snapshot, "db.prod_query", "db prod_query");
         check(&snapshot, "db/prod_query", "db prod_query");
-        let is_plain = |it: &ToolWithServer| &**it.name() == "db_prod_query";
-        assert!(!snapshot.tools().iter().any(is_plain), "{standing:?}");
+        let has_base_name = |tool: &ToolWithServer| &**tool.name() == "db_prod_query";
+        assert!(!snapshot.tools().iter().any(has_base_name), "{availability:?}");
     }
-    // A server whose name is longer owns what begins with it, if nobody else has such a tool.
-    let calm = snapshot(pair(&["list"], READY, Some(&["query"])));
-    check(&calm, "db_prod_query", "db_prod query");
+    // The server with the longer name owns the prefix, if the other has no such tool.
+    let distinct = snapshot(pair(&["list"], READY, Some(&["query"])));
+    check(&distinct, "db_prod_query", "db_prod query");
     let dotted = snapshot(vec![
         server("git", READY, Some(&["hub.log"]), &[]),
         server("git.hub", READY, Some(&["log"]), &[]),
@@ -190,56 +178,59 @@ fn a_name_that_two_servers_may_claim_leads_to_neither() {
     check(
         &dotted,
         "git.hub.log",
-        "the name `git.hub.log` is ambiguous: it may mean `git.hub/log` or `git/hub.log`",
+        "tool name `git.hub.log` is ambiguous: it matches `git.hub/log` and `git/hub.log`",
     );
     check(&dotted, "git/hub.log", "git hub.log");
     check(&dotted, "git.hub/log", "git.hub log");
 }
 
 #[test]
-fn a_raw_name_that_reads_like_a_tool_of_another_server_is_not_found() {
+fn tool_named_like_that_of_another_server_is_not_found() {
     let evil = ["db_prod.query", "db_prod/query", "db_prod_query", "query", "db_own"];
-    for (standing, good) in [
+    for (availability, good) in [
         (READY, Some(&["query"][..])),
         (READY, Some(&["other"][..])),
-        (Standing::Stopped, Some(&["other"][..])),
-        (Standing::Resting, None),
+        (Availability::Stopped, Some(&["other"][..])),
+        (Availability::Idle, None),
     ] {
-        let snapshot = snapshot(pair(&evil, standing, good));
-        for typed in ["db_prod.query", "db_prod/query", "db_prod_query"] {
-            let found = found(&snapshot, typed);
-            assert!(found.is_none_or(|it| it == "db_prod query"), "{typed} {standing:?} {good:?}");
+        let snapshot = snapshot(pair(&evil, availability, good));
+        for name in ["db_prod.query", "db_prod/query", "db_prod_query"] {
+            let found = found(&snapshot, name);
+            let is_own = found.is_none_or(|found| found == "db_prod query");
+            assert!(is_own, "{name} {availability:?} {good:?}");
         }
-        // A name that begins with its own server is as good as any.
+        // A tool name that starts with the name of its own server is fine.
         assert_eq!(found(&snapshot, "db_own").as_deref(), Some("db db_own"));
     }
 }
 
 #[test]
-fn a_name_stays_with_its_server_when_that_stops_or_drops_the_tool() {
-    let mut story = Story::new();
-    check(&story.then(pair(&["list"], READY, Some(&["query"]))), "db_prod_query", "db_prod query");
-    let stopped = story.then(pair(&["list"], Standing::Stopped, Some(&["query"])));
+fn name_stays_with_its_server() {
+    let mut history = History::default();
+    let first = history.next(pair(&["list"], READY, Some(&["query"])));
+    check(&first, "db_prod_query", "db_prod query");
+    let stopped = history.next(pair(&["list"], Availability::Stopped, Some(&["query"])));
     check(&stopped, "db_prod_query", "db_prod query");
     assert_eq!(found(&stopped, "db_prod_query"), None);
-    let dropped = story.then(pair(&["db_prod_query"], READY, Some(&["other"])));
+    let dropped = history.next(pair(&["db_prod_query"], READY, Some(&["other"])));
     check(&dropped, "db_prod_query", "db_prod query");
     assert_eq!(found(&dropped, "db_prod_query"), None);
-    check(&story.then(pair(&["prod_query"], READY, Some(&["query"]))), "db_prod_query", AMBIGUOUS);
+    let both = history.next(pair(&["prod_query"], READY, Some(&["query"])));
+    check(&both, "db_prod_query", AMBIGUOUS);
 }
 
 #[test]
-fn a_server_that_comes_later_does_not_inherit_a_name() {
-    let mut story = Story::new();
+fn later_server_does_not_take_over_a_name() {
+    let mut history = History::default();
     let alone = |tools: &[&str]| vec![server("db", READY, Some(tools), &[])];
-    check(&story.then(alone(&["prod_query"])), "db_prod_query", "db prod_query");
-    let both = story.then(pair(&["prod_query"], READY, Some(&["query"])));
+    check(&history.next(alone(&["prod_query"])), "db_prod_query", "db prod_query");
+    let both = history.next(pair(&["prod_query"], READY, Some(&["query"])));
     check(&both, "db_prod_query", AMBIGUOUS);
-    // The old owner has no such tool any more, and is still the one that is asked.
-    let later = story.then(pair(&["list"], READY, Some(&["query"])));
+    // The first owner has dropped the tool, and the name is still reserved for it.
+    let later = history.next(pair(&["list"], READY, Some(&["query"])));
     check(&later, "db_prod_query", AMBIGUOUS);
     check(&later, "db_prod.query", "db_prod query");
-    // When it is gone, its names are free.
-    let rest = story.then(vec![server("db_prod", READY, Some(&["query"]), &[])]);
+    // When the server is removed, its names are free.
+    let rest = history.next(vec![server("db_prod", READY, Some(&["query"]), &[])]);
     check(&rest, "db_prod_query", "db_prod query");
 }

@@ -1,22 +1,22 @@
-//! The manager with real servers: children that behave, children that do not, files that change.
+//! Integration tests: the manager with real server processes, HTTP servers and config files.
 
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "tests and their helpers fail by panicking"
 )]
 
-mod call;
-mod ending;
-mod file;
-mod lazy;
-mod life;
-mod loss;
-mod many;
+mod calls;
+mod config_file;
+mod fixture;
+mod http;
+mod http_reconnect;
+mod lazy_start;
+mod lifecycle;
+mod many_servers;
 mod otlp;
-mod real;
-mod remote;
-mod span;
-mod stage;
+mod real_servers;
+mod shutdown;
+mod tracing_span;

@@ -1,4 +1,4 @@
-//! The spans of calls as a collector receives them: over HTTP, in OTLP.
+//! Spans of calls as an OTLP collector receives them over HTTP.
 
 use std::future::Future;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use toolrack_testkit::Marker;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::stage::{builder, scripted, watched_by};
+use crate::fixture::{builder, scripted, with_subscriber};
 
-/// Posts one request over a connection of its own.
+/// HTTP client that opens a connection per request.
 #[derive(Debug)]
 struct PlainClient(SocketAddr);
 
@@ -51,11 +51,11 @@ impl HttpClient for PlainClient {
     }
 }
 
-/// Takes requests until it is dropped, and gives their bodies.
+/// OTLP collector: accepts requests until the receiver is dropped, and sends their bodies to it.
 fn collector() -> (SocketAddr, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (teller, bodies) = mpsc::channel();
+    let (sender, bodies) = mpsc::channel();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let mut reader = BufReader::new(stream);
@@ -72,12 +72,12 @@ fn collector() -> (SocketAddr, mpsc::Receiver<String>) {
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
-            // Told before it is answered, so that whoever has the answer can look.
-            if teller.send(String::from_utf8(body).unwrap()).is_err() {
+            // Before the response, so that the body is there when the exporter returns.
+            if sender.send(String::from_utf8(body).unwrap()).is_err() {
                 return;
             }
-            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
-            reader.get_mut().write_all(answer).unwrap();
+            let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+            reader.get_mut().write_all(response).unwrap();
         }
     });
     (address, bodies)
@@ -99,11 +99,11 @@ fn spans(bodies: &[String]) -> Vec<Value> {
 
 fn attribute<'a>(span: &'a Value, name: &str) -> Option<&'a str> {
     let attributes = span["attributes"].as_array()?;
-    attributes.iter().find(|it| it["key"] == name)?["value"]["stringValue"].as_str()
+    attributes.iter().find(|attribute| attribute["key"] == name)?["value"]["stringValue"].as_str()
 }
 
 #[tokio::test]
-async fn a_collector_receives_one_span_per_call_with_its_name_and_attributes() {
+async fn otlp_collector_receives_one_span_per_call() {
     let marker = Marker::new();
     let (address, bodies) = collector();
     let exporter = SpanExporter::builder()
@@ -123,18 +123,18 @@ async fn a_collector_receives_one_span_per_call_with_its_name_and_attributes() {
         manager.call("one_echo", &json!({"text": "s3cret-argument"})).await.unwrap();
         manager.call("one_fail", &json!({})).await.unwrap();
     };
-    watched_by(subscriber, work).await;
+    with_subscriber(subscriber, work).await;
     manager.close().await;
     provider.shutdown().unwrap();
 
     let bodies: Vec<String> = bodies.try_iter().collect();
-    assert!(!bodies.iter().any(|it| it.contains("s3cret")), "an argument was exported");
+    assert!(!bodies.iter().any(|body| body.contains("s3cret")), "an argument was exported");
     let spans = spans(&bodies);
     let named =
-        |name: &str| -> Vec<&Value> { spans.iter().filter(|it| it["name"] == name).collect() };
+        |name: &str| -> Vec<&Value> { spans.iter().filter(|span| span["name"] == name).collect() };
     let [echo] = named("mcp.one.echo")[..] else { panic!("{spans:#?}") };
     let [fail] = named("mcp.one.fail")[..] else { panic!("{spans:#?}") };
-    // In OTLP, 3 is the kind of a client and 2 the status of an error.
+    // In OTLP, span kind 3 is a client and status code 2 an error.
     assert_eq!((&echo["kind"], &fail["kind"]), (&json!(3), &json!(3)));
     assert_eq!(fail["status"]["code"], json!(2));
     assert_ne!(echo["status"]["code"], json!(2));

@@ -1,0 +1,352 @@
+//! Connection task: one launch of a server, from its start until no process of it is left.
+//!
+//! **Invariant:** the last report of a launch is [`TaskEvent::Gone`], and nothing of the launch runs after it.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use toolrack_client::{
+    ClientBuilder, ConnectError, Connector, Event as ClientEvent, Events, McpClient, Timeouts,
+    Verdict,
+};
+use toolrack_config::McpServerConfig;
+
+use crate::connector::{
+    ClosingConnector, Installation, PackageRequest, PreparedServer, build_connector,
+    package_request, prepare_without_package, resolve, stdio_options,
+};
+use crate::error::{Failure, FailureKind};
+use crate::events::{EventSender, ManagerEvent};
+use crate::in_flight::{IdleTimer, InFlight};
+use crate::lifecycle::{ConnectPhase, Epoch};
+use crate::manager::LaunchOptions;
+use crate::rate_limit::RateLimiter;
+use crate::server_tools::RefreshLimiter;
+use crate::snapshot::ActiveClient;
+
+/// How long one start may hold its permit. A server that hangs delays the others no longer than this.
+const START_PERMIT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long calls in flight may still take after the server became unreachable for new ones. A server that is being
+/// replaced may finish them. As long as the grace period of a process that is asked to exit.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an installer may take to end. Its processes are killed before that.
+const INSTALLER_STOP_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// One launch and its inputs.
+pub(crate) struct ConnectionTask {
+    pub(crate) server: Arc<str>,
+    pub(crate) epoch: Epoch,
+    pub(crate) config: Arc<McpServerConfig>,
+    pub(crate) cached_version: Option<Verdict>,
+    pub(crate) options: Arc<LaunchOptions>,
+    pub(crate) events: Arc<EventSender>,
+    /// Limits how many servers start at once.
+    pub(crate) start_permits: Arc<Semaphore>,
+    pub(crate) stop: CancellationToken,
+    /// Sending waits if it is full; the supervisor always reads.
+    pub(crate) reports: mpsc::Sender<TaskReport>,
+}
+
+/// Report of a connection task to the supervisor.
+#[derive(Debug)]
+pub(crate) struct TaskReport {
+    pub(crate) server: Arc<str>,
+    pub(crate) epoch: Epoch,
+    pub(crate) event: TaskEvent,
+}
+
+#[derive(Debug)]
+pub(crate) enum TaskEvent {
+    Phase(ConnectPhase),
+    Opened(Arc<ActiveClient>),
+    OpenFailed(Failure),
+    ToolsChanged,
+    Lost(Failure),
+    Gone,
+}
+
+/// Reports connect phases from callbacks.
+struct ProgressReporter {
+    server: Arc<str>,
+    epoch: Epoch,
+    reports: mpsc::Sender<TaskReport>,
+}
+
+impl ProgressReporter {
+    /// Never waits: a phase that is dropped because the channel is full does no harm.
+    fn report(&self, phase: ConnectPhase) {
+        let (server, event) = (Arc::clone(&self.server), TaskEvent::Phase(phase));
+        let report = TaskReport { server, epoch: self.epoch, event };
+        let dropped = |error| tracing::debug!(%error, "connect phase dropped");
+        self.reports.try_send(report).unwrap_or_else(dropped);
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::new(FailureKind::Stopped, "stopped")
+}
+
+impl ConnectionTask {
+    pub(crate) async fn run(self) {
+        match self.connector().await {
+            Err(failure) => self.report(TaskEvent::OpenFailed(failure)).await,
+            Ok(inner) => {
+                // Room for one: all requests that find the server unreachable report the same loss.
+                let (sender, unreachable) = mpsc::channel(1);
+                let redactor = &self.options.stdio.mask;
+                let connector =
+                    ClosingConnector::new(inner, &self.server, &self.events, sender, redactor);
+                let connector = Arc::new(connector);
+                self.run_connection(&connector, unreachable).await;
+                connector.close().await;
+            }
+        }
+        // Last: the supervisor may start the next launch as soon as it gets this.
+        self.report(TaskEvent::Gone).await;
+    }
+
+    async fn connector(&self) -> Result<Arc<dyn Connector>, Failure> {
+        let prepared = self.prepare().await?;
+        // Calls the application's credentials callback.
+        catch_panic(async { build_connector(prepared, &self.config, &self.options) }).await
+    }
+
+    /// Resolves the config's variables, and installs the package if there is one.
+    async fn prepare(&self) -> Result<PreparedServer, Failure> {
+        let resolved = tokio::select! {
+            // Here and below: a stop wins over a result that is ready at the same time.
+            biased;
+            () = self.stop.cancelled() => return Err(stopped()),
+            resolved = timeout(self.config.startup_timeout, resolve(&self.config, &self.options)) => {
+                let timed_out = || {
+                    Failure::new(FailureKind::Internal, "resolving variables of the config timed out")
+                };
+                resolved.unwrap_or_else(|_elapsed| Err(timed_out()))?
+            }
+        };
+        match package_request(&self.server, resolved) {
+            Ok(package) => self.install(package).await,
+            Err(resolved) => prepare_without_package(*resolved),
+        }
+    }
+
+    /// Installs a package within `install_timeout`. All processes of the installer have ended when this returns.
+    async fn install(&self, package: PackageRequest) -> Result<PreparedServer, Failure> {
+        let Some(installer) = &self.options.package_installer else {
+            let reason = "this program cannot install packages";
+            let hint = "set `command` or `url` instead of a package";
+            return Err(Failure::new(FailureKind::BadConfig, reason).with_hint(hint));
+        };
+        let (stop, progress) = (self.stop.child_token(), self.progress_reporter());
+        let installation = Installation {
+            server: Arc::clone(&self.server),
+            stdio: stdio_options(&self.config, &self.options),
+            stop: stop.clone(),
+            on_start: Arc::new(move || progress.report(ConnectPhase::Installing)),
+            events: Arc::clone(&self.events),
+        };
+        let mut work = installer.prepare(package, installation);
+        let limit = self.config.install_timeout;
+        let failure = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => stopped(),
+            outcome = &mut work => return outcome,
+            () = sleep(limit) => {
+                let reason = format!("package was not installed within {limit:?}");
+                Failure::new(FailureKind::InstallTimedOut, reason)
+                    .with_hint("increase `install_timeout`, or check the network")
+            }
+        };
+        // Cancels and keeps polling instead of dropping, so that the installer can end its processes.
+        stop.cancel();
+        if timeout(INSTALLER_STOP_TIMEOUT, work).await.is_err() {
+            tracing::warn!(
+                server = &*self.server,
+                "installer did not stop in time; left to its guardian"
+            );
+        }
+        Err(failure)
+    }
+
+    /// Connects, and runs until the connection is lost or stopped.
+    async fn run_connection(
+        &self,
+        connector: &Arc<ClosingConnector>,
+        mut unreachable: mpsc::Receiver<Failure>,
+    ) {
+        let outcome = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return,
+            // Calls the application's client handler for its capabilities.
+            outcome = catch_panic(self.connect(connector)) => outcome,
+        };
+        let outcome = outcome
+            .and_then(|connected| connected.map_err(|error| Failure::from_connect_error(&error)));
+        let client = match outcome {
+            Ok(client) => client,
+            Err(failure) => return self.report(TaskEvent::OpenFailed(failure)).await,
+        };
+        // An attempt before the successful one found the server unreachable. That is not a loss of this connection.
+        if let Ok(failure) = unreachable.try_recv() {
+            tracing::debug!(server = &*self.server, %failure, "server was unreachable at first");
+        }
+        // Subscribes before the connection is reported, so that no change of its tools is missed.
+        let events = client.subscribe();
+        let idle_timer = if self.config.idle.is_some() { IdleTimer::On } else { IdleTimer::Off };
+        let active = Arc::new(ActiveClient {
+            client,
+            in_flight: InFlight::new(idle_timer),
+            epoch: self.epoch,
+            refresh_limiter: RefreshLimiter::default(),
+        });
+        self.report(TaskEvent::Opened(Arc::clone(&active))).await;
+        tokio::select! {
+            biased;
+            // Calls in flight may still get their responses, so the connection is drained before it is closed.
+            Some(failure) = unreachable.recv() => {
+                self.report(TaskEvent::Lost(failure)).await;
+                self.drain(&active).await;
+            }
+            () = self.forward_events(events) => {}
+        }
+        let close_reason = active.client.close().await;
+        tracing::debug!(server = &*self.server, %close_reason, "connection closed");
+    }
+
+    async fn connect(&self, connector: &Arc<ClosingConnector>) -> Result<McpClient, ConnectError> {
+        let permit = self.start_permits.acquire().await;
+        let connector = Arc::clone(connector) as Arc<dyn Connector>;
+        let mut connecting = pin!(self.client_builder().connect_with(connector));
+        tokio::select! {
+            outcome = &mut connecting => return outcome,
+            // Gives the permit back and continues: a slow start is no reason to delay the others.
+            () = sleep(START_PERMIT_TIMEOUT) => drop(permit),
+        }
+        connecting.await
+    }
+
+    fn client_builder(&self) -> ClientBuilder {
+        let timeouts = Timeouts {
+            call: self.config.timeout,
+            at_most: self.config.max_timeout,
+            startup: self.config.startup_timeout,
+            ..Timeouts::default()
+        };
+        let progress = self.progress_reporter();
+        let builder = McpClient::builder(&self.server)
+            .timeouts(timeouts)
+            .limits(self.options.limits)
+            .remembered(self.cached_version)
+            .watcher(Arc::new(move |step| progress.report(ConnectPhase::from_step(step))));
+        let builder = match &self.options.client_info {
+            Some(client_info) => builder.client(client_info.clone()),
+            None => builder,
+        };
+        match &self.options.handler {
+            Some(handler) => builder.handler(Arc::clone(handler)),
+            None => builder,
+        }
+    }
+
+    /// Forwards the events of the client, until the connection is lost or stopped.
+    async fn forward_events(&self, mut events: Events) {
+        let limiter = RateLimiter::new(Instant::now());
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                event = events.next() => event,
+            };
+            match event {
+                // Lost events may have included a change of the tools.
+                Some(ClientEvent::ToolsChanged | ClientEvent::Missed(_)) => {
+                    self.report(TaskEvent::ToolsChanged).await;
+                }
+                Some(ClientEvent::Ended(close_reason)) => {
+                    let failure = Failure::from_close_reason(&close_reason);
+                    return self.report(TaskEvent::Lost(failure)).await;
+                }
+                Some(event) => {
+                    let Some(n_dropped) = limiter.admit(Instant::now()) else { continue };
+                    if n_dropped > 0 {
+                        tracing::debug!(server = &*self.server, n_dropped, "server events dropped");
+                    }
+                    let server = Arc::clone(&self.server);
+                    self.events.emit(|| ManagerEvent::ServerEvent { server, event });
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// Waits for calls in flight, admits no other, and gives up after [`DRAIN_TIMEOUT`] or a stop.
+    async fn drain(&self, active: &ActiveClient) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            drained = timeout(DRAIN_TIMEOUT, active.in_flight.drain()) => {
+                drained.unwrap_or_else(|_elapsed| tracing::debug!("calls in flight are cancelled"));
+            }
+        }
+    }
+
+    fn progress_reporter(&self) -> ProgressReporter {
+        let (server, reports) = (Arc::clone(&self.server), self.reports.clone());
+        ProgressReporter { server, epoch: self.epoch, reports }
+    }
+
+    async fn report(&self, event: TaskEvent) {
+        // A failure may quote output of the server.
+        let redactor = &self.options.stdio.mask;
+        let event = match event {
+            TaskEvent::OpenFailed(failure) => TaskEvent::OpenFailed(failure.redacted(redactor)),
+            TaskEvent::Lost(failure) => TaskEvent::Lost(failure.redacted(redactor)),
+            event => event,
+        };
+        let report = TaskReport { server: Arc::clone(&self.server), epoch: self.epoch, event };
+        // Waits if the channel is full: without this report the server would keep its old state.
+        if self.reports.send(report).await.is_err() {
+            tracing::debug!(server = &*self.server, "supervisor is gone; report dropped");
+        }
+    }
+}
+
+/// Runs `work`, which calls application code, and turns a panic into a failure. Otherwise the panic would end this
+/// task without a report. The panic hook has printed the message.
+async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    let mut work = pin!(work);
+    // Unwind safe: a future that panicked is not polled again.
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+        Ok(poll) => poll.map(Ok),
+        Err(_payload) => Poll::Ready(Err(panicked())),
+    })
+    .await
+}
+
+fn panicked() -> Failure {
+    let reason = "connecting panicked, possibly in the application's credentials or handler";
+    Failure::new(FailureKind::Internal, reason).with_hint("see the panic message on its stderr")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_becomes_a_failure() {
+        assert_eq!(catch_panic(async { 7 }).await, Ok(7));
+        let work = async {
+            tokio::task::yield_now().await;
+            panic!("application code");
+        };
+        assert_eq!(catch_panic::<()>(work).await, Err(panicked()));
+    }
+}

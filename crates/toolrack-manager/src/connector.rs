@@ -1,0 +1,436 @@
+//! Connectors: from a server's config to an open transport.
+//!
+//! Resolves the variables of a config, passes packages to the [`PackageInstaller`], builds the stdio or HTTP
+//! connector, and wraps it in a [`ClosingConnector`].
+//!
+//! **Invariant:** when [`ClosingConnector::close`] returns, every transport that was opened here is closed, even if
+//! the caller of an open has stopped waiting.
+//! **Invariant:** `Debug` shows no argument and no value of a variable or header.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolrack_client::{Connector, HttpConnector, StdioConnector};
+use toolrack_config::{
+    Fault, FaultKind, Filled, McpServerConfig, PackageKind, Pin, ResolvedTransport, interpolate,
+};
+use toolrack_http::{HttpOptions, HttpServerDef};
+use toolrack_stdio::{Farewell, Inheritance, McpServerDef, StdioOptions};
+use toolrack_transport::{BoxFuture, Inbox, Line, Mask, TransportError, plain_text};
+
+use crate::error::{Failure, FailureKind};
+use crate::events::{EventSender, ManagerEvent};
+use crate::manager::LaunchOptions;
+use crate::redacting_transport::{RedactingHandler, redacting};
+
+/// Maximum length of a line of installer output.
+const MAX_LINE_CHARS: usize = 1000;
+
+/// Variables that identify the user or the machine and grant no access. Redacting them would damage every path in a
+/// result.
+const NOT_SECRET: [&str; 8] =
+    ["HOME", "HOSTNAME", "LANG", "LOGNAME", "PWD", "SHELL", "TERM", "USER"];
+
+/// Resolves the variables of a config.
+pub(crate) async fn resolve(
+    config: &Arc<McpServerConfig>,
+    options: &LaunchOptions,
+) -> Result<ResolvedTransport, Failure> {
+    if let Some(key) = unsupported_protection(config) {
+        // Fail closed: the server must not run without a protection that its config asks for.
+        let reason = format!("`{key}` is set, but this build does not support it");
+        let hint = format!("remove `{key}` from the server's config to run it without");
+        return Err(Failure::new(FailureKind::BadConfig, reason).with_hint(hint));
+    }
+    let (config, lookup) = (Arc::clone(config), Arc::clone(&options.lookup));
+    // A lookup may read files or wait for a keyring, which must not block the runtime.
+    let resolved = tokio::task::spawn_blocking(move || interpolate(&config, &*lookup)).await;
+    match resolved {
+        Ok(Ok(resolved)) => {
+            register_header_secrets(&resolved, &options.stdio.mask);
+            Ok(resolved)
+        }
+        Ok(Err(diagnostics)) => Err(unresolved(&diagnostics)),
+        Err(_panicked) => {
+            let reason = "resolving variables of the config panicked";
+            Err(Failure::new(FailureKind::Internal, reason))
+        }
+    }
+}
+
+/// Adds the variables in headers to the redactor. A value in a header is a credential, even if it comes from the
+/// environment.
+fn register_header_secrets(resolved: &ResolvedTransport, redactor: &Mask) {
+    let (ResolvedTransport::Http { headers, .. } | ResolvedTransport::Package { headers, .. }) =
+        resolved
+    else {
+        return;
+    };
+    let variables = headers.values().flat_map(Filled::found);
+    for (name, value) in variables.filter(|(name, _)| !NOT_SECRET.contains(name)) {
+        redactor.learn(name, value);
+    }
+}
+
+/// Builds the connector of a process or an HTTP endpoint.
+pub(crate) fn build_connector(
+    prepared: PreparedServer,
+    config: &McpServerConfig,
+    options: &LaunchOptions,
+) -> Arc<dyn Connector> {
+    match prepared {
+        PreparedServer::Stdio { definition, cleanup } => {
+            let options = StdioOptions { farewell: cleanup, ..stdio_options(config, options) };
+            Arc::new(StdioConnector::new(definition, options))
+        }
+        PreparedServer::Http(definition) => {
+            let credentials = options.credentials.as_ref().and_then(|provider| provider(config));
+            let options = HttpOptions {
+                max_message_bytes: config.max_message_bytes,
+                // Those for this server win over those for all servers.
+                credentials: credentials.or_else(|| options.http.credentials.clone()),
+                ..options.http.clone()
+            };
+            Arc::new(HttpConnector::new(definition, options))
+        }
+    }
+}
+
+/// Converts the resolved config of a server that is not a package.
+pub(crate) fn prepare_without_package(
+    resolved: ResolvedTransport,
+) -> Result<PreparedServer, Failure> {
+    match resolved {
+        ResolvedTransport::Stdio { command, args, env, cwd } => {
+            let definition = McpServerDef {
+                command: command.into_revealed(),
+                args: args.into_iter().map(Filled::into_revealed).collect(),
+                env: reveal_values(env),
+                cwd: cwd.map(|cwd| PathBuf::from(cwd.into_revealed())),
+            };
+            Ok(PreparedServer::Stdio { definition, cleanup: None })
+        }
+        ResolvedTransport::Http { url, headers } => Ok(PreparedServer::Http(HttpServerDef {
+            url: url.into_revealed(),
+            headers: reveal_values(headers).into_iter().collect(),
+        })),
+        _ => {
+            let reason = "this build does not support the server's transport";
+            Err(Failure::new(FailureKind::BadConfig, reason))
+        }
+    }
+}
+
+pub(crate) fn stdio_options(config: &McpServerConfig, options: &LaunchOptions) -> StdioOptions {
+    StdioOptions {
+        line_limit_bytes: config.max_message_bytes,
+        inherit_env: inheritance(config),
+        ..options.stdio.clone()
+    }
+}
+
+/// The failure of a config whose variables cannot be resolved. A missing value in `env` or `headers` is most likely a
+/// missing credential.
+fn unresolved(diagnostics: &[Fault]) -> Failure {
+    let is_credential = |diagnostic: &Fault| {
+        diagnostic.field.contains(".env.") || diagnostic.field.contains(".headers.")
+    };
+    let is_missing =
+        |diagnostic: &Fault| diagnostic.kind == FaultKind::Unresolved && is_credential(diagnostic);
+    let kind = if diagnostics.iter().any(is_missing) {
+        FailureKind::MissingCredentials
+    } else {
+        FailureKind::BadConfig
+    };
+    let messages: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+    let failure = Failure::new(kind, messages.join("; "));
+    match diagnostics.iter().find_map(|diagnostic| diagnostic.advice.as_deref()) {
+        Some(advice) => failure.with_hint(advice),
+        None => failure,
+    }
+}
+
+/// A protection that the config asks for and this build does not have.
+fn unsupported_protection(config: &McpServerConfig) -> Option<&'static str> {
+    let sandbox = config.sandbox.is_some().then_some("sandbox");
+    sandbox.or((config.pin == Pin::Hold).then_some("pin"))
+}
+
+fn inheritance(config: &McpServerConfig) -> Inheritance {
+    if config.inherit_env { Inheritance::Everything } else { Inheritance::default() }
+}
+
+/// Hook that installs packages.
+pub trait PackageInstaller: Send + Sync {
+    /// Returns a package as a server that can be started or reached, after installing it if necessary.
+    ///
+    /// The caller's timeout is [`Installation::stop`]: when it is cancelled, the installer ends all its processes,
+    /// and then returns.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the processes of the installer, without waiting for them.
+    fn prepare(
+        &self,
+        package: PackageRequest,
+        installation: Installation,
+    ) -> BoxFuture<'_, Result<PreparedServer, Failure>>;
+}
+
+/// A package as configured, with all variables resolved.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PackageRequest {
+    /// Name of the server.
+    pub server: Arc<str>,
+    /// Registry of the package.
+    pub kind: PackageKind,
+    /// Name of the package in its registry.
+    pub identifier: String,
+    /// Version. The newest, if not given.
+    pub version: Option<String>,
+    /// Arguments of the server.
+    pub args: Vec<String>,
+    /// Which program of the package is the server.
+    pub program: Option<String>,
+    /// Arguments of the runtime that runs the server.
+    pub runtime_args: Vec<String>,
+    /// Environment variables of the server.
+    pub env: HashMap<String, String>,
+    /// Working directory of the server.
+    pub cwd: Option<PathBuf>,
+    /// HTTP headers of every request, if the package is an endpoint.
+    pub headers: HashMap<String, String>,
+}
+
+/// A server that is ready to be started or reached.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PreparedServer {
+    /// A process to start.
+    Stdio {
+        /// The command.
+        definition: McpServerDef,
+        /// Clean-up command to run after the process tree has ended.
+        cleanup: Option<Farewell>,
+    },
+    /// An HTTP endpoint.
+    Http(HttpServerDef),
+}
+
+/// An installation in progress, as the installer sees it.
+#[derive(Clone)]
+pub struct Installation {
+    pub(crate) server: Arc<str>,
+    pub(crate) stdio: StdioOptions,
+    pub(crate) stop: CancellationToken,
+    pub(crate) on_start: Arc<dyn Fn() + Send + Sync>,
+    pub(crate) events: Arc<EventSender>,
+}
+
+impl Installation {
+    /// Reports that something has to be installed. Until then the server is shown as starting.
+    pub fn report_started(&self) {
+        (self.on_start)();
+    }
+
+    /// Forwards a line of installer output, redacted and sanitized.
+    pub fn report_output(&self, line: &str) {
+        let line = plain_text(&self.stdio.mask.clean(line), MAX_LINE_CHARS);
+        let server = Arc::clone(&self.server);
+        self.events.emit(|| ManagerEvent::InstallerOutput { server, line: line.into() });
+    }
+
+    /// Cancelled when the server is stopped or the installation times out.
+    pub fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Options for processes of this server.
+    pub fn stdio(&self) -> &StdioOptions {
+        &self.stdio
+    }
+}
+
+/// The package of a resolved config. The config itself if it has none; boxed because it is large.
+pub(crate) fn package_request(
+    server: &Arc<str>,
+    resolved: ResolvedTransport,
+) -> Result<PackageRequest, Box<ResolvedTransport>> {
+    let reveal = |values: Vec<Filled>| values.into_iter().map(Filled::into_revealed).collect();
+    match resolved {
+        ResolvedTransport::Package {
+            kind,
+            identifier,
+            version,
+            args,
+            program,
+            runtime_args,
+            env,
+            cwd,
+            headers,
+        } => Ok(PackageRequest {
+            server: Arc::clone(server),
+            kind,
+            identifier: identifier.into_revealed(),
+            version,
+            args: reveal(args),
+            program,
+            runtime_args: reveal(runtime_args),
+            env: reveal_values(env),
+            cwd: cwd.map(|cwd| PathBuf::from(cwd.into_revealed())),
+            headers: reveal_values(headers),
+        }),
+        other => Err(Box::new(other)),
+    }
+}
+
+fn reveal_values(map: HashMap<String, Filled>) -> HashMap<String, String> {
+    map.into_iter().map(|(name, value)| (name, value.into_revealed())).collect()
+}
+
+impl fmt::Debug for PackageRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackageRequest")
+            .field("server", &self.server)
+            .field("kind", &self.kind)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PreparedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            PreparedServer::Stdio { .. } => "Stdio",
+            PreparedServer::Http(_) => "Http",
+        };
+        f.debug_struct(name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Installation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Installation").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+/// Connector wrapper that keeps every transport it opens, so that all of them can be closed. Incoming messages and
+/// results are redacted.
+pub(crate) struct ClosingConnector {
+    /// Capacity one: the first report that the server is unreachable. Later ones are dropped.
+    unreachable: mpsc::Sender<Failure>,
+    inner: Arc<dyn Connector>,
+    transports: Arc<Mutex<Vec<Arc<dyn Line>>>>,
+    opening: TaskTracker,
+    server: Arc<str>,
+    events: Arc<EventSender>,
+    redactor: Mask,
+}
+
+impl ClosingConnector {
+    pub(crate) fn new(
+        inner: Arc<dyn Connector>,
+        server: &Arc<str>,
+        events: &Arc<EventSender>,
+        unreachable: mpsc::Sender<Failure>,
+        redactor: &Mask,
+    ) -> Self {
+        Self {
+            redactor: redactor.clone(),
+            unreachable,
+            inner,
+            transports: Arc::default(),
+            opening: TaskTracker::new(),
+            server: Arc::clone(server),
+            events: Arc::clone(events),
+        }
+    }
+
+    /// Closes all transports, including one that is still opening.
+    pub(crate) async fn close(&self) {
+        self.opening.close();
+        self.opening.wait().await;
+        close_all(&self.transports).await;
+    }
+}
+
+impl Connector for ClosingConnector {
+    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+        let handler = RedactingHandler::new(
+            inbox,
+            Arc::clone(&self.server),
+            Arc::clone(&self.events),
+            self.unreachable.clone(),
+            self.redactor.clone(),
+        );
+        let handler: Arc<dyn Inbox> = Arc::new(handler);
+        let (inner, transports) = (Arc::clone(&self.inner), Arc::clone(&self.transports));
+        let redactor = self.redactor.clone();
+        let (sender, receiver) = oneshot::channel();
+        // A task of its own: a caller that is dropped while the transport opens must not leave a process behind.
+        self.opening.spawn(async move {
+            // One process at a time: the previous attempt is closed before the next starts.
+            close_all(&transports).await;
+            let opened = inner.open(handler).await.map(|transport| redacting(transport, &redactor));
+            if let Ok(transport) = &opened {
+                lock(&transports).push(Arc::clone(transport));
+            }
+            if sender.send(opened).is_err() {
+                tracing::debug!("caller of an open is gone; its transport will be closed");
+            }
+        });
+        Box::pin(async move { receiver.await.unwrap_or(Err(TransportError::Shutdown)) })
+    }
+
+    fn description(&self) -> String {
+        self.inner.description()
+    }
+
+    fn launcher(&self) -> Option<&str> {
+        self.inner.launcher()
+    }
+}
+
+async fn close_all(transports: &Mutex<Vec<Arc<dyn Line>>>) {
+    // Taken out first: the lock must not be held across an await.
+    let transports = std::mem::take(&mut *lock(transports));
+    for transport in transports {
+        transport.close().await;
+    }
+}
+
+fn lock(transports: &Mutex<Vec<Arc<dyn Line>>>) -> MutexGuard<'_, Vec<Arc<dyn Line>>> {
+    transports.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use toolrack_config::{McpTransport, Source};
+
+    use super::*;
+
+    #[test]
+    fn variables_in_headers_are_redacted() {
+        let header = |text: &str| ("Authorization".to_owned(), text.to_owned());
+        let headers = HashMap::from([header("Bearer ${TOKEN} ${NONE:-a default} ${USER}")]);
+        let url = "https://${HOST}/".to_owned();
+        let transport = McpTransport::Http { url, headers };
+        let config = McpServerConfig { transport, ..McpServerConfig::stdio("s", "x", &[]) };
+        let values = |_source: Source, name: &str| match name {
+            "TOKEN" => Ok(Some("t0ken-value".to_owned())),
+            "HOST" => Ok(Some("host.example".to_owned())),
+            "USER" => Ok(Some("alice".to_owned())),
+            _ => Ok(None),
+        };
+        let redactor = Mask::default();
+        register_header_secrets(&interpolate(&config, &values).unwrap(), &redactor);
+        let text = "Bearer t0ken-value a default alice at host.example";
+        assert_eq!(redactor.clean(text), "Bearer [secret TOKEN] a default alice at host.example");
+    }
+}

@@ -1,0 +1,585 @@
+//! [`McpManager`]: the handle on many servers that are offered as one list of tools.
+//!
+//! Holds all methods except for calls, which are in [`call`](crate::call).
+//!
+//! **Invariant:** reads and calls never wait for the supervisor, unless a server has to be started first.
+//! **Invariant:** every wait ends, at the latest when the manager is closed.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures_util::future::join_all;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_of};
+use toolrack_config::{Lookup, McpServerConfig, McpTransport, Names, Plan, diff};
+use toolrack_http::HttpOptions;
+use toolrack_mcp::Implementation;
+use toolrack_stdio::StdioOptions;
+use toolrack_transport::{Credentials, Mask, after};
+
+use crate::builder::ManagerBuilder;
+use crate::config_watcher::{self, FileWatch, ParseServers};
+use crate::connector::PackageInstaller;
+use crate::error::ManagerError;
+use crate::events::{EventSender, ManagerEvent, ManagerEvents};
+use crate::in_flight::ClientGuard;
+use crate::lifecycle::{ConnectionState, Epoch};
+use crate::retry_policy::{Availability, Decision, WaitDeadlines, decide};
+use crate::server_tools::{ServerTools, ToolWithServer, needs_polling, refresh};
+use crate::snapshot::{McpConnection, Snapshot};
+use crate::supervisor::{Command, Operation};
+use crate::tool_cache::{CachedTools, ToolCache};
+use crate::tool_names::{NameGenerator, NameReservations};
+
+/// How long stopping a server may take. Its transport closes within six seconds even if the server ignores it.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How much longer than its own timeout a start may take: for its start permit, the end of the previous launch, and
+/// the report.
+const START_SLACK: Duration = Duration::from_secs(15);
+
+/// How long [`McpManager::refresh_tools`] waits for new lists.
+const REFRESH_WAIT: Duration = Duration::from_secs(1);
+
+/// Resolver of the variables in configs.
+pub(crate) type SharedLookup = Arc<dyn Lookup + Send + Sync>;
+
+/// Provider of credentials for the HTTP server of a config, if it has any.
+pub type CredentialsProvider =
+    dyn Fn(&McpServerConfig) -> Option<Arc<dyn Credentials>> + Send + Sync;
+
+/// Manager of many servers that are offered as one list of tools.
+///
+/// Dropping it ends all servers without waiting; [`close`](Self::close) ends them and waits. The Tokio runtime on which
+/// it is built has to outlive its use: when the runtime is dropped, the servers end and calls fail.
+#[derive(Debug)]
+pub struct McpManager {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// State shared by the handle, the supervisor and the connection tasks.
+pub(crate) struct Shared {
+    pub(crate) snapshot: ArcSwap<Snapshot>,
+    /// Counts snapshots, and wakes tasks that wait for the next one.
+    pub(crate) version: watch::Sender<u64>,
+    pub(crate) events: Arc<EventSender>,
+    /// Bounded: when it is full, callers wait.
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) next_call_id: AtomicU64,
+    pub(crate) names: Names,
+    pub(crate) wait_limits: WaitLimits,
+    pub(crate) launch_options: Arc<LaunchOptions>,
+    pub(crate) tool_cache: Option<ToolCache>,
+    pub(crate) no_tools: Arc<ServerTools>,
+    pub(crate) tracker: TaskTracker,
+    pub(crate) stop: CancellationToken,
+}
+
+/// Options of every launch.
+pub(crate) struct LaunchOptions {
+    pub(crate) lookup: SharedLookup,
+    pub(crate) stdio: StdioOptions,
+    pub(crate) http: HttpOptions,
+    pub(crate) credentials: Option<Arc<CredentialsProvider>>,
+    pub(crate) client_info: Option<Implementation>,
+    pub(crate) handler: Option<Arc<dyn ClientHandler>>,
+    pub(crate) limits: Limits,
+    pub(crate) package_installer: Option<Arc<dyn PackageInstaller>>,
+}
+
+/// How long callers wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitLimits {
+    /// [`McpManager::connect_all`], for slow servers.
+    pub(crate) ready: Duration,
+    /// A call, for a server that failed and is retried.
+    pub(crate) retry: Duration,
+}
+
+impl McpManager {
+    /// Creates a manager of these servers. None of them is started yet.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn new(configs: Vec<McpServerConfig>) -> Self {
+        Self::builder().build(configs)
+    }
+
+    /// Builder of a manager with other than the default settings.
+    pub fn builder() -> ManagerBuilder {
+        ManagerBuilder::default()
+    }
+
+    /// Connects all enabled servers in parallel, and returns their snapshots.
+    ///
+    /// Returns when every server is connected or has failed, at the latest after
+    /// [`ManagerBuilder::ready_wait`]; slower servers continue in the background, and [`ready`](Self::ready) waits for
+    /// them. A server that failed is not an error: its state says why. Lazy servers whose tools are cached are not
+    /// started.
+    pub async fn connect_all(&self) -> Result<Vec<Arc<McpConnection>>, ManagerError> {
+        self.shared.apply(vec![Operation::ConnectAll]).await?;
+        self.ready(self.shared.wait_limits.ready).await;
+        Ok(self.servers())
+    }
+
+    /// Ends all servers, and waits until no process of them is left.
+    pub async fn disconnect_all(&self) -> Result<(), ManagerError> {
+        let mut waiters = Vec::new();
+        let mut operations = Vec::new();
+        for server in self.servers() {
+            let (sender, stopped) = oneshot::channel();
+            waiters.push(stopped);
+            operations.push(Operation::Stop(server.name().to_owned(), sender));
+        }
+        self.shared.apply(operations).await?;
+        wait_until_stopped(waiters).await;
+        Ok(())
+    }
+
+    /// Adds a server or changes its config, connects it, and waits for the outcome. `Ok` is the server's snapshot even
+    /// if connecting failed: its [state](McpConnection::state) says whether it accepts calls.
+    ///
+    /// A server that is connected with the same config is left alone. The name in the config is ignored.
+    pub async fn connect(
+        &self,
+        name: &str,
+        config: McpServerConfig,
+    ) -> Result<Arc<McpConnection>, ManagerError> {
+        let config = Arc::new(McpServerConfig { name: name.to_owned(), ..config });
+        let cached = self.shared.load_cached_tools(Arc::clone(&config)).await;
+        let operations = vec![Operation::Upsert(config, cached), Operation::Start(name.to_owned())];
+        self.shared.apply(operations).await?;
+        self.wait_until_settled(name).await
+    }
+
+    /// Adds servers or changes their configs, without starting any. A running server whose transport changed is
+    /// reconnected.
+    pub async fn upsert_servers(&self, configs: &[McpServerConfig]) -> Result<(), ManagerError> {
+        let mut operations = Vec::new();
+        for config in configs {
+            operations.push(self.shared.upsert_operation(config).await);
+        }
+        self.shared.apply(operations).await
+    }
+
+    /// Ends a server and waits until no process of it is left. It stays configured, and calls do not start it.
+    pub async fn disconnect(&self, name: &str) -> Result<(), ManagerError> {
+        let (sender, stopped) = oneshot::channel();
+        self.shared.apply(vec![Operation::Stop(name.to_owned(), sender)]).await?;
+        wait_until_stopped(vec![stopped]).await;
+        Ok(())
+    }
+
+    /// Ends a server and removes it.
+    pub async fn remove(&self, name: &str) -> Result<(), ManagerError> {
+        let (sender, stopped) = oneshot::channel();
+        self.shared.apply(vec![Operation::Remove(name.to_owned(), sender)]).await?;
+        wait_until_stopped(vec![stopped]).await;
+        Ok(())
+    }
+
+    /// Connects a configured server at once, and waits for the outcome as [`connect`](Self::connect) does. A server
+    /// that is connected is left alone.
+    pub async fn start(&self, name: &str) -> Result<Arc<McpConnection>, ManagerError> {
+        self.shared.apply(vec![Operation::Start(name.to_owned())]).await?;
+        self.wait_until_settled(name).await
+    }
+
+    /// Ends a server if it runs, connects it again at once, and waits for the outcome as [`connect`](Self::connect)
+    /// does. Resets its failure count.
+    pub async fn reconnect(&self, name: &str) -> Result<Arc<McpConnection>, ManagerError> {
+        self.shared.apply(vec![Operation::Restart(name.to_owned())]).await?;
+        self.wait_until_settled(name).await
+    }
+
+    /// Changes the servers from `old` to `new`: connects new ones, removes missing ones, reconnects those whose
+    /// transport changed, and leaves the rest alone. Servers in neither list are not touched.
+    ///
+    /// Returns the changes, and emits them as [`ManagerEvent::ConfigApplied`]. Does not wait for connections.
+    pub async fn reconcile(
+        &self,
+        old: &[McpServerConfig],
+        new: &[McpServerConfig],
+    ) -> Result<Plan, ManagerError> {
+        self.shared.reconcile(old, new).await
+    }
+
+    /// Watches a config file from now on. `servers` are those of the caller's last reading, and `parse` makes servers
+    /// of the text. Each change is applied as [`reconcile`](Self::reconcile) does, and reported as
+    /// [`ManagerEvent::ConfigApplied`] or [`ManagerEvent::ConfigRejected`].
+    pub fn watch_file(
+        &self,
+        path: impl Into<PathBuf>,
+        servers: Vec<McpServerConfig>,
+        parse: Arc<ParseServers>,
+    ) -> io::Result<FileWatch> {
+        config_watcher::start(&self.shared, path.into(), servers, parse)
+    }
+
+    /// Denies tools of a server, in addition to those that its config denies. Names or patterns; they replace those of
+    /// the last call.
+    pub async fn set_denied_tools(&self, server: &str, tools: &[&str]) -> Result<(), ManagerError> {
+        let patterns = tools.iter().map(|tool| (*tool).to_owned()).collect();
+        self.shared.apply(vec![Operation::DenyTools(server.to_owned(), patterns)]).await
+    }
+
+    /// Snapshots of all servers, in the order in which they were added.
+    pub fn servers(&self) -> Vec<Arc<McpConnection>> {
+        self.shared.snapshot.load().servers().to_vec()
+    }
+
+    /// Snapshot of one server.
+    pub fn server(&self, name: &str) -> Result<Arc<McpConnection>, ManagerError> {
+        self.shared.snapshot.load().server(name).cloned()
+    }
+
+    /// All offered tools, including those of servers that do not run at the moment. A server that has never been
+    /// connected has none yet: see [`ready`](Self::ready).
+    pub fn all_tools(&self) -> Arc<[ToolWithServer]> {
+        Arc::clone(self.shared.snapshot.load().tools())
+    }
+
+    /// The tools of servers that are connected now.
+    pub fn get_tools(&self) -> Vec<ToolWithServer> {
+        let snapshot = self.shared.snapshot.load();
+        let is_connected = |tool: &&ToolWithServer| {
+            snapshot.server(tool.server()).is_ok_and(|server| server.is_connected())
+        };
+        snapshot.tools().iter().filter(is_connected).cloned().collect()
+    }
+
+    /// Finds a tool by its public name, as `server.tool` or `server/tool`, or by its name on the server; then the first
+    /// server that has it wins. A name that reads like a tool of one server never finds that of another.
+    pub fn find_tool(&self, name: &str) -> Option<ToolWithServer> {
+        self.shared.snapshot.load().find(name)
+    }
+
+    /// Fails with [`ManagerError::Ambiguous`] if a name, other than a bare tool name, could mean tools of several
+    /// servers.
+    pub fn ensure_unambiguous(&self, name: &str) -> Result<(), ManagerError> {
+        match self.shared.snapshot.load().resolve(name) {
+            Err(error @ ManagerError::Ambiguous { .. }) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Public names for other items of servers, such as prompts, by the same rules as those of tools. Items are pairs
+    /// of server and name.
+    pub fn public_names(&self, items: &[(&str, &str)]) -> Vec<String> {
+        let snapshot = self.shared.snapshot.load();
+        let servers: Vec<&str> = snapshot.servers().iter().map(|server| server.name()).collect();
+        let (style, reservations) = (&self.shared.names, &NameReservations::default());
+        let generator = NameGenerator { style, servers: &servers, reservations };
+        generator.name_all(items).into_iter().map(|generated| generated.public).collect()
+    }
+
+    /// Redactor of everything that servers send.
+    pub fn redactor(&self) -> &Mask {
+        &self.shared.launch_options.stdio.mask
+    }
+
+    /// Subscribes to events from now on.
+    pub fn subscribe(&self) -> ManagerEvents {
+        self.shared.events.subscribe()
+    }
+
+    /// Client of a server, for requests that the manager has no method for. A lazy server is started. Waits for a
+    /// server that is connecting.
+    pub async fn acquire_client(&self, server: &str) -> Result<ClientGuard, ManagerError> {
+        let mut avoid = None;
+        loop {
+            let connection = self.shared.ready_connection(server, avoid).await?;
+            if let Some(active) = &connection.active {
+                if let Some(guard) = ClientGuard::new(active) {
+                    return Ok(guard);
+                }
+                // It is closing because it was idle: wait for the next launch.
+                avoid = Some(active.epoch);
+            }
+        }
+    }
+
+    /// Waits until no server is connecting any more, at most for `limit`. Returns the servers that accept no calls
+    /// because they are still connecting or have failed; their state says why.
+    ///
+    /// A server that is disabled, stopped, or started by its first call is not among them.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no effect.
+    pub async fn ready(&self, limit: Duration) -> Vec<Arc<McpConnection>> {
+        let deadline = after(Instant::now(), limit);
+        let is_done =
+            |snapshot: &Snapshot| snapshot.servers().iter().all(|server| is_settled(server));
+        self.shared.wait_until(deadline, is_done).await;
+        let is_missing =
+            |server: &Arc<McpConnection>| !is_settled(server) || server.state().failure().is_some();
+        self.servers().into_iter().filter(is_missing).collect()
+    }
+
+    /// Waits until a server is no longer connecting.
+    async fn wait_until_settled(&self, name: &str) -> Result<Arc<McpConnection>, ManagerError> {
+        let limit = start_timeout(&self.server(name)?.config).saturating_add(START_SLACK);
+        let deadline = after(Instant::now(), limit);
+        let is_done =
+            |snapshot: &Snapshot| snapshot.server(name).map_or(true, |server| is_settled(server));
+        if !self.shared.wait_until(deadline, is_done).await && self.shared.stop.is_cancelled() {
+            return Err(ManagerError::Closed);
+        }
+        self.server(name)
+    }
+
+    /// Fetches the tools of servers that do not announce changes, if the known lists may be out of date, and waits for
+    /// a moment. Lists that arrive later take effect then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only ends the wait.
+    pub async fn refresh_tools(&self) {
+        let mut refreshes = Vec::new();
+        for server in self.servers() {
+            let active = server.active.clone().filter(|active| needs_polling(active));
+            let Some(active) = active else { continue };
+            if active.refresh_limiter.try_start(Instant::now()) {
+                // A task of its own, so that a caller that gives up does not lose the list.
+                let refresh = refresh(Arc::clone(&self.shared), server, active);
+                refreshes.push(self.shared.tracker.spawn(refresh));
+            }
+        }
+        if !refreshes.is_empty() && timeout(REFRESH_WAIT, join_all(refreshes)).await.is_err() {
+            tracing::debug!("a tool refresh is slow; using the known list");
+        }
+    }
+
+    /// Ends all servers and the manager. When it returns, no process and no task of them is left.
+    pub async fn close(&self) {
+        // With a timeout, because the supervisor's runtime may not be running any more.
+        match timeout(STOP_TIMEOUT, self.disconnect_all()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "manager was already closed"),
+            Err(_elapsed) => tracing::warn!("the manager's runtime is not running"),
+        }
+        self.shared.stop.cancel();
+        self.shared.tracker.close();
+        if timeout(STOP_TIMEOUT, self.shared.tracker.wait()).await.is_err() {
+            tracing::warn!("some tasks of the manager did not end in time");
+        }
+    }
+}
+
+impl Drop for McpManager {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+    }
+}
+
+/// How long a server may take until it accepts calls. Includes the installation of its package.
+fn start_timeout(config: &McpServerConfig) -> Duration {
+    match config.transport {
+        McpTransport::Package { .. } => {
+            config.startup_timeout.saturating_add(config.install_timeout)
+        }
+        McpTransport::Stdio { ref command, .. } => {
+            let timeouts = Timeouts { startup: config.startup_timeout, ..Timeouts::default() };
+            timeouts.start(launcher_of(command))
+        }
+        _ => config.startup_timeout,
+    }
+}
+
+fn is_settled(server: &McpConnection) -> bool {
+    *server.state() != ConnectionState::Connecting
+}
+
+async fn wait_until_stopped(waiters: Vec<oneshot::Receiver<()>>) {
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    for stopped in waiters {
+        if timeout_at(deadline, stopped).await.is_err() {
+            tracing::warn!("server did not stop in time; left to its guardian");
+        }
+    }
+}
+
+/// Wait of a call for its server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ServerWait {
+    started: Instant,
+    deadlines: WaitDeadlines,
+}
+
+impl Shared {
+    pub(crate) fn publish(&self, snapshot: Snapshot) {
+        // In this order: a task that is woken by the version must find the new snapshot.
+        self.snapshot.store(Arc::new(snapshot));
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Ends all tasks, the event stream and all waits. Called when the supervisor ends.
+    pub(crate) fn mark_closed(&self) {
+        self.stop.cancel();
+        self.events.close();
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// [`ManagerError::Closed`] if the manager is closed, else `error`.
+    pub(crate) fn closed_or(&self, error: ManagerError) -> ManagerError {
+        if self.stop.is_cancelled() { ManagerError::Closed } else { error }
+    }
+
+    /// Sends operations to the supervisor, and waits until their result is published.
+    pub(crate) async fn apply(&self, operations: Vec<Operation>) -> Result<(), ManagerError> {
+        let (sender, reply) = oneshot::channel();
+        let command = Command::Apply(operations, sender);
+        // Both are short: the supervisor waits for nothing but its queues.
+        self.commands.send(command).await.map_err(|_closed| ManagerError::Closed)?;
+        reply.await.map_err(|_closed| ManagerError::Closed)?
+    }
+
+    pub(crate) async fn reconcile(
+        &self,
+        old: &[McpServerConfig],
+        new: &[McpServerConfig],
+    ) -> Result<Plan, ManagerError> {
+        let plan = diff(old, new);
+        let mut operations = Vec::new();
+        let mut waiters = Vec::new();
+        for config in new {
+            operations.push(self.upsert_operation(config).await);
+        }
+        // The manager may differ from `old`: servers are also added and removed by other callers.
+        let is_known = |name: &String| self.snapshot.load().server(name).is_ok();
+        let is_in_new = |name: &&String| new.iter().any(|config| config.name == **name);
+        for name in plan.disconnect.iter().chain(&plan.keep) {
+            if !is_in_new(&name) && is_known(name) {
+                let (sender, stopped) = oneshot::channel();
+                waiters.push(stopped);
+                operations.push(Operation::Remove(name.clone(), sender));
+            }
+        }
+        let unknown = plan.keep.iter().filter(|name| is_in_new(name) && !is_known(name));
+        operations.extend(plan.connect.iter().chain(unknown).cloned().map(Operation::Connect));
+        self.apply(operations).await?;
+        wait_until_stopped(waiters).await;
+        self.events.emit(|| ManagerEvent::ConfigApplied { plan: plan.clone() });
+        Ok(plan)
+    }
+
+    async fn upsert_operation(&self, config: &McpServerConfig) -> Operation {
+        let config = Arc::new(config.clone());
+        Operation::Upsert(Arc::clone(&config), self.load_cached_tools(config).await)
+    }
+
+    /// Reads the cached tools of a server on the blocking pool.
+    async fn load_cached_tools(&self, config: Arc<McpServerConfig>) -> CachedTools {
+        let Some(cache) = self.tool_cache.clone() else { return CachedTools::default() };
+        let loaded = tokio::task::spawn_blocking(move || cache.load(&config)).await;
+        loaded.unwrap_or_default()
+    }
+
+    /// Waits until `is_done` holds for the snapshot, at most until `deadline` or the end of the manager. `true` if it
+    /// holds.
+    async fn wait_until(
+        &self,
+        deadline: Instant,
+        mut is_done: impl FnMut(&Snapshot) -> bool,
+    ) -> bool {
+        // Subscribes before the first check, so that a snapshot published in between is not missed.
+        let mut version = self.version.subscribe();
+        loop {
+            if is_done(&self.snapshot.load()) {
+                return true;
+            }
+            if self.stop.is_cancelled() {
+                return false;
+            }
+            match timeout_at(deadline, version.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return is_done(&self.snapshot.load()),
+            }
+        }
+    }
+
+    /// A server that accepts requests, started first if necessary. A launch to `avoid` does not count.
+    async fn ready_connection(
+        &self,
+        server: &str,
+        avoid: Option<Epoch>,
+    ) -> Result<Arc<McpConnection>, ManagerError> {
+        let connection = Arc::clone(self.snapshot.load().server(server)?);
+        if connection.active.as_ref().is_some_and(|active| avoid != Some(active.epoch)) {
+            return Ok(connection);
+        }
+        let wait = self.start_wait(&connection);
+        self.wait_for_server(&connection.name, avoid, wait).await
+    }
+
+    pub(crate) fn start_wait(&self, connection: &McpConnection) -> ServerWait {
+        let now = Instant::now();
+        let startup = start_timeout(&connection.config);
+        let deadlines = WaitDeadlines::new(now, startup, self.wait_limits.retry);
+        ServerWait { started: now, deadlines }
+    }
+
+    /// Waits until a server accepts calls, or the [retry policy](crate::retry_policy) rejects the call.
+    pub(crate) async fn wait_for_server(
+        &self,
+        server: &Arc<str>,
+        avoid: Option<Epoch>,
+        wait: ServerWait,
+    ) -> Result<Arc<McpConnection>, ManagerError> {
+        let mut version = self.version.subscribe();
+        let mut demanded: Option<Availability> = None;
+        loop {
+            // Marked as seen before the snapshot is read: a later one wakes `changed` below.
+            version.borrow_and_update();
+            if self.stop.is_cancelled() {
+                return Err(ManagerError::Closed);
+            }
+            let connection = Arc::clone(self.snapshot.load().server(server)?);
+            let availability = connection.availability;
+            let deadline = match decide(availability, avoid, &wait.deadlines, Instant::now()) {
+                Decision::Send => return Ok(connection),
+                Decision::Reject => return Err(not_available(&connection, wait.started)),
+                Decision::Wait(deadline) => deadline,
+                Decision::StartAndWait(deadline) => {
+                    // Once per state: every snapshot of any server wakes this loop.
+                    if demanded.replace(availability) != Some(availability) {
+                        let demand = self.commands.send(Command::Demand(Arc::clone(server)));
+                        let sent = timeout_at(deadline, demand).await;
+                        sent.map_or(Ok(()), |sent| sent.map_err(|_closed| ManagerError::Closed))?;
+                    }
+                    deadline
+                }
+            };
+            if let Ok(Err(_closed)) = timeout_at(deadline, version.changed()).await {
+                return Err(ManagerError::Closed);
+            }
+        }
+    }
+}
+
+fn not_available(connection: &McpConnection, started: Instant) -> ManagerError {
+    let (server, state) = (connection.name().to_owned(), connection.state().clone());
+    let waited = started.elapsed();
+    match state {
+        ConnectionState::Connecting | ConnectionState::Connected => {
+            ManagerError::NotReady { server, state, waited }
+        }
+        state => ManagerError::NotConnected { server, state },
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let snapshot = self.snapshot.load();
+        f.debug_struct("Shared")
+            .field("servers", &snapshot.servers().len())
+            .field("tools", &snapshot.tools().len())
+            .finish_non_exhaustive()
+    }
+}
