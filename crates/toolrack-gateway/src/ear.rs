@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use toolrack_mcp::{LogLevel, LogMessage};
 
+use crate::active_request::log_notification;
 use crate::gateway::Shared;
-use crate::outbox::Outbox;
+use crate::message_queue::Outbox;
 use crate::scope::Scope;
-use crate::seat::log_notification;
 
 /// Where its messages go.
 #[derive(Debug)]

@@ -11,16 +11,16 @@ use toolrack_manager::RackError;
 use toolrack_mcp::{Era, ErrorCode, Method};
 use toolrack_transport::JsonRpcError;
 
-use crate::exchange::Exchange;
-use crate::failure;
+use crate::active_request::Seat;
+use crate::encode::{Outcome, invalid_params};
+use crate::error_mapping as failure;
 use crate::gateway::{Behind, Shared};
 use crate::list::no_resource;
 use crate::params::Params;
-use crate::parked::Work;
-use crate::seat::Seat;
-use crate::switchboard::Seated;
-use crate::table::{End, TURN};
-use crate::wire::{Outcome, invalid_params};
+use crate::request::Exchange;
+use crate::server_queue::{End, TURN};
+use crate::server_request_router::Seated;
+use crate::suspended::Work;
 
 /// What is asked of which server.
 #[derive(Debug)]

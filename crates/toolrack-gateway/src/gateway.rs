@@ -15,14 +15,14 @@ use toolrack_mcp::{Era, Implementation, Method, Revision, ServerCapabilities};
 use toolrack_transport::JsonRpcError;
 use uuid::Uuid;
 
-use crate::audience::Audience;
-use crate::catalogue::Catalogue;
-use crate::failure::{self, Manner};
-use crate::news;
-use crate::parked::Parked;
+use crate::change_notifier as news;
+use crate::error_mapping::{self as failure, Manner};
+use crate::list_cache::Catalogue;
+use crate::resource_subscriptions::Subscriptions;
 use crate::scope::Scope;
-use crate::subscription::Subscriptions;
-use crate::switchboard::Switchboard;
+use crate::server_request_router::Switchboard;
+use crate::subscriptions::Audience;
+use crate::suspended::Parked;
 
 /// How long closing waits for tasks that are told to end.
 const END_LIMIT: Duration = Duration::from_secs(10);

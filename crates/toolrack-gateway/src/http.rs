@@ -5,13 +5,13 @@
 //! **Invariant:** nothing of a request is looked at before [`Access`] has let it in, and no body is read beyond
 //! its limit.
 
-mod answer;
 pub(crate) mod body;
-pub(crate) mod guard;
-pub(crate) mod header;
-mod legacy;
-mod modern;
+pub(crate) mod origin_check;
+pub(crate) mod request_headers;
+mod response;
 mod session;
+mod stateful;
+mod stateless;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use toolrack_mcp::{Era, ErrorCode, Method as McpMethod, Revision};
 use toolrack_transport::{Frame, JsonRpcError};
 
-use answer::{Answer, Takes, not_allowed, refusal};
-use guard::Access;
-use header::{HTTP_SESSION_ID, PROTOCOL_VERSION, single};
+use origin_check::Access;
+use request_headers::{HTTP_SESSION_ID, PROTOCOL_VERSION, single};
+use response::{Answer, Takes, not_allowed, refusal};
 use session::Sessions;
 
+use crate::encode::invalid_request;
 use crate::gateway::Gateway;
 use crate::params::Params;
-use crate::wire::invalid_request;
 
 /// The shortest time between two looks for sessions that nobody uses.
 const SHORTEST_LOOK: Duration = Duration::from_millis(50);

@@ -17,14 +17,14 @@ use toolrack_mcp::{
 };
 use toolrack_transport::{JsonRpcError, RawJson};
 
-use crate::catalogue::{Part, Purpose, fits};
-use crate::exchange::Exchange;
-use crate::failure;
+use crate::encode::{Outcome, invalid_params};
+use crate::error_mapping as failure;
 use crate::gateway::Shared;
+use crate::list_cache::{Part, Purpose, fits};
 use crate::lock::lock;
 use crate::params::Params;
+use crate::request::Exchange;
 use crate::scope::{Naming, Scope};
-use crate::wire::{Outcome, invalid_params};
 
 /// How long after its beginning a gateway waits for servers that are being started, before it lists their tools.
 const FIRST_LIST: Duration = Duration::from_secs(5);

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use serde_json::json;
 use toolrack_mcp::{Method, SubscriptionFilter};
 
-use crate::audience::{Listener, tag};
 use crate::ear::Ear;
-use crate::exchange::Exchange;
+use crate::encode::{Outcome, invalid_params, invalid_request, notification, result};
 use crate::gateway::Shared;
-use crate::outbox::Carries;
+use crate::message_queue::Carries;
 use crate::params::Params;
-use crate::wire::{Outcome, invalid_params, invalid_request, notification, result};
+use crate::request::Exchange;
+use crate::subscriptions::{Listener, tag};
 
 /// Resources of one subscription. More are not granted.
 const MAX_URIS: usize = 256;

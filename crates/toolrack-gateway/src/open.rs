@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use toolrack_mcp::Method;
 use toolrack_transport::{JsonRpcError, RequestId};
 
-use crate::failure::RelayFailure;
+use crate::encode::invalid_request;
+use crate::error_mapping::RelayFailure;
 use crate::lock::lock;
-use crate::wire::invalid_request;
 
 /// What is open.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ mod tests {
         assert!(open.place("subscriptions/listen").await.unwrap().is_none());
         let busy = open.place("tools/call").await.unwrap_err();
         let told = RelayFailure::read(&busy).unwrap();
-        assert_eq!(told.cause, crate::failure::RelayCause::Busy);
+        assert_eq!(told.cause, crate::error_mapping::RelayCause::Busy);
         assert_eq!(told.delivery, toolrack_transport::Delivery::NotSent);
         let (second, ()) = tokio::join!(open.place("tools/call"), async { drop(first) });
         assert!(second.unwrap().is_some());

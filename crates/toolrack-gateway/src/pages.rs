@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use toolrack_mcp::{ErrorCode, Method};
 use toolrack_transport::{JsonRpcError, RawJson};
 
-use crate::exchange::Exchange;
+use crate::encode::{Outcome, result};
 use crate::params::Params;
-use crate::wire::{Outcome, result};
+use crate::request::Exchange;
 
 #[derive(Deserialize)]
 struct Pages {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use toolrack_mcp::{InputResponse, InputResponses, LogLevel, MetaKey, Token};
 use toolrack_transport::JsonRpcError;
 
-use crate::wire::invalid_params;
+use crate::encode::invalid_params;
 
 /// Which client of a gateway behind ours a request is of. It is between gateways, and no server gets it.
 pub(crate) const CLIENT: &str = "toolrack/client";

@@ -13,10 +13,10 @@ use tokio::time::{sleep, timeout};
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::JsonRpcError;
 
-use crate::conversation::{Conversation, Reply};
+use crate::client_session::{Conversation, Reply};
+use crate::encode::refusal_without_id;
 use crate::gateway::Gateway;
-use crate::outbox::{Outbox, Replay};
-use crate::wire::refusal_without_id;
+use crate::message_queue::{Outbox, Replay};
 
 /// While so much is unread by the client, nothing more is taken from it.
 const MAX_UNREAD_BYTES: usize = 64 << 20;

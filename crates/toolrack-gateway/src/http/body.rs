@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::DropGuard;
 
 use super::session::Presence;
-use crate::outbox::{Outbox, Reader};
+use crate::message_queue::{Outbox, Reader};
 
 /// How often an idle stream shows that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

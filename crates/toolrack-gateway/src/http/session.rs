@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::audience::answer_notice;
-use crate::conversation::Conversation;
+use crate::client_session::Conversation;
 use crate::lock::lock;
-use crate::outbox::{Carries, Outbox, Replay};
+use crate::message_queue::{Carries, Outbox, Replay};
+use crate::subscriptions::answer_notice;
 
 /// Streams of a session that can be read again. The oldest that is over goes when there are more.
 const MAX_STREAMS: usize = 64;

@@ -12,7 +12,7 @@ use toolrack_config::McpServerConfig;
 use toolrack_gateway::Scope;
 use toolrack_mcp::{CompletionArgument, CompletionRef, LogLevel, ResourceBody};
 
-use crate::stage::{LONG, Person, Stage, Web, eventually, n_cancelled, scripted};
+use crate::fixture::{LONG, Person, Stage, Web, eventually, n_cancelled, scripted};
 
 async fn text(client: &McpClient, tool: &str, arguments: serde_json::Value) -> String {
     let answer = client.call_tool(tool, &arguments).await.unwrap();

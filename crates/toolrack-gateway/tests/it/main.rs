@@ -7,10 +7,10 @@
     reason = "a test ends at the first thing that is not as it should be, in its helpers too"
 )]
 
-mod clients;
 mod eras;
-mod own;
-mod pipe;
-mod sharing;
-mod stage;
-mod web;
+mod fixture;
+mod http;
+mod other_clients;
+mod own_client;
+mod shared_server;
+mod stdio;

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use toolrack_transport::JsonRpcError;
 
-use crate::failure::{self, Manner};
+use crate::error_mapping::{self as failure, Manner};
 use crate::gateway::Shared;
 use crate::lock::lock;
 

@@ -26,12 +26,12 @@ use toolrack_mcp::{
 use toolrack_transport::BoxFuture;
 use toolrack_transport::{JsonRpcError, RawJson};
 
-use crate::conversation::Conversation;
+use crate::active_request::{Owner, Seat};
+use crate::client_session::Conversation;
 use crate::ear::Ear;
+use crate::encode::{Outcome, internal};
 use crate::lock::lock;
-use crate::seat::{Owner, Seat};
-use crate::table::{End, Table, Turn, Whose};
-use crate::wire::{Outcome, internal};
+use crate::server_queue::{End, Table, Turn, Whose};
 
 /// Questions of one server that are open at once.
 const MAX_QUESTIONS: usize = 512;

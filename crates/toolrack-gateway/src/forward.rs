@@ -17,14 +17,14 @@ use toolrack_client::Behalf;
 use toolrack_mcp::{InputResponse, InputResponses, Method, ResultType};
 use toolrack_transport::{JsonRpcError, RawJson};
 
-use crate::conversation::Conversation;
+use crate::active_request::{Asked, Seat};
+use crate::client_session::Conversation;
+use crate::encode::{Outcome, internal, result};
 use crate::errand::begin;
-use crate::exchange::Exchange;
 use crate::params::Params;
-use crate::parked::{Parked, Waiting};
-use crate::reshape::{reshape, top_level};
-use crate::seat::{Asked, Seat};
-use crate::wire::{Outcome, internal, result};
+use crate::request::Exchange;
+use crate::result_compat::{reshape, top_level};
+use crate::suspended::{Parked, Waiting};
 
 /// How often a server may ask before it answers.
 const MAX_ROUNDS: u32 = 10;

@@ -14,7 +14,7 @@ use toolrack_gateway::{Behind, Gateway, GatewayOptions, Scope};
 use toolrack_manager::ConnectionState;
 use toolrack_testkit::{HttpServer, HttpServerKind, program};
 
-use crate::stage::{LONG, Stage, Web, eventually, scripted};
+use crate::fixture::{LONG, Stage, Web, eventually, scripted};
 
 /// Our end of a pipe to a gateway.
 pub(crate) struct Pipe {

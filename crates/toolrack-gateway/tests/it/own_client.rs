@@ -10,8 +10,8 @@ use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 use toolrack_testkit::{program, skipped};
 
-use crate::clients::Endpoint;
-use crate::stage::eventually;
+use crate::fixture::eventually;
+use crate::other_clients::Endpoint;
 
 const SLOW: &str = "everything_trigger-long-running-operation";
 

@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use toolrack_mcp::{LogLevel, LogMessage, Method, Progress, Token};
 use toolrack_transport::RawJson;
 
-use crate::caller::Caller;
-use crate::conversation::Conversation;
+use crate::client_info::Caller;
+use crate::client_session::Conversation;
+use crate::encode::{Outcome, notification};
 use crate::lock::lock;
-use crate::outbox::Outbox;
+use crate::message_queue::Outbox;
 use crate::scope::Naming;
-use crate::wire::{Outcome, notification};
 
 /// Questions of one request that wait. When it is full, the server is told that nobody answers.
 const MAX_QUESTIONS: usize = 8;

@@ -18,7 +18,7 @@ use toolrack_mcp::{Prompt, Resource, ResourceTemplate, ServerCapabilities};
 use toolrack_transport::JsonRpcError;
 use toolrack_transport::{BoxFuture, Delivery};
 
-use crate::failure::{self, Manner};
+use crate::error_mapping::{self as failure, Manner};
 use crate::lock::lock;
 use crate::scope::Scope;
 

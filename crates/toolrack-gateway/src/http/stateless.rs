@@ -8,17 +8,17 @@ use tokio_util::sync::CancellationToken;
 use toolrack_mcp::{ErrorCode, MetaKey, Method, Mirror};
 use toolrack_transport::{Frame, FrameError, JsonRpcError, RequestId};
 
-use super::answer::{Answer, Shape, Takes, empty, first_of, refusal, refusal_to, status_of};
 use super::body::Events;
-use super::{HttpGateway, header};
-use crate::audience::answer_notice;
-use crate::caller::Caller;
-use crate::exchange::Exchange;
+use super::response::{Answer, Shape, Takes, empty, first_of, refusal, refusal_to, status_of};
+use super::{HttpGateway, request_headers as header};
+use crate::active_request::Owner;
+use crate::client_info::Caller;
+use crate::encode::{answer, invalid_params, invalid_request};
 use crate::gateway::Shared;
-use crate::outbox::{Outbox, Replay};
+use crate::message_queue::{Outbox, Replay};
 use crate::params::Params;
-use crate::seat::Owner;
-use crate::wire::{answer, invalid_params, invalid_request};
+use crate::request::Exchange;
+use crate::subscriptions::answer_notice;
 
 impl HttpGateway {
     pub(crate) async fn modern(

@@ -6,8 +6,8 @@ use toolrack_client::Behalf;
 use toolrack_mcp::{ClientCapabilities, Era, ErrorCode, MetaKey, Method, Revision};
 use toolrack_transport::{JsonRpcError, RawJson};
 
+use crate::encode::{internal, invalid_params};
 use crate::params::{CLIENT, Params};
-use crate::wire::{internal, invalid_params};
 
 /// The extension that we do not pass on: a task lives at one server, and nothing leads back to it.
 const TASKS: &str = "io.modelcontextprotocol/tasks";

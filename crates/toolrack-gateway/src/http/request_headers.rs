@@ -14,8 +14,8 @@ use http::{HeaderMap, HeaderName};
 use toolrack_mcp::{Arguments, ErrorCode, Method, Mirror};
 use toolrack_transport::JsonRpcError;
 
+use crate::encode::invalid_request;
 use crate::params::Params;
-use crate::wire::invalid_request;
 
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(crate) const HTTP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");

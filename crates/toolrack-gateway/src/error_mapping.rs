@@ -13,8 +13,8 @@ use toolrack_mcp::{Era, ErrorCode};
 use toolrack_transport::JsonRpcError;
 use toolrack_transport::{Delivery, TransportError};
 
+use crate::encode::invalid_params;
 use crate::gateway::Behind;
-use crate::wire::invalid_params;
 
 /// How a request failed between a gateway and its server: the data of the error that a client gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

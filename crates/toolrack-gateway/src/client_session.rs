@@ -15,19 +15,19 @@ use tokio_util::sync::CancellationToken;
 use toolrack_mcp::{ErrorCode, LogLevel, LogMessage, Method};
 use toolrack_transport::{Frame, FrameError, JsonRpcError, RawJson, RequestId, elements};
 
-use crate::audience::Listener;
-use crate::caller::Caller;
-use crate::exchange::Exchange;
-use crate::gateway::Shared;
-use crate::lock::lock;
-use crate::news::Telling;
-use crate::open::{OpenRequests, Until};
-use crate::outbox::{Carries, Outbox};
-use crate::params::Params;
-use crate::seat::{Owner, Wanted, log_notification};
-use crate::wire::{
+use crate::active_request::{Owner, Wanted, log_notification};
+use crate::change_notifier::Telling;
+use crate::client_info::Caller;
+use crate::encode::{
     Outcome, answer, internal, invalid_request, notification, question, refusal_without_id, result,
 };
+use crate::gateway::Shared;
+use crate::lock::lock;
+use crate::message_queue::{Carries, Outbox};
+use crate::open::{OpenRequests, Until};
+use crate::params::Params;
+use crate::request::Exchange;
+use crate::subscriptions::Listener;
 
 /// One client.
 #[derive(Debug)]

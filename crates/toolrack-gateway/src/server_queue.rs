@@ -18,7 +18,7 @@ use toolrack_client::CallError;
 use toolrack_manager::RackError;
 use toolrack_transport::Delivery;
 
-use crate::seat::{Owner, Seat};
+use crate::active_request::{Owner, Seat};
 
 /// How long a request holds up those of other clients. One that takes longer is not worth waiting for.
 pub(crate) const TURN: Duration = Duration::from_secs(5);

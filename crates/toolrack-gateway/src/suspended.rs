@@ -17,9 +17,9 @@ use tokio::time::Instant;
 use toolrack_transport::JsonRpcError;
 use uuid::Uuid;
 
+use crate::active_request::{Asked, Seat};
+use crate::encode::{Outcome, internal, invalid_params};
 use crate::lock::lock;
-use crate::seat::{Asked, Seat};
-use crate::wire::{Outcome, internal, invalid_params};
 
 /// A request at work.
 pub(crate) type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;

@@ -3,11 +3,11 @@
 use toolrack_transport::Mask;
 
 use super::*;
-use crate::caller::Caller;
-use crate::outbox::{Outbox, Replay};
+use crate::active_request::{Spot, Wanted};
+use crate::client_info::Caller;
+use crate::message_queue::{Outbox, Replay};
 use crate::params::Params;
 use crate::scope::Naming;
-use crate::seat::{Spot, Wanted};
 
 /// A request of a client, which is named by a letter: capital ones can be asked.
 fn seat(client: &str) -> Arc<Seat> {

@@ -10,7 +10,7 @@ use toolrack_gateway::Scope;
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_testkit::{HttpServer, HttpServerKind};
 
-use crate::stage::{Person, Stage, Web, scripted};
+use crate::fixture::{Person, Stage, Web, scripted};
 
 const N_ROUNDS: usize = 10;
 

@@ -19,7 +19,7 @@ use toolrack_gateway::{
 };
 use toolrack_testkit::{Journal, eventually_async};
 
-use crate::stage::{LONG, Person, Stage, Web, eventually, n_cancelled, scripted};
+use crate::fixture::{LONG, Person, Stage, Web, eventually, n_cancelled, scripted};
 
 const MODERN: &str = "2026-07-28";
 

@@ -10,8 +10,8 @@ use toolrack_mcp::ErrorCode;
 use toolrack_transport::{JsonRpcError, RequestId};
 
 use super::body::{self, Events, GatewayBody, event};
-use crate::outbox::Carries;
-use crate::wire::{answer, refusal_without_id};
+use crate::encode::{answer, refusal_without_id};
+use crate::message_queue::Carries;
 
 pub(crate) type Answer = Response<GatewayBody>;
 
@@ -184,7 +184,7 @@ mod tests {
     use toolrack_transport::Mask;
 
     use super::*;
-    use crate::outbox::{Outbox, Replay};
+    use crate::message_queue::{Outbox, Replay};
 
     /// What a client that takes JSON only is given of these answers, each of which came before the end did.
     async fn given(answers: &[&'static str], shape: Shape) -> String {

@@ -11,13 +11,13 @@ use toolrack_mcp::{Era, Revision};
 use toolrack_transport::{Frame, JsonRpcError, elements};
 
 use super::HttpGateway;
-use super::answer::{Answer, Shape, Takes, empty, first_of, json, not_allowed, refusal, stream};
 use super::body::Events;
-use super::header::{HTTP_SESSION_ID, LAST_EVENT_ID, PROTOCOL_VERSION, single};
+use super::request_headers::{HTTP_SESSION_ID, LAST_EVENT_ID, PROTOCOL_VERSION, single};
+use super::response::{Answer, Shape, Takes, empty, first_of, json, not_allowed, refusal, stream};
 use super::session::Session;
-use crate::conversation::{Conversation, Reply};
-use crate::outbox::{Outbox, Replay};
-use crate::wire::{internal, invalid_request};
+use crate::client_session::{Conversation, Reply};
+use crate::encode::{internal, invalid_request};
+use crate::message_queue::{Outbox, Replay};
 
 /// What kind of messages came together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

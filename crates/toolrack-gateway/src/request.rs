@@ -12,16 +12,16 @@ use toolrack_mcp::{
 };
 use toolrack_transport::{JsonRpcError, RequestId};
 
-use crate::caller::Caller;
-use crate::conversation::Conversation;
-use crate::failure::{self, Manner};
+use crate::active_request::{Asked, Owner, Seat, Spot, Wanted};
+use crate::client_info::Caller;
+use crate::client_session::Conversation;
+use crate::encode::{Outcome, invalid_params, no_method, result};
+use crate::error_mapping::{self as failure, Manner};
 use crate::gateway::{Behind, Shared};
-use crate::outbox::Outbox;
+use crate::message_queue::Outbox;
 use crate::params::{Params, Reference};
-use crate::reshape::reshape;
-use crate::seat::{Asked, Owner, Seat, Spot, Wanted};
-use crate::table::{End, TURN};
-use crate::wire::{Outcome, invalid_params, no_method, result};
+use crate::result_compat::reshape;
+use crate::server_queue::{End, TURN};
 
 /// One request that is being answered.
 #[derive(Debug, Clone)]

@@ -9,9 +9,9 @@ use serde_json::json;
 use toolrack_mcp::{ListKind, LogLevel, Method, SubscriptionFilter};
 use toolrack_transport::RequestId;
 
+use crate::encode::{bare_notification, notification};
 use crate::lock::lock;
-use crate::outbox::{Notice, Outbox};
-use crate::wire::{bare_notification, notification};
+use crate::message_queue::{Notice, Outbox};
 
 /// Everybody who is told.
 #[derive(Debug, Default)]
@@ -237,7 +237,7 @@ mod tests {
     use toolrack_transport::Mask;
 
     use super::*;
-    use crate::outbox::Replay;
+    use crate::message_queue::Replay;
 
     async fn told(granted: SubscriptionFilter) -> Vec<String> {
         let out = Arc::new(Outbox::new(Replay::No, &Mask::default()));
