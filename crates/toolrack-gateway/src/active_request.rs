@@ -1,267 +1,236 @@
-//! A client's request while a server works on it: where its progress and log messages go, and who answers what
-//! the server asks meanwhile.
+//! A forwarded request while a server works on it: where its progress and log messages go, and how its client is
+//! reached when the server sends a request of its own.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use toolrack_mcp::{LogLevel, LogMessage, Method, Progress, Token};
 use toolrack_transport::RawJson;
 
-use crate::client_info::Caller;
-use crate::client_session::Conversation;
+use crate::client_session::ClientSession;
 use crate::encode::{Outcome, notification};
-use crate::lock::lock;
-use crate::message_queue::Outbox;
-use crate::scope::Naming;
+use crate::gateway::Naming;
+use crate::lock;
+use crate::message_queue::MessageQueue;
+use crate::params::ClientInfo;
+use crate::subscriptions::{LogFilter, log_notification};
 
-/// Questions of one request that wait. When it is full, the server is told that nobody answers.
-const MAX_QUESTIONS: usize = 8;
+/// Server requests queued for one modern client request. When the queue is full, the server gets an error.
+const MAX_SERVER_REQUESTS: usize = 8;
 
-/// Something that a legacy server asks while it works.
+/// A request that a legacy server sends while it works on a request of a modern client.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ServerRequest {
     pub(crate) method: String,
     pub(crate) params: Option<RawJson>,
-    pub(crate) answer: oneshot::Sender<Outcome>,
+    pub(crate) response: oneshot::Sender<Outcome>,
 }
 
-/// Which log messages a client wants.
-#[derive(Debug, Clone)]
-pub(crate) enum Wanted {
-    /// What its session is set to; what is usual unless set.
-    BySession(Arc<Mutex<Option<LogLevel>>>),
-    /// What the request says; nothing unless said.
-    ByRequest(Option<LogLevel>),
-}
-
-/// Tells clients apart.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Owner {
+/// Identity of a client, by which its requests are recognized as belonging together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ClientId {
     Number(u64),
-    /// One whose gateway has named it.
-    Name(Arc<str>),
+    /// Client of another gateway, under the name that this gateway sends.
+    Forwarded(Arc<str>),
 }
 
-/// Where what a server says about a request goes. A request that is repeated gets a new one.
+/// Destination of notifications about a request. A request that the client repeats gets a new one.
 #[derive(Debug, Clone)]
-pub(crate) struct Spot {
-    pub(crate) out: Arc<Outbox>,
-    pub(crate) token: Option<Token>,
-    pub(crate) wanted: Wanted,
+pub(crate) struct NotificationSink {
+    pub(crate) queue: Arc<MessageQueue>,
+    pub(crate) progress_token: Option<Token>,
+    pub(crate) log_filter: LogFilter,
 }
 
-/// One request that is at work.
+/// A request that a server works on.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    pub(crate) caller: Arc<Caller>,
-    pub(crate) owner: Owner,
-    spot: Mutex<Spot>,
-    way: Way,
+pub(crate) struct ActiveRequest {
+    pub(crate) client: Arc<ClientInfo>,
+    pub(crate) client_id: ClientId,
+    sink: Mutex<NotificationSink>,
+    channel: ClientChannel,
     naming: Naming,
-    n_asked: AtomicUsize,
-    /// When the first of the questions that are open now was asked.
-    asked_at: Mutex<Option<Instant>>,
-    /// The number that it was sent under, and when that was among all that were sent.
+    /// Server requests that the client has not answered.
+    n_awaiting: AtomicUsize,
+    /// When `n_awaiting` last rose from zero. Meaningful only while it is above zero.
+    awaiting_since: Mutex<Option<Instant>>,
+    /// JSON-RPC id of the request at the server, and its position in the order of all requests sent.
     sent: Mutex<Option<(u64, u64)>>,
 }
 
-/// How its client is asked.
-enum Way {
-    /// In its session.
-    AtOnce(Arc<Conversation>),
-    /// By whoever waits for the result.
-    InResult(mpsc::Sender<Asked>),
+/// How server requests reach the client.
+enum ClientChannel {
+    /// As a JSON-RPC request in its session.
+    Session(Arc<ClientSession>),
+    /// Through the task that forwards the request, which returns an `input_required` result.
+    InputRequired(mpsc::Sender<ServerRequest>),
 }
 
-impl fmt::Debug for Way {
+impl fmt::Debug for ClientChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Way::AtOnce(_) => "AtOnce",
-            Way::InResult(_) => "InResult",
+            ClientChannel::Session(_) => "Session",
+            ClientChannel::InputRequired(_) => "InputRequired",
         })
     }
 }
 
-/// A question that is open.
-pub(crate) struct Open<'a>(&'a AtomicUsize);
+/// Counts a server request as unanswered until it is dropped.
+pub(crate) struct AwaitingClient<'a>(&'a AtomicUsize);
 
-impl Drop for Open<'_> {
+impl Drop for AwaitingClient<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Owner {
-    /// A client that is like no other.
+impl ClientId {
+    /// Id of a client that connects to this process.
     pub(crate) fn new() -> Self {
-        static N_OWNERS: AtomicU64 = AtomicU64::new(0);
-        Owner::Number(N_OWNERS.fetch_add(1, Ordering::Relaxed))
+        static N_CLIENTS: AtomicU64 = AtomicU64::new(0);
+        ClientId::Number(N_CLIENTS.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn named(name: &str) -> Self {
-        Owner::Name(name.into())
+    pub(crate) fn forwarded(name: &str) -> Self {
+        ClientId::Forwarded(name.into())
     }
 }
 
-impl fmt::Debug for Owner {
+impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Owner::Number(number) => write!(f, "{number}"),
-            Owner::Name(name) => f.write_str(name),
+            ClientId::Number(number) => write!(f, "{number}"),
+            ClientId::Forwarded(name) => f.write_str(name),
         }
     }
 }
 
-impl Wanted {
-    /// Whether a message is wanted. `usual` is from which level on those get messages who have not said anything.
-    pub(crate) fn admits(&self, level: LogLevel, usual: LogLevel) -> bool {
-        match self {
-            Wanted::BySession(least) => level >= lock(least).unwrap_or(usual),
-            Wanted::ByRequest(least) => least.is_some_and(|least| level >= least),
-        }
-    }
-
-    /// What a modern server is asked for. A legacy client that set nothing gets what such a server would send
-    /// unasked.
-    pub(crate) fn to_request(&self) -> Option<LogLevel> {
-        match self {
-            Wanted::BySession(least) => Some(lock(least).unwrap_or(LogLevel::Info)),
-            Wanted::ByRequest(least) => *least,
-        }
-    }
-}
-
-impl Seat {
-    /// A request of a modern client, which is asked by whoever waits for the result.
+impl ActiveRequest {
+    /// Request of a modern client. Server requests arrive at the returned receiver.
     pub(crate) fn new(
-        client: (Arc<Caller>, Owner),
-        spot: Spot,
+        client: (Arc<ClientInfo>, ClientId),
+        sink: NotificationSink,
         naming: Naming,
-    ) -> (Arc<Self>, mpsc::Receiver<Asked>) {
-        let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
-        (Self::with(client, spot, naming, Way::InResult(questions)), asked)
+    ) -> (Arc<Self>, mpsc::Receiver<ServerRequest>) {
+        let (sender, incoming) = mpsc::channel(MAX_SERVER_REQUESTS);
+        (Self::with_channel(client, sink, naming, ClientChannel::InputRequired(sender)), incoming)
     }
 
-    /// A request in a session, which can be asked at any time.
+    /// Request of a legacy client, which accepts server requests in its session at any time.
     pub(crate) fn in_session(
-        home: &Arc<Conversation>,
-        client: (Arc<Caller>, Owner),
-        spot: Spot,
+        session: &Arc<ClientSession>,
+        client: (Arc<ClientInfo>, ClientId),
+        sink: NotificationSink,
         naming: Naming,
     ) -> Arc<Self> {
-        Self::with(client, spot, naming, Way::AtOnce(Arc::clone(home)))
+        Self::with_channel(client, sink, naming, ClientChannel::Session(Arc::clone(session)))
     }
 
-    fn with(
-        (caller, owner): (Arc<Caller>, Owner),
-        spot: Spot,
+    fn with_channel(
+        (client, client_id): (Arc<ClientInfo>, ClientId),
+        sink: NotificationSink,
         naming: Naming,
-        way: Way,
+        channel: ClientChannel,
     ) -> Arc<Self> {
-        let (spot, n_asked, sent) = (Mutex::new(spot), AtomicUsize::new(0), Mutex::default());
-        let asked_at = Mutex::default();
-        Arc::new(Self { caller, owner, spot, way, naming, n_asked, asked_at, sent })
+        Arc::new(Self {
+            client,
+            client_id,
+            sink: Mutex::new(sink),
+            channel,
+            naming,
+            n_awaiting: AtomicUsize::new(0),
+            awaiting_since: Mutex::default(),
+            sent: Mutex::default(),
+        })
     }
 
-    pub(crate) fn spot(&self) -> Spot {
-        lock(&self.spot).clone()
+    pub(crate) fn sink(&self) -> NotificationSink {
+        lock(&self.sink).clone()
     }
 
-    pub(crate) fn move_to(&self, spot: Spot) {
-        *lock(&self.spot) = spot;
+    pub(crate) fn set_sink(&self, sink: NotificationSink) {
+        *lock(&self.sink) = sink;
     }
 
-    /// Takes note of the number that the request is sent under.
-    pub(crate) fn noted(&self, id: u64) {
+    /// Records the JSON-RPC id under which the request is sent to the server.
+    pub(crate) fn record_sent(&self, id: u64) {
         static N_SENT: AtomicU64 = AtomicU64::new(0);
         *lock(&self.sent) = Some((id, N_SENT.fetch_add(1, Ordering::Relaxed)));
     }
 
-    /// When it was sent among all, if under this number.
-    pub(crate) fn sent_as(&self, id: u64) -> Option<u64> {
-        lock(&self.sent).filter(|(its, _)| *its == id).map(|(_, order)| order)
+    /// Position in the order of all requests sent, if this one was sent under `id`.
+    pub(crate) fn send_order(&self, id: u64) -> Option<u64> {
+        lock(&self.sent).filter(|(sent_id, _)| *sent_id == id).map(|(_, order)| order)
     }
 
-    /// From now on its client counts as asked, until this is dropped.
-    pub(crate) fn open_question(&self) -> Open<'_> {
-        if self.n_asked.fetch_add(1, Ordering::AcqRel) == 0 {
-            *lock(&self.asked_at) = Some(Instant::now());
+    /// Marks the request as waiting for its client until the guard is dropped.
+    pub(crate) fn begin_server_request(&self) -> AwaitingClient<'_> {
+        if self.n_awaiting.fetch_add(1, Ordering::AcqRel) == 0 {
+            *lock(&self.awaiting_since) = Some(Instant::now());
         }
-        Open(&self.n_asked)
+        AwaitingClient(&self.n_awaiting)
     }
 
-    /// Since when its client is being asked something.
-    pub(crate) fn asked_since(&self) -> Option<Instant> {
-        (*lock(&self.asked_at)).filter(|_| self.is_asked())
+    /// Since when the request has been waiting for its client.
+    pub(crate) fn awaiting_client_since(&self) -> Option<Instant> {
+        (*lock(&self.awaiting_since)).filter(|_| self.is_awaiting_client())
     }
 
-    /// Whether its client is being asked something.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.n_asked.load(Ordering::Acquire) > 0
+    /// Whether a server request to the client is unanswered.
+    pub(crate) fn is_awaiting_client(&self) -> bool {
+        self.n_awaiting.load(Ordering::Acquire) > 0
     }
 
-    /// Asks the client. Nothing if nobody takes the question, or nobody can answer it any more.
-    pub(crate) async fn ask(&self, method: &str, params: Option<&RawJson>) -> Option<Outcome> {
-        let _open = self.open_question();
-        match &self.way {
-            Way::AtOnce(home) => Some(home.ask(&self.spot().out, method, params).await),
-            Way::InResult(questions) => {
-                let (answer, answered) = oneshot::channel();
-                let asked = Asked { method: method.to_owned(), params: params.cloned(), answer };
-                questions.try_send(asked).ok()?;
-                answered.await.ok()
+    /// Sends a server request to the client and waits for the response. `None` if it cannot be delivered, or the
+    /// client's request ends first.
+    pub(crate) async fn send_to_client(
+        &self,
+        method: &str,
+        params: Option<&RawJson>,
+    ) -> Option<Outcome> {
+        let _awaiting = self.begin_server_request();
+        match &self.channel {
+            ClientChannel::Session(session) => {
+                Some(session.send_request(&self.sink().queue, method, params).await)
+            }
+            ClientChannel::InputRequired(sender) => {
+                let (response, received) = oneshot::channel();
+                let (method, params) = (method.to_owned(), params.cloned());
+                sender.try_send(ServerRequest { method, params, response }).ok()?;
+                received.await.ok()
             }
         }
     }
 
-    /// The same progress under the client's own token.
-    pub(crate) fn progress(&self, progress: &Progress) {
-        let Spot { out, token, .. } = self.spot();
-        let Some(token) = token else { return };
-        let message = self.caller.revision.has_progress_message().then_some(&progress.message);
-        let params = Report {
-            progress_token: &token,
+    /// Forwards progress under the client's own token.
+    pub(crate) fn send_progress(&self, progress: &Progress) {
+        let NotificationSink { queue, progress_token, .. } = self.sink();
+        let Some(progress_token) = progress_token else { return };
+        let message = self.client.revision.has_progress_message().then_some(&progress.message);
+        let params = ProgressParams {
+            progress_token: &progress_token,
             progress: Number(progress.progress),
             total: progress.total.map(Number),
             message: message.and_then(Option::as_deref),
         };
-        out.tell(notification(Method::Progress.as_str(), &params));
+        queue.push_lossy(notification(Method::Progress.as_str(), &params));
     }
 
-    pub(crate) fn log(&self, server: &str, message: &LogMessage, usual: LogLevel) {
-        let Spot { out, wanted, .. } = self.spot();
-        if wanted.admits(message.level, usual) {
-            out.tell(log_notification(server, message, self.naming));
+    pub(crate) fn send_log(&self, server: &str, message: &LogMessage, default_level: LogLevel) {
+        let NotificationSink { queue, log_filter, .. } = self.sink();
+        if log_filter.admits(message.level, default_level) {
+            queue.push_lossy(log_notification(server, message, self.naming));
         }
     }
 }
 
-/// A log message, which says whose it is where clients see several servers.
-pub(crate) fn log_notification(server: &str, message: &LogMessage, naming: Naming) -> bytes::Bytes {
-    #[derive(Serialize)]
-    struct Line<'a> {
-        level: LogLevel,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        logger: Option<String>,
-        data: &'a RawValue,
-    }
-    let logger = match (naming, &message.logger) {
-        (Naming::Raw, logger) => logger.clone(),
-        (Naming::Public, None) => Some(server.to_owned()),
-        (Naming::Public, Some(logger)) => Some(format!("{server}/{logger}")),
-    };
-    let line = Line { level: message.level, logger, data: &message.data };
-    notification(Method::LogMessage.as_str(), &line)
-}
-
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report<'a> {
+struct ProgressParams<'a> {
     progress_token: &'a Token,
     progress: Number,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -270,14 +239,16 @@ struct Report<'a> {
     message: Option<&'a str>,
 }
 
-/// Most servers count in whole numbers, and some clients want to read such.
+/// Number that is written without a fraction if it is whole. Most servers count in integers, and some clients parse
+/// only those.
 #[derive(Clone, Copy)]
 struct Number(f64);
 
 impl Serialize for Number {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const EXACT: f64 = 9_007_199_254_740_992.0;
-        if self.0.fract() == 0.0 && self.0.abs() < EXACT {
+        // 2^53: every integer below it is exact in an `f64`.
+        const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+        if self.0.fract() == 0.0 && self.0.abs() < MAX_EXACT {
             #[expect(clippy::cast_possible_truncation, reason = "whole and small, checked above")]
             return serializer.serialize_i64(self.0 as i64);
         }
@@ -290,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_stay_whole() {
+    fn whole_numbers_have_no_fraction() {
         let check = |number: f64, expected: &str| {
             assert_eq!(serde_json::to_string(&Number(number)).unwrap(), expected);
         };
@@ -298,31 +269,5 @@ mod tests {
         check(-3.0, "-3");
         check(0.5, "0.5");
         check(1e300, "1e+300");
-    }
-
-    #[test]
-    fn log_messages_are_admitted_by_session_or_request() {
-        let session = Arc::new(Mutex::new(None));
-        let by_session = Wanted::BySession(Arc::clone(&session));
-        let admits = |wanted: &Wanted, level| wanted.admits(level, LogLevel::Info);
-        assert!(by_session.admits(LogLevel::Debug, LogLevel::Debug));
-        assert!(!admits(&by_session, LogLevel::Debug) && admits(&by_session, LogLevel::Info));
-        *lock(&session) = Some(LogLevel::Error);
-        assert!(!admits(&by_session, LogLevel::Info) && admits(&by_session, LogLevel::Alert));
-        assert!(!admits(&Wanted::ByRequest(None), LogLevel::Emergency));
-        assert!(admits(&Wanted::ByRequest(Some(LogLevel::Info)), LogLevel::Info));
-    }
-
-    #[test]
-    fn a_log_message_says_whose_it_is() {
-        let message: LogMessage =
-            serde_json::from_str(r#"{"level":"info","logger":"db","data":{ "a":1 }}"#).unwrap();
-        let check = |naming, expected: &str| {
-            let line = log_notification("git", &message, naming);
-            let line = String::from_utf8_lossy(&line).into_owned();
-            assert!(line.contains(expected), "{line}");
-        };
-        check(Naming::Raw, r#""logger":"db","data":{ "a":1 }"#);
-        check(Naming::Public, r#""logger":"git/db""#);
     }
 }

@@ -1,251 +1,180 @@
-//! What happens at servers, told to every client that wants to hear of it.
+//! Notifies clients of changes at servers, debounced.
 //!
-//! **Invariant:** nothing is told twice for one change, and many changes in a short time are told as one.
+//! One task per gateway follows the manager's events. List changes are collected for [`DEBOUNCE`] and sent as one
+//! notification per list; other events are acted on at once.
+//!
+//! **Invariant:** one change causes one notification, and many changes within [`DEBOUNCE`] cause one together.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use toolrack_client::{Event, McpClient};
 use toolrack_manager::{ConnectionState, McpConnection, RackEvent, RackEvents};
-use toolrack_mcp::{Era, ListKind};
+use toolrack_mcp::ListKind;
 
 use crate::gateway::Shared;
-use crate::lock::lock;
 
-/// How long changes are gathered before they are told.
-const GATHER: Duration = Duration::from_millis(50);
-/// How often requests that wait for their clients are looked through.
-const SWEEP: Duration = Duration::from_secs(30);
+/// How long list changes are collected before clients are notified.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// How often suspended requests are checked for expiry.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Which lists have changed.
+/// The lists that have changed, or that a server offers.
 #[expect(clippy::struct_excessive_bools, reason = "one for each list")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Changed {
+struct Lists {
     tools: bool,
     prompts: bool,
     resources: bool,
 }
 
-/// What each server had to list when it was last heard of, so that only those are told of that had something, or have
-/// it now.
-type Known = HashMap<Arc<str>, Changed>;
+/// The lists that each server offered when its state last changed. A state change is reported only for lists that the
+/// server offered before or offers now.
+type OfferedLists = HashMap<Arc<str>, Lists>;
 
-impl Changed {
-    fn and(self, more: Self) -> Self {
+impl Lists {
+    fn or(self, other: Self) -> Self {
         Self {
-            tools: self.tools || more.tools,
-            prompts: self.prompts || more.prompts,
-            resources: self.resources || more.resources,
+            tools: self.tools || other.tools,
+            prompts: self.prompts || other.prompts,
+            resources: self.resources || other.resources,
         }
     }
 }
 
-/// Runs until the gateway or the manager is gone.
-pub(crate) async fn spread(shared: Arc<Shared>, events: RackEvents) {
-    follow(&shared, events).await;
-    // A gateway that is dropped and not closed lets go of them here.
-    shared.parked.clear();
+/// Runs until the gateway closes or the manager is gone.
+pub(crate) async fn run(shared: Arc<Shared>, events: RackEvents) {
+    follow_events(&shared, events).await;
+    // A gateway that is dropped without `close` breaks the cycle of suspended requests here.
+    shared.suspended.close();
 }
 
-async fn follow(shared: &Arc<Shared>, mut events: RackEvents) {
-    let mut changed = Changed::default();
+async fn follow_events(shared: &Arc<Shared>, mut events: RackEvents) {
+    let mut changed = Lists::default();
     let servers = shared.servers();
-    let mut known: Known = servers.iter().map(|it| (it.name().into(), contents(it))).collect();
-    let mut tell_at: Option<Instant> = None;
-    let mut sweep_at = Instant::now() + SWEEP;
+    let mut offered: OfferedLists =
+        servers.iter().map(|server| (server.name().into(), offered_lists(server))).collect();
+    let mut notify_at: Option<Instant> = None;
+    let mut expire_at = Instant::now() + EXPIRY_INTERVAL;
     loop {
-        let due = tell_at.unwrap_or(sweep_at);
+        let deadline = notify_at.unwrap_or(expire_at);
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => return,
-            () = sleep_until(due) => {
-                shared.parked.expire();
-                sweep_at = Instant::now() + SWEEP;
-                if tell_at.take().is_some() {
-                    tell(shared, std::mem::take(&mut changed));
+            () = sleep_until(deadline) => {
+                shared.suspended.drop_expired();
+                expire_at = Instant::now() + EXPIRY_INTERVAL;
+                if notify_at.take().is_some() {
+                    notify(shared, std::mem::take(&mut changed));
                 }
             }
             event = events.next() => {
                 let Some(event) = event else { return };
-                let more = hear(shared, &mut known, event);
-                if more != Changed::default() {
-                    changed = changed.and(more);
-                    tell_at.get_or_insert_with(|| Instant::now() + GATHER);
+                let lists = handle_event(shared, &mut offered, event);
+                if lists != Lists::default() {
+                    changed = changed.or(lists);
+                    // The first change sets the deadline: a stream of changes cannot postpone it forever.
+                    notify_at.get_or_insert_with(|| Instant::now() + DEBOUNCE);
                 }
             }
         }
     }
 }
 
-fn tell(shared: &Shared, changed: Changed) {
+fn notify(shared: &Shared, changed: Lists) {
     if changed.tools {
-        shared.audience.list_changed(ListKind::Tools);
+        shared.subscribers.list_changed(ListKind::Tools);
     }
     if changed.prompts {
-        shared.audience.list_changed(ListKind::Prompts);
+        shared.subscribers.list_changed(ListKind::Prompts);
     }
     if changed.resources {
-        shared.audience.list_changed(ListKind::Resources);
+        shared.subscribers.list_changed(ListKind::Resources);
     }
 }
 
-/// What an event means for lists. What is not about lists is told at once.
-fn hear(shared: &Arc<Shared>, known: &mut Known, event: RackEvent) -> Changed {
-    let nothing = Changed::default();
+/// Acts on an event and returns the lists that it changes.
+fn handle_event(shared: &Arc<Shared>, offered: &mut OfferedLists, event: RackEvent) -> Lists {
+    let none = Lists::default();
     match event {
-        RackEvent::Tools { server, .. } if shared.scope.has(&server) => {
-            Changed { tools: true, ..nothing }
+        RackEvent::Tools { server, .. } if shared.scope.contains(&server) => {
+            Lists { tools: true, ..none }
         }
-        RackEvent::State { server, state } if shared.scope.has(&server) => {
+        RackEvent::State { server, state } if shared.scope.contains(&server) => {
             if state == ConnectionState::Connected {
-                shared.switchboard.renewed(&server);
-                welcome(shared, &server);
+                shared.router.server_restarted(&server);
+                restore_server(shared, &server);
             }
-            // A server that is not there shows no prompts and no resources; its tools are remembered.
-            let now = shared.manager.server(&server).map(|it| contents(&it)).unwrap_or_default();
-            let before = known.insert(server, now).unwrap_or_default();
-            Changed { tools: tools_differ(shared), ..now.and(before) }
+            // Prompts and resources of a disconnected server disappear; its tools stay listed from the tool cache.
+            let connection = shared.manager.server(&server);
+            let now = connection.map(|server| offered_lists(&server)).unwrap_or_default();
+            let before = offered.insert(server, now).unwrap_or_default();
+            Lists { tools: shared.have_tools_changed(), ..now.or(before) }
         }
-        // Of a server that is gone nothing else is heard.
+        // A removed server sends no other event.
         RackEvent::ConfigApplied { plan } => {
-            let gone = plan.disconnect.iter().filter(|it| shared.scope.has(it));
-            let lost = gone
-                .map(|it| Changed { tools: true, ..known.remove(it.as_str()).unwrap_or_default() });
-            lost.fold(nothing, Changed::and)
+            let removed = plan.disconnect.iter().filter(|server| shared.scope.contains(server));
+            let lost = removed.map(|server| Lists {
+                tools: true,
+                ..offered.remove(server.as_str()).unwrap_or_default()
+            });
+            lost.fold(none, Lists::or)
         }
         RackEvent::Said { server, event: Event::SubscriptionEnded { uris } } => {
             if !uris.is_empty() {
-                renew(shared, &server);
+                resubscribe(shared, &server);
             }
-            nothing
+            none
         }
-        RackEvent::Said { server, event } if shared.scope.has(&server) => {
-            said(shared, &server, event);
-            nothing
+        RackEvent::Said { server, event } if shared.scope.contains(&server) => {
+            handle_server_event(shared, &server, event);
+            none
         }
-        RackEvent::Missed(_) => Changed { tools: true, prompts: true, resources: true },
-        _ => nothing,
+        // Events were dropped: any list may have changed.
+        RackEvent::Missed(_) => Lists { tools: true, prompts: true, resources: true },
+        _ => none,
     }
 }
 
-fn said(shared: &Shared, server: &str, event: Event) {
+fn handle_server_event(shared: &Shared, server: &str, event: Event) {
     match event {
         Event::PromptsChanged => {
-            shared.catalogue.prompts.forget(server);
-            shared.audience.list_changed(ListKind::Prompts);
+            shared.list_cache.prompts.invalidate(server);
+            shared.subscribers.list_changed(ListKind::Prompts);
         }
         Event::ResourcesChanged => {
-            shared.catalogue.resources.forget(server);
-            shared.catalogue.templates.forget(server);
-            shared.audience.list_changed(ListKind::Resources);
+            shared.list_cache.resources.invalidate(server);
+            shared.list_cache.templates.invalidate(server);
+            shared.subscribers.list_changed(ListKind::Resources);
         }
-        Event::ResourceUpdated { uri } => shared.audience.updated(&uri),
+        Event::ResourceUpdated { uri } => shared.subscribers.resource_updated(&uri),
         _ => {}
     }
 }
 
-/// Whether the manager lists other tools than were shown last.
-fn tools_differ(shared: &Shared) -> bool {
-    let now = shared.manager.all_tools();
-    lock(&shared.written_tools).as_ref().is_some_and(|(shown, ..)| !Arc::ptr_eq(shown, &now))
-}
-
-/// What a server has to list besides tools, as far as it is there.
-fn contents(server: &McpConnection) -> Changed {
-    let offered = server.client().map(McpClient::capabilities);
-    offered.map_or(Changed::default(), |it| Changed {
+/// The lists besides tools that a connected server offers.
+fn offered_lists(server: &McpConnection) -> Lists {
+    let capabilities = server.client().map(McpClient::capabilities);
+    capabilities.map_or(Lists::default(), |capabilities| Lists {
         tools: false,
-        prompts: it.prompts.is_some(),
-        resources: it.resources.is_some(),
+        prompts: capabilities.prompts.is_some(),
+        resources: capabilities.resources.is_some(),
     })
 }
 
-/// A server that was started anew does not know what clients had asked of it before.
-fn welcome(shared: &Arc<Shared>, server: &Arc<str>) {
+/// Restores log level and subscriptions at a server that was restarted: the new process knows neither.
+fn restore_server(shared: &Arc<Shared>, server: &Arc<str>) {
     let (this, server) = (Arc::clone(shared), Arc::clone(server));
-    spawn(shared, async move {
-        this.restore_level(&server).await;
+    shared.spawn(async move {
+        this.restore_log_level(&server).await;
         this.resubscribe(&server).await;
     });
 }
 
-/// A server has ended a subscription that clients rely on.
-fn renew(shared: &Arc<Shared>, server: &Arc<str>) {
+/// Renews the subscriptions at a server that has ended one.
+fn resubscribe(shared: &Arc<Shared>, server: &Arc<str>) {
     let (this, server) = (Arc::clone(shared), Arc::clone(server));
-    spawn(shared, async move { this.resubscribe(&server).await });
-}
-
-fn spawn(shared: &Shared, work: impl Future<Output = ()> + Send + 'static) {
-    let stop = shared.stop.clone();
-    shared.tracker.spawn(async move {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            () = work => {}
-        }
-    });
-}
-
-/// Something that is told by one task at a time, however often it changes: what changes meanwhile is told once more.
-#[derive(Debug, Default)]
-pub(crate) struct Telling(Mutex<Stage>);
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    #[default]
-    Idle,
-    Telling,
-    /// It has changed since the task began to tell.
-    Again,
-}
-
-impl Telling {
-    /// It has changed. `true` if a task has to begin to tell it.
-    pub(crate) fn begin(&self) -> bool {
-        let mut stage = lock(&self.0);
-        let before = *stage;
-        *stage = if before == Stage::Idle { Stage::Telling } else { Stage::Again };
-        before == Stage::Idle
-    }
-
-    /// It was told. `true` if the task has to tell it once more, or else it ends.
-    pub(crate) fn goes_on(&self) -> bool {
-        let mut stage = lock(&self.0);
-        let before = *stage;
-        *stage = if before == Stage::Again { Stage::Telling } else { Stage::Idle };
-        before == Stage::Again
-    }
-}
-
-impl Shared {
-    /// Legacy servers are told when the directories of their only client changed; they may ask for them then.
-    pub(crate) async fn roots_changed(&self) {
-        for server in self.servers() {
-            if let Some(client) = server.client().filter(|it| it.era() == Era::Legacy)
-                && let Err(error) = client.roots_changed().await
-            {
-                tracing::debug!(server = server.name(), %error, "changed roots were not told");
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_task_tells_however_often_it_changes() {
-        let telling = Telling::default();
-        assert!(telling.begin());
-        for _ in 0..1_000 {
-            assert!(!telling.begin(), "one is at it");
-        }
-        assert!(telling.goes_on(), "once more for all of them");
-        assert!(!telling.goes_on());
-        assert!(telling.begin(), "the task has ended");
-        assert!(!telling.goes_on());
-    }
+    shared.spawn(async move { this.resubscribe(&server).await });
 }

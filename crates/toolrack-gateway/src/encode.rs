@@ -1,6 +1,6 @@
-//! Messages to a client, written.
+//! Encodes JSON-RPC messages for clients: responses, notifications, requests and errors.
 //!
-//! **Invariant:** every message is one line that ends in `\n`, whatever a server wrote into it.
+//! **Invariant:** every message is one line that ends in `\n`, even if a server put line breaks into its JSON.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -10,71 +10,71 @@ use toolrack_transport::{
     write_request,
 };
 
-/// How a request ended: a result as it goes to the client, or a refusal.
+/// The outcome of a request: the result as it goes to the client, or an error.
 pub(crate) type Outcome = Result<RawJson, JsonRpcError>;
 
-/// The answer to a request.
-pub(crate) fn answer(id: &RequestId, outcome: &Outcome) -> Bytes {
+/// Response to a request.
+pub(crate) fn response(id: &RequestId, outcome: &Outcome) -> Bytes {
     let mut out = Vec::new();
     let written = match outcome {
-        // What is no JSON would make the whole line unreadable.
+        // The result is embedded unparsed: invalid JSON in it would make the whole line unreadable.
         Ok(raw) => raw.checked().and_then(|result| write_answer(&mut out, id, Ok(result))),
         Err(error) => write_answer(&mut out, id, Err(error)),
     };
-    if let Err(fault) = written {
-        tracing::warn!(%fault, "a result is no JSON");
+    if let Err(error) = written {
+        tracing::warn!(%error, "server returned invalid JSON");
         out.clear();
-        let error = internal("the result of the server is no JSON");
+        let error = internal_error("the server's result is not valid JSON");
         write_answer(&mut out, id, Err(&error)).unwrap_or_default();
     }
     out.into()
 }
 
-/// A refusal of something whose id could not be read.
-pub(crate) fn refusal_without_id(error: &JsonRpcError) -> Bytes {
+/// Error response to a message whose id is unreadable.
+pub(crate) fn error_without_id(error: &JsonRpcError) -> Bytes {
     #[derive(Serialize)]
-    struct Refusal<'a> {
+    struct ErrorResponse<'a> {
         jsonrpc: &'static str,
         id: Option<()>,
         error: &'a JsonRpcError,
     }
     let mut out =
-        serde_json::to_vec(&Refusal { jsonrpc: "2.0", id: None, error }).unwrap_or_default();
+        serde_json::to_vec(&ErrorResponse { jsonrpc: "2.0", id: None, error }).unwrap_or_default();
     out.push(b'\n');
     out.into()
 }
 
-/// Something that is told.
+/// Notification with parameters.
 pub(crate) fn notification<P: Serialize + Sync>(method: &str, params: &P) -> Bytes {
-    told(method, &Some(params))
+    encode_notification(method, &Some(params))
 }
 
-/// Something that is told by its name alone.
-pub(crate) fn bare_notification(method: &str) -> Bytes {
-    told(method, &NoParams)
+/// Notification without parameters.
+pub(crate) fn notification_without_params(method: &str) -> Bytes {
+    encode_notification(method, &NoParams)
 }
 
-fn told(method: &str, params: &dyn Params) -> Bytes {
+fn encode_notification(method: &str, params: &dyn Params) -> Bytes {
     let mut out = Vec::new();
     write_notification(&mut out, method, params).unwrap_or_default();
     out.into()
 }
 
-/// Something that is asked, with the parameters as a server wrote them.
-pub(crate) fn question(id: u64, method: &str, params: Option<&RawJson>) -> Bytes {
+/// Request to the client, with the parameters byte for byte as the server wrote them.
+pub(crate) fn request(id: u64, method: &str, params: Option<&RawJson>) -> Bytes {
     let mut out = Vec::new();
-    let params = params.and_then(|it| it.checked().ok());
+    let params = params.and_then(|raw| raw.checked().ok());
     write_request(&mut out, id, method, &params).unwrap_or_default();
     out.into()
 }
 
-/// A result that we make ourselves.
-pub(crate) fn result<T: Serialize>(value: &T) -> Outcome {
-    let text = serde_json::to_vec(value).map_err(|fault| internal(&fault.to_string()))?;
+/// Result that the gateway produces itself.
+pub(crate) fn to_result<T: Serialize>(value: &T) -> Outcome {
+    let text = serde_json::to_vec(value).map_err(|error| internal_error(&error.to_string()))?;
     Ok(RawJson::new(text))
 }
 
-pub(crate) fn internal(message: &str) -> JsonRpcError {
+pub(crate) fn internal_error(message: &str) -> JsonRpcError {
     JsonRpcError::new(ErrorCode::INTERNAL_ERROR.0, message)
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn invalid_request(message: &str) -> JsonRpcError {
     JsonRpcError::new(ErrorCode::INVALID_REQUEST.0, message)
 }
 
-pub(crate) fn no_method(method: &str) -> JsonRpcError {
+pub(crate) fn method_not_found(method: &str) -> JsonRpcError {
     JsonRpcError::new(ErrorCode::METHOD_NOT_FOUND.0, format!("Method not found: {method}"))
 }
 
@@ -100,27 +100,27 @@ mod tests {
     }
 
     #[test]
-    fn results_pass_as_they_are_if_they_are_json() {
+    fn valid_json_results_pass_unchanged() {
         let id = RequestId::from("a");
         let raw = RawJson::new("{ \"x\" :\n1.0 }");
-        check(answer(&id, &Ok(raw)), r#"{"jsonrpc":"2.0","id":"a","result":{ "x" : 1.0 }}"#);
+        check(response(&id, &Ok(raw)), r#"{"jsonrpc":"2.0","id":"a","result":{ "x" : 1.0 }}"#);
         check(
-            answer(&id, &Ok(RawJson::new("{oops"))),
-            r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32603,"message":"the result of the server is no JSON"}}"#,
+            response(&id, &Ok(RawJson::new("{oops"))),
+            r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32603,"message":"the server's result is not valid JSON"}}"#,
         );
         check(
-            refusal_without_id(&invalid_request("no")),
+            error_without_id(&invalid_request("no")),
             r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}"#,
         );
     }
 
     #[test]
-    fn questions_keep_their_parameters() {
+    fn server_requests_keep_their_params() {
         let params = RawJson::new(r#"{"message": "m"}"#);
         check(
-            question(3, "elicitation/create", Some(&params)),
+            request(3, "elicitation/create", Some(&params)),
             r#"{"jsonrpc":"2.0","id":3,"method":"elicitation/create","params":{"message": "m"}}"#,
         );
-        check(question(4, "roots/list", None), r#"{"jsonrpc":"2.0","id":4,"method":"roots/list"}"#);
+        check(request(4, "roots/list", None), r#"{"jsonrpc":"2.0","id":4,"method":"roots/list"}"#);
     }
 }

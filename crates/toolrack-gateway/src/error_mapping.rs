@@ -1,9 +1,9 @@
-//! What a client is told when a server could not be asked, or said no.
+//! Maps manager and call errors to the JSON-RPC errors that clients get.
 //!
-//! **Invariant:** what a server refused keeps its code, its message and its data. Only a code that the client's
-//! era does not have is replaced by the one that means the same.
-//! **Invariant:** what failed between us and a server says how far the request came and why in the data of the
-//! error, so that no client has to read the message.
+//! **Invariant:** an error of a server keeps its code, message and data. Only a code that the client's era does not
+//! have is replaced by its equivalent.
+//! **Invariant:** a failure between the gateway and a server carries its delivery and cause in `error.data`
+//! ([`GatewayErrorData`]), so that clients never have to parse the message.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -14,177 +14,181 @@ use toolrack_transport::JsonRpcError;
 use toolrack_transport::{Delivery, TransportError};
 
 use crate::encode::invalid_params;
-use crate::gateway::Behind;
+use crate::gateway::Upstream;
 
-/// How a request failed between a gateway and its server: the data of the error that a client gets.
+/// The `data` of a JSON-RPC error that the gateway itself raises: how a request failed between it and a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RelayFailure {
-    /// How far the request may have come.
-    #[serde(with = "Far")]
+pub struct GatewayErrorData {
+    /// Whether the request may have reached the server.
+    #[serde(with = "DeliveryDef")]
     pub delivery: Delivery,
-    /// What kind of failure it is.
-    pub cause: RelayCause,
-    /// What to do next, if the gateway knows.
+    /// The kind of failure.
+    pub cause: GatewayErrorCause,
+    /// The next step for the user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// Why a request that was to be passed on failed. Each asks for its own reaction.
+/// Why a request failed at the gateway. Each cause calls for its own reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum RelayCause {
-    /// The server did not answer in time.
+pub enum GatewayErrorCause {
+    /// The server did not respond in time.
     TimedOut,
-    /// The line to the server failed.
-    Line,
-    /// The answer of the server was larger than the config allows.
+    /// The transport to the server failed.
+    #[serde(rename = "line")]
+    Transport,
+    /// The response exceeds the configured size limit.
     TooLarge,
-    /// The server wants a login, or another token.
+    /// The server requires a login or another token.
     NeedsLogin,
-    /// The server answered, and it is no answer.
-    BadAnswer,
-    /// The server does not run.
+    /// The server sent an invalid response.
+    #[serde(rename = "bad_answer")]
+    InvalidResponse,
+    /// The server is not running.
     NotConnected,
-    /// What the config says of the server cannot be used, or lacks something.
-    BadConfig,
-    /// The config says that the server is not to be used.
+    /// The server's configuration is invalid or incomplete.
+    #[serde(rename = "bad_config")]
+    InvalidConfig,
+    /// The server is disabled in the configuration.
     Disabled,
-    /// The client has too many requests open.
+    /// The client has too many requests in flight.
     Busy,
-    /// Something else, such as a gateway that is about to end.
+    /// Any other cause, such as a gateway that is shutting down.
     #[serde(other)]
     Other,
 }
 
-/// [`Delivery`], as it is written.
+/// Serialized form of [`Delivery`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Delivery", rename_all = "snake_case")]
-enum Far {
+enum DeliveryDef {
     NotSent,
     Unknown,
     Answered,
 }
 
-impl RelayFailure {
-    /// What the error of a gateway tells. Nothing if it is the refusal of a server.
-    pub fn read(error: &JsonRpcError) -> Option<Self> {
+impl GatewayErrorData {
+    /// Reads the data of an error that a gateway raised. `None` for an error of a server.
+    pub fn from_error(error: &JsonRpcError) -> Option<Self> {
         let is_ours = error.code == ErrorCode::INTERNAL_ERROR.0;
         Self::deserialize(error.data.as_ref().filter(|_| is_ours)?).ok()
     }
 
-    /// One that never left the gateway, because its client has so many others open.
+    /// Error for a request that never left the gateway because its client has too many others in flight.
     pub(crate) fn busy(message: String) -> JsonRpcError {
-        let hint = Some("wait until some of the requests that are open are answered".to_owned());
-        Self { delivery: Delivery::NotSent, cause: RelayCause::Busy, hint }.told(message)
+        let hint = Some("wait for some of the open requests to finish".to_owned());
+        Self { delivery: Delivery::NotSent, cause: GatewayErrorCause::Busy, hint }
+            .into_error(message)
     }
 
-    fn told(self, message: String) -> JsonRpcError {
+    fn into_error(self, message: String) -> JsonRpcError {
         let data = serde_json::to_value(self).ok();
         JsonRpcError { data, ..JsonRpcError::new(ErrorCode::INTERNAL_ERROR.0, message) }
     }
 }
 
-/// How a client is told.
+/// How errors are presented to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Manner {
-    /// The client's.
+pub(crate) struct ErrorStyle {
+    /// Era of the client.
     pub(crate) era: Era,
-    /// Who may have said it.
-    pub(crate) behind: Behind,
+    /// Where the error may come from.
+    pub(crate) upstream: Upstream,
 }
 
-/// A failure before or after a request reached its server, in the words of the protocol.
-pub(crate) fn of_rack(error: RackError, manner: Manner) -> JsonRpcError {
+pub(crate) fn from_manager_error(error: RackError, style: ErrorStyle) -> JsonRpcError {
     match error {
-        RackError::Call { source, .. } => of_call(*source, manner),
+        RackError::Call { source, .. } => from_call_error(*source, style),
         RackError::NoSuchTool { tool, .. } => invalid_params(format!("Unknown tool: {tool}")),
         error @ RackError::Denied { .. } => invalid_params(error.to_string()),
         error => {
-            let (delivery, cause, hint) = (error.delivery(), cause_of(&error), error.hint());
-            RelayFailure { delivery, cause, hint }.told(with_causes(&error))
+            let (delivery, cause, hint) = (error.delivery(), manager_cause(&error), error.hint());
+            GatewayErrorData { delivery, cause, hint }.into_error(with_causes(&error))
         }
     }
 }
 
-/// A failure of one request, in the words of the protocol.
-pub(crate) fn of_call(error: CallError, manner: Manner) -> JsonRpcError {
+pub(crate) fn from_call_error(error: CallError, style: ErrorStyle) -> JsonRpcError {
     match error {
-        CallError::Refused(refusal) | CallError::NoSuchResource { source: refusal, .. } => {
-            // A gateway of ours has set aside what its servers say, and speaks for itself.
-            let refusal = match manner.behind {
-                Behind::Servers => set_aside(refusal),
-                Behind::Gateway => refusal,
+        CallError::Refused(error) | CallError::NoSuchResource { source: error, .. } => {
+            // An upstream gateway has wrapped the data of its servers already; its own data is trusted.
+            let error = match style.upstream {
+                Upstream::Servers => wrap_forged_data(error),
+                Upstream::Gateway => error,
             };
-            translated(refusal, manner.era)
+            with_code_of_era(error, style.era)
         }
         CallError::Unsupported { feature } => JsonRpcError::new(
             ErrorCode::METHOD_NOT_FOUND.0,
             format!("Method not found: the server does not offer {feature}"),
         ),
         error => {
-            let (delivery, cause) = (error.delivery(), cause_of_call(&error));
-            RelayFailure { delivery, cause, hint: None }.told(with_causes(&error))
+            let (delivery, cause) = (error.delivery(), call_cause(&error));
+            GatewayErrorData { delivery, cause, hint: None }.into_error(with_causes(&error))
         }
     }
 }
 
-/// The failure of a request for a resource. A modern refusal that names the resource says that there is none.
-pub(crate) fn of_read(error: CallError, manner: Manner, uri: &str) -> JsonRpcError {
-    let refusal = of_call(error, manner);
-    let named = refusal.data.as_ref().and_then(|it| it.get("uri")?.as_str());
-    let is_missing = refusal.code == ErrorCode::INVALID_PARAMS.0 && named == Some(uri);
-    match manner.era {
+/// Error of `resources/read`. A modern server reports a missing resource as invalid parameters whose data names the
+/// URI; a legacy client gets the legacy code for it.
+pub(crate) fn from_read_error(error: CallError, style: ErrorStyle, uri: &str) -> JsonRpcError {
+    let error = from_call_error(error, style);
+    let named = error.data.as_ref().and_then(|data| data.get("uri")?.as_str());
+    let is_missing = error.code == ErrorCode::INVALID_PARAMS.0 && named == Some(uri);
+    match style.era {
         Era::Legacy if is_missing => {
-            JsonRpcError { code: ErrorCode::RESOURCE_NOT_FOUND.0, ..refusal }
+            JsonRpcError { code: ErrorCode::RESOURCE_NOT_FOUND.0, ..error }
         }
-        _ => refusal,
+        _ => error,
     }
 }
 
-fn cause_of(error: &RackError) -> RelayCause {
+fn manager_cause(error: &RackError) -> GatewayErrorCause {
     match error {
         RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
-            ConnectionState::Disabled => RelayCause::Disabled,
+            ConnectionState::Disabled => GatewayErrorCause::Disabled,
             state => match state.failure().map(toolrack_manager::Failure::kind) {
-                Some(FailureKind::NeedsLogin) => RelayCause::NeedsLogin,
+                Some(FailureKind::NeedsLogin) => GatewayErrorCause::NeedsLogin,
                 Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
-                    RelayCause::BadConfig
+                    GatewayErrorCause::InvalidConfig
                 }
-                _ => RelayCause::NotConnected,
+                _ => GatewayErrorCause::NotConnected,
             },
         },
-        _ => RelayCause::Other,
+        _ => GatewayErrorCause::Other,
     }
 }
 
-fn cause_of_call(error: &CallError) -> RelayCause {
+fn call_cause(error: &CallError) -> GatewayErrorCause {
     match error {
-        CallError::TimedOut { .. } => RelayCause::TimedOut,
+        CallError::TimedOut { .. } => GatewayErrorCause::TimedOut,
         CallError::Line(failure) => match failure.error {
-            TransportError::Unauthorized(_) => RelayCause::NeedsLogin,
-            TransportError::Oversize { .. } => RelayCause::TooLarge,
-            _ => RelayCause::Line,
+            TransportError::Unauthorized(_) => GatewayErrorCause::NeedsLogin,
+            TransportError::Oversize { .. } => GatewayErrorCause::TooLarge,
+            _ => GatewayErrorCause::Transport,
         },
-        _ => RelayCause::BadAnswer,
+        _ => GatewayErrorCause::InvalidResponse,
     }
 }
 
-/// What a server says of itself must not look like our own word on how far its request came.
-fn set_aside(refusal: JsonRpcError) -> JsonRpcError {
-    match RelayFailure::read(&refusal) {
-        Some(_) => JsonRpcError { data: refusal.data.map(|it| json!({ "server": it })), ..refusal },
-        None => refusal,
+/// Wraps server data that looks like [`GatewayErrorData`] in a `server` member. Retries depend on `delivery`, so a
+/// server must not be able to forge it.
+fn wrap_forged_data(error: JsonRpcError) -> JsonRpcError {
+    match GatewayErrorData::from_error(&error) {
+        Some(_) => JsonRpcError { data: error.data.map(|data| json!({ "server": data })), ..error },
+        None => error,
     }
 }
 
 /// Spec 2026-07-28, resources §Error Handling: a missing resource is an invalid parameter.
-fn translated(refusal: JsonRpcError, era: Era) -> JsonRpcError {
-    let code = match (era, ErrorCode(refusal.code)) {
+fn with_code_of_era(error: JsonRpcError, era: Era) -> JsonRpcError {
+    let code = match (era, ErrorCode(error.code)) {
         (Era::Modern, ErrorCode::RESOURCE_NOT_FOUND) => ErrorCode::INVALID_PARAMS.0,
         (_, ErrorCode(code)) => code,
     };
-    JsonRpcError { code, ..refusal }
+    JsonRpcError { code, ..error }
 }
 
 #[cfg(test)]
@@ -197,18 +201,18 @@ mod tests {
 
     use super::*;
 
-    fn to(era: Era) -> Manner {
-        Manner { era, behind: Behind::Servers }
+    fn style(era: Era) -> ErrorStyle {
+        ErrorStyle { era, upstream: Upstream::Servers }
     }
 
     #[track_caller]
     fn check(error: CallError, era: Era, expected: i64) {
-        let shown = error.to_string();
-        assert_eq!(of_call(error, to(era)).code, expected, "{shown} for {era:?}");
+        let text = error.to_string();
+        assert_eq!(from_call_error(error, style(era)).code, expected, "{text} for {era:?}");
     }
 
     #[test]
-    fn a_refusal_keeps_its_code_unless_the_era_has_another() {
+    fn server_error_keeps_its_code_unless_the_era_has_another() {
         let refused = |code| CallError::Refused(JsonRpcError::new(code, "no"));
         check(refused(-32002), Era::Legacy, -32002);
         check(refused(-32002), Era::Modern, -32602);
@@ -219,33 +223,36 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_told(error: RackError, data: Value) {
-        let told = of_rack(error, to(Era::Modern));
-        assert_eq!(told.data.as_ref(), Some(&data));
-        let read = RelayFailure::read(&told).unwrap();
-        assert_eq!(serde_json::to_value(read).unwrap(), data);
+    fn check_data(error: RackError, data: Value) {
+        let mapped = from_manager_error(error, style(Era::Modern));
+        assert_eq!(mapped.data.as_ref(), Some(&data));
+        let parsed = GatewayErrorData::from_error(&mapped).unwrap();
+        assert_eq!(serde_json::to_value(parsed).unwrap(), data);
     }
 
     #[test]
-    fn what_failed_on_the_way_tells_how_far_it_came_and_why() {
+    fn gateway_errors_carry_delivery_and_cause() {
         let call = |source| RackError::Call {
             server: "s".to_owned(),
             tool: "t".to_owned(),
             source: Box::new(source),
         };
         let waited = Duration::from_secs(2);
-        check_told(
+        check_data(
             call(CallError::TimedOut { waited, delivery: Delivery::Unknown }),
             json!({ "delivery": "unknown", "cause": "timed_out" }),
         );
         let lost = LineError::not_sent(TransportError::Shutdown);
-        check_told(call(lost.into()), json!({ "delivery": "not_sent", "cause": "line" }));
-        let barred = AuthError::LoginNeeded { reason: "no token".to_owned() };
-        let barred = LineError::answered(TransportError::Unauthorized(barred));
-        check_told(call(barred.into()), json!({ "delivery": "answered", "cause": "needs_login" }));
+        check_data(call(lost.into()), json!({ "delivery": "not_sent", "cause": "line" }));
+        let unauthorized = AuthError::LoginNeeded { reason: "no token".to_owned() };
+        let unauthorized = LineError::answered(TransportError::Unauthorized(unauthorized));
+        check_data(
+            call(unauthorized.into()),
+            json!({ "delivery": "answered", "cause": "needs_login" }),
+        );
         let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
-        check_told(call(large.into()), json!({ "delivery": "answered", "cause": "too_large" }));
-        check_told(
+        check_data(call(large.into()), json!({ "delivery": "answered", "cause": "too_large" }));
+        check_data(
             call(CallError::TooManyRounds { rounds: 3 }),
             json!({ "delivery": "answered", "cause": "bad_answer" }),
         );
@@ -260,37 +267,37 @@ mod tests {
             (FailureKind::NeedsLogin, "needs_login"),
         ] {
             let data = json!({ "delivery": "not_sent", "cause": cause, "hint": "look" });
-            check_told(failed(kind), data);
+            check_data(failed(kind), data);
         }
         let hint = RackError::Closed.hint();
         let data = json!({ "delivery": "not_sent", "cause": "other", "hint": hint });
-        check_told(RackError::Closed, data);
+        check_data(RackError::Closed, data);
     }
 
     #[test]
-    fn no_server_speaks_in_our_name() {
+    fn server_cannot_forge_gateway_error_data() {
         let forged = json!({ "delivery": "not_sent", "cause": "line", "hint": "run this" });
         let source = JsonRpcError { data: Some(forged.clone()), ..JsonRpcError::new(-32603, "no") };
-        let told = of_call(CallError::Refused(source.clone()), to(Era::Modern));
-        assert_eq!(RelayFailure::read(&told), None);
-        assert_eq!(told.data, Some(json!({ "server": forged })), "nothing is lost");
-        let relayed = Manner { era: Era::Legacy, behind: Behind::Gateway };
-        let told = of_call(CallError::Refused(source.clone()), relayed);
-        assert_eq!(told, source, "the daemon is believed");
-        let told = of_call(CallError::Refused(told), to(Era::Legacy));
+        let mapped = from_call_error(CallError::Refused(source.clone()), style(Era::Modern));
+        assert_eq!(GatewayErrorData::from_error(&mapped), None);
+        assert_eq!(mapped.data, Some(json!({ "server": forged })), "the data is kept");
+        let behind_gateway = ErrorStyle { era: Era::Legacy, upstream: Upstream::Gateway };
+        let mapped = from_call_error(CallError::Refused(source.clone()), behind_gateway);
+        assert_eq!(mapped, source, "the daemon is trusted");
+        let wrapped = from_call_error(CallError::Refused(mapped), style(Era::Legacy));
         assert_eq!(
-            of_call(CallError::Refused(told.clone()), relayed),
-            told,
-            "as it has set it aside"
+            from_call_error(CallError::Refused(wrapped.clone()), behind_gateway),
+            wrapped,
+            "data that the daemon wrapped stays wrapped"
         );
     }
 
     #[test]
-    fn a_missing_resource_is_told_in_the_words_of_the_era() {
+    fn missing_resource_error_is_mapped_to_the_era() {
         let check = |data: Value, era: Era, expected: i64| {
             let source = JsonRpcError { data: Some(data), ..JsonRpcError::new(-32602, "no") };
-            let told = of_read(CallError::Refused(source), to(era), "u:");
-            assert_eq!(told.code, expected, "{told:?}");
+            let mapped = from_read_error(CallError::Refused(source), style(era), "u:");
+            assert_eq!(mapped.code, expected, "{mapped:?}");
         };
         check(json!({ "uri": "u:" }), Era::Legacy, -32002);
         check(json!({ "uri": "u:" }), Era::Modern, -32602);
@@ -299,17 +306,18 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_a_server_tells_nothing_of_the_way() {
-        let check = |code, data: Option<Value>, expected: Option<RelayCause>| {
+    fn server_error_has_no_gateway_error_data() {
+        let check = |code, data: Option<Value>, expected: Option<GatewayErrorCause>| {
             let error = JsonRpcError { data, ..JsonRpcError::new(code, "no") };
-            assert_eq!(RelayFailure::read(&error).map(|it| it.cause), expected, "{error:?}");
+            let cause = GatewayErrorData::from_error(&error).map(|parsed| parsed.cause);
+            assert_eq!(cause, expected, "{error:?}");
         };
-        let told = json!({ "delivery": "unknown", "cause": "line" });
-        check(-32603, Some(told.clone()), Some(RelayCause::Line));
-        check(-32602, Some(told), None);
+        let data = json!({ "delivery": "unknown", "cause": "line" });
+        check(-32603, Some(data.clone()), Some(GatewayErrorCause::Transport));
+        check(-32602, Some(data), None);
         check(-32603, None, None);
         check(-32603, Some(json!({ "delivery": "unknown" })), None);
         let newer = json!({ "delivery": "answered", "cause": "a_new_one" });
-        check(-32603, Some(newer), Some(RelayCause::Other));
+        check(-32603, Some(newer), Some(GatewayErrorCause::Other));
     }
 }

@@ -1,10 +1,11 @@
-//! The prompts and resources of all servers, fetched when somebody asks and kept while they are good.
+//! Cache of the servers' prompt, resource and resource template lists.
 //!
-//! Tools are not here: the manager keeps them.
+//! Lists are fetched on demand. Tools are not here: the manager caches them.
 //!
-//! **Invariant:** a list is never used for another launch of its server, nor after the server said that it
-//! changed. A server that cannot be asked in time is left out, and the others are shown; one that is alone is not
-//! left out, but says why.
+//! **Invariant:** a cached list is never used for another launch of its server, nor after the server announced a
+//! change.
+//! **Invariant:** a server that does not list in time is left out, so that clients see the lists of the others. On the
+//! endpoint of a single server the error is returned instead.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -18,63 +19,63 @@ use toolrack_mcp::{Prompt, Resource, ResourceTemplate, ServerCapabilities};
 use toolrack_transport::JsonRpcError;
 use toolrack_transport::{BoxFuture, Delivery};
 
-use crate::error_mapping::{self as failure, Manner};
-use crate::lock::lock;
-use crate::scope::Scope;
+use crate::error_mapping::{self, ErrorStyle};
+use crate::gateway::Scope;
+use crate::lock;
 
-/// How long one server may take to list something before it is left out.
-const LIST_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a list tells the way to a server that does not say when it changes.
-const WAY_AGE: Duration = Duration::from_secs(30);
+/// How long a server may take to list before it is left out.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the list of a server without `list_changed` is used for routing.
+const MAX_ROUTING_AGE: Duration = Duration::from_secs(30);
 
-/// What a list is wanted for.
+/// What a list is needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To be shown.
-    Show,
-    /// To find out whose something is.
-    Way,
+    /// Shown to a client.
+    Listing,
+    /// To find the server of a prompt or resource.
+    Routing,
 }
 
 impl Purpose {
-    /// How old a list may be if its server does not say when it changes.
-    fn age(self) -> Duration {
+    /// Maximum age of the list of a server without `list_changed`.
+    fn max_age(self) -> Duration {
         match self {
-            Purpose::Show => Duration::ZERO,
-            Purpose::Way => WAY_AGE,
+            Purpose::Listing => Duration::ZERO,
+            Purpose::Routing => MAX_ROUTING_AGE,
         }
     }
 }
 
-/// The lists of one kind, by server.
+/// All cached lists.
+#[derive(Debug, Default)]
+pub(crate) struct ListCache {
+    pub(crate) prompts: CachedLists<Prompt>,
+    pub(crate) resources: CachedLists<Resource>,
+    pub(crate) templates: CachedLists<ResourceTemplate>,
+}
+
+/// Cached lists of one kind, by server.
 #[derive(Debug)]
-pub(crate) struct Shelf<T> {
-    kept: Mutex<HashMap<String, Kept<T>>>,
+pub(crate) struct CachedLists<T> {
+    lists: Mutex<HashMap<String, CachedList<T>>>,
 }
 
 #[derive(Debug)]
-struct Kept<T> {
+struct CachedList<T> {
     launch: Option<u64>,
     fetched: Instant,
-    listing: Arc<Listing<T>>,
+    list: Arc<Listing<T>>,
 }
 
-/// The list of one server.
-pub(crate) type Part<T> = (String, Arc<Listing<T>>);
+/// Name of a server, and its list.
+pub(crate) type ServerList<T> = (String, Arc<Listing<T>>);
 
-/// Everything that is kept.
-#[derive(Debug, Default)]
-pub(crate) struct Catalogue {
-    pub(crate) prompts: Shelf<Prompt>,
-    pub(crate) resources: Shelf<Resource>,
-    pub(crate) templates: Shelf<ResourceTemplate>,
-}
-
-/// Something that servers list.
+/// An entry of a list that the cache holds.
 pub(crate) trait Listable: Sized + Send + Sync + 'static {
     fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<Listing<Self>>, CallError>>;
-    /// Whether a server has such, and whether it says when they change.
-    fn offer(capabilities: &ServerCapabilities) -> Option<bool>;
+    /// Whether the server announces list changes. `None` if it has no such list.
+    fn announces_changes(capabilities: &ServerCapabilities) -> Option<bool>;
 }
 
 impl Listable for Prompt {
@@ -82,8 +83,8 @@ impl Listable for Prompt {
         Box::pin(client.list_prompts())
     }
 
-    fn offer(capabilities: &ServerCapabilities) -> Option<bool> {
-        capabilities.prompts.map(|it| it.list_changed)
+    fn announces_changes(capabilities: &ServerCapabilities) -> Option<bool> {
+        capabilities.prompts.map(|prompts| prompts.list_changed)
     }
 }
 
@@ -92,8 +93,8 @@ impl Listable for Resource {
         Box::pin(client.list_resources())
     }
 
-    fn offer(capabilities: &ServerCapabilities) -> Option<bool> {
-        capabilities.resources.map(|it| it.list_changed)
+    fn announces_changes(capabilities: &ServerCapabilities) -> Option<bool> {
+        capabilities.resources.map(|resources| resources.list_changed)
     }
 }
 
@@ -102,95 +103,101 @@ impl Listable for ResourceTemplate {
         Box::pin(client.list_resource_templates())
     }
 
-    fn offer(capabilities: &ServerCapabilities) -> Option<bool> {
-        capabilities.resources.map(|it| it.list_changed)
+    fn announces_changes(capabilities: &ServerCapabilities) -> Option<bool> {
+        capabilities.resources.map(|resources| resources.list_changed)
     }
 }
 
-impl<T> Default for Shelf<T> {
+impl<T> Default for CachedLists<T> {
     fn default() -> Self {
-        Self { kept: Mutex::default() }
+        Self { lists: Mutex::default() }
     }
 }
 
-impl<T: Listable> Shelf<T> {
-    /// The lists of all servers that run and have such, in the order of the servers.
-    pub(crate) async fn of_all(
+impl<T: Listable> CachedLists<T> {
+    /// The lists of all connected servers in scope, in the order of the servers. A server that fails is left out.
+    pub(crate) async fn all(
         &self,
         manager: &McpManager,
         scope: &Scope,
         purpose: Purpose,
-    ) -> Vec<Part<T>> {
+    ) -> Vec<ServerList<T>> {
         let servers = manager.servers();
-        let seen = servers.iter().filter(|it| scope.has(it.name()));
-        let parts = join_all(seen.map(|it| async move {
-            let part = self.of_one(it, purpose).await;
-            part.unwrap_or_else(|error| {
-                tracing::warn!(server = it.name(), %error, "a list was left out");
+        let in_scope = servers.iter().filter(|server| scope.contains(server.name()));
+        let lists = join_all(in_scope.map(|server| async move {
+            let list = self.of_server(server, purpose).await;
+            list.unwrap_or_else(|error| {
+                tracing::warn!(server = server.name(), %error, "list left out");
                 None
             })
         }));
-        parts.await.into_iter().flatten().collect()
+        lists.await.into_iter().flatten().collect()
     }
 
-    /// The lists that a client is shown. A server that is alone has nobody for whose sake it could be left out.
-    pub(crate) async fn to_show(
+    /// The lists to show to a client. On the endpoint of a single server, its failure is the error.
+    pub(crate) async fn for_client(
         &self,
         manager: &McpManager,
         scope: &Scope,
-        manner: Manner,
-    ) -> Result<Vec<Part<T>>, JsonRpcError> {
+        style: ErrorStyle,
+    ) -> Result<Vec<ServerList<T>>, JsonRpcError> {
         let Scope::Server(name) = scope else {
-            return Ok(self.of_all(manager, scope, Purpose::Show).await);
+            return Ok(self.all(manager, scope, Purpose::Listing).await);
         };
-        let server = manager.server(name).map_err(|error| failure::of_rack(error, manner))?;
+        let to_error = |error: RackError| error_mapping::from_manager_error(error, style);
+        let server = manager.server(name).map_err(to_error)?;
         if server.state().failure().is_some() {
             let (server, state) = (name.clone(), server.state().clone());
-            return Err(failure::of_rack(RackError::NotConnected { server, state }, manner));
+            return Err(to_error(RackError::NotConnected { server, state }));
         }
-        let part = self.of_one(&server, Purpose::Show).await;
-        Ok(part.map_err(|error| failure::of_call(error, manner))?.into_iter().collect())
+        let list = self.of_server(&server, Purpose::Listing).await;
+        let list = list.map_err(|error| error_mapping::from_call_error(error, style))?;
+        Ok(list.into_iter().collect())
     }
 
-    /// What a server says has changed is fetched again when it is next asked for.
-    pub(crate) fn forget(&self, server: &str) {
-        lock(&self.kept).remove(server);
+    /// Drops the list of a server that announced a change. The next use fetches it.
+    pub(crate) fn invalidate(&self, server: &str) {
+        lock(&self.lists).remove(server);
     }
 
-    /// The list of a server, if it runs and has such.
-    async fn of_one(
+    /// The list of a server, cached or fetched. `None` if the server is not connected or has no such list.
+    async fn of_server(
         &self,
         server: &McpConnection,
         purpose: Purpose,
-    ) -> Result<Option<Part<T>>, CallError> {
+    ) -> Result<Option<ServerList<T>>, CallError> {
         let Some(client) = server.client() else { return Ok(None) };
-        let Some(tells) = T::offer(client.capabilities()) else { return Ok(None) };
+        let Some(announces) = T::announces_changes(client.capabilities()) else { return Ok(None) };
         let name = server.name().to_owned();
-        let most = if tells { Duration::MAX } else { purpose.age() };
-        if let Some(kept) = self.kept(&name, server.launch(), most) {
-            return Ok(Some((name, kept)));
+        let max_age = if announces { Duration::MAX } else { purpose.max_age() };
+        if let Some(list) = self.cached(&name, server.launch(), max_age) {
+            return Ok(Some((name, list)));
         }
         let fetched = Instant::now();
-        let (waited, delivery) = (LIST_PATIENCE, Delivery::Unknown);
-        let listing = timeout(LIST_PATIENCE, T::fetch(client)).await;
-        let listing = listing.unwrap_or(Err(CallError::TimedOut { waited, delivery }))?;
-        let kept = Kept { launch: server.launch(), fetched, listing: Arc::clone(&listing) };
-        lock(&self.kept).insert(name.clone(), kept);
-        Ok(Some((name, listing)))
+        let (waited, delivery) = (LIST_TIMEOUT, Delivery::Unknown);
+        let list = timeout(LIST_TIMEOUT, T::fetch(client)).await;
+        let list = list.unwrap_or(Err(CallError::TimedOut { waited, delivery }))?;
+        let cached = CachedList { launch: server.launch(), fetched, list: Arc::clone(&list) };
+        lock(&self.lists).insert(name.clone(), cached);
+        Ok(Some((name, list)))
     }
 
-    fn kept(&self, server: &str, launch: Option<u64>, most: Duration) -> Option<Arc<Listing<T>>> {
-        let kept = lock(&self.kept);
-        let kept = kept.get(server).filter(|it| it.launch == launch)?;
-        (kept.fetched.elapsed() < most).then(|| Arc::clone(&kept.listing))
+    fn cached(
+        &self,
+        server: &str,
+        launch: Option<u64>,
+        max_age: Duration,
+    ) -> Option<Arc<Listing<T>>> {
+        let lists = lock(&self.lists);
+        let cached = lists.get(server).filter(|cached| cached.launch == launch)?;
+        (cached.fetched.elapsed() < max_age).then(|| Arc::clone(&cached.list))
     }
 }
 
-/// How much of `uri` is spelled out in `template`, if the one can be made from the other as far as that is told
-/// by what stands before the first variable.
-pub(crate) fn fits(template: &str, uri: &str) -> Option<usize> {
-    let fixed = template.split('{').next().unwrap_or_default();
-    uri.starts_with(fixed).then_some(fixed.len())
+/// Length of the fixed prefix of a URI template, up to its first variable, if `uri` begins with it.
+pub(crate) fn template_prefix_len(template: &str, uri: &str) -> Option<usize> {
+    let prefix = template.split('{').next().unwrap_or_default();
+    uri.starts_with(prefix).then_some(prefix.len())
 }
 
 #[cfg(test)]
@@ -198,9 +205,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_are_told_apart_by_what_they_spell_out() {
+    fn templates_match_by_their_fixed_prefix() {
         let check = |template: &str, uri: &str, expected: Option<usize>| {
-            assert_eq!(fits(template, uri), expected, "{template} {uri}");
+            assert_eq!(template_prefix_len(template, uri), expected, "{template} {uri}");
         };
         check("test://template/{id}/data", "test://template/7/data", Some(16));
         check("test://{+any}", "test://x", Some(7));

@@ -1,99 +1,103 @@
-//! What is on its way to a client: one queue for each stream, which nobody waits for.
+//! Outgoing message queue of one client stream, with replay and bounded loss.
 //!
-//! **Invariant:** putting something in never waits. Answers and questions are kept, because their number is
-//! bounded by the requests that are open; when a client reads too slowly, it loses notifications and is told.
-//! Nothing leaves without having been cleaned of what must not be seen.
+//! **Invariant:** pushing never waits, so a slow client cannot block a server or another client. Responses and server
+//! requests are always kept: their number is bounded by the requests in flight. Notifications are dropped when the
+//! client reads too slowly, and the client is told how many it lost.
+//! **Invariant:** every message is redacted before it is queued.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::sync::watch;
 use toolrack_transport::Mask;
 
-/// Messages that wait for a slow client. When so many do, notifications are lost.
+use crate::lock;
+
+/// Unread messages from which on notifications are dropped.
 const MAX_UNREAD: usize = 256;
-/// The same in bytes.
+/// The same limit in bytes.
 const MAX_UNREAD_BYTES: usize = 4 << 20;
-/// Messages that were read and are kept for a client that lost its connection.
-const MAX_KEPT: usize = 256;
-/// The same in bytes.
-const MAX_KEPT_BYTES: usize = 4 << 20;
+/// Messages kept after reading for a client that reconnects.
+const MAX_REPLAY: usize = 256;
+/// The same limit in bytes.
+const MAX_REPLAY_BYTES: usize = 4 << 20;
 
-/// What a client is told that has lost so many messages.
-pub(crate) type Notice = Box<dyn Fn(u64) -> Vec<Bytes> + Send + Sync>;
+/// Builds the messages that tell a client how many notifications it lost.
+pub(crate) type LossNotice = Box<dyn Fn(u64) -> Vec<Bytes> + Send + Sync>;
 
-/// Whether what was read can be read again.
+/// Whether messages are kept after reading, so that a reconnecting client can get them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replay {
     Yes,
     No,
 }
 
-/// What a client can be given on a stream.
+/// Which messages a stream carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Carries {
-    Everything,
-    /// It is read when it is over, as one body, so that questions would come too late and nothing else is wanted.
-    Answers,
+pub(crate) enum StreamContent {
+    All,
+    /// The client reads the stream as one JSON body at its end: server requests would come too late, and notifications
+    /// have no place in it.
+    ResponsesOnly,
 }
 
-/// One stream to a client.
-pub(crate) struct Outbox {
+/// Queue of one stream to a client.
+pub(crate) struct MessageQueue {
     state: Mutex<State>,
-    /// Counts changes, for whoever waits for one.
+    /// Changes with every push, read and finish, and wakes the reader and waiting writers.
     version: watch::Sender<u64>,
     replay: Replay,
-    carries: Carries,
-    mask: Mask,
+    content: StreamContent,
+    redactor: Mask,
 }
 
 #[derive(Default)]
 struct State {
+    /// Messages that were read and kept for replay, then unread ones.
     messages: VecDeque<Bytes>,
-    /// The number of the first of them.
+    /// Number of the first message in `messages`.
     first: u64,
-    /// The number of the first that was not read.
+    /// Number of the first unread message.
     unread: u64,
     unread_bytes: usize,
-    kept_bytes: usize,
+    replay_bytes: usize,
     n_lost: u64,
-    /// What is said after a loss, by the number under which it can be forgotten.
-    notices: Vec<(u64, Notice)>,
+    /// Loss notices by the number under which they can be removed.
+    notices: Vec<(u64, LossNotice)>,
     n_notices: u64,
-    is_over: bool,
-    /// Counts readers. Only the last one reads.
+    is_finished: bool,
+    /// Number of the current reader. Earlier readers get nothing more.
     reader: u64,
 }
 
-/// Somebody who reads. A later one takes its place.
+/// Handle of a reader. The next reader replaces it.
 #[derive(Debug)]
 pub(crate) struct Reader(u64);
 
-impl Outbox {
-    /// A stream without what `mask` knows.
-    pub(crate) fn new(replay: Replay, mask: &Mask) -> Self {
+impl MessageQueue {
+    /// Queue whose messages are cleaned by `redactor`.
+    pub(crate) fn new(replay: Replay, redactor: &Mask) -> Self {
         Self {
             state: Mutex::default(),
             version: watch::Sender::new(0),
             replay,
-            carries: Carries::Everything,
-            mask: mask.clone(),
+            content: StreamContent::All,
+            redactor: redactor.clone(),
         }
     }
 
-    /// The same for a client that can be given this.
-    pub(crate) fn carrying(self, carries: Carries) -> Self {
-        Self { carries, ..self }
+    pub(crate) fn with_content(self, content: StreamContent) -> Self {
+        Self { content, ..self }
     }
 
-    pub(crate) fn carries(&self) -> Carries {
-        self.carries
+    pub(crate) fn content(&self) -> StreamContent {
+        self.content
     }
 
-    /// Says what is put in after notifications were lost, until that is forgotten.
-    pub(crate) fn on_loss(&self, notice: Notice) -> u64 {
+    /// Adds a notice that is queued after notifications were lost. Returns the number that removes it.
+    pub(crate) fn add_loss_notice(&self, notice: LossNotice) -> u64 {
         let mut state = self.state();
         state.n_notices += 1;
         let number = state.n_notices;
@@ -101,36 +105,36 @@ impl Outbox {
         number
     }
 
-    pub(crate) fn forget(&self, notice: u64) {
+    pub(crate) fn remove_loss_notice(&self, notice: u64) {
         self.state().notices.retain(|(number, _)| *number != notice);
     }
 
-    /// Puts in what must arrive.
-    pub(crate) fn put(&self, message: Bytes) {
-        let message = self.mask.clean_json(message);
+    /// Queues a message that must not be lost.
+    pub(crate) fn push(&self, message: Bytes) {
+        let message = self.redactor.clean_json(message);
         self.state().push(message);
-        self.changed();
+        self.notify();
     }
 
-    /// Puts in what must arrive, unless nothing comes any more.
-    pub(crate) fn put_if_open(&self, message: &Bytes) -> bool {
-        let message = self.mask.clean_json(message.clone());
+    /// Queues a message that must not be lost, unless the stream is finished. Returns whether it was queued.
+    pub(crate) fn push_if_open(&self, message: &Bytes) -> bool {
+        let message = self.redactor.clean_json(message.clone());
         let mut state = self.state();
-        if state.is_over {
+        if state.is_finished {
             return false;
         }
         state.push(message);
         drop(state);
-        self.changed();
+        self.notify();
         true
     }
 
-    /// Puts in what may be lost.
-    pub(crate) fn tell(&self, message: Bytes) {
-        if self.carries == Carries::Answers {
+    /// Queues a notification, which is dropped if the client reads too slowly.
+    pub(crate) fn push_lossy(&self, message: Bytes) {
+        if self.content == StreamContent::ResponsesOnly {
             return;
         }
-        let message = self.mask.clean_json(message);
+        let message = self.redactor.clean_json(message);
         let mut state = self.state();
         if state.n_unread() >= MAX_UNREAD || state.unread_bytes >= MAX_UNREAD_BYTES {
             state.n_lost += 1;
@@ -138,38 +142,39 @@ impl Outbox {
         }
         state.push(message);
         drop(state);
-        self.changed();
+        self.notify();
     }
 
-    /// Puts in what nothing comes after.
-    pub(crate) fn put_last(&self, message: Bytes) {
-        let message = self.mask.clean_json(message);
+    /// Queues the last message and finishes the stream, under one lock: a reader that sees the message can tell that
+    /// it is the last one ([`is_last`](Self::is_last)).
+    pub(crate) fn push_last(&self, message: Bytes) {
+        let message = self.redactor.clean_json(message);
         let mut state = self.state();
         state.push(message);
-        state.is_over = true;
+        state.is_finished = true;
         drop(state);
-        self.changed();
+        self.notify();
     }
 
-    /// Nothing comes any more.
+    /// Ends the stream after the messages that are queued.
     pub(crate) fn finish(&self) {
-        self.state().is_over = true;
-        self.changed();
+        self.state().is_finished = true;
+        self.notify();
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.state().is_over
+    pub(crate) fn is_finished(&self) -> bool {
+        self.state().is_finished
     }
 
-    /// Whether nothing comes after the message with this number.
+    /// Whether no message comes after the one with this number.
     pub(crate) fn is_last(&self, number: u64) -> bool {
         let state = self.state();
-        state.is_over && state.n_unread() == 0 && state.unread == number + 1
+        state.is_finished && state.n_unread() == 0 && state.unread == number + 1
     }
 
-    /// Begins to read, with the message number `from` if that is still there, or else with what is unread.
-    /// Whoever read before stops.
-    pub(crate) fn read(&self, from: Option<u64>) -> Reader {
+    /// Attaches a reader, which starts at message `from` if that is still kept, or else at the first unread one. An
+    /// earlier reader is detached.
+    pub(crate) fn attach_reader(&self, from: Option<u64>) -> Reader {
         let mut state = self.state();
         state.reader += 1;
         if let Some(from) = from {
@@ -177,36 +182,38 @@ impl Outbox {
         }
         let reader = Reader(state.reader);
         drop(state);
-        self.changed();
+        // Wakes the detached reader, so that its HTTP response ends.
+        self.notify();
         reader
     }
 
-    /// The next message and its number. `None` when there will be no more, or somebody else reads.
+    /// The next message and its number. `None` when the stream is finished or another reader is attached.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub(crate) async fn next(&self, reader: &Reader) -> Option<(u64, Bytes)> {
         let mut version = self.version.subscribe();
         loop {
+            // Marked as seen before the queue is checked: a push in between makes `changed` return at once.
             version.borrow_and_update();
-            match self.try_next(reader) {
-                Step::Message(number, message) => return Some((number, message)),
-                Step::Over => return None,
-                Step::Wait => version.changed().await.ok()?,
+            match self.read(reader) {
+                Read::Message(number, message) => return Some((number, message)),
+                Read::Finished => return None,
+                Read::Pending => version.changed().await.ok()?,
             }
         }
     }
 
-    /// The same, unless it would have to be waited for.
-    pub(crate) fn next_if_there(&self, reader: &Reader) -> Option<(u64, Bytes)> {
-        match self.try_next(reader) {
-            Step::Message(number, message) => Some((number, message)),
-            Step::Wait | Step::Over => None,
+    /// The next message and its number, if one is queued.
+    pub(crate) fn try_next(&self, reader: &Reader) -> Option<(u64, Bytes)> {
+        match self.read(reader) {
+            Read::Message(number, message) => Some((number, message)),
+            Read::Pending | Read::Finished => None,
         }
     }
 
-    /// Waits until less than `bytes` are unread.
-    pub(crate) async fn room(&self, bytes: usize) {
+    /// Waits until fewer than `bytes` are unread.
+    pub(crate) async fn wait_for_space(&self, bytes: usize) {
         let mut version = self.version.subscribe();
         while self.state().unread_bytes >= bytes {
             if version.changed().await.is_err() {
@@ -215,42 +222,44 @@ impl Outbox {
         }
     }
 
-    fn try_next(&self, reader: &Reader) -> Step {
+    fn read(&self, reader: &Reader) -> Read {
         let mut state = self.state();
         if state.reader != reader.0 {
-            return Step::Over;
+            return Read::Finished;
         }
-        let step = state.take(self.replay);
+        let read = state.take(self.replay);
+        // Reported once the client has caught up, so that one notice covers the whole loss.
         if state.n_unread() == 0 && state.n_lost > 0 {
             let n_lost = std::mem::take(&mut state.n_lost);
-            let notices: Vec<Bytes> = state.notices.iter().flat_map(|(_, it)| it(n_lost)).collect();
+            let notices: Vec<Bytes> =
+                state.notices.iter().flat_map(|(_, notice)| notice(n_lost)).collect();
             for notice in notices {
-                state.push(self.mask.clean_json(notice));
+                state.push(self.redactor.clean_json(notice));
             }
-            if matches!(step, Step::Wait) {
+            if matches!(read, Read::Pending) {
                 return state.take(self.replay);
             }
         }
         drop(state);
-        if matches!(step, Step::Message(..)) {
-            self.changed();
+        if matches!(read, Read::Message(..)) {
+            self.notify();
         }
-        step
+        read
     }
 
-    fn changed(&self) {
+    fn notify(&self) {
         self.version.send_modify(|version| *version = version.wrapping_add(1));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
-enum Step {
+enum Read {
     Message(u64, Bytes),
-    Wait,
-    Over,
+    Pending,
+    Finished,
 }
 
 impl State {
@@ -267,21 +276,21 @@ impl State {
         self.messages.push_back(message);
     }
 
-    fn take(&mut self, replay: Replay) -> Step {
+    fn take(&mut self, replay: Replay) -> Read {
         let Some(message) = self.messages.get(self.n_read()).cloned() else {
-            return if self.is_over { Step::Over } else { Step::Wait };
+            return if self.is_finished { Read::Finished } else { Read::Pending };
         };
         let number = self.unread;
         self.unread += 1;
         self.unread_bytes -= message.len();
-        self.kept_bytes += message.len();
-        let most = if replay == Replay::Yes { MAX_KEPT } else { 0 };
-        while self.n_read() > most || (self.n_read() > 0 && self.kept_bytes > MAX_KEPT_BYTES) {
-            let dropped = self.messages.pop_front().map_or(0, |it| it.len());
-            self.kept_bytes -= dropped;
+        self.replay_bytes += message.len();
+        let limit = if replay == Replay::Yes { MAX_REPLAY } else { 0 };
+        while self.n_read() > limit || (self.n_read() > 0 && self.replay_bytes > MAX_REPLAY_BYTES) {
+            let dropped = self.messages.pop_front().map_or(0, |message| message.len());
+            self.replay_bytes -= dropped;
             self.first += 1;
         }
-        Step::Message(number, message)
+        Read::Message(number, message)
     }
 
     fn rewind(&mut self, number: u64) {
@@ -289,19 +298,19 @@ impl State {
         while self.unread > number {
             self.unread -= 1;
             let bytes = self.messages.get(self.n_read()).map_or(0, Bytes::len);
-            self.kept_bytes -= bytes;
+            self.replay_bytes -= bytes;
             self.unread_bytes += bytes;
         }
     }
 }
 
-impl fmt::Debug for Outbox {
+impl fmt::Debug for MessageQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
-        f.debug_struct("Outbox")
+        f.debug_struct("MessageQueue")
             .field("unread", &state.n_unread())
             .field("lost", &state.n_lost)
-            .field("is_over", &state.is_over)
+            .field("is_finished", &state.is_finished)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
-//! Results between the eras: the few members at the top that one era has and the other has not.
+//! Adapts results between protocol eras: adds or removes the few top-level members that only one era has.
 //!
-//! **Invariant:** only members at the top of a result are added or left out. Every other byte stays.
+//! **Invariant:** only top-level members of a result are added or removed. Every other byte stays.
 
 use std::fmt;
 
@@ -11,36 +11,37 @@ use toolrack_mcp::{Era, Method};
 use toolrack_transport::{RawJson, write_text};
 
 const RESULT_TYPE: &str = "resultType";
-/// What only modern results have.
+/// Members that only modern results have.
 const MODERN_ONLY: [&str; 3] = [RESULT_TYPE, "ttlMs", "cacheScope"];
 
-/// Makes a server's result into one that a client of `era` understands.
-pub(crate) fn reshape(raw: RawJson, era: Era, method: Method) -> RawJson {
-    let may_say_type = memchr::memmem::find(raw.as_bytes(), br#""resultType""#).is_some();
+/// Converts a server's result for a client of `era`.
+pub(crate) fn adapt_result(raw: RawJson, era: Era, method: Method) -> RawJson {
+    // A substring search is enough to leave most results untouched; only a hit costs a parse.
+    let may_have_type = memchr::memmem::find(raw.as_bytes(), br#""resultType""#).is_some();
     match era {
-        Era::Legacy if !may_say_type => raw,
-        Era::Legacy => without(&raw, &MODERN_ONLY).unwrap_or(raw),
-        Era::Modern if may_say_type && says_type(&raw) => raw,
-        Era::Modern => completed(&raw, method).unwrap_or(raw),
+        Era::Legacy if !may_have_type => raw,
+        Era::Legacy => without_members(&raw, &MODERN_ONLY).unwrap_or(raw),
+        Era::Modern if may_have_type && has_result_type(&raw) => raw,
+        Era::Modern => add_modern_members(&raw, method).unwrap_or(raw),
     }
 }
 
-/// Spec 2026-07-28, basic §Result Types and caching: what a modern result must say.
-fn completed(raw: &RawJson, method: Method) -> Option<RawJson> {
-    let hints =
+/// Spec 2026-07-28, basic §Result Types and caching: members that a modern result must have.
+fn add_modern_members(raw: &RawJson, method: Method) -> Option<RawJson> {
+    let cache_hints =
         if method == Method::ReadResource { r#","ttlMs":0,"cacheScope":"private""# } else { "" };
     let rest = raw.as_bytes().trim_ascii().strip_prefix(b"{")?;
     let comma: &[u8] = if rest.trim_ascii_start().starts_with(b"}") { b"" } else { b"," };
-    let head = format!(r#"{{"{RESULT_TYPE}":"complete"{hints}"#);
+    let head = format!(r#"{{"{RESULT_TYPE}":"complete"{cache_hints}"#);
     Some(RawJson::new([head.as_bytes(), comma, rest].concat()))
 }
 
-fn says_type(raw: &RawJson) -> bool {
-    top_level(raw).is_some_and(|it| it.iter().any(|(key, _)| key == RESULT_TYPE))
+fn has_result_type(raw: &RawJson) -> bool {
+    object_members(raw).is_some_and(|members| members.iter().any(|(key, _)| key == RESULT_TYPE))
 }
 
-fn without(raw: &RawJson, names: &[&str]) -> Option<RawJson> {
-    let members = top_level(raw)?;
+fn without_members(raw: &RawJson, names: &[&str]) -> Option<RawJson> {
+    let members = object_members(raw)?;
     let mut out = vec![b'{'];
     for (key, value) in members.iter().filter(|(key, _)| !names.contains(&key.as_str())) {
         if out.len() > 1 {
@@ -54,9 +55,9 @@ fn without(raw: &RawJson, names: &[&str]) -> Option<RawJson> {
     Some(RawJson::new(out))
 }
 
-/// The members of an object, in their order.
-pub(crate) fn top_level(raw: &RawJson) -> Option<Vec<(String, &RawValue)>> {
-    raw.decode::<Members<'_>>().ok().map(|it| it.0)
+/// The members of a JSON object, in document order.
+pub(crate) fn object_members(raw: &RawJson) -> Option<Vec<(String, &RawValue)>> {
+    raw.decode::<Members<'_>>().ok().map(|members| members.0)
 }
 
 struct Members<'a>(Vec<(String, &'a RawValue)>);
@@ -89,12 +90,12 @@ mod tests {
 
     #[track_caller]
     fn check(raw: &str, era: Era, method: Method, expected: &str) {
-        let shaped = reshape(RawJson::new(raw.to_owned()), era, method);
-        assert_eq!(String::from_utf8_lossy(shaped.as_bytes()), expected, "{raw} for {era:?}");
+        let adapted = adapt_result(RawJson::new(raw.to_owned()), era, method);
+        assert_eq!(String::from_utf8_lossy(adapted.as_bytes()), expected, "{raw} for {era:?}");
     }
 
     #[test]
-    fn a_modern_client_is_told_the_kind_of_a_result() {
+    fn modern_client_gets_result_type() {
         let modern = |raw, expected| check(raw, Era::Modern, Method::CallTool, expected);
         modern("{}", r#"{"resultType":"complete"}"#);
         modern("{ }", r#"{"resultType":"complete" }"#);
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_legacy_client_is_spared_what_it_does_not_know() {
+    fn legacy_client_gets_no_modern_members() {
         let legacy = |raw, expected| check(raw, Era::Legacy, Method::CallTool, expected);
         legacy(r#"{"content":[ 1.0 ]}"#, r#"{"content":[ 1.0 ]}"#);
         legacy(

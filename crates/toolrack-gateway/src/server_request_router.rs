@@ -1,14 +1,18 @@
-//! Who answers what legacy servers ask: the client whose request the server works on.
+//! Routes server-initiated requests (sampling, elicitation, roots) and log messages to clients.
 //!
-//! A server of the legacy era does not say why it asks, unless its line tells. So its question goes to a client only
-//! while the server works for no other; which requests are at work is table.rs's business. Servers of the modern
-//! era ask in their results, which never come here.
+//! A legacy server sends requests while it works. Over HTTP they arrive on the response stream of our request and so
+//! name it; over stdio they do not, and [`ServerQueue`] decides which client can be meant. A modern server puts its
+//! requests into results, which never come here.
 //!
-//! Directories are another matter: a legacy server keeps them for whatever it does next, for whomever. So they are
-//! asked of a client only where there is but one.
+//! Roots are different: a legacy server keeps them for all later work, of any client. So they are forwarded only where
+//! the gateway serves a single client.
 //!
-//! **Invariant:** a client is only asked what it has declared, by servers that it sees, and about a request of its own.
-//! **Invariant:** no client decides on the directories of a server that others use too.
+//! **Invariant:** a server request reaches a client only about a request of that client, only from a server in the
+//! client's scope, and only with a capability that the client declared.
+//! **Invariant:** an ambiguous server request reaches no client; the server gets an error.
+//! **Invariant:** no client decides on the roots of a server that other clients use too.
+//!
+//! Lock order: `queues` before the locks of an [`ActiveRequest`]. No lock is held across an `await`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,30 +30,31 @@ use toolrack_mcp::{
 use toolrack_transport::BoxFuture;
 use toolrack_transport::{JsonRpcError, RawJson};
 
-use crate::active_request::{Owner, Seat};
-use crate::client_session::Conversation;
-use crate::ear::Ear;
-use crate::encode::{Outcome, internal};
-use crate::lock::lock;
-use crate::server_queue::{End, Table, Turn, Whose};
+use crate::active_request::{ActiveRequest, ClientId};
+use crate::client_session::ClientSession;
+use crate::encode::{Outcome, internal_error};
+use crate::lock;
+use crate::server_queue::{Completion, RequestOwner, ServerQueue, Turn};
+use crate::subscriptions::LogSubscriber;
 
-/// Questions of one server that are open at once.
-const MAX_QUESTIONS: usize = 512;
+/// Unanswered requests of one server. Many clients share it, so the limit is far above that of a single person.
+const MAX_SERVER_REQUESTS: usize = 512;
 
-/// The way from servers back to clients. Give it to the manager as its handler, and to every gateway in front
-/// of that manager.
+/// Routes requests and log messages of servers to clients. Pass it to the manager as its handler, and to every gateway
+/// in front of that manager.
 #[derive(Default)]
-pub struct Switchboard {
+pub struct ServerRequestRouter {
     clients: Clients,
-    tables: Mutex<HashMap<Box<str>, Table>>,
-    /// Counts requests that have come to their end and clients that are asked, for whoever waits for that.
-    n_changes: watch::Sender<u64>,
-    homes: Mutex<Vec<Weak<Conversation>>>,
-    ears: Mutex<Vec<Weak<Ear>>>,
+    queues: Mutex<HashMap<Box<str>, ServerQueue>>,
+    /// Changes when a request leaves a queue or a client is asked: the moments at which a waiting request may get its
+    /// turn.
+    changes: watch::Sender<u64>,
+    sessions: Mutex<Vec<Weak<ClientSession>>>,
+    log_subscribers: Mutex<Vec<Weak<LogSubscriber>>>,
     fallback: Option<Arc<dyn ClientHandler>>,
 }
 
-/// How many clients there may be.
+/// How many clients the gateway serves in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Clients {
     #[default]
@@ -57,253 +62,283 @@ enum Clients {
     One,
 }
 
-/// A request in its place at a server, until this is dropped.
+/// Keeps a request active in its server's queue until dropped.
 #[derive(Debug)]
-pub(crate) struct Seated {
-    switchboard: Arc<Switchboard>,
+pub(crate) struct ActiveGuard {
+    router: Arc<ServerRequestRouter>,
     server: Box<str>,
-    seat: Arc<Seat>,
-    end: End,
+    request: Arc<ActiveRequest>,
+    completion: Completion,
 }
 
-/// A request that waits for its turn, until this is dropped.
-struct InLine<'a> {
-    switchboard: &'a Switchboard,
+/// Keeps a request waiting in its server's queue until dropped.
+struct QueueGuard<'a> {
+    router: &'a ServerRequestRouter,
     server: &'a str,
-    number: u64,
+    ticket: u64,
 }
 
-impl Switchboard {
-    /// A switchboard without any client yet.
+impl ServerRequestRouter {
+    /// Router for a gateway with any number of clients.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// One for a gateway that serves a single client in its life, whose directories are those of the servers then.
+    /// Router for a gateway that serves a single client in its life. The servers get the roots of that client.
     pub fn for_one_client() -> Arc<Self> {
         Arc::new(Self { clients: Clients::One, ..Self::default() })
     }
 
-    /// The same, with somebody who is asked when no client can be.
+    /// Router with a handler for server requests that reach no client.
     pub fn with_fallback(fallback: Arc<dyn ClientHandler>) -> Arc<Self> {
         Arc::new(Self { fallback: Some(fallback), ..Self::default() })
     }
 
-    /// How much the manager behind a gateway takes from each server. Its servers ask many clients at once, not one
-    /// person, so more of their questions may be open.
+    /// Limits for the manager behind a gateway. Its servers send requests to many clients instead of one person, so
+    /// more of them may be unanswered.
     pub fn limits() -> Limits {
-        Limits { questions: MAX_QUESTIONS, human_questions: MAX_QUESTIONS, ..Limits::default() }
+        Limits {
+            questions: MAX_SERVER_REQUESTS,
+            human_questions: MAX_SERVER_REQUESTS,
+            ..Limits::default()
+        }
     }
 
-    /// Gives a request its place at a server as soon as the server can be told apart from others by what it asks,
-    /// and after `most` at the latest.
-    pub(crate) async fn sit(
+    /// Makes a request active at a server once it is its client's turn, and after `max_wait` at the latest.
+    pub(crate) async fn begin(
         self: &Arc<Self>,
         server: &str,
-        seat: &Arc<Seat>,
-        most: Duration,
-    ) -> Seated {
+        request: &Arc<ActiveRequest>,
+        max_wait: Duration,
+    ) -> ActiveGuard {
         let now = Instant::now();
-        let sat_down = |table: &mut Table| {
-            let is_free = !table.has_turns();
+        // Checked and started under one lock, so that the server cannot begin to take turns in between.
+        let start_if_free = |queue: &mut ServerQueue| {
+            let is_free = !queue.takes_turns();
             if is_free {
-                table.sit(seat, now);
+                queue.start(request, now);
             }
             is_free
         };
-        if !self.at(server, sat_down) {
-            self.take_turn(server, seat, (now, most)).await;
+        if !self.with_queue(server, start_if_free) {
+            self.wait_for_turn(server, request, (now, max_wait)).await;
         }
-        let (switchboard, seat) = (Arc::clone(self), Arc::clone(seat));
-        Seated { switchboard, server: server.into(), seat, end: End::Unknown }
+        let (router, request) = (Arc::clone(self), Arc::clone(request));
+        ActiveGuard { router, server: server.into(), request, completion: Completion::Unknown }
     }
 
-    async fn take_turn(&self, server: &str, seat: &Arc<Seat>, (now, most): (Instant, Duration)) {
-        let number = self.at(server, |table| table.line_up(seat, now));
-        let _in_line = InLine { switchboard: self, server, number };
+    async fn wait_for_turn(
+        &self,
+        server: &str,
+        request: &Arc<ActiveRequest>,
+        (now, max_wait): (Instant, Duration),
+    ) {
+        let ticket = self.with_queue(server, |queue| queue.enqueue(request, now));
+        let _waiting = QueueGuard { router: self, server, ticket };
         loop {
-            let mut changes = self.n_changes.subscribe();
-            let turn = self.at(server, |table| table.turn(number, Instant::now()));
-            let Turn::Wait(until) = turn else { break };
-            let until = until.min(now + most);
+            // Subscribed before the check, so that a change between check and wait is not missed.
+            let mut changes = self.changes.subscribe();
+            let turn = self.with_queue(server, |queue| queue.turn(ticket, Instant::now()));
+            let Turn::WaitUntil(until) = turn else { break };
+            let until = until.min(now + max_wait);
             if Instant::now() >= until {
                 break;
             }
             tokio::select! {
-                _counted = changes.changed() => {}
+                _changed = changes.changed() => {}
                 () = sleep_until(until) => {}
             }
         }
-        self.at(server, |table| table.sit(seat, Instant::now()));
+        self.with_queue(server, |queue| queue.start(request, Instant::now()));
     }
 
-    /// A server was started anew, and knows nothing of what others were asked.
-    pub(crate) fn renewed(&self, server: &str) {
-        self.at(server, Table::renewed);
+    /// Forgets cancelled requests of a server that was restarted.
+    pub(crate) fn server_restarted(&self, server: &str) {
+        self.with_queue(server, ServerQueue::server_restarted);
     }
 
-    /// What is known of a server, which is forgotten when there is nothing to know.
-    fn at<T>(&self, server: &str, look: impl FnOnce(&mut Table) -> T) -> T {
-        let mut tables = lock(&self.tables);
-        if let Some(table) = tables.get_mut(server) {
-            let seen = look(table);
-            if table.is_blank() {
-                tables.remove(server);
+    /// Runs `action` on the queue of a server. A queue without state is removed, so that the map does not grow with
+    /// every server that was ever used.
+    fn with_queue<T>(&self, server: &str, action: impl FnOnce(&mut ServerQueue) -> T) -> T {
+        let mut queues = lock(&self.queues);
+        if let Some(queue) = queues.get_mut(server) {
+            let value = action(queue);
+            if queue.is_unused() {
+                queues.remove(server);
             }
-            return seen;
+            return value;
         }
-        let mut table = Table::default();
-        let seen = look(&mut table);
-        if !table.is_blank() {
-            tables.insert(server.into(), table);
+        let mut queue = ServerQueue::default();
+        let value = action(&mut queue);
+        if !queue.is_unused() {
+            queues.insert(server.into(), queue);
         }
-        seen
+        value
     }
 
-    pub(crate) fn settle(&self, home: &Arc<Conversation>) {
-        let mut homes = lock(&self.homes);
-        homes.retain(|it| it.strong_count() > 0);
-        homes.push(Arc::downgrade(home));
+    /// Registers a legacy session until it is dropped.
+    pub(crate) fn add_session(&self, session: &Arc<ClientSession>) {
+        let mut sessions = lock(&self.sessions);
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(session));
     }
 
-    /// Whether servers may be told of a client's directories.
-    pub(crate) fn passes_roots(&self) -> bool {
+    /// Whether servers get the roots of the client.
+    pub(crate) fn forwards_roots(&self) -> bool {
         self.clients == Clients::One
     }
 
-    fn seats_at(&self, server: &str) -> Vec<Arc<Seat>> {
-        lock(&self.tables).get(server).map(Table::seats).unwrap_or_default()
+    fn active_requests(&self, server: &str) -> Vec<Arc<ActiveRequest>> {
+        lock(&self.queues).get(server).map(ServerQueue::active).unwrap_or_default()
     }
 
-    /// The requests of a client that a server works on and that can be asked this, the newest first.
-    fn seats_of(
+    /// The active requests through which a server request can reach its recipient, the newest first.
+    fn candidates(
         &self,
         server: &str,
-        whose: &Owned,
-        asked: (&str, Option<&RawJson>),
-    ) -> Vec<Arc<Seat>> {
-        let is_his = |it: &Arc<Seat>| match whose {
-            Owned::Request(seat) => Arc::ptr_eq(it, seat),
-            Owned::Client(owner) => it.owner == *owner,
+        recipient: &Recipient,
+        (method, params): (&str, Option<&RawJson>),
+    ) -> Vec<Arc<ActiveRequest>> {
+        let is_candidate = |request: &Arc<ActiveRequest>| {
+            recipient.includes(request) && request.client.supports(method, params)
         };
-        let can = |it: &Arc<Seat>| is_his(it) && it.caller.can(asked.0, asked.1);
-        self.seats_at(server).into_iter().rev().filter(can).collect()
+        self.active_requests(server).into_iter().rev().filter(is_candidate).collect()
     }
 
-    /// Clients without regard to their requests, the newest first.
-    fn homes(&self) -> Vec<Arc<Conversation>> {
-        lock(&self.homes).iter().rev().filter_map(Weak::upgrade).collect()
+    /// The open legacy sessions, the newest first.
+    fn sessions(&self) -> Vec<Arc<ClientSession>> {
+        lock(&self.sessions).iter().rev().filter_map(Weak::upgrade).collect()
     }
 
-    /// The least that any client wants to read in the log, if one has said so.
-    pub(crate) fn lowest_level(&self) -> Option<LogLevel> {
-        let (homes, ears) = (self.homes(), self.ears());
-        let said = homes.iter().filter_map(|it| *lock(it.level()));
-        said.chain(ears.iter().map(|it| it.level)).min()
+    /// The lowest log level that any client has requested.
+    pub(crate) fn lowest_log_level(&self) -> Option<LogLevel> {
+        let (sessions, subscribers) = (self.sessions(), self.log_subscribers());
+        let set = sessions.iter().filter_map(|session| *lock(session.log_level()));
+        set.chain(subscribers.iter().map(|subscriber| subscriber.level)).min()
     }
 
-    /// Log messages that belong to no request go to this one too, until it is dropped.
-    pub(crate) fn lend(&self, ear: &Arc<Ear>) {
-        let mut ears = lock(&self.ears);
-        ears.retain(|it| it.strong_count() > 0);
-        ears.push(Arc::downgrade(ear));
+    /// Registers a subscriber for log messages outside of requests, until it is dropped.
+    pub(crate) fn add_log_subscriber(&self, subscriber: &Arc<LogSubscriber>) {
+        let mut subscribers = lock(&self.log_subscribers);
+        subscribers.retain(|subscriber| subscriber.strong_count() > 0);
+        subscribers.push(Arc::downgrade(subscriber));
     }
 
-    fn ears(&self) -> Vec<Arc<Ear>> {
-        lock(&self.ears).iter().filter_map(Weak::upgrade).collect()
+    fn log_subscribers(&self) -> Vec<Arc<LogSubscriber>> {
+        lock(&self.log_subscribers).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Asks whoever the question is for. A request that ends meanwhile was not the one that it is about, so another
-    /// one of the same client takes it over.
-    async fn ask(&self, server: &str, whose: &Owned, asked: (&str, Option<&RawJson>)) -> Outcome {
-        let mut tried: Vec<Arc<Seat>> = Vec::new();
+    /// Sends a server request to its recipient. If the client request that carries it ends first, the server request
+    /// was about another request of the same client, which carries it next.
+    async fn forward(
+        &self,
+        server: &str,
+        recipient: &Recipient,
+        server_request: (&str, Option<&RawJson>),
+    ) -> Outcome {
+        let mut tried: Vec<Arc<ActiveRequest>> = Vec::new();
         loop {
-            let seats = self.seats_of(server, whose, asked);
-            let is_new = |it: &&Arc<Seat>| !tried.iter().any(|tried| Arc::ptr_eq(tried, it));
-            let Some(seat) = seats.iter().find(is_new) else {
-                return Err(internal("the client is gone"));
+            let candidates = self.candidates(server, recipient, server_request);
+            let is_untried = |candidate: &&Arc<ActiveRequest>| {
+                !tried.iter().any(|tried| Arc::ptr_eq(tried, candidate))
             };
-            let _open = seat.open_question();
-            self.wake_who_waits();
-            let answered = tokio::select! {
+            let Some(request) = candidates.iter().find(is_untried) else {
+                return Err(internal_error("the client is gone"));
+            };
+            // Requests of other clients do not wait for a person (`QueueEntry::blocks_until`), so they are woken as
+            // soon as this client counts as asked.
+            let _awaiting = request.begin_server_request();
+            self.notify();
+            // Biased to the response: a client that responds and finishes at once has still responded.
+            let response = tokio::select! {
                 biased;
-                answered = seat.ask(asked.0, asked.1) => answered,
-                () = self.left(server, whose) => None,
+                response = request.send_to_client(server_request.0, server_request.1) => response,
+                () = self.recipient_left(server, recipient) => None,
             };
-            match answered {
+            match response {
                 Some(outcome) => return outcome,
-                None => tried.push(Arc::clone(seat)),
+                None => tried.push(Arc::clone(request)),
             }
         }
     }
 
-    fn wake_who_waits(&self) {
-        self.n_changes.send_modify(|it| *it = it.wrapping_add(1));
+    fn notify(&self) {
+        self.changes.send_modify(|version| *version = version.wrapping_add(1));
     }
 
-    /// Waits until the server works for the client no longer.
-    async fn left(&self, server: &str, whose: &Owned) {
-        let is_his = |it: &Arc<Seat>| match whose {
-            Owned::Request(seat) => Arc::ptr_eq(it, seat),
-            Owned::Client(owner) => it.owner == *owner,
-        };
+    /// Waits until no active request at the server belongs to the recipient.
+    async fn recipient_left(&self, server: &str, recipient: &Recipient) {
         loop {
-            let mut changes = self.n_changes.subscribe();
-            if !self.seats_at(server).iter().any(is_his) || changes.changed().await.is_err() {
+            let mut changes = self.changes.subscribe();
+            let is_there =
+                self.active_requests(server).iter().any(|request| recipient.includes(request));
+            if !is_there || changes.changed().await.is_err() {
                 return;
             }
         }
     }
 }
 
-impl Seated {
-    /// How the request ended, which says whether the server may still be at work on it.
-    pub(crate) fn ended(mut self, end: End) {
-        self.end = end;
+impl ActiveGuard {
+    /// Ends the request with its completion. A guard that is dropped without it counts as cancelled.
+    pub(crate) fn complete(mut self, completion: Completion) {
+        self.completion = completion;
     }
 }
 
-impl Drop for Seated {
+impl Drop for ActiveGuard {
     fn drop(&mut self) {
-        self.switchboard
-            .at(&self.server, |table| table.leave(&self.seat, self.end, Instant::now()));
-        self.switchboard.wake_who_waits();
+        self.router.with_queue(&self.server, |queue| {
+            queue.finish(&self.request, self.completion, Instant::now());
+        });
+        self.router.notify();
     }
 }
 
-impl Drop for InLine<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
-        self.switchboard.at(self.server, |table| table.step_out(self.number));
-        self.switchboard.wake_who_waits();
+        self.router.with_queue(self.server, |queue| queue.dequeue(self.ticket));
+        self.router.notify();
     }
 }
 
-/// What a question is known to belong to.
-enum Owned {
-    Request(Arc<Seat>),
-    /// One of the requests of this client.
-    Client(Owner),
+/// Whom a server request is for.
+enum Recipient {
+    /// The client of this request.
+    Request(Arc<ActiveRequest>),
+    /// This client, through any of its requests.
+    Client(ClientId),
 }
 
-/// What a server is told whose question could be about the requests of several clients.
-fn unknown() -> JsonRpcError {
-    internal(
-        "the server works for several clients and does not say for which of them it asks, so nobody was asked; \
-         the same call may succeed when it is made again",
+impl Recipient {
+    fn includes(&self, request: &Arc<ActiveRequest>) -> bool {
+        match self {
+            Recipient::Request(recipient) => Arc::ptr_eq(request, recipient),
+            Recipient::Client(client_id) => request.client_id == *client_id,
+        }
+    }
+}
+
+/// Error for a server request that requests of several clients can have caused.
+fn ambiguous() -> JsonRpcError {
+    internal_error(
+        "the server is working for several clients and does not say which one its request is for, \
+         so no client was asked; retrying the call may succeed",
     )
 }
 
-fn boxed(outcome: Outcome) -> Result<Box<RawValue>, JsonRpcError> {
+fn into_raw(outcome: Outcome) -> Result<Box<RawValue>, JsonRpcError> {
     let raw = outcome?;
-    raw.checked().map(ToOwned::to_owned).map_err(|_fault| internal("the answer is no JSON"))
+    let checked = raw.checked().map(ToOwned::to_owned);
+    checked.map_err(|_error| internal_error("the client's response is not valid JSON"))
 }
 
-impl ClientHandler for Switchboard {
+impl ClientHandler for ServerRequestRouter {
     fn capabilities(&self) -> ClientCapabilities {
-        let own = self.fallback.as_ref().and_then(|it| it.capabilities().roots);
-        let passed = self.passes_roots().then_some(RootsCapability { list_changed: true });
+        let own = self.fallback.as_ref().and_then(|fallback| fallback.capabilities().roots);
+        let forwarded = self.forwards_roots().then_some(RootsCapability { list_changed: true });
         ClientCapabilities {
-            roots: passed.or(own),
+            roots: forwarded.or(own),
             sampling: Some(SamplingCapability { tools: true, context: true }),
             elicitation: Some(ElicitationCapability { form: true, url: true }),
             ..ClientCapabilities::default()
@@ -317,26 +352,35 @@ impl ClientHandler for Switchboard {
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
         let RawQuestion { method, params, about } = question;
         let is_roots = method == Method::ListRoots.as_str();
-        if is_roots && !self.passes_roots() {
+        if is_roots && !self.forwards_roots() {
             return None;
         }
-        let whose = self.at(server, |table| table.whose(about, Instant::now()));
-        let owned = match whose {
-            Whose::Request(seat) => Some(Owned::Request(seat)),
-            Whose::Client(owner) => Some(Owned::Client(owner)),
-            Whose::Nobody => None,
-            Whose::Unknown => return Some(Box::pin(async { Err(unknown()) })),
+        // Decided now and not in the future: the cause may have ended by the time the future is polled.
+        let owner = self.with_queue(server, |queue| queue.owner_of_request(about, Instant::now()));
+        let recipient = match owner {
+            RequestOwner::Request(request) => Some(Recipient::Request(request)),
+            RequestOwner::Client(client_id) => Some(Recipient::Client(client_id)),
+            RequestOwner::None => None,
+            RequestOwner::Ambiguous => return Some(Box::pin(async { Err(ambiguous()) })),
         };
-        let asked = (method, params);
-        if let Some(owned) = owned.filter(|it| !self.seats_of(server, it, asked).is_empty()) {
-            return Some(Box::pin(async move { boxed(self.ask(server, &owned, asked).await) }));
+        let request = (method, params);
+        let is_reachable =
+            |recipient: &Recipient| !self.candidates(server, recipient, request).is_empty();
+        if let Some(recipient) = recipient.filter(is_reachable) {
+            return Some(Box::pin(async move {
+                into_raw(self.forward(server, &recipient, request).await)
+            }));
         }
         if !is_roots {
             return None;
         }
-        let homes = self.homes();
-        let home = homes.into_iter().find(|it| it.sees(server) && it.can(method))?;
-        Some(Box::pin(async move { boxed(home.ask(home.out(), method, None).await) }))
+        // The only client, also while it has no request at this server.
+        let mut sessions = self.sessions().into_iter();
+        let session =
+            sessions.find(|session| session.can_see(server) && session.supports(method))?;
+        Some(Box::pin(async move {
+            into_raw(session.send_request(session.queue(), method, None).await)
+        }))
     }
 
     fn elicit<'a>(
@@ -346,7 +390,7 @@ impl ClientHandler for Switchboard {
     ) -> BoxFuture<'a, ElicitationAnswer> {
         match &self.fallback {
             Some(fallback) => fallback.elicit(server, question),
-            // Nobody is there, which is not the same as a no.
+            // No user saw it, so it is cancelled and not declined.
             None => Box::pin(async { ElicitationAnswer::Cancel }),
         }
     }
@@ -359,7 +403,9 @@ impl ClientHandler for Switchboard {
         match &self.fallback {
             Some(fallback) => fallback.sample(server, params),
             None => Box::pin(async {
-                Err(Refusal::Failed("no client with a model works with this server".to_owned()))
+                Err(Refusal::Failed(
+                    "no client that supports sampling is using this server".to_owned(),
+                ))
             }),
         }
     }
@@ -372,17 +418,20 @@ impl ClientHandler for Switchboard {
     }
 
     fn log_from(&self, server: &str, message: &LogMessage) {
-        let seats = self.seats_at(server);
-        // Somebody else may have made the server talkative.
-        let usual = if self.lowest_level().is_some() { LogLevel::Info } else { LogLevel::Debug };
-        for seat in &seats {
-            seat.log(server, message, usual);
+        let requests = self.active_requests(server);
+        // A level that one client set makes a legacy server verbose for all of them. Clients that set none then get
+        // only what is usual.
+        let default_level =
+            if self.lowest_log_level().is_some() { LogLevel::Info } else { LogLevel::Debug };
+        for request in &requests {
+            request.send_log(server, message, default_level);
         }
-        if seats.is_empty() {
-            let homes = self.homes();
-            let homes = homes.iter().filter(|it| it.sees(server));
-            homes.for_each(|it| it.log(server, message, usual));
-            self.ears().iter().for_each(|it| it.hear(server, message));
+        if requests.is_empty() {
+            let sessions = self.sessions();
+            let sessions = sessions.iter().filter(|session| session.can_see(server));
+            sessions.for_each(|session| session.send_log(server, message, default_level));
+            let subscribers = self.log_subscribers();
+            subscribers.iter().for_each(|subscriber| subscriber.send(server, message));
         }
         if let Some(fallback) = &self.fallback {
             fallback.log_from(server, message);
@@ -390,11 +439,11 @@ impl ClientHandler for Switchboard {
     }
 }
 
-impl fmt::Debug for Switchboard {
+impl fmt::Debug for ServerRequestRouter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Switchboard")
-            .field("servers", &lock(&self.tables).len())
-            .field("homes", &lock(&self.homes).len())
+        f.debug_struct("ServerRequestRouter")
+            .field("servers", &lock(&self.queues).len())
+            .field("sessions", &lock(&self.sessions).len())
             .finish_non_exhaustive()
     }
 }

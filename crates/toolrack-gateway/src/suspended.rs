@@ -1,10 +1,10 @@
-//! Requests of modern clients that a legacy server has interrupted with a question.
+//! Suspended requests: requests of modern clients that a legacy server interrupted with a request of its own.
 //!
-//! The client got the question as a result; the request waits here until the client repeats it with the answer.
-//! What leads back to it is a state that nobody can guess.
+//! A modern client gets the server's request as an `input_required` result and repeats its own request with the
+//! response. In between, the call to the server stays open here; the unguessable `requestState` leads back to it.
 //!
-//! **Invariant:** there are never more than the bound, and each is dropped when its client takes too long or the
-//! gateway ends, which cancels it at the server.
+//! **Invariant:** the number of suspended requests is bounded. Each is dropped, and so cancelled at its server, when
+//! its client takes too long or the gateway closes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,105 +17,109 @@ use tokio::time::Instant;
 use toolrack_transport::JsonRpcError;
 use uuid::Uuid;
 
-use crate::active_request::{Asked, Seat};
-use crate::encode::{Outcome, internal, invalid_params};
-use crate::lock::lock;
+use crate::active_request::{ActiveRequest, ServerRequest};
+use crate::encode::{Outcome, internal_error, invalid_params};
+use crate::lock;
 
-/// A request at work.
-pub(crate) type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+/// A call to a server. It makes progress while it is polled, and is cancelled when it is dropped.
+pub(crate) type CallFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// A request that waits for its client.
-pub(crate) struct Waiting {
-    pub(crate) work: Work,
-    pub(crate) seat: Arc<Seat>,
-    pub(crate) questions: mpsc::Receiver<Asked>,
-    /// What was asked, by the keys that the client was given.
-    pub(crate) asked: Vec<(String, Asked)>,
-    /// How many keys were given, so that none is given twice.
-    pub(crate) n_asked: usize,
-    /// The method and the subject, which the repeated request must share.
-    pub(crate) about: (String, String),
+pub(crate) struct SuspendedRequest {
+    pub(crate) call: CallFuture,
+    pub(crate) active: Arc<ActiveRequest>,
+    pub(crate) incoming: mpsc::Receiver<ServerRequest>,
+    /// Server requests that the client has not answered, by the keys that it was given.
+    pub(crate) pending: Vec<(String, ServerRequest)>,
+    /// Number of keys given so far. A key is never reused, so that a late response cannot answer a later request.
+    pub(crate) n_keys: usize,
+    /// Method and name or URI, which the repeated request must share.
+    pub(crate) subject: (String, String),
 }
 
-/// All requests that wait.
-pub(crate) struct Parked {
-    /// What the states given here begin with, and no others: a server may be a gateway too, and its states are its
-    /// own.
+/// All suspended requests of a gateway.
+pub(crate) struct SuspendedRequests {
+    /// Prefix of the states issued here. A server may be a gateway too, and its states must pass through unchanged, so
+    /// the prefix is unique to this gateway.
     prefix: String,
-    /// Nothing once the gateway has ended. What waits holds on to what this is a part of, so that it would keep
-    /// itself alive.
-    waiting: Mutex<Option<HashMap<Uuid, (Instant, Waiting)>>>,
-    most: usize,
-    patience: Duration,
+    /// `None` once the gateway is closed. A suspended call holds an `Arc` of the gateway's shared state, of which this
+    /// map is a part: without clearing it, the cycle would keep both alive.
+    requests: Mutex<Option<HashMap<Uuid, (Instant, SuspendedRequest)>>>,
+    limit: usize,
+    timeout: Duration,
 }
 
-impl Parked {
-    pub(crate) fn new(most: usize, patience: Duration) -> Self {
+impl SuspendedRequests {
+    pub(crate) fn new(limit: usize, timeout: Duration) -> Self {
         let prefix = format!("toolrack-parked:{}:", Uuid::new_v4().simple());
-        Self { prefix, waiting: Mutex::new(Some(HashMap::new())), most, patience }
+        Self { prefix, requests: Mutex::new(Some(HashMap::new())), limit, timeout }
     }
 
-    /// Keeps a request, and gives the state that leads back to it.
-    pub(crate) fn keep(&self, waiting: Waiting) -> Result<String, JsonRpcError> {
-        self.expire();
-        let mut all = lock(&self.waiting);
-        let Some(all) = all.as_mut() else { return Err(internal("the gateway is closed")) };
-        if all.len() >= self.most {
-            return Err(internal("too many requests wait for an answer of their client"));
+    /// Stores a request and returns the `requestState` that leads back to it.
+    pub(crate) fn insert(&self, request: SuspendedRequest) -> Result<String, JsonRpcError> {
+        self.drop_expired();
+        let mut requests = lock(&self.requests);
+        let Some(requests) = requests.as_mut() else {
+            return Err(internal_error("the gateway is closed"));
+        };
+        if requests.len() >= self.limit {
+            return Err(internal_error("too many requests are waiting for client input"));
         }
         let id = Uuid::new_v4();
-        all.insert(id, (Instant::now() + self.patience, waiting));
+        requests.insert(id, (Instant::now() + self.timeout, request));
         Ok(format!("{}{id}", self.prefix))
     }
 
-    /// Whether a state was given here, and not by a server.
-    pub(crate) fn is_ours(&self, state: &str) -> bool {
+    /// Whether this gateway issued the state, as opposed to a server.
+    pub(crate) fn is_own_state(&self, state: &str) -> bool {
         state.starts_with(&self.prefix)
     }
 
-    /// Takes a request out again.
+    /// Removes the request that the state leads to.
     pub(crate) fn take(
         &self,
         state: &str,
-        about: &(String, String),
-    ) -> Result<Waiting, JsonRpcError> {
-        self.expire();
-        let id = state.strip_prefix(self.prefix.as_str()).and_then(|it| it.parse().ok());
-        let mut all = lock(&self.waiting);
-        let all = all.as_mut().ok_or_else(Self::lost)?;
-        let found = id.filter(|id| all.get(id).is_some_and(|(_, it)| it.about == *about));
-        let found = found.and_then(|id| all.remove(&id));
-        found.map(|(_, waiting)| waiting).ok_or_else(Self::lost)
+        subject: &(String, String),
+    ) -> Result<SuspendedRequest, JsonRpcError> {
+        self.drop_expired();
+        let id = state.strip_prefix(self.prefix.as_str()).and_then(|id| id.parse().ok());
+        let mut requests = lock(&self.requests);
+        let requests = requests.as_mut().ok_or_else(Self::unknown_state)?;
+        let found = id
+            .filter(|id| requests.get(id).is_some_and(|(_, request)| request.subject == *subject));
+        let found = found.and_then(|id| requests.remove(&id));
+        found.map(|(_, request)| request).ok_or_else(Self::unknown_state)
     }
 
-    /// What a client is told whose state nobody knows.
-    pub(crate) fn lost() -> JsonRpcError {
-        invalid_params("`requestState` leads nowhere: it was used, has expired, or was made up")
+    /// Error for a state that leads to no request.
+    pub(crate) fn unknown_state() -> JsonRpcError {
+        invalid_params("unknown `requestState`: already used, expired, or never issued")
     }
 
-    /// Drops what has waited too long.
-    pub(crate) fn expire(&self) {
+    /// Drops the requests whose clients took too long.
+    pub(crate) fn drop_expired(&self) {
         let now = Instant::now();
-        let mut waiting = lock(&self.waiting);
-        let Some(all) = waiting.as_mut() else { return };
-        let late: Vec<Uuid> = all.iter().filter(|(_, it)| it.0 <= now).map(|(id, _)| *id).collect();
-        let dropped: Vec<_> = late.iter().filter_map(|id| all.remove(id)).collect();
-        drop(waiting);
-        // Dropping a request tells its server, which is not done under the lock.
+        let mut requests = lock(&self.requests);
+        let Some(map) = requests.as_mut() else { return };
+        let expired: Vec<Uuid> =
+            map.iter().filter(|(_, (deadline, _))| *deadline <= now).map(|(id, _)| *id).collect();
+        let dropped: Vec<_> = expired.iter().filter_map(|id| map.remove(id)).collect();
+        drop(requests);
+        // Dropping a call sends `notifications/cancelled` and takes locks of the router: not under this lock.
         drop(dropped);
     }
 
-    /// Drops everything, for good: nothing is kept any more.
-    pub(crate) fn clear(&self) {
-        let dropped = lock(&self.waiting).take();
+    /// Drops all requests and accepts no more.
+    pub(crate) fn close(&self) {
+        let dropped = lock(&self.requests).take();
         drop(dropped);
     }
 }
 
-impl fmt::Debug for Parked {
+impl fmt::Debug for SuspendedRequests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parked")
-            .field("waiting", &lock(&self.waiting).as_ref().map(HashMap::len))
+        f.debug_struct("SuspendedRequests")
+            .field("requests", &lock(&self.requests).as_ref().map(HashMap::len))
             .finish_non_exhaustive()
     }
 }

@@ -1,43 +1,63 @@
-//! Answers over HTTP: statuses, and the choice between one message and a stream of them.
+//! HTTP responses: status codes, and the choice between a JSON body and an SSE stream.
+//!
+//! **Invariant:** a stream that the client does not read holds nothing but its message queue. Dropping a body releases
+//! everything that it kept alive.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures_util::stream;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use tokio::time::timeout;
+use tokio_util::sync::DropGuard;
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::{JsonRpcError, RequestId};
 
-use super::body::{self, Events, GatewayBody, event};
-use crate::encode::{answer, refusal_without_id};
-use crate::message_queue::Carries;
+use super::stateful::ReaderGuard;
+use crate::encode::{error_without_id, response};
+use crate::message_queue::{MessageQueue, Reader, StreamContent};
 
-pub(crate) type Answer = Response<GatewayBody>;
+/// Body of a response.
+pub type GatewayBody = UnsyncBoxBody<Bytes, Infallible>;
+
+pub(crate) type HttpResponse = Response<GatewayBody>;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
-/// When nothing has come for so long, a stream is begun to show that the request is alive.
-const SILENCE: Duration = Duration::from_secs(10);
+const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+/// SSE comment that shows that the stream is alive.
+const KEEP_ALIVE: Bytes = Bytes::from_static(b": alive\n\n");
+/// How often an idle stream sends a keep-alive comment.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// After this time without a message, a stream is started to show that the request is alive.
+const JSON_WAIT: Duration = Duration::from_secs(10);
 
-/// Which bodies a client takes.
+/// The content types that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Takes {
+pub(crate) enum Accepts {
     Both,
     Json,
-    Events,
+    EventStream,
 }
 
-impl Takes {
-    /// Spec 2025-11-25 and 2026-07-28, transports: a client takes both. One that says less gets less, and one
-    /// that says nothing is not held to it.
-    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
-        let mut said = headers.get_all(ACCEPT).iter().filter_map(|it| it.to_str().ok()).peekable();
-        if said.peek().is_none() {
-            return Some(Takes::Both);
+impl Accepts {
+    /// Parses `Accept`. `None` if it includes neither content type.
+    ///
+    /// Spec 2025-11-25 and 2026-07-28, transports: a client has to accept both. One that accepts only one gets that,
+    /// and a missing header counts as both.
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Self> {
+        let values = headers.get_all(ACCEPT).iter();
+        let mut values = values.filter_map(|value| value.to_str().ok()).peekable();
+        if values.peek().is_none() {
+            return Some(Accepts::Both);
         }
         let (mut json, mut events) = (false, false);
-        for range in said.flat_map(|it| it.split(',')) {
+        for range in values.flat_map(|value| value.split(',')) {
             match range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
                 "*/*" => (json, events) = (true, true),
                 "application/json" | "application/*" => json = true,
@@ -46,46 +66,45 @@ impl Takes {
             }
         }
         match (json, events) {
-            (true, true) => Some(Takes::Both),
-            (true, false) => Some(Takes::Json),
-            (false, true) => Some(Takes::Events),
+            (true, true) => Some(Accepts::Both),
+            (true, false) => Some(Accepts::Json),
+            (false, true) => Some(Accepts::EventStream),
             (false, false) => None,
         }
     }
-}
 
-impl Takes {
-    /// What can be given on a stream to such a client.
-    pub(crate) fn carries(self) -> Carries {
+    /// The messages that a stream to such a client can carry.
+    pub(crate) fn stream_content(self) -> StreamContent {
         match self {
-            Takes::Json => Carries::Answers,
-            Takes::Both | Takes::Events => Carries::Everything,
+            Accepts::Json => StreamContent::ResponsesOnly,
+            Accepts::Both | Accepts::EventStream => StreamContent::All,
         }
     }
 }
 
-/// How a client has asked, and so how it is answered in one piece.
+/// Form of a JSON body: as the client's message, so the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum BodyShape {
     Single,
-    /// Spec 2025-03-26 has batches: several messages in an array.
+    /// JSON-RPC batch of spec 2025-03-26: an array of messages.
     Batch,
 }
 
-impl Shape {
-    fn of(self, answers: &[Bytes]) -> Bytes {
-        match (self, answers) {
-            (Shape::Single, [answer]) => answer.clone(),
+impl BodyShape {
+    fn join(self, responses: &[Bytes]) -> Bytes {
+        match (self, responses) {
+            (BodyShape::Single, [response]) => response.clone(),
             _ => {
-                let answers: Vec<&[u8]> = answers.iter().map(|it| it.trim_ascii_end()).collect();
-                [b"[", answers.join(&b',').as_slice(), b"]\n"].concat().into()
+                let trimmed = responses.iter().map(|response| response.trim_ascii_end());
+                let trimmed: Vec<&[u8]> = trimmed.collect();
+                [b"[", trimmed.join(&b',').as_slice(), b"]\n"].concat().into()
             }
         }
     }
 }
 
-/// Spec 2026-07-28, transports: the status that goes with an error of the protocol.
-pub(crate) fn status_of(error: &JsonRpcError) -> StatusCode {
+/// Spec 2026-07-28, transports: HTTP status of a JSON-RPC error.
+pub(crate) fn error_status(error: &JsonRpcError) -> StatusCode {
     match ErrorCode(error.code) {
         ErrorCode::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
         ErrorCode::HEADER_MISMATCH
@@ -95,142 +114,194 @@ pub(crate) fn status_of(error: &JsonRpcError) -> StatusCode {
     }
 }
 
-pub(crate) fn refusal(status: StatusCode, error: &JsonRpcError) -> Answer {
-    json(status, refusal_without_id(error))
+pub(crate) fn error_response(status: StatusCode, error: &JsonRpcError) -> HttpResponse {
+    json(status, error_without_id(error))
 }
 
-pub(crate) fn refusal_to(status: StatusCode, id: &RequestId, error: JsonRpcError) -> Answer {
-    json(status, answer(id, &Err(error)))
+pub(crate) fn error_response_to(
+    status: StatusCode,
+    id: &RequestId,
+    error: JsonRpcError,
+) -> HttpResponse {
+    json(status, response(id, &Err(error)))
 }
 
-pub(crate) fn json(status: StatusCode, message: Bytes) -> Answer {
-    let mut answer = bare(status, body::whole(message));
-    answer.headers_mut().insert(CONTENT_TYPE, JSON);
-    answer
+pub(crate) fn json(status: StatusCode, message: Bytes) -> HttpResponse {
+    let mut response = with_status(status, Full::new(message).boxed_unsync());
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
 }
 
-pub(crate) fn empty(status: StatusCode) -> Answer {
-    bare(status, body::empty())
+pub(crate) fn empty(status: StatusCode) -> HttpResponse {
+    with_status(status, Empty::new().boxed_unsync())
 }
 
-pub(crate) fn not_allowed(methods: &'static str) -> Answer {
-    let mut answer = empty(StatusCode::METHOD_NOT_ALLOWED);
-    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
-    answer
+pub(crate) fn method_not_allowed(allowed: &'static str) -> HttpResponse {
+    let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
 }
 
-pub(crate) fn stream(events: Events) -> Answer {
-    let mut answer = bare(StatusCode::OK, body::streamed(events));
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, EVENTS);
+pub(crate) fn event_stream(events: EventStream) -> HttpResponse {
+    let frames = stream::unfold(events, async |mut events| {
+        let chunk = events.next_chunk().await?;
+        Some((Ok(Frame::data(chunk)), events))
+    });
+    let mut response = with_status(StatusCode::OK, StreamBody::new(frames).boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, EVENT_STREAM);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Some proxies hold events back until they have many.
+    // nginx and others buffer event streams unless told otherwise.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    answer
+    response
 }
 
-fn bare(status: StatusCode, body: GatewayBody) -> Answer {
-    let mut answer = Response::new(body);
-    *answer.status_mut() = status;
-    answer
+fn with_status(status: StatusCode, body: GatewayBody) -> HttpResponse {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
 }
 
-/// Waits for the first message. If it is the answer, it is given alone; if something comes before it, or nothing
-/// for a while, the rest comes as a stream that begins with `opening`.
-pub(crate) async fn first_of(
-    mut events: Events,
-    (takes, shape): (Takes, Shape),
+/// SSE stream of the messages in a queue.
+pub(crate) struct EventStream {
+    pub(crate) queue: Arc<MessageQueue>,
+    pub(crate) reader: Reader,
+    /// Name of the stream in event ids, if it can be resumed.
+    pub(crate) name: Option<String>,
+    /// Written before the next event.
+    pub(crate) prefix: Option<Bytes>,
+    /// Cancels the request when the client disconnects, in the modern era.
+    pub(crate) _cancel: Option<DropGuard>,
+    /// Keeps the session from expiring while the client reads.
+    pub(crate) _reader_guard: Option<ReaderGuard>,
+}
+
+impl EventStream {
+    async fn next_chunk(&mut self) -> Option<Bytes> {
+        if let Some(prefix) = self.prefix.take() {
+            return Some(prefix);
+        }
+        match timeout(KEEP_ALIVE_INTERVAL, self.queue.next(&self.reader)).await {
+            Ok(next) => {
+                next.map(|(number, message)| encode_event(self.name.as_deref(), number, &message))
+            }
+            Err(_elapsed) => Some(KEEP_ALIVE),
+        }
+    }
+}
+
+/// A message as an SSE event. Every message is one line, so one `data:` field is enough.
+fn encode_event(stream: Option<&str>, number: u64, message: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(message.len() + 64);
+    if let Some(stream) = stream {
+        out.put_slice(format!("id: {stream}-{number}\n").as_bytes());
+    }
+    out.put_slice(b"data: ");
+    out.put_slice(message.trim_ascii_end());
+    out.put_slice(b"\n\n");
+    out.freeze()
+}
+
+/// Responds as JSON if the first message is also the last one and comes soon. Otherwise responds as a stream that
+/// begins with `opening`.
+pub(crate) async fn respond(
+    mut events: EventStream,
+    (accepts, shape): (Accepts, BodyShape),
     opening: Option<Bytes>,
     status: impl Fn() -> StatusCode,
-) -> Answer {
-    if takes == Takes::Json {
-        return all_of(events, shape, status).await;
+) -> HttpResponse {
+    if accepts == Accepts::Json {
+        return respond_json(events, shape, status).await;
     }
-    let first = timeout(SILENCE, events.out.next(&events.reader)).await;
+    let first = timeout(JSON_WAIT, events.queue.next(&events.reader)).await;
     match first {
         Ok(None) => empty(StatusCode::ACCEPTED),
-        Ok(Some((number, message))) if events.out.is_last(number) && takes != Takes::Events => {
-            json(status(), shape.of(&[message]))
+        Ok(Some((number, message)))
+            if events.queue.is_last(number) && accepts != Accepts::EventStream =>
+        {
+            json(status(), shape.join(&[message]))
         }
         Ok(Some((number, message))) => {
-            let first = event(events.stream.as_deref(), number, &message);
-            events.first = Some([opening.unwrap_or_default(), first].concat().into());
-            stream(events)
+            let first = encode_event(events.name.as_deref(), number, &message);
+            events.prefix = Some([opening.unwrap_or_default(), first].concat().into());
+            event_stream(events)
         }
         Err(_elapsed) => {
-            events.first = Some(opening.unwrap_or(Bytes::from_static(b": alive\n\n")));
-            stream(events)
+            events.prefix = Some(opening.unwrap_or(KEEP_ALIVE));
+            event_stream(events)
         }
     }
 }
 
-/// Waits for all answers. Whoever takes no stream gets them in one piece, and nothing else was put in.
-async fn all_of(events: Events, shape: Shape, status: impl Fn() -> StatusCode) -> Answer {
-    let mut answers = Vec::new();
-    while let Some((_, message)) = events.out.next(&events.reader).await {
-        answers.push(message);
+/// Responds with all responses in one JSON body. The queue carries nothing else ([`StreamContent::ResponsesOnly`]).
+async fn respond_json(
+    events: EventStream,
+    shape: BodyShape,
+    status: impl Fn() -> StatusCode,
+) -> HttpResponse {
+    let mut responses = Vec::new();
+    while let Some((_, message)) = events.queue.next(&events.reader).await {
+        responses.push(message);
     }
-    if answers.is_empty() {
+    if responses.is_empty() {
         return empty(StatusCode::ACCEPTED);
     }
-    json(status(), shape.of(&answers))
+    json(status(), shape.join(&responses))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use http_body_util::BodyExt as _;
     use toolrack_transport::Mask;
 
     use super::*;
-    use crate::message_queue::{Outbox, Replay};
+    use crate::message_queue::Replay;
 
-    /// What a client that takes JSON only is given of these answers, each of which came before the end did.
-    async fn given(answers: &[&'static str], shape: Shape) -> String {
-        let out = Outbox::new(Replay::No, &Mask::default()).carrying(Takes::Json.carries());
-        let out = Arc::new(out);
-        let reader = out.read(None);
-        for answer in answers {
-            out.tell(Bytes::from_static(b"a notification\n"));
-            out.put(Bytes::from_static(answer.as_bytes()));
+    /// The body that a JSON-only client gets for these responses.
+    async fn json_body(responses: &[&'static str], shape: BodyShape) -> String {
+        let queue = MessageQueue::new(Replay::No, &Mask::default());
+        let queue = Arc::new(queue.with_content(Accepts::Json.stream_content()));
+        let reader = queue.attach_reader(None);
+        for response in responses {
+            queue.push_lossy(Bytes::from_static(b"a notification\n"));
+            queue.push(Bytes::from_static(response.as_bytes()));
         }
-        out.finish();
-        let (stream, first) = (None, None);
-        let events = Events { out, reader, stream, first, _request: None, _presence: None };
-        let answer = first_of(events, (Takes::Json, shape), None, || StatusCode::OK).await;
-        let whole = answer.into_body().collect().await.unwrap().to_bytes();
-        String::from_utf8_lossy(&whole).into_owned()
+        queue.finish();
+        let (name, prefix) = (None, None);
+        let events =
+            EventStream { queue, reader, name, prefix, _cancel: None, _reader_guard: None };
+        let response = respond(events, (Accepts::Json, shape), None, || StatusCode::OK).await;
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8_lossy(&body).into_owned()
     }
 
     #[tokio::test]
-    async fn whoever_takes_json_only_gets_every_answer_and_nothing_else() {
-        assert_eq!(given(&[], Shape::Single).await, "");
-        assert_eq!(given(&["1\n"], Shape::Single).await, "1\n");
-        assert_eq!(given(&["1\n"], Shape::Batch).await, "[1]\n");
-        assert_eq!(given(&["1\n", "2\n"], Shape::Batch).await, "[1,2]\n");
+    async fn json_only_client_gets_every_response_and_nothing_else() {
+        assert_eq!(json_body(&[], BodyShape::Single).await, "");
+        assert_eq!(json_body(&["1\n"], BodyShape::Single).await, "1\n");
+        assert_eq!(json_body(&["1\n"], BodyShape::Batch).await, "[1]\n");
+        assert_eq!(json_body(&["1\n", "2\n"], BodyShape::Batch).await, "[1,2]\n");
     }
 
     #[test]
-    fn a_client_says_what_it_takes() {
-        let check = |accept: Option<&str>, expected: Option<Takes>| {
+    fn accept_header_is_parsed() {
+        let check = |accept: Option<&str>, expected: Option<Accepts>| {
             let mut headers = HeaderMap::new();
-            accept.map(|it| headers.insert(ACCEPT, HeaderValue::from_str(it).unwrap()));
-            assert_eq!(Takes::of(&headers), expected, "{accept:?}");
+            accept.map(|value| headers.insert(ACCEPT, HeaderValue::from_str(value).unwrap()));
+            assert_eq!(Accepts::from_headers(&headers), expected, "{accept:?}");
         };
-        check(Some("application/json, text/event-stream"), Some(Takes::Both));
-        check(Some("Application/JSON;q=0.5"), Some(Takes::Json));
-        check(Some("text/event-stream"), Some(Takes::Events));
-        check(Some("*/*"), Some(Takes::Both));
+        check(Some("application/json, text/event-stream"), Some(Accepts::Both));
+        check(Some("Application/JSON;q=0.5"), Some(Accepts::Json));
+        check(Some("text/event-stream"), Some(Accepts::EventStream));
+        check(Some("*/*"), Some(Accepts::Both));
         check(Some("text/html"), None);
-        check(None, Some(Takes::Both));
+        check(None, Some(Accepts::Both));
     }
 
     /// Protocol facts §18.5.
     #[test]
-    fn errors_of_the_protocol_have_their_status() {
+    fn errors_map_to_http_status() {
         let check = |code, expected: u16| {
-            assert_eq!(status_of(&JsonRpcError::new(code, "")).as_u16(), expected, "{code}");
+            assert_eq!(error_status(&JsonRpcError::new(code, "")).as_u16(), expected, "{code}");
         };
         check(-32601, 404);
         check(-32020, 400);
@@ -238,5 +309,11 @@ mod tests {
         check(-32022, 400);
         check(-32602, 200);
         check(-32603, 200);
+    }
+
+    #[test]
+    fn message_is_one_sse_event() {
+        assert_eq!(encode_event(None, 3, b"{}\n"), "data: {}\n\n");
+        assert_eq!(encode_event(Some("a"), 3, b"{}\n"), "id: a-3\ndata: {}\n\n");
     }
 }

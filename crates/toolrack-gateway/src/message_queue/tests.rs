@@ -1,92 +1,92 @@
-//! Order, loss and repetition of what is on its way to a client.
+//! Order, loss and replay of messages.
 
 use super::*;
 
-fn outbox(replay: Replay) -> Outbox {
-    let outbox = Outbox::new(replay, &Mask::default());
-    outbox.on_loss(Box::new(|n_lost| vec![Bytes::from(format!("lost {n_lost}"))]));
-    outbox
+fn new_queue(replay: Replay) -> MessageQueue {
+    let queue = MessageQueue::new(replay, &Mask::default());
+    queue.add_loss_notice(Box::new(|n_lost| vec![Bytes::from(format!("lost {n_lost}"))]));
+    queue
 }
 
-async fn rest(outbox: &Outbox, reader: &Reader) -> Vec<String> {
+async fn read_rest(queue: &MessageQueue, reader: &Reader) -> Vec<String> {
     let mut seen = Vec::new();
-    while let Some((number, message)) = outbox.next(reader).await {
+    while let Some((number, message)) = queue.next(reader).await {
         seen.push(format!("{number} {}", String::from_utf8_lossy(&message)));
     }
     seen
 }
 
 #[tokio::test]
-async fn messages_come_in_order_and_the_end_is_last() {
-    let outbox = outbox(Replay::No);
-    let reader = outbox.read(None);
-    outbox.put(Bytes::from_static(b"a"));
-    outbox.tell(Bytes::from_static(b"b"));
-    outbox.finish();
-    assert_eq!(rest(&outbox, &reader).await, ["0 a", "1 b"]);
+async fn messages_arrive_in_order() {
+    let queue = new_queue(Replay::No);
+    let reader = queue.attach_reader(None);
+    queue.push(Bytes::from_static(b"a"));
+    queue.push_lossy(Bytes::from_static(b"b"));
+    queue.finish();
+    assert_eq!(read_rest(&queue, &reader).await, ["0 a", "1 b"]);
 }
 
 #[tokio::test]
-async fn a_slow_client_loses_notifications_and_is_told() {
-    let outbox = outbox(Replay::No);
-    let reader = outbox.read(None);
+async fn slow_client_loses_notifications_and_is_told() {
+    let queue = new_queue(Replay::No);
+    let reader = queue.attach_reader(None);
     for _ in 0..MAX_UNREAD + 7 {
-        outbox.tell(Bytes::from_static(b"n"));
+        queue.push_lossy(Bytes::from_static(b"n"));
     }
-    outbox.put(Bytes::from_static(b"answer"));
-    outbox.finish();
-    let seen = rest(&outbox, &reader).await;
+    queue.push(Bytes::from_static(b"response"));
+    queue.finish();
+    let seen = read_rest(&queue, &reader).await;
     assert_eq!(seen.len(), MAX_UNREAD + 2);
-    assert!(seen[MAX_UNREAD].ends_with("answer"), "{seen:?}");
+    assert!(seen[MAX_UNREAD].ends_with("response"), "{seen:?}");
     assert!(seen[MAX_UNREAD + 1].ends_with("lost 7"), "{seen:?}");
 }
 
 #[tokio::test]
-async fn what_was_read_can_be_read_again_by_the_next_reader() {
-    let outbox = outbox(Replay::Yes);
-    let first = outbox.read(None);
+async fn read_messages_are_replayed_to_the_next_reader() {
+    let queue = new_queue(Replay::Yes);
+    let first = queue.attach_reader(None);
     for text in ["a", "b", "c"] {
-        outbox.put(Bytes::from_static(text.as_bytes()));
+        queue.push(Bytes::from_static(text.as_bytes()));
     }
-    assert!(outbox.next(&first).await.is_some());
-    assert!(outbox.next(&first).await.is_some());
-    let second = outbox.read(Some(1));
-    assert!(outbox.next(&first).await.is_none(), "only one reads");
-    outbox.finish();
-    assert_eq!(rest(&outbox, &second).await, ["1 b", "2 c"]);
-    let third = outbox.read(Some(99));
-    assert_eq!(rest(&outbox, &third).await, Vec::<String>::new());
+    assert!(queue.next(&first).await.is_some());
+    assert!(queue.next(&first).await.is_some());
+    let second = queue.attach_reader(Some(1));
+    assert!(queue.next(&first).await.is_none(), "the first reader is detached");
+    queue.finish();
+    assert_eq!(read_rest(&queue, &second).await, ["1 b", "2 c"]);
+    let third = queue.attach_reader(Some(99));
+    assert_eq!(read_rest(&queue, &third).await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn what_is_kept_has_a_bound() {
-    let outbox = outbox(Replay::Yes);
-    let reader = outbox.read(None);
-    for _ in 0..MAX_KEPT * 2 {
-        outbox.put(Bytes::from_static(b"x"));
-        assert!(outbox.next(&reader).await.is_some());
+async fn replay_buffer_is_bounded() {
+    let queue = new_queue(Replay::Yes);
+    let reader = queue.attach_reader(None);
+    for _ in 0..MAX_REPLAY * 2 {
+        queue.push(Bytes::from_static(b"x"));
+        assert!(queue.next(&reader).await.is_some());
     }
-    let again = outbox.read(Some(0));
-    outbox.finish();
-    assert_eq!(rest(&outbox, &again).await.len(), MAX_KEPT);
+    let again = queue.attach_reader(Some(0));
+    queue.finish();
+    assert_eq!(read_rest(&queue, &again).await.len(), MAX_REPLAY);
 }
 
 #[tokio::test]
-async fn what_must_not_be_seen_does_not_leave() {
-    let mask = Mask::default();
-    mask.learn("key", "s3cr3t");
-    let outbox = Outbox::new(Replay::No, &mask);
-    outbox.on_loss(Box::new(|_n_lost| vec![Bytes::from_static(b"\"s3cr3t\"")]));
-    let reader = outbox.read(None);
-    outbox.put(Bytes::from_static(b"\"s3cr3t\""));
+async fn secrets_are_redacted() {
+    let redactor = Mask::default();
+    redactor.learn("key", "s3cr3t");
+    let queue = MessageQueue::new(Replay::No, &redactor);
+    queue.add_loss_notice(Box::new(|_n_lost| vec![Bytes::from_static(b"\"s3cr3t\"")]));
+    let reader = queue.attach_reader(None);
+    queue.push(Bytes::from_static(b"\"s3cr3t\""));
     for _ in 0..MAX_UNREAD {
-        outbox.tell(Bytes::from_static(b"[\"s3cr3t\"]"));
+        queue.push_lossy(Bytes::from_static(b"[\"s3cr3t\"]"));
     }
-    outbox.put_last(Bytes::from_static(b"\"s3cr3t\""));
-    let seen = rest(&outbox, &reader).await;
+    queue.push_last(Bytes::from_static(b"\"s3cr3t\""));
+    let seen = read_rest(&queue, &reader).await;
     assert_eq!(seen.len(), MAX_UNREAD + 2);
     assert!(
-        seen.iter().all(|it| it.contains("[secret key]") && !it.contains("s3cr3t")),
+        seen.iter().all(|text| text.contains("[secret key]") && !text.contains("s3cr3t")),
         "{seen:?}"
     );
 }

@@ -1,160 +1,163 @@
-//! Whose question it is, and whose turn.
+//! Ownership of server requests, and turns of clients.
 
 use toolrack_transport::Mask;
 
 use super::*;
-use crate::active_request::{Spot, Wanted};
-use crate::client_info::Caller;
-use crate::message_queue::{Outbox, Replay};
-use crate::params::Params;
-use crate::scope::Naming;
+use crate::active_request::NotificationSink;
+use crate::gateway::Naming;
+use crate::message_queue::{MessageQueue, Replay};
+use crate::params::{ClientInfo, Params};
+use crate::subscriptions::LogFilter;
 
-/// A request of a client, which is named by a letter: capital ones can be asked.
-fn seat(client: &str) -> Arc<Seat> {
-    let is_able = client.chars().all(char::is_uppercase);
-    let capabilities = if is_able { r#"{"sampling":{}}"# } else { "{}" };
+/// A request of the client with this name. Clients with upper-case names support server requests.
+fn request(client: &str) -> Arc<ActiveRequest> {
+    let supports_sampling = client.chars().all(char::is_uppercase);
+    let capabilities = if supports_sampling { r#"{"sampling":{}}"# } else { "{}" };
     let text = format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{capabilities}}}"#);
-    let caller = Caller::legacy(&Params::read(Some(text.as_bytes())).unwrap()).unwrap();
-    let out = Arc::new(Outbox::new(Replay::No, &Mask::default()));
-    let spot = Spot { out, token: None, wanted: Wanted::ByRequest(None) };
-    Seat::new((Arc::new(caller), Owner::named(client)), spot, Naming::Raw).0
+    let params = Params::parse(Some(text.as_bytes())).unwrap();
+    let info = ClientInfo::from_initialize(&params).unwrap();
+    let queue = Arc::new(MessageQueue::new(Replay::No, &Mask::default()));
+    let log_filter = LogFilter::Request(None);
+    let sink = NotificationSink { queue, progress_token: None, log_filter };
+    ActiveRequest::new((Arc::new(info), ClientId::forwarded(client)), sink, Naming::Raw).0
 }
 
-fn whose(table: &mut Table, about: Option<u64>, now: Instant) -> String {
-    match table.whose(about, now) {
-        Whose::Request(seat) => format!("request of {:?}", seat.owner),
-        Whose::Client(owner) => format!("{owner:?}"),
-        Whose::Nobody => "nobody".to_owned(),
-        Whose::Unknown => "unknown".to_owned(),
+fn owner(queue: &mut ServerQueue, about: Option<u64>, now: Instant) -> String {
+    match queue.owner_of_request(about, now) {
+        RequestOwner::Request(request) => format!("request of {}", request.client_id),
+        RequestOwner::Client(client_id) => client_id.to_string(),
+        RequestOwner::None => "none".to_owned(),
+        RequestOwner::Ambiguous => "ambiguous".to_owned(),
     }
 }
 
 #[track_caller]
-fn check_whose(open: &[&str], given_up: &[&str], expected: &str) {
-    let (mut table, now) = (Table::default(), Instant::now());
-    for client in given_up {
-        let seat = seat(client);
-        table.sit(&seat, now);
-        table.leave(&seat, End::Unknown, now);
+fn check_owner(active: &[&str], cancelled: &[&str], expected: &str) {
+    let (mut queue, now) = (ServerQueue::default(), Instant::now());
+    for client in cancelled {
+        let request = request(client);
+        queue.start(&request, now);
+        queue.finish(&request, Completion::Unknown, now);
     }
-    for client in open {
-        table.sit(&seat(client), now);
+    for client in active {
+        queue.start(&request(client), now);
     }
-    assert_eq!(whose(&mut table, None, now), expected, "{open:?} {given_up:?}");
-    assert!(table.has_turns() && !table.is_blank(), "the server is known to ask now");
+    assert_eq!(owner(&mut queue, None, now), expected, "{active:?} {cancelled:?}");
+    assert!(queue.takes_turns() && !queue.is_unused(), "the server request is remembered");
 }
 
 #[test]
-fn a_question_is_a_clients_only_if_it_can_be_nobody_elses() {
-    check_whose(&[], &[], "nobody");
-    check_whose(&["A"], &[], "A");
-    check_whose(&["A", "A"], &[], "A");
-    check_whose(&["A", "B"], &[], "unknown");
-    check_whose(&["A", "b"], &[], "unknown");
-    check_whose(&["b"], &[], "b");
-    check_whose(&["A"], &["B"], "unknown");
-    check_whose(&["A"], &["A"], "A");
-    check_whose(&["A"], &["B", "C", "A"], "unknown");
-    check_whose(&[], &["B"], "nobody");
+fn server_request_belongs_to_a_client_only_if_unambiguous() {
+    check_owner(&[], &[], "none");
+    check_owner(&["A"], &[], "A");
+    check_owner(&["A", "A"], &[], "A");
+    check_owner(&["A", "B"], &[], "ambiguous");
+    check_owner(&["A", "b"], &[], "ambiguous");
+    check_owner(&["b"], &[], "b");
+    check_owner(&["A"], &["B"], "ambiguous");
+    check_owner(&["A"], &["A"], "A");
+    check_owner(&["A"], &["B", "C", "A"], "ambiguous");
+    check_owner(&[], &["B"], "none");
 }
 
 #[test]
-fn what_was_given_up_is_forgotten_in_time_or_with_the_process() {
-    let (mut table, now) = (Table::default(), Instant::now());
-    let (given_up, open) = (seat("B"), seat("A"));
-    table.sit(&given_up, now);
-    table.leave(&given_up, End::Unknown, now);
-    table.sit(&open, now);
-    assert_eq!(whose(&mut table, None, now), "unknown");
-    assert_eq!(whose(&mut table, None, now + AFTERMATH), "A");
-    table.leave(&given_up, End::Unknown, now);
-    table.renewed();
-    assert_eq!(whose(&mut table, None, now), "A");
-    table.leave(&given_up, End::Done, now);
-    assert_eq!(whose(&mut table, None, now), "A", "it was answered");
+fn cancelled_requests_are_forgotten_after_grace_or_restart() {
+    let (mut queue, now) = (ServerQueue::default(), Instant::now());
+    let (cancelled, active) = (request("B"), request("A"));
+    queue.start(&cancelled, now);
+    queue.finish(&cancelled, Completion::Unknown, now);
+    queue.start(&active, now);
+    assert_eq!(owner(&mut queue, None, now), "ambiguous");
+    assert_eq!(owner(&mut queue, None, now + GRACE), "A");
+    queue.finish(&cancelled, Completion::Unknown, now);
+    queue.server_restarted();
+    assert_eq!(owner(&mut queue, None, now), "A");
+    queue.finish(&cancelled, Completion::Done, now);
+    assert_eq!(owner(&mut queue, None, now), "A", "the server has responded");
 }
 
 #[test]
-fn a_line_that_tells_is_believed_and_needs_no_turns() {
-    let (mut table, now) = (Table::default(), Instant::now());
-    let (a, b) = (seat("A"), seat("B"));
-    table.sit(&a, now);
-    table.sit(&b, now);
-    a.noted(7);
-    b.noted(8);
-    assert_eq!(whose(&mut table, Some(7), now), "request of A");
-    assert_eq!(whose(&mut table, Some(8), now), "request of B");
-    assert_eq!(whose(&mut table, Some(9), now), "nobody");
-    b.noted(7);
-    assert_eq!(whose(&mut table, Some(7), now), "request of B", "the numbers have begun anew");
-    assert!(!table.has_turns());
+fn attributed_server_request_needs_no_turns() {
+    let (mut queue, now) = (ServerQueue::default(), Instant::now());
+    let (a, b) = (request("A"), request("B"));
+    queue.start(&a, now);
+    queue.start(&b, now);
+    a.record_sent(7);
+    b.record_sent(8);
+    assert_eq!(owner(&mut queue, Some(7), now), "request of A");
+    assert_eq!(owner(&mut queue, Some(8), now), "request of B");
+    assert_eq!(owner(&mut queue, Some(9), now), "none");
+    b.record_sent(7);
+    assert_eq!(owner(&mut queue, Some(7), now), "request of B", "the ids have restarted");
+    assert!(!queue.takes_turns());
 }
 
 #[track_caller]
-fn check_turn(open: &[&str], ahead: &[&str], mine: &str, expected: &str) {
-    let (mut table, now) = (Table::default(), Instant::now());
-    table.whose(None, now);
-    for client in open {
-        table.sit(&seat(client), now);
+fn check_turn(active: &[&str], ahead: &[&str], own: &str, expected: &str) {
+    let (mut queue, now) = (ServerQueue::default(), Instant::now());
+    queue.owner_of_request(None, now);
+    for client in active {
+        queue.start(&request(client), now);
     }
     for client in ahead {
-        table.line_up(&seat(client), now);
+        queue.enqueue(&request(client), now);
     }
-    let number = table.line_up(&seat(mine), now);
-    let said = if table.turn(number, now) == Turn::Now { "goes on" } else { "waits" };
-    assert_eq!(said, expected, "{open:?} {ahead:?} {mine}");
-    assert_eq!(table.turn(number, now + TURN), Turn::Now, "nobody waits for longer");
+    let ticket = queue.enqueue(&request(own), now);
+    let turn = if queue.turn(ticket, now) == Turn::Now { "proceeds" } else { "waits" };
+    assert_eq!(turn, expected, "{active:?} {ahead:?} {own}");
+    assert_eq!(queue.turn(ticket, now + MAX_TURN), Turn::Now, "waits no longer");
 }
 
 #[test]
 fn clients_that_could_be_confused_take_turns() {
-    check_turn(&[], &[], "A", "goes on");
-    check_turn(&["A", "A"], &[], "A", "goes on");
+    check_turn(&[], &[], "A", "proceeds");
+    check_turn(&["A", "A"], &[], "A", "proceeds");
     check_turn(&["B"], &[], "A", "waits");
     check_turn(&["b"], &[], "A", "waits");
     check_turn(&["A"], &[], "b", "waits");
-    check_turn(&["b"], &[], "c", "goes on");
+    check_turn(&["b"], &[], "c", "proceeds");
     check_turn(&["A"], &["B"], "A", "waits");
     check_turn(&[], &["B"], "A", "waits");
-    check_turn(&["b"], &["c"], "d", "goes on");
+    check_turn(&["b"], &["c"], "d", "proceeds");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_client_thinks_is_no_cause() {
-    let mut table = Table::default();
-    let (thinking, working) = (seat("A"), seat("B"));
-    table.sit(&thinking, Instant::now());
-    table.sit(&working, Instant::now());
-    let _open = thinking.open_question();
-    assert_eq!(whose(&mut table, None, Instant::now()), "unknown", "it may ask two things at once");
-    tokio::time::advance(AFTERMATH).await;
-    assert_eq!(whose(&mut table, None, Instant::now()), "B");
-    table.leave(&working, End::Done, Instant::now());
-    assert_eq!(whose(&mut table, None, Instant::now()), "A", "there is nobody else");
+async fn request_that_awaits_its_client_is_no_cause() {
+    let mut queue = ServerQueue::default();
+    let (idle, busy) = (request("A"), request("B"));
+    queue.start(&idle, Instant::now());
+    queue.start(&busy, Instant::now());
+    let _asked = idle.begin_server_request();
+    let now = Instant::now();
+    assert_eq!(owner(&mut queue, None, now), "ambiguous", "two requests may come together");
+    tokio::time::advance(GRACE).await;
+    assert_eq!(owner(&mut queue, None, Instant::now()), "B");
+    queue.finish(&busy, Completion::Done, Instant::now());
+    assert_eq!(owner(&mut queue, None, Instant::now()), "A", "no other is active");
 }
 
 #[test]
-fn nobody_waits_for_a_person_who_thinks() {
-    let (mut table, now) = (Table::default(), Instant::now());
-    table.whose(None, now);
-    let asked = seat("B");
-    table.sit(&asked, now);
-    let number = table.line_up(&seat("A"), now);
-    assert_ne!(table.turn(number, now), Turn::Now);
-    let _open = asked.open_question();
-    let since = asked.asked_since().unwrap();
-    assert_ne!(table.turn(number, since), Turn::Now, "the answer may come at once");
-    assert_eq!(table.turn(number, since + AFTERMATH), Turn::Now);
+fn no_turn_waits_for_a_person() {
+    let (mut queue, now) = (ServerQueue::default(), Instant::now());
+    queue.owner_of_request(None, now);
+    let active = request("B");
+    queue.start(&active, now);
+    let ticket = queue.enqueue(&request("A"), now);
+    assert_ne!(queue.turn(ticket, now), Turn::Now);
+    let _asked = active.begin_server_request();
+    let since = active.awaiting_client_since().unwrap();
+    assert_ne!(queue.turn(ticket, since), Turn::Now, "the response may come at once");
+    assert_eq!(queue.turn(ticket, since + GRACE), Turn::Now);
 }
 
 #[test]
-fn a_server_that_never_asks_has_no_turns() {
-    let (mut table, now) = (Table::default(), Instant::now());
-    let open = seat("A");
-    table.sit(&open, now);
-    let number = table.line_up(&seat("B"), now);
-    assert_eq!(table.turn(number, now), Turn::Now);
-    table.step_out(number);
-    table.leave(&open, End::Done, now);
-    assert!(table.is_blank());
+fn server_that_sends_no_requests_has_no_turns() {
+    let (mut queue, now) = (ServerQueue::default(), Instant::now());
+    let active = request("A");
+    queue.start(&active, now);
+    let ticket = queue.enqueue(&request("B"), now);
+    assert_eq!(queue.turn(ticket, now), Turn::Now);
+    queue.dequeue(ticket);
+    queue.finish(&active, Completion::Done, now);
+    assert!(queue.is_unused());
 }
