@@ -1,4 +1,4 @@
-//! What the tests share: a manager with scripted servers, a gateway before it, and a socket before that.
+//! Test fixture: a manager with scripted servers, a gateway in front of it, and a socket in front of that.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use toolrack_client::{ClientHandler, EraChoice, McpClient, Refusal};
 use toolrack_config::McpServerConfig;
-use toolrack_gateway::{Gateway, HttpGateway, HttpGatewayOptions, Scope, Switchboard};
+use toolrack_gateway::{Gateway, HttpGateway, HttpGatewayOptions, Scope, ServerRequestRouter};
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_manager::McpManager;
 use toolrack_mcp::{
@@ -23,49 +23,49 @@ use toolrack_testkit::{Event, Journal, eventually_async, program};
 use toolrack_transport::BoxFuture;
 
 /// Long enough for a busy machine, short enough for a test.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A gateway and everything behind it.
-pub(crate) struct Stage {
+/// A gateway with its router and its manager.
+pub(crate) struct Fixture {
     pub(crate) manager: Arc<McpManager>,
-    pub(crate) switchboard: Arc<Switchboard>,
+    pub(crate) router: Arc<ServerRequestRouter>,
     pub(crate) gateway: Gateway,
 }
 
 /// A gateway on a socket.
-pub(crate) struct Web {
+pub(crate) struct HttpFixture {
     pub(crate) endpoint: HttpGateway,
     pub(crate) address: String,
     _serving: JoinSet<()>,
 }
 
-/// A scripted server with these arguments.
+/// Config of a scripted server with these arguments.
 pub(crate) fn scripted(name: &str, args: &[&str]) -> McpServerConfig {
     McpServerConfig::stdio(name, program("scripted-server").display().to_string(), args)
 }
 
-impl Stage {
-    /// Starts the servers and puts a gateway before them.
-    pub(crate) async fn open(configs: Vec<McpServerConfig>, scope: Scope) -> Self {
-        let stage = Self::set(configs, scope);
-        for server in stage.manager.connect_all().await.unwrap() {
+impl Fixture {
+    /// Connects all servers and creates a gateway.
+    pub(crate) async fn start(configs: Vec<McpServerConfig>, scope: Scope) -> Self {
+        let fixture = Self::new(configs, scope);
+        for server in fixture.manager.connect_all().await.unwrap() {
             assert!(server.is_connected(), "{}: {}", server.name(), server.state());
         }
-        stage
+        fixture
     }
 
-    /// The same, with servers that are not started yet.
-    pub(crate) fn set(configs: Vec<McpServerConfig>, scope: Scope) -> Self {
-        let switchboard = Switchboard::new();
+    /// Creates a gateway without connecting its servers.
+    pub(crate) fn new(configs: Vec<McpServerConfig>, scope: Scope) -> Self {
+        let router = ServerRequestRouter::new();
         let guardian = Guardian::Program(program("toolrack-guard"));
         let builder = McpManager::builder()
             .stdio(StdioOptions { guardian, ..StdioOptions::default() })
-            .ready_wait(LONG)
-            .limits(Switchboard::limits())
-            .handler(Arc::clone(&switchboard) as Arc<dyn ClientHandler>);
+            .ready_wait(TIMEOUT)
+            .limits(ServerRequestRouter::limits())
+            .handler(Arc::clone(&router) as Arc<dyn ClientHandler>);
         let manager = Arc::new(builder.build(configs));
-        let gateway = Gateway::new(Arc::clone(&manager), Arc::clone(&switchboard), scope);
-        Self { manager, switchboard, gateway }
+        let gateway = Gateway::new(Arc::clone(&manager), Arc::clone(&router), scope);
+        Self { manager, router, gateway }
     }
 
     pub(crate) async fn close(self) {
@@ -74,8 +74,8 @@ impl Stage {
     }
 }
 
-impl Web {
-    pub(crate) async fn open(gateway: &Gateway) -> Self {
+impl HttpFixture {
+    pub(crate) async fn start(gateway: &Gateway) -> Self {
         Self::with_options(gateway, HttpGatewayOptions::default()).await
     }
 
@@ -92,9 +92,9 @@ impl Web {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Our own client, of this era.
-    pub(crate) async fn client(&self, era: EraChoice, person: &Arc<Person>) -> McpClient {
-        let handler = Arc::clone(person) as Arc<dyn ClientHandler>;
+    /// Connects a client of this era.
+    pub(crate) async fn client(&self, era: EraChoice, user: &Arc<TestUser>) -> McpClient {
+        let handler = Arc::clone(user) as Arc<dyn ClientHandler>;
         let builder = McpClient::builder("gateway").era(era).handler(handler);
         let definition = HttpServerDef::new(self.url());
         builder.connect_http(definition, HttpOptions::default()).await.unwrap()
@@ -111,32 +111,32 @@ async fn serve(listener: TcpListener, endpoint: HttpGateway) {
                 async move { Ok::<_, std::convert::Infallible>(endpoint.handle(request).await) }
             });
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // A client that leaves in the middle is none of the server's business.
+            // Some tests disconnect in the middle of a response.
             connection.await.unwrap_or_default();
         });
         while connections.try_join_next().is_some() {}
     }
 }
 
-/// Somebody who answers everything, and writes down what was said.
+/// Client handler that accepts every server request and records what it gets.
 #[derive(Default)]
-pub(crate) struct Person {
-    /// What it has its model say, if not the usual.
+pub(crate) struct TestUser {
+    /// Text of its sampling results, if not the default.
     pub(crate) name: Option<&'static str>,
-    pub(crate) said: Mutex<Vec<String>>,
+    pub(crate) records: Mutex<Vec<String>>,
 }
 
-impl Person {
-    pub(crate) fn note(&self, line: String) {
-        self.said.lock().unwrap().push(line);
+impl TestUser {
+    pub(crate) fn record(&self, text: String) {
+        self.records.lock().unwrap().push(text);
     }
 
-    pub(crate) fn has(&self, line: &str) -> bool {
-        self.said.lock().unwrap().iter().any(|it| it == line)
+    pub(crate) fn has_recorded(&self, text: &str) -> bool {
+        self.records.lock().unwrap().iter().any(|record| record == text)
     }
 }
 
-impl ClientHandler for Person {
+impl ClientHandler for TestUser {
     fn capabilities(&self) -> ClientCapabilities {
         ClientCapabilities {
             roots: Some(RootsCapability { list_changed: true }),
@@ -147,7 +147,7 @@ impl ClientHandler for Person {
     }
 
     fn elicit<'a>(&'a self, _: &'a str, question: Elicitation) -> BoxFuture<'a, ElicitationAnswer> {
-        self.note(format!("asked {}", question.message()));
+        self.record(format!("asked {}", question.message()));
         let content = serde_json::from_str(r#"{"name":"Ada"}"#).unwrap();
         Box::pin(async { ElicitationAnswer::Accept { content: Some(content) } })
     }
@@ -157,12 +157,12 @@ impl ClientHandler for Person {
         _: &'a str,
         params: SamplingParams,
     ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
-        self.note(format!("sampled {}", params.max_tokens));
-        let said = self.name.unwrap_or("42").to_owned();
+        self.record(format!("sampled {}", params.max_tokens));
+        let text = self.name.unwrap_or("42").to_owned();
         Box::pin(async {
             Ok(SamplingResult {
                 role: Role::Assistant,
-                content: vec![Content::from_text(said)],
+                content: vec![Content::from_text(text)],
                 model: "m1".to_owned(),
                 stop_reason: None,
             })
@@ -175,16 +175,16 @@ impl ClientHandler for Person {
 
     fn log(&self, message: &LogMessage) {
         let logger = message.logger.as_deref().unwrap_or_default();
-        self.note(format!("log {} {logger} {}", message.level.as_str(), message.data.get()));
+        self.record(format!("log {} {logger} {}", message.level.as_str(), message.data.get()));
     }
 }
 
 pub(crate) async fn eventually(what: &str, mut fact: impl FnMut() -> bool) {
-    eventually_async(LONG, what, tokio::time::sleep, async || fact()).await;
+    eventually_async(TIMEOUT, what, tokio::time::sleep, async || fact()).await;
 }
 
-/// How many calls a server's journal says were cancelled.
+/// Number of cancelled calls in a server's journal.
 pub(crate) fn n_cancelled(journal: &Path) -> usize {
     let journal = Journal::read(journal).unwrap();
-    journal.records.iter().filter(|it| it.event == Event::Cancelled).count()
+    journal.records.iter().filter(|record| record.event == Event::Cancelled).count()
 }

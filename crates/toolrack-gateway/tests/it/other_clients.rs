@@ -1,7 +1,7 @@
-//! Clients of others before the gateway, and servers of others behind it: over HTTP and over a pipe, in both eras.
+//! Third-party clients and servers with the gateway in between: over HTTP and stdio, in both eras.
 //!
-//! Every client lists, calls, follows progress and cancels; what one of them cannot do stands at its test. Each is a
-//! program of its own that says `done`, and what it cancels is looked for in what server-everything was sent.
+//! Every client lists, calls, reports progress and cancels; exceptions are noted at its test. Each is a program of its
+//! own that prints `done`. Cancellations are looked for in the input of server-everything.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use toolrack_testkit::{Kept, eventually, program, skipped};
 
-/// Two interpreters and two servers start for each of these, on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
-/// Writes down what the server is sent, on its way.
-const OVERHEARD: &str = r#"tee -a "$0" | exec node "$1" stdio"#;
+/// Each test starts two interpreters and two servers, on a busy machine.
+const TIMEOUT: Duration = Duration::from_mins(2);
+/// Records the server's input in a file.
+const RECORDED: &str = r#"tee -a "$0" | exec node "$1" stdio"#;
 const INSTALL: &str = "cargo xtask servers";
 
 fn servers() -> PathBuf {
@@ -29,12 +29,12 @@ fn time() -> PathBuf {
     servers().join("python/venv/bin/mcp-server-time")
 }
 
-/// The first of these files that is not there. A bare name is looked up by whoever starts it.
+/// The first of these files that does not exist. A bare name is looked up in PATH when it is started.
 fn missing<'a>(needed: impl IntoIterator<Item = &'a PathBuf>) -> Option<&'a PathBuf> {
-    needed.into_iter().find(|it| it.is_absolute() && !it.exists())
+    needed.into_iter().find(|path| path.is_absolute() && !path.exists())
 }
 
-/// What an endpoint with server-everything and mcp-server-time behind it is started with.
+/// A gateway program in front of server-everything and mcp-server-time.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     log: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) struct Listening {
 }
 
 impl Endpoint {
-    /// One whose server-everything is overheard into a file of this name, or what this machine lacks.
+    /// Records the input of server-everything in a file of this name. `Err` names a missing program.
     pub(crate) fn new(dir: &Path, name: &str) -> Result<Self, String> {
         match missing(&[everything(), time()]) {
             Some(missing) => Err(format!("{} is missing; run `{INSTALL}`", missing.display())),
@@ -59,8 +59,8 @@ impl Endpoint {
     pub(crate) fn args(&self) -> Vec<String> {
         let (log, everything) =
             (self.log.display().to_string(), everything().display().to_string());
-        let words = ["--server", "everything", "sh", "-c", OVERHEARD, &log, &everything];
-        let mut args: Vec<String> = words.iter().map(|&it| it.to_owned()).collect();
+        let words = ["--server", "everything", "sh", "-c", RECORDED, &log, &everything];
+        let mut args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         args.extend(["--server".to_owned(), "time".to_owned(), time().display().to_string()]);
         args
     }
@@ -76,10 +76,10 @@ impl Endpoint {
         Listening { url, _program: kept }
     }
 
-    /// How often server-everything was told that a call is cancelled.
+    /// Number of cancellations that server-everything got.
     pub(crate) fn n_cancelled(&self) -> usize {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        log.lines().filter(|it| it.contains(r#""notifications/cancelled""#)).count()
+        log.lines().filter(|line| line.contains(r#""notifications/cancelled""#)).count()
     }
 }
 
@@ -90,66 +90,66 @@ fn start(program: &Path, args: &[impl AsRef<OsStr>]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Whether what a client cancels must be heard of by the server.
+/// Whether a cancellation of the client always reaches the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cancels {
-    Surely,
-    Perhaps,
+    Always,
+    Sometimes,
 }
 
-/// A client of others: the program with its first arguments, the modes that it has, and how it is installed.
+/// A third-party client: its command line, its modes, and the command that installs it.
 struct Client {
-    words: Vec<PathBuf>,
+    command: Vec<PathBuf>,
     modes: &'static [&'static str],
     install: &'static str,
     cancels: Cancels,
 }
 
-/// Has a client do everything, over HTTP and over a pipe, in every mode that it has.
+/// Runs a client over HTTP and stdio, in every mode.
 fn check(test: &str, client: &Client) {
     let dir = tempfile::tempdir().unwrap();
     let endpoints = Endpoint::new(dir.path(), "http")
         .and_then(|http| Ok((http, Endpoint::new(dir.path(), "stdio")?)));
-    let (http, pipe) = match endpoints {
+    let (http, stdio) = match endpoints {
         Ok(endpoints) => endpoints,
         Err(reason) => return skipped(test, &reason),
     };
-    if let Some(missing) = missing(&client.words) {
+    if let Some(missing) = missing(&client.command) {
         let reason = format!("{} is missing; run `{}`", missing.display(), client.install);
         return skipped(test, &reason);
     }
     let listening = http.listen();
-    let mut piped = vec!["stdio".to_owned(), program("toolrack-endpoint").display().to_string()];
-    piped.extend(pipe.args());
+    let mut stdio_args =
+        vec!["stdio".to_owned(), program("toolrack-endpoint").display().to_string()];
+    stdio_args.extend(stdio.args());
     for mode in client.modes {
-        for (endpoint, way) in
-            [(&http, vec!["http".to_owned(), listening.url.clone()]), (&pipe, piped.clone())]
+        for (endpoint, transport) in
+            [(&http, vec!["http".to_owned(), listening.url.clone()]), (&stdio, stdio_args.clone())]
         {
             let before = endpoint.n_cancelled();
-            let mut args: Vec<&OsStr> = client.words[1..].iter().map(|it| it.as_os_str()).collect();
+            let mut args: Vec<&OsStr> =
+                client.command[1..].iter().map(|word| word.as_os_str()).collect();
             args.push(mode.as_ref());
-            args.extend(way.iter().map(OsStr::new));
-            let (status, said, complained) =
-                Kept::new(start(&client.words[0], &args)).output(PATIENCE).unwrap();
-            assert!(status.success(), "{mode} {way:?}: {said}{complained}");
-            assert!(said.contains("done"), "{mode} {way:?}: {said}{complained}");
-            if client.cancels == Cancels::Surely {
-                let what = format!("the server hears that {mode} over {} cancels", way[0]);
-                eventually(PATIENCE, &what, || endpoint.n_cancelled() == before + 1);
+            args.extend(transport.iter().map(OsStr::new));
+            let (status, stdout, stderr) =
+                Kept::new(start(&client.command[0], &args)).output(TIMEOUT).unwrap();
+            assert!(status.success(), "{mode} {transport:?}: {stdout}{stderr}");
+            assert!(stdout.contains("done"), "{mode} {transport:?}: {stdout}{stderr}");
+            if client.cancels == Cancels::Always {
+                let what =
+                    format!("the server gets the cancellation of {mode} over {}", transport[0]);
+                eventually(TIMEOUT, &what, || endpoint.n_cancelled() == before + 1);
             }
         }
     }
 }
 
 #[test]
-fn the_python_client() {
+fn python_client() {
     let python = servers().join("python");
-    let words = vec![python.join("venv/bin/python"), python.join("gateway_client.py")];
+    let command = vec![python.join("venv/bin/python"), python.join("gateway_client.py")];
     let modes = &["legacy", "2026-07-28"];
-    check(
-        "the_python_client",
-        &Client { words, modes, install: INSTALL, cancels: Cancels::Surely },
-    );
+    check("python_client", &Client { command, modes, install: INSTALL, cancels: Cancels::Always });
 }
 
 fn check_typescript(test: &str, package: &str, modes: &'static [&'static str]) {
@@ -157,38 +157,38 @@ fn check_typescript(test: &str, package: &str, modes: &'static [&'static str]) {
     if !node.join("node_modules/@modelcontextprotocol").join(package).exists() {
         return skipped(test, &format!("the TypeScript {package} is missing; run `{INSTALL}`"));
     }
-    let words = vec![PathBuf::from("node"), node.join("gateway-client.mjs")];
-    check(test, &Client { words, modes, install: INSTALL, cancels: Cancels::Surely });
+    let command = vec![PathBuf::from("node"), node.join("gateway-client.mjs")];
+    check(test, &Client { command, modes, install: INSTALL, cancels: Cancels::Always });
 }
 
 #[test]
-fn the_typescript_client() {
-    check_typescript("the_typescript_client", "client", &["legacy", "auto"]);
+fn typescript_client() {
+    check_typescript("typescript_client", "client", &["legacy", "auto"]);
 }
 
-/// The SDK 1.x, which most clients of today are built on. It is of the legacy era alone.
+/// SDK 1.x, on which most current clients are built. Legacy era only.
 #[test]
-fn the_older_typescript_client() {
-    check_typescript("the_older_typescript_client", "sdk", &["sdk-1"]);
+fn typescript_sdk_1_client() {
+    check_typescript("typescript_sdk_1_client", "sdk", &["sdk-1"]);
 }
 
 /// The official Rust SDK.
 #[test]
-fn the_rust_client() {
-    let words = vec![program("toolrack-endpoint").with_file_name("rmcp-client")];
+fn rust_sdk_client() {
+    let command = vec![program("toolrack-endpoint").with_file_name("rmcp-client")];
     let install = "cargo build -p toolrack-rmcp";
     let modes = &["legacy", "modern"];
-    check("the_rust_client", &Client { words, modes, install, cancels: Cancels::Surely });
+    check("rust_sdk_client", &Client { command, modes, install, cancels: Cancels::Always });
 }
 
-/// mcporter, as a command line and as a library. It is of the legacy era alone.
+/// mcporter, as a command line and as a library. Legacy era only.
 ///
-/// It cannot follow progress: it never asks for it. It cannot cancel but by a timeout, after which it closes the
-/// connection at once, so that it is a race whether the server still hears of it; that the next call works is checked.
+/// It never requests progress. It cancels only by a timeout and then closes the connection at once, so whether the
+/// server gets the cancellation is a race; the test checks that the next call works.
 #[test]
 fn mcporter() {
     let dir = servers().join("node/mcporter");
-    let words = vec![dir.join("node_modules/node/bin/node"), dir.join("gateway-client.mjs")];
+    let command = vec![dir.join("node_modules/node/bin/node"), dir.join("gateway-client.mjs")];
     let modes = &["cli"];
-    check("mcporter", &Client { words, modes, install: INSTALL, cancels: Cancels::Perhaps });
+    check("mcporter", &Client { command, modes, install: INSTALL, cancels: Cancels::Sometimes });
 }

@@ -1,4 +1,4 @@
-//! Our own client before the gateway as a program, and servers of others behind it.
+//! Toolrack's client with the gateway as a separate program and third-party servers behind it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,13 +13,13 @@ use toolrack_testkit::{program, skipped};
 use crate::fixture::eventually;
 use crate::other_clients::Endpoint;
 
-const SLOW: &str = "everything_trigger-long-running-operation";
+const SLOW_TOOL: &str = "everything_trigger-long-running-operation";
 
-/// Lists, calls, follows progress and cancels.
+/// Lists, calls, reports progress and cancels.
 async fn check(client: &McpClient, endpoint: &Endpoint) {
-    let names: Vec<String> = client.tools().items.iter().map(|it| it.name.clone()).collect();
-    for wanted in ["everything_echo", "time_convert_time"] {
-        assert!(names.iter().any(|it| it == wanted), "{names:?}");
+    let names: Vec<String> = client.tools().items.iter().map(|tool| tool.name.clone()).collect();
+    for expected in ["everything_echo", "time_convert_time"] {
+        assert!(names.iter().any(|name| name == expected), "{names:?}");
     }
     let echo = client.call_tool("everything_echo", &json!({ "message": "hello" })).await.unwrap();
     assert_eq!(echo.content, "Echo: hello");
@@ -37,24 +37,27 @@ async fn check(client: &McpClient, endpoint: &Endpoint) {
         })),
         ..CallOptions::default()
     };
-    client.call_tool_full(SLOW, &json!({ "duration": 1, "steps": 4 }), &options).await.unwrap();
+    client
+        .call_tool_full(SLOW_TOOL, &json!({ "duration": 1, "steps": 4 }), &options)
+        .await
+        .unwrap();
     assert!(steps.load(Ordering::Relaxed) >= 3, "{steps:?}");
 
     let before = endpoint.n_cancelled();
     let forever = json!({ "duration": 60, "steps": 2 });
-    let call = client.call_tool(SLOW, &forever);
+    let call = client.call_tool(SLOW_TOOL, &forever);
     assert!(tokio::time::timeout(Duration::from_millis(300), call).await.is_err());
-    eventually("the server hears of it", || endpoint.n_cancelled() == before + 1).await;
+    eventually("the server is told", || endpoint.n_cancelled() == before + 1).await;
     let next = client.call_tool("everything_echo", &json!({ "message": "next" })).await.unwrap();
     assert_eq!(next.content, "Echo: next");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_own_client_over_http() {
+async fn own_client_over_http() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = match Endpoint::new(dir.path(), "http") {
         Ok(endpoint) => endpoint,
-        Err(reason) => return skipped("our_own_client_over_http", &reason),
+        Err(reason) => return skipped("own_client_over_http", &reason),
     };
     let listening = endpoint.listen();
     for era in [EraChoice::Legacy, EraChoice::Modern] {
@@ -67,11 +70,11 @@ async fn our_own_client_over_http() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_own_client_over_a_pipe() {
+async fn own_client_over_stdio() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = match Endpoint::new(dir.path(), "stdio") {
         Ok(endpoint) => endpoint,
-        Err(reason) => return skipped("our_own_client_over_a_pipe", &reason),
+        Err(reason) => return skipped("own_client_over_stdio", &reason),
     };
     for era in [EraChoice::Legacy, EraChoice::Modern] {
         let command = program("toolrack-endpoint").display().to_string();
