@@ -215,6 +215,7 @@ impl RequestContext {
         mut request: SuspendedRequest,
         params: &Params<'_>,
     ) -> Result<SuspendedRequest, JsonRpcError> {
+        // Progress and log messages now go to the stream of the repeated request, under its token.
         request.active.set_sink(self.notification_sink(params)?);
         let mut responses = params.input_responses.clone().unwrap_or_default();
         for (key, server_request) in std::mem::take(&mut request.pending) {

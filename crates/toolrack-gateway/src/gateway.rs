@@ -405,6 +405,7 @@ impl Shared {
     pub(crate) fn tools(&self, era: Era) -> Arc<[Bytes]> {
         let tools = self.manager.all_tools();
         let mut cached = lock(&self.encoded_tools);
+        // Compared by pointer: the manager publishes a new list with every change.
         let encoded = match cached.take() {
             Some(encoded) if Arc::ptr_eq(&encoded.source, &tools) => encoded,
             _ => self.encode_tools(tools),
@@ -463,6 +464,7 @@ impl Shared {
         if let Scope::Server(server) = &self.scope {
             return Ok((server.clone(), name.to_owned()));
         }
+        // `find_tool` also accepts other spellings. Clients have to use the public name, the only one they are shown.
         let found = self.manager.find_tool(name);
         let found = found
             .filter(|tool| **tool.name() == *name && self.scope.contains(tool.server()))
@@ -537,8 +539,9 @@ impl Shared {
         Err(invalid_params(format!("Unknown prompt: {name}")))
     }
 
-    /// The servers that may have a resource, the likeliest first: the server that lists it, or else those with the best
-    /// matching template, or else all that have resources. Servers found by listing or template are the only ones asked.
+    /// The servers that may have a resource, the likeliest first: the server that lists it, or else those with the
+    /// best matching template, or else all that have resources. Servers found by listing or template are the only
+    /// ones asked.
     pub(crate) async fn resource_servers(&self, uri: &str) -> Vec<String> {
         let known = self.known_resource_servers(uri).await;
         if !known.is_empty() {

@@ -1,7 +1,7 @@
 //! HTTP transport: stateless for modern clients, with sessions for legacy ones.
 //!
-//! [`HttpGateway::handle`] maps one HTTP request to one response. Sockets are left to the caller, such as hyper or axum.
-//! Stateless requests are handled here, sessions in [`stateful`].
+//! [`HttpGateway::handle`] maps one HTTP request to one response. Sockets are left to the caller, such as hyper or
+//! axum. Stateless requests are handled here, sessions in [`stateful`].
 //!
 //! **Invariant:** [`Access`] is checked before anything else of a request, and no body is read beyond its limit.
 
@@ -211,7 +211,7 @@ impl HttpGateway {
         message: &Bytes,
         accepts: Accepts,
     ) -> HttpResponse {
-        // Spec 2026-07-28 has no client notification over HTTP. One that comes is ignored.
+        // Spec 2026-07-28 has no client notifications over HTTP, so they are ignored.
         if let Ok(Frame::Notification { .. }) = Frame::parse(message) {
             return empty(StatusCode::ACCEPTED);
         }

@@ -173,6 +173,7 @@ impl<T: Listable> CachedLists<T> {
         if let Some(list) = self.cached(&name, server.launch(), max_age) {
             return Ok(Some((name, list)));
         }
+        // Taken before the request, so that the age of the list is never underestimated.
         let fetched = Instant::now();
         let (waited, delivery) = (LIST_TIMEOUT, Delivery::Unknown);
         let list = timeout(LIST_TIMEOUT, T::fetch(client)).await;

@@ -293,6 +293,7 @@ impl State {
         Read::Message(number, message)
     }
 
+    /// Makes the messages from `number` on unread again. If they are no longer kept, starts at the oldest that is.
     fn rewind(&mut self, number: u64) {
         let number = number.clamp(self.first, self.unread);
         while self.unread > number {

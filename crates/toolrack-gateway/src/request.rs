@@ -234,7 +234,7 @@ impl RequestContext {
 
     /// `subscriptions/listen`: runs until the client cancels it, which drops the future, or the gateway drains.
     ///
-    /// Spec 2026-07-28, subscriptions: the first message acknowledges what is granted, and every message names the
+    /// Spec 2026-07-28, subscriptions: the first message acknowledges the granted filter, and every message names the
     /// subscription.
     async fn listen(&self, params: &Params<'_>) -> Outcome {
         if self.queue.content() == StreamContent::ResponsesOnly {

@@ -10,7 +10,7 @@
 //!
 //! **Invariant:** a server request that names our request belongs to that request, or to none.
 //! **Invariant:** an unattributed server request belongs to a client only if no request of another client can have
-//! caused it, not even one that was cancelled less than [`GRACE`] ago. Otherwise it is
+//! caused it, not even a request cancelled less than [`GRACE`] ago. Otherwise it is
 //! [ambiguous](RequestOwner::Ambiguous) and reaches no client.
 //! **Invariant:** a request whose client has been asked something more than [`GRACE`] ago is no cause of further
 //! server requests while others are active: its server waits for that response.

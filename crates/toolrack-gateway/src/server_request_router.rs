@@ -420,7 +420,7 @@ impl ClientHandler for ServerRequestRouter {
     fn log_from(&self, server: &str, message: &LogMessage) {
         let requests = self.active_requests(server);
         // A level that one client set makes a legacy server verbose for all of them. Clients that set none then get
-        // only what is usual.
+        // only the usual levels.
         let default_level =
             if self.lowest_log_level().is_some() { LogLevel::Info } else { LogLevel::Debug };
         for request in &requests {

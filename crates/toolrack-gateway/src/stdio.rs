@@ -60,8 +60,8 @@ impl Gateway {
             queue.finish();
             Ok(())
         };
-        // The writer ends by itself when everything is written, and earlier if the client does not read. Then the reader
-        // is dropped, even if it waits for space in the queue.
+        // The writer ends by itself when everything is written, and earlier if the client does not read. Then the
+        // reader is dropped, even if it waits for space in the queue.
         tokio::pin!(writing);
         tokio::select! {
             written = &mut writing => written,

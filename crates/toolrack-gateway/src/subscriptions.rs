@@ -166,6 +166,7 @@ impl Subscribers {
     }
 
     fn for_each(&self, notify: impl Fn(&Subscriber)) {
+        // Collected first, so that the lock is not held while messages are pushed.
         let subscribers: Vec<_> =
             lock(&self.subscribers).iter().filter_map(Weak::upgrade).collect();
         for subscriber in &subscribers {

@@ -85,6 +85,7 @@ impl SuspendedRequests {
         let id = state.strip_prefix(self.prefix.as_str()).and_then(|id| id.parse().ok());
         let mut requests = lock(&self.requests);
         let requests = requests.as_mut().ok_or_else(Self::unknown_state)?;
+        // Checked before the removal, so that a request for another subject does not consume the state.
         let found = id
             .filter(|id| requests.get(id).is_some_and(|(_, request)| request.subject == *subject));
         let found = found.and_then(|id| requests.remove(&id));

@@ -48,8 +48,8 @@ pub(crate) enum Accepts {
 impl Accepts {
     /// Parses `Accept`. `None` if it includes neither content type.
     ///
-    /// Spec 2025-11-25 and 2026-07-28, transports: a client has to accept both. One that accepts only one gets that,
-    /// and a missing header counts as both.
+    /// Spec 2025-11-25 and 2026-07-28, transports: a client has to accept both. A client that accepts only one gets
+    /// that one, and a missing header counts as both.
     pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(ACCEPT).iter();
         let mut values = values.filter_map(|value| value.to_str().ok()).peekable();

@@ -330,6 +330,7 @@ impl Sessions {
             removed = sessions.remove(&oldest);
         }
         sessions.insert(id.clone(), Arc::new(HttpSession::new(client)));
+        // Closing cancels requests and releases subscriptions: not under the lock.
         drop(sessions);
         removed.inspect(|session| session.client.close());
         Some(id)
