@@ -427,11 +427,12 @@ impl ClientHandler for ServerRequestRouter {
             request.send_log(server, message, default_level);
         }
         if requests.is_empty() {
-            let sessions = self.sessions();
-            let sessions = sessions.iter().filter(|session| session.can_see(server));
-            sessions.for_each(|session| session.send_log(server, message, default_level));
-            let subscribers = self.log_subscribers();
-            subscribers.iter().for_each(|subscriber| subscriber.send(server, message));
+            for session in self.sessions().iter().filter(|session| session.can_see(server)) {
+                session.send_log(server, message, default_level);
+            }
+            for subscriber in self.log_subscribers() {
+                subscriber.send(server, message);
+            }
         }
         if let Some(fallback) = &self.fallback {
             fallback.log_from(server, message);

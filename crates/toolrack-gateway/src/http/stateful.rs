@@ -223,7 +223,7 @@ fn contents(message: &[u8], revision: Option<Revision>) -> Contents {
 /// All sessions of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    sessions: Mutex<HashMap<String, Arc<HttpSession>>>,
+    by_id: Mutex<HashMap<String, Arc<HttpSession>>>,
     limit: usize,
     idle_timeout: Duration,
 }
@@ -314,14 +314,14 @@ impl HttpSession {
 
 impl Sessions {
     pub(crate) fn new(limit: usize, idle_timeout: Duration) -> Self {
-        Self { sessions: Mutex::default(), limit, idle_timeout }
+        Self { by_id: Mutex::default(), limit, idle_timeout }
     }
 
     /// Adds a session and returns its id. At the limit, the session that is idle for longest is closed; `None` if all
     /// are in use.
     fn insert(&self, client: Arc<ClientSession>) -> Option<String> {
         let id = Uuid::new_v4().simple().to_string();
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = lock(&self.by_id);
         let mut removed = None;
         if sessions.len() >= self.limit {
             let idle = sessions.iter();
@@ -337,17 +337,17 @@ impl Sessions {
     }
 
     fn get(&self, id: &str) -> Option<Arc<HttpSession>> {
-        let found = lock(&self.sessions).get(id).map(Arc::clone);
+        let found = lock(&self.by_id).get(id).map(Arc::clone);
         found.inspect(|session| session.mark_used())
     }
 
     fn remove(&self, id: &str) {
-        let found = lock(&self.sessions).remove(id);
+        let found = lock(&self.by_id).remove(id);
         found.inspect(|session| session.client.close());
     }
 
     pub(crate) fn len(&self) -> usize {
-        lock(&self.sessions).len()
+        lock(&self.by_id).len()
     }
 
     /// Closes sessions that have been idle for too long.
@@ -355,7 +355,7 @@ impl Sessions {
         let is_expired = |session: &HttpSession| {
             session.idle_since().is_some_and(|since| since.elapsed() >= self.idle_timeout)
         };
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = lock(&self.by_id);
         let expired = sessions.iter().filter(|(_, session)| is_expired(session));
         let ids: Vec<String> = expired.map(|(id, _)| id.clone()).collect();
         let removed: Vec<_> = ids.iter().filter_map(|id| sessions.remove(id)).collect();
@@ -367,13 +367,13 @@ impl Sessions {
 
     /// Ends the streams for messages outside of requests.
     pub(crate) fn finish_standalone_streams(&self) {
-        for session in lock(&self.sessions).values() {
+        for session in lock(&self.by_id).values() {
             session.client.queue().finish();
         }
     }
 
     pub(crate) fn close_all(&self) {
-        let sessions = std::mem::take(&mut *lock(&self.sessions));
+        let sessions = std::mem::take(&mut *lock(&self.by_id));
         for session in sessions.values() {
             session.client.close();
         }
