@@ -123,6 +123,7 @@ impl ServerRequestRouter {
         if !self.with_queue(server, start_if_free) {
             self.wait_for_turn(server, request, (now, max_wait)).await;
         }
+        // No `await` between start and guard: a future dropped there would leave the request active forever.
         let (router, request) = (Arc::clone(self), Arc::clone(request));
         ActiveGuard { router, server: server.into(), request, completion: Completion::Unknown }
     }
@@ -149,6 +150,7 @@ impl ServerRequestRouter {
                 () = sleep_until(until) => {}
             }
         }
+        // Started before the ticket is removed: a request behind this one always sees one of the two.
         self.with_queue(server, |queue| queue.start(request, Instant::now()));
     }
 
