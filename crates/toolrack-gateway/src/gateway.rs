@@ -1,203 +1,280 @@
-//! Every server behind one endpoint: the handle that programs hold, and what all its clients share.
+//! `Gateway`: all servers of a manager behind one MCP endpoint, and the state that its clients share.
 //!
-//! **Invariant:** every task of a gateway ends when it is closed or the last handle is gone.
+//! Also decides which server a tool, prompt or resource belongs to ([`Shared::resolve_tool`],
+//! [`Shared::resolve_prompt`], [`Shared::resource_servers`]).
+//!
+//! **Invariant:** every task of a gateway ends when the gateway is closed or its last handle is dropped.
+//! **Invariant:** a client sees only servers in its [`Scope`].
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use toolrack_manager::{ClientGuard, ConnectionState, McpConnection, McpManager, ToolWithServer};
-use toolrack_mcp::{Era, Implementation, Method, Revision, ServerCapabilities};
+use toolrack_client::McpClient;
+use toolrack_manager::{
+    Borrowed, ConnectionState, McpConnection, McpManager, RackError, ToolWithServer,
+};
+use toolrack_mcp::{
+    Era, ErrorCode, Implementation, LogLevel, Method, Mirror, Prompt, Revision, ServerCapabilities,
+    Tool, is_object_schema, strict_schema,
+};
 use toolrack_transport::JsonRpcError;
 use uuid::Uuid;
 
-use crate::audience::Audience;
-use crate::catalogue::Catalogue;
-use crate::failure::{self, Manner};
-use crate::news;
-use crate::parked::Parked;
-use crate::scope::Scope;
-use crate::subscription::Subscriptions;
-use crate::switchboard::Switchboard;
+use crate::change_notifier;
+use crate::encode::invalid_params;
+use crate::error_mapping::{self, ErrorStyle};
+use crate::list_cache::{ListCache, Purpose, ServerList, template_prefix_len};
+use crate::lock;
+use crate::server_request_router::ServerRequestRouter;
+use crate::subscriptions::{ResourceSubscriptions, Subscribers};
+use crate::suspended::SuspendedRequests;
 
-/// How long closing waits for tasks that are told to end.
-const END_LIMIT: Duration = Duration::from_secs(10);
+/// How long `close` waits for tasks to end.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long after its start a gateway waits for connecting servers before it lists their tools.
+const STARTUP_WAIT: Duration = Duration::from_secs(5);
+/// How long a server may take to set its log level.
+const SET_LEVEL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What can be set about a gateway.
+/// Options of a [`Gateway`].
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
-    /// Who we say we are.
-    pub server: Implementation,
-    /// Entries of one page of a list.
+    /// Name and version that clients see.
+    pub server_info: Implementation,
+    /// Entries per page of a list.
     pub page_size: usize,
-    /// Requests of one client that are worked on at once. Further ones wait.
-    pub max_open: usize,
-    /// Requests of one client that wait. One more is refused.
-    pub max_waiting: usize,
-    /// Requests of modern clients that wait for an answer to what a legacy server asked. One more is refused.
-    pub max_parked: usize,
-    /// How long a client may take to answer what a server asks.
-    pub question_patience: Duration,
-    /// The largest message that is taken from a client.
+    /// Requests of one client that run at once. Further ones are queued.
+    pub max_in_flight: usize,
+    /// Queued requests of one client. Further ones are rejected.
+    pub max_queued: usize,
+    /// Requests of modern clients that are suspended until the client responds to a legacy server. Further ones are
+    /// rejected.
+    pub max_suspended: usize,
+    /// How long a client may take to respond to a server request.
+    pub client_response_timeout: Duration,
+    /// Size limit of a message from a client.
     pub max_message_bytes: usize,
-    /// How long a client on stdio may leave its messages unread before it is given up.
-    pub write_patience: Duration,
-    /// What stands behind it.
-    pub behind: Behind,
+    /// How long a client on stdio may leave its messages unread before it is disconnected.
+    pub write_timeout: Duration,
+    /// Kind of servers behind the gateway.
+    pub upstream: Upstream,
 }
 
-/// What a gateway passes requests on to.
+/// Kind of servers behind a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Behind {
-    /// Servers, which may say what they like.
+pub enum Upstream {
+    /// MCP servers, which are not trusted.
     #[default]
     Servers,
-    /// One other gateway of ours, such as a daemon. It is told which requests are of the same client, and its word on
-    /// how far a request came is passed on.
+    /// One other Toolrack gateway, such as a daemon. It is told which requests belong to the same client, and its
+    /// error data is trusted.
     Gateway,
 }
 
 impl Default for GatewayOptions {
     fn default() -> Self {
-        let server = Implementation {
+        let server_info = Implementation {
             name: "toolrack".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..Implementation::default()
         };
         Self {
-            server,
+            server_info,
             page_size: 1_000,
-            max_open: 256,
-            max_waiting: 1_024,
-            max_parked: 256,
-            question_patience: Duration::from_mins(5),
+            max_in_flight: 256,
+            max_queued: 1_024,
+            max_suspended: 256,
+            client_response_timeout: Duration::from_mins(5),
             max_message_bytes: 32 << 20,
-            write_patience: Duration::from_mins(10),
-            behind: Behind::default(),
+            write_timeout: Duration::from_mins(10),
+            upstream: Upstream::default(),
         }
     }
 }
 
-/// The servers of a manager behind one MCP endpoint. Clones are the same gateway.
+/// The servers that an endpoint shows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// All servers, under public names.
+    #[default]
+    All,
+    /// The servers of an agent, under public names.
+    Agent(BTreeSet<String>),
+    /// One server, under its own names.
+    Server(String),
+}
+
+/// Names under which clients see tools and prompts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// The server's own names.
+    Raw,
+    /// Names that are unique across servers.
+    Public,
+}
+
+impl Scope {
+    /// Whether the endpoint shows this server.
+    pub fn contains(&self, server: &str) -> bool {
+        match self {
+            Scope::All => true,
+            Scope::Agent(servers) => servers.contains(server),
+            Scope::Server(name) => name == server,
+        }
+    }
+
+    pub(crate) fn naming(&self) -> Naming {
+        match self {
+            Scope::All | Scope::Agent(_) => Naming::Public,
+            Scope::Server(_) => Naming::Raw,
+        }
+    }
+}
+
+/// The servers of a manager behind one MCP endpoint. Clones are handles of the same gateway.
 #[derive(Debug, Clone)]
 pub struct Gateway {
     pub(crate) shared: Arc<Shared>,
     _stop: Arc<DropGuard>,
 }
 
-/// What all clients of a gateway share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) manager: Arc<McpManager>,
-    pub(crate) switchboard: Arc<Switchboard>,
-    pub(crate) scope: Scope,
-    /// Like that of no other gateway, and not to be guessed.
-    pub(crate) name: String,
-    pub(crate) options: GatewayOptions,
-    pub(crate) audience: Audience,
-    pub(crate) catalogue: Catalogue,
-    pub(crate) subscriptions: Subscriptions,
-    pub(crate) parked: Parked,
-    /// The tools as they are listed, and the list of the manager that they were written from.
-    pub(crate) written_tools: Mutex<Option<WrittenTools>>,
-    /// When the first client could come.
-    pub(crate) began: Instant,
-    pub(crate) tracker: TaskTracker,
-    pub(crate) stop: CancellationToken,
-    /// Ends what would go on until the client has enough. Cancelled with `stop` at the latest.
-    pub(crate) farewell: CancellationToken,
-}
-
-/// The list of the manager, and what modern and legacy clients get of it.
-pub(crate) type WrittenTools = (Arc<[ToolWithServer]>, Arc<[Bytes]>, Arc<[Bytes]>);
-
 impl Gateway {
-    /// A gateway in front of `manager`, which has to have `switchboard` as its handler if servers shall be able
-    /// to ask clients, and [`Switchboard::limits`] if there are many of them. Has to be called within a tokio runtime.
-    pub fn new(manager: Arc<McpManager>, switchboard: Arc<Switchboard>, scope: Scope) -> Self {
-        Self::with_options(manager, switchboard, scope, GatewayOptions::default())
+    /// Creates a gateway in front of `manager`. Pass the same `router` to the manager as its handler, so that server
+    /// requests reach clients, and [`ServerRequestRouter::limits`] as its limits. Call it within a Tokio runtime.
+    pub fn new(manager: Arc<McpManager>, router: Arc<ServerRequestRouter>, scope: Scope) -> Self {
+        Self::with_options(manager, router, scope, GatewayOptions::default())
     }
 
-    /// The same with other than the default settings.
+    /// Creates a gateway with the given options.
     pub fn with_options(
         manager: Arc<McpManager>,
-        switchboard: Arc<Switchboard>,
+        router: Arc<ServerRequestRouter>,
         scope: Scope,
         options: GatewayOptions,
     ) -> Self {
         let stop = CancellationToken::new();
         let guard = Arc::new(stop.clone().drop_guard());
+        let suspended =
+            SuspendedRequests::new(options.max_suspended, options.client_response_timeout);
         let shared = Arc::new(Shared {
             manager,
-            switchboard,
+            router,
             scope,
-            name: Uuid::new_v4().simple().to_string(),
-            parked: Parked::new(options.max_parked, options.question_patience),
+            instance_id: Uuid::new_v4().simple().to_string(),
+            suspended,
             options,
-            audience: Audience::default(),
-            catalogue: Catalogue::default(),
-            subscriptions: Subscriptions::default(),
-            written_tools: Mutex::default(),
-            began: Instant::now(),
+            subscribers: Subscribers::default(),
+            list_cache: ListCache::default(),
+            subscriptions: ResourceSubscriptions::default(),
+            encoded_tools: Mutex::default(),
+            started: Instant::now(),
             tracker: TaskTracker::new(),
-            farewell: stop.child_token(),
+            draining: stop.child_token(),
             stop,
         });
-        shared.tracker.spawn(news::spread(Arc::clone(&shared), shared.manager.subscribe()));
+        let events = shared.manager.subscribe();
+        shared.tracker.spawn(change_notifier::run(Arc::clone(&shared), events));
         Self { shared, _stop: guard }
     }
 
-    /// What this endpoint shows.
+    /// The servers that this endpoint shows.
     pub fn scope(&self) -> &Scope {
         &self.shared.scope
     }
 
-    /// Ends what has no end of its own, such as subscriptions. Requests that are open go on.
-    pub(crate) fn bid_farewell(&self) {
-        self.shared.farewell.cancel();
+    /// Ends `subscriptions/listen` requests, which have no end of their own. Other requests continue.
+    pub(crate) fn drain(&self) {
+        self.shared.draining.cancel();
     }
 
-    /// Ends every conversation and waits until nothing is left of them. The manager stays.
+    /// Closes all sessions and waits for their tasks. The manager stays open.
     pub async fn close(&self) {
         self.shared.stop.cancel();
-        self.shared.parked.clear();
+        self.shared.suspended.close();
         self.shared.tracker.close();
-        if timeout(END_LIMIT, self.shared.tracker.wait()).await.is_err() {
-            tracing::warn!("some tasks of the gateway do not end");
+        if timeout(CLOSE_TIMEOUT, self.shared.tracker.wait()).await.is_err() {
+            tracing::warn!("gateway tasks did not end in time");
         }
     }
 }
 
+/// State that all clients of a gateway share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) manager: Arc<McpManager>,
+    pub(crate) router: Arc<ServerRequestRouter>,
+    pub(crate) scope: Scope,
+    /// Unique and unguessable. Prefixes client names towards another gateway.
+    pub(crate) instance_id: String,
+    pub(crate) options: GatewayOptions,
+    pub(crate) subscribers: Subscribers,
+    pub(crate) list_cache: ListCache,
+    pub(crate) subscriptions: ResourceSubscriptions,
+    pub(crate) suspended: SuspendedRequests,
+    encoded_tools: Mutex<Option<EncodedTools>>,
+    started: Instant,
+    pub(crate) tracker: TaskTracker,
+    pub(crate) stop: CancellationToken,
+    /// Ends requests without an end of their own. Cancelled with `stop` at the latest.
+    pub(crate) draining: CancellationToken,
+}
+
+/// The tool list as JSON, and the manager's list that it was encoded from.
+#[derive(Debug)]
+struct EncodedTools {
+    source: Arc<[ToolWithServer]>,
+    modern: Arc<[Bytes]>,
+    legacy: Arc<[Bytes]>,
+}
+
+/// Prompts by the names that clients see, each with its server.
+type NamedPrompts = Vec<(String, (String, Prompt))>;
+
+/// Servers and their capabilities.
 impl Shared {
-    /// The servers that clients see.
+    /// Runs `task` in the background until the gateway stops.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tracker.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// The servers in scope.
     pub(crate) fn servers(&self) -> Vec<Arc<McpConnection>> {
         let mut servers = self.manager.servers();
-        servers.retain(|it| self.scope.has(it.name()));
+        servers.retain(|server| self.scope.contains(server.name()));
         servers
     }
 
-    /// The connection of a server, started if need be.
+    /// The client of a server, which is started if necessary.
     pub(crate) async fn borrow(
         &self,
         server: &str,
-        manner: Manner,
-    ) -> Result<ClientGuard, JsonRpcError> {
+        style: ErrorStyle,
+    ) -> Result<Borrowed, JsonRpcError> {
         let borrowed = self.manager.borrow(server).await;
-        borrowed.map_err(|error| failure::of_rack(error, manner))
+        borrowed.map_err(|error| error_mapping::from_manager_error(error, style))
     }
 
-    /// How a client of an era is told what failed.
-    pub(crate) fn manner(&self, era: Era) -> Manner {
-        Manner { era, behind: self.options.behind }
+    pub(crate) fn error_style(&self, era: Era) -> ErrorStyle {
+        ErrorStyle { era, upstream: self.options.upstream }
     }
 
-    /// Whether some server offers this. What is not known yet may turn out to be anything, and before the third
-    /// revision servers did not have to say what they offer.
-    fn is_offered(&self, feature: impl Fn(&ServerCapabilities) -> bool) -> bool {
+    /// Whether some server offers a feature. A server that has not connected yet may offer any, and before 2025-06-18
+    /// servers did not have to declare their capabilities.
+    fn any_server_offers(&self, feature: impl Fn(&ServerCapabilities) -> bool) -> bool {
         self.servers().iter().any(|server| match server.client() {
             Some(client) => {
                 client.revision() < Revision::R2025_06_18 || feature(client.capabilities())
@@ -206,23 +283,25 @@ impl Shared {
         })
     }
 
-    /// Whether there is anybody who could answer.
+    /// Whether some server supports the method.
     pub(crate) fn offers(&self, method: Method) -> bool {
         match method {
-            Method::ListPrompts | Method::GetPrompt => self.is_offered(|it| it.prompts.is_some()),
+            Method::ListPrompts | Method::GetPrompt => {
+                self.any_server_offers(|capabilities| capabilities.prompts.is_some())
+            }
             Method::ListResources | Method::ListResourceTemplates | Method::ReadResource => {
-                self.is_offered(|it| it.resources.is_some())
+                self.any_server_offers(|capabilities| capabilities.resources.is_some())
             }
-            Method::Subscribe | Method::Unsubscribe => {
-                self.is_offered(|it| it.resources.is_some_and(|it| it.subscribe))
-            }
-            Method::Complete => self.is_offered(|it| it.completions),
-            Method::SetLevel => self.is_offered(|it| it.logging),
+            Method::Subscribe | Method::Unsubscribe => self.any_server_offers(|capabilities| {
+                capabilities.resources.is_some_and(|resources| resources.subscribe)
+            }),
+            Method::Complete => self.any_server_offers(|capabilities| capabilities.completions),
+            Method::SetLevel => self.any_server_offers(|capabilities| capabilities.logging),
             _ => true,
         }
     }
 
-    /// Everything that some server offers.
+    /// The union of the servers' capabilities.
     pub(crate) fn capabilities(&self, revision: Revision) -> Value {
         let mut offered = Map::new();
         let mut offer = |name: &str, method: Method, value: Value| {
@@ -239,41 +318,382 @@ impl Shared {
         if revision.has_completions_capability() {
             offer("completions", Method::Complete, json!({}));
         }
-        // Nobody knows what these mean, so they can only be those of one server.
-        let experimental = self.only().and_then(|it| {
-            let declared = it.client()?.capabilities().experimental.as_ref()?;
+        // Experimental capabilities have no known meaning and cannot be merged, so only a single server passes them.
+        let experimental = self.single_server().and_then(|server| {
+            let declared = server.client()?.capabilities().experimental.as_ref()?;
             serde_json::from_str(declared.get()).ok()
         });
-        experimental.map(|it| offered.insert("experimental".to_owned(), it));
+        experimental.map(|declared| offered.insert("experimental".to_owned(), declared));
         Value::Object(offered)
     }
 
-    /// The server that this endpoint stands for, if it is for one alone.
-    fn only(&self) -> Option<Arc<McpConnection>> {
+    /// The server of an endpoint that shows only one.
+    fn single_server(&self) -> Option<Arc<McpConnection>> {
         match &self.scope {
             Scope::Server(name) => self.manager.server(name).ok(),
             Scope::All | Scope::Agent(_) => None,
         }
     }
 
-    /// What servers say about their use, each under its name where there are several.
+    /// The servers' instructions, each under the name of its server where there are several.
     pub(crate) fn instructions(&self) -> Option<String> {
         let servers = self.servers();
-        let said = servers.iter().filter_map(|it| {
-            let instructions = it.client()?.instructions()?;
+        let sections = servers.iter().filter_map(|server| {
+            let instructions = server.client()?.instructions()?;
             Some(match self.scope {
                 Scope::Server(_) => instructions.to_owned(),
-                Scope::All | Scope::Agent(_) => format!("# {}\n\n{instructions}", it.name()),
+                Scope::All | Scope::Agent(_) => format!("# {}\n\n{instructions}", server.name()),
             })
         });
-        let said: Vec<String> = said.collect();
-        (!said.is_empty()).then(|| said.join("\n\n"))
+        let sections: Vec<String> = sections.collect();
+        (!sections.is_empty()).then(|| sections.join("\n\n"))
     }
 
-    /// Who we are. An endpoint of one server stands for that server.
+    /// `serverInfo`. An endpoint of one server shows that server's.
     pub(crate) fn server_info(&self, revision: Revision) -> Value {
-        let only = self.only();
-        let its = only.as_ref().and_then(|it| it.client()?.server_info());
-        serde_json::to_value(its.unwrap_or(&self.options.server).wire(revision)).unwrap_or_default()
+        let single = self.single_server();
+        let info = single.as_ref().and_then(|server| server.client()?.server_info());
+        let info = info.unwrap_or(&self.options.server_info);
+        serde_json::to_value(info.wire(revision)).unwrap_or_default()
+    }
+
+    /// Notifies legacy servers that the roots of their only client changed.
+    pub(crate) async fn roots_changed(&self) {
+        for server in self.servers() {
+            if let Some(client) = server.client().filter(|client| client.era() == Era::Legacy)
+                && let Err(error) = client.roots_changed().await
+            {
+                tracing::debug!(server = server.name(), %error, "roots change not sent");
+            }
+        }
+    }
+}
+
+/// Log level. A legacy server has one level for all clients: the lowest that any of them wants. A modern server gets
+/// the level with each request; only a gateway behind this one is also told it for the time between requests.
+impl Shared {
+    /// Sets the level at all servers for a client that wants messages from `level` on.
+    pub(crate) async fn set_log_level(&self, level: LogLevel) {
+        let lowest = self.router.lowest_log_level().map_or(level, |lowest| lowest.min(level));
+        let servers = self.servers();
+        join_all(servers.iter().map(|server| self.set_server_log_level(server, lowest))).await;
+    }
+
+    /// Sets the level at a server that was restarted.
+    pub(crate) async fn restore_log_level(&self, server: &str) {
+        if let (Some(lowest), Ok(server)) =
+            (self.router.lowest_log_level(), self.manager.server(server))
+        {
+            self.set_server_log_level(&server, lowest).await;
+        }
+    }
+
+    async fn set_server_log_level(&self, server: &McpConnection, level: LogLevel) {
+        let client = server.client().filter(|client| client.capabilities().logging);
+        let Some(client) = client else { return };
+        match (client.era(), self.options.upstream) {
+            (Era::Legacy, _) => set_legacy_log_level(server, client, level).await,
+            (Era::Modern, Upstream::Gateway) => client.listen_to_log(level),
+            (Era::Modern, Upstream::Servers) => {}
+        }
+    }
+}
+
+/// Names: the tool list, and which server a tool, prompt or resource belongs to.
+impl Shared {
+    /// The tool list as JSON. Encoded once for each list of the manager.
+    pub(crate) fn tools(&self, era: Era) -> Arc<[Bytes]> {
+        let tools = self.manager.all_tools();
+        let mut cached = lock(&self.encoded_tools);
+        // Compared by pointer: the manager publishes a new list with every change.
+        let encoded = match cached.take() {
+            Some(encoded) if Arc::ptr_eq(&encoded.source, &tools) => encoded,
+            _ => self.encode_tools(tools),
+        };
+        let encoded = cached.insert(encoded);
+        match era {
+            Era::Modern => Arc::clone(&encoded.modern),
+            Era::Legacy => Arc::clone(&encoded.legacy),
+        }
+    }
+
+    fn encode_tools(&self, source: Arc<[ToolWithServer]>) -> EncodedTools {
+        let naming = self.scope.naming();
+        let in_scope = source.iter().filter(|tool| self.scope.contains(tool.server()));
+        let tools: Vec<Tool> = in_scope.map(|tool| listed_tool(tool, naming)).collect();
+        let modern = encode_all(&tools);
+        let legacy = tools.iter().zip(&modern).map(|(tool, json)| legacy_tool(tool, json));
+        let legacy = legacy.collect();
+        EncodedTools { source, modern: modern.into(), legacy }
+    }
+
+    /// Whether the manager's tools are no longer those that clients were last shown.
+    pub(crate) fn have_tools_changed(&self) -> bool {
+        let tools = self.manager.all_tools();
+        let encoded = lock(&self.encoded_tools);
+        encoded.as_ref().is_some_and(|encoded| !Arc::ptr_eq(&encoded.source, &tools))
+    }
+
+    /// Waits for connecting servers while the gateway is new: clients would take a list without their tools for
+    /// complete. Later, list changes announce new tools.
+    pub(crate) async fn wait_for_startup(&self) {
+        let remaining = STARTUP_WAIT.saturating_sub(self.started.elapsed());
+        if !remaining.is_zero() {
+            self.manager.ready(remaining).await;
+        }
+    }
+
+    /// The server and raw name of a tool. An unknown tool is looked up again after servers without `list_changed` were
+    /// asked for their tools.
+    pub(crate) async fn resolve_tool_refreshing(
+        &self,
+        name: &str,
+    ) -> Result<(String, String), JsonRpcError> {
+        match self.resolve_tool(name) {
+            Ok(found) => Ok(found),
+            Err(_unknown) => {
+                self.wait_for_startup().await;
+                self.manager.refresh().await;
+                self.resolve_tool(name)
+            }
+        }
+    }
+
+    /// The server and raw name of a tool.
+    pub(crate) fn resolve_tool(&self, name: &str) -> Result<(String, String), JsonRpcError> {
+        if let Scope::Server(server) = &self.scope {
+            return Ok((server.clone(), name.to_owned()));
+        }
+        // `find_tool` also accepts other spellings. Clients have to use the public name, the only one they are shown.
+        let found = self.manager.find_tool(name);
+        let found = found
+            .filter(|tool| **tool.name() == *name && self.scope.contains(tool.server()))
+            .map(|tool| ((**tool.server()).to_owned(), tool.tool().name.clone()));
+        found.ok_or_else(|| match self.not_connected(name) {
+            Some(error) => error_mapping::from_manager_error(error, self.error_style(Era::Modern)),
+            None => invalid_params(format!("Unknown tool: {name}")),
+        })
+    }
+
+    /// Error for an unlisted tool, if the only server that could have it is not running. If several could have it, the
+    /// name is in doubt and the tool counts as unknown.
+    fn not_connected(&self, name: &str) -> Option<RackError> {
+        let servers = self.servers();
+        let has_tool = |server: &&Arc<McpConnection>| {
+            let tools = server.tool_names();
+            let raw: Vec<_> = tools.iter().map(|tool| (server.name(), tool.as_str())).collect();
+            self.manager.public_names(&raw).iter().any(|public| public == name)
+        };
+        let mut candidates = servers.iter().filter(has_tool);
+        let server = candidates.next().filter(|server| server.client().is_none())?;
+        let (server, state) = (server.name().to_owned(), server.state().clone());
+        candidates.next().is_none().then_some(RackError::NotConnected { server, state })
+    }
+
+    /// The server's headers that repeat tool arguments (`x-mcp-header`), if the tool has any.
+    pub(crate) fn param_headers(&self, name: &str) -> Option<Mirror> {
+        let (server, tool) = self.resolve_tool(name).ok()?;
+        let connection = self.manager.server(&server).ok()?;
+        let tool = connection.listing()?.items.iter().find(|listed| listed.name == tool)?;
+        Mirror::of(&tool.input_schema).ok().flatten()
+    }
+
+    async fn prompts(&self, purpose: Purpose) -> NamedPrompts {
+        let lists = self.list_cache.prompts.all(&self.manager, &self.scope, purpose).await;
+        self.name_prompts(&lists)
+    }
+
+    pub(crate) fn name_prompts(&self, lists: &[ServerList<Prompt>]) -> NamedPrompts {
+        let prompts: Vec<(&str, &Prompt)> = lists
+            .iter()
+            .flat_map(|(server, list)| list.items.iter().map(move |prompt| (&**server, prompt)))
+            .collect();
+        let names = match self.scope.naming() {
+            Naming::Raw => prompts.iter().map(|(_, prompt)| prompt.name.clone()).collect(),
+            Naming::Public => {
+                let raw = prompts.iter().map(|(server, prompt)| (*server, prompt.name.as_str()));
+                let raw: Vec<_> = raw.collect();
+                self.manager.public_names(&raw)
+            }
+        };
+        let prompts =
+            prompts.into_iter().map(|(server, prompt)| (server.to_owned(), prompt.clone()));
+        names.into_iter().zip(prompts).collect()
+    }
+
+    /// The server and raw name of a prompt. Cached lists are tried first, then fresh ones.
+    pub(crate) async fn resolve_prompt(
+        &self,
+        name: &str,
+    ) -> Result<(String, String), JsonRpcError> {
+        if let Scope::Server(server) = &self.scope {
+            return Ok((server.clone(), name.to_owned()));
+        }
+        for purpose in [Purpose::Routing, Purpose::Listing] {
+            let prompts = self.prompts(purpose).await;
+            let found = prompts.into_iter().find(|(public, _)| public == name);
+            if let Some((_, (server, prompt))) = found {
+                return Ok((server, prompt.name));
+            }
+        }
+        Err(invalid_params(format!("Unknown prompt: {name}")))
+    }
+
+    /// The servers that may have a resource, the likeliest first: the server that lists it, or else those with the
+    /// best matching template, or else all that have resources. Servers found by listing or template are the only
+    /// ones asked.
+    pub(crate) async fn resource_servers(&self, uri: &str) -> Vec<String> {
+        let known = self.known_resource_servers(uri).await;
+        if !known.is_empty() {
+            return known;
+        }
+        let resources = &self.list_cache.resources;
+        let lists = resources.all(&self.manager, &self.scope, Purpose::Routing).await;
+        lists.into_iter().map(|(server, _)| server).collect()
+    }
+
+    /// The servers that list a resource or a matching template.
+    async fn known_resource_servers(&self, uri: &str) -> Vec<String> {
+        if let Scope::Server(server) = &self.scope {
+            return vec![server.clone()];
+        }
+        let (manager, scope) = (&self.manager, &self.scope);
+        let lists = self.list_cache.resources.all(manager, scope, Purpose::Routing).await;
+        let first =
+            lists.iter().find(|(_, list)| list.items.iter().any(|resource| resource.uri == uri));
+        if let Some((server, _)) = first {
+            return vec![server.clone()];
+        }
+        let templates = self.list_cache.templates.all(manager, scope, Purpose::Routing).await;
+        let matching = templates.iter().filter_map(|(server, list)| {
+            let lengths = list.items.iter();
+            let lengths =
+                lengths.filter_map(|template| template_prefix_len(&template.uri_template, uri));
+            Some((server.as_str(), lengths.max()?))
+        });
+        best_matches(matching)
+    }
+
+    /// The server at which to subscribe to a resource. While servers are connecting, a mere guess is an error: it would
+    /// be remembered, and the server that has the resource may be about to connect.
+    pub(crate) async fn subscription_server(&self, uri: &str) -> Result<String, JsonRpcError> {
+        let is_connecting =
+            |server: &Arc<McpConnection>| *server.state() == ConnectionState::Connecting;
+        match self.known_resource_servers(uri).await.into_iter().next() {
+            Some(server) => Ok(server),
+            None if self.servers().iter().any(is_connecting) => {
+                Err(resource_not_found(uri, Revision::LATEST))
+            }
+            None => self.resource_server(uri).await,
+        }
+    }
+
+    /// The server that most likely has a resource.
+    pub(crate) async fn resource_server(&self, uri: &str) -> Result<String, JsonRpcError> {
+        let servers = self.resource_servers(uri).await;
+        servers.into_iter().next().ok_or_else(|| resource_not_found(uri, Revision::LATEST))
+    }
+}
+
+async fn set_legacy_log_level(server: &McpConnection, client: &McpClient, level: LogLevel) {
+    match timeout(SET_LEVEL_TIMEOUT, client.set_log_level(level)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::debug!(server = server.name(), %error, "log level not set");
+        }
+        Err(_elapsed) => tracing::debug!(server = server.name(), "setting the log level timed out"),
+    }
+}
+
+/// The servers whose templates share the longest prefix with the URI. A template that begins with a variable matches
+/// everything and is ignored.
+fn best_matches<'a>(matching: impl Iterator<Item = (&'a str, usize)>) -> Vec<String> {
+    let mut by_length = BTreeMap::<usize, Vec<String>>::new();
+    for (server, length) in matching.filter(|(_, length)| *length > 0) {
+        by_length.entry(length).or_default().push(server.to_owned());
+    }
+    by_length.into_values().next_back().unwrap_or_default()
+}
+
+/// Spec 2026-07-28, resources §Error Handling: the modern era has another code than the legacy one.
+pub(crate) fn resource_not_found(uri: &str, revision: Revision) -> JsonRpcError {
+    let code = match revision.era() {
+        Era::Legacy => ErrorCode::RESOURCE_NOT_FOUND,
+        Era::Modern => ErrorCode::INVALID_PARAMS,
+    };
+    let data = Some(json!({ "uri": uri }));
+    JsonRpcError { data, ..JsonRpcError::new(code.0, format!("Resource not found: {uri}")) }
+}
+
+/// JSON of each entry of a list.
+pub(crate) fn encode_all<T: serde::Serialize>(entries: impl IntoIterator<Item = T>) -> Vec<Bytes> {
+    let encoded = entries.into_iter().filter_map(|entry| serde_json::to_vec(&entry).ok());
+    encoded.map(Bytes::from).collect()
+}
+
+fn listed_tool(tool: &ToolWithServer, naming: Naming) -> Tool {
+    let name = match naming {
+        Naming::Raw => tool.tool().name.clone(),
+        Naming::Public => (**tool.name()).to_owned(),
+    };
+    // Task support is between the server and us: clients call the tool like any other.
+    let tool = tool.tool().clone();
+    let input_schema = strict_schema(&tool.input_schema).into_owned();
+    Tool { name, input_schema, execution: None, ..tool }
+}
+
+/// Before 2026-07-28 an output schema described an object, and clients reject the whole list if one does not.
+fn legacy_tool(tool: &Tool, modern: &Bytes) -> Bytes {
+    match &tool.output_schema {
+        Some(schema) if !is_object_schema(schema) => {
+            let without_schema = Tool { output_schema: None, ..tool.clone() };
+            serde_json::to_vec(&without_schema).map_or_else(|_never| modern.clone(), Bytes::from)
+        }
+        _ => modern.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scope_contains_only_its_servers() {
+        let check = |scope: &Scope, a: bool, b: bool| {
+            assert_eq!((scope.contains("a"), scope.contains("b")), (a, b), "{scope:?}");
+        };
+        check(&Scope::All, true, true);
+        check(&Scope::Agent(BTreeSet::from(["a".to_owned()])), true, false);
+        check(&Scope::Agent(BTreeSet::new()), false, false);
+        check(&Scope::Server("b".to_owned()), false, true);
+    }
+
+    #[test]
+    fn longest_template_prefix_wins() {
+        let check = |matching: &[(&'static str, usize)], expected: &[&str]| {
+            assert_eq!(best_matches(matching.iter().copied()), expected, "{matching:?}");
+        };
+        check(&[("a", 3), ("b", 9)], &["b"]);
+        check(&[("a", 9), ("b", 9), ("c", 0)], &["a", "b"]);
+        check(&[("a", 0)], &[]);
+        check(&[], &[]);
+    }
+
+    #[test]
+    fn legacy_clients_get_only_object_output_schemas() {
+        let check = |schema: &str, expected: &str| {
+            let json = format!(r#"{{"name":"a","inputSchema":{{}}{schema}}}"#);
+            let tool: Tool = serde_json::from_str(&json).unwrap();
+            assert_eq!(legacy_tool(&tool, &Bytes::from_static(b"unchanged")), expected);
+        };
+        check("", "unchanged");
+        check(r#","outputSchema":{"type":"object"}"#, "unchanged");
+        check(r#","outputSchema":{"type":"array"}"#, r#"{"name":"a","inputSchema":{}}"#);
+    }
+
+    #[test]
+    fn missing_resource_has_the_code_of_the_era() {
+        assert_eq!(resource_not_found("u:", Revision::R2025_11_25).code, -32002);
+        assert_eq!(resource_not_found("u:", Revision::R2026_07_28).code, -32602);
     }
 }

@@ -1,66 +1,105 @@
-//! Every server of a manager behind one MCP endpoint: over stdio and Streamable HTTP, in both eras.
+//! MCP gateway: all servers of a manager behind one MCP endpoint, over stdio and Streamable HTTP, in both eras.
 //!
 //! ```no_run
 //! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
-//! use toolrack_gateway::{Gateway, Scope, Switchboard};
+//! use toolrack_gateway::{Gateway, Scope, ServerRequestRouter};
 //! use toolrack_manager::McpManager;
 //!
-//! let switchboard = Switchboard::new();
-//! let builder = McpManager::builder().limits(Switchboard::limits());
-//! let manager = builder.handler(switchboard.clone()).build(Vec::new());
-//! let gateway = Gateway::new(Arc::new(manager), switchboard, Scope::All);
+//! let router = ServerRequestRouter::new();
+//! let builder = McpManager::builder().limits(ServerRequestRouter::limits());
+//! let manager = builder.handler(router.clone()).build(Vec::new());
+//! let gateway = Gateway::new(Arc::new(manager), router, Scope::All);
 //! # let (reader, writer) = (&b""[..], Vec::new());
 //! gateway.serve_stdio(reader, writer).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A client of any revision sees the tools, prompts and resources of all servers, whatever era those are of.
-//! Arguments and results pass byte for byte; progress, log messages, cancellation and the questions of servers
-//! pass too. [`Gateway`] knows no transport; [`Gateway::serve_stdio`] and [`HttpGateway`] are the two there are.
+//! A client of any protocol revision sees the tools, prompts and resources of all servers, of either era. Progress, log
+//! messages, cancellation and server requests (sampling, elicitation, roots) pass too.
 //!
-//! **Invariant:** a slow client slows down nobody else.
+//! # Modules
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `gateway` | [`Gateway`], [`GatewayOptions`], [`Scope`]; shared state; which server a tool, prompt or resource belongs to; log level |
+//! | `stdio` | stdio transport ([`Gateway::serve_stdio`]), [`stdio_streams`] |
+//! | `http` | HTTP transport ([`HttpGateway`]), stateless requests; `stateful`: legacy sessions; `request_headers`: `Host`, `Origin` and MCP headers; `response`: JSON or SSE |
+//! | `client_session` | one client: its requests in flight, and server requests that wait for its response |
+//! | `request` | `RequestContext`: method dispatch, lists and pagination, completion, subscriptions |
+//! | `forward` | forwards `tools/call`, `prompts/get` and `resources/read`, with server requests across eras |
+//! | `active_request` | a forwarded request while a server works on it |
+//! | `server_request_router` | [`ServerRequestRouter`]: brings server requests and log messages to clients |
+//! | `server_queue` | decides which client a server request belongs to, and whose turn it is at a server |
+//! | `suspended` | suspended requests of modern clients, by `requestState` |
+//! | `subscriptions` | subscribers to list changes, resource updates and log messages |
+//! | `change_notifier` | follows the manager's events and notifies subscribers, debounced |
+//! | `message_queue` | outgoing messages of one stream, with replay and bounded loss |
+//! | `list_cache` | cached prompt, resource and template lists |
+//! | `params` | request parameters and client info |
+//! | `result_compat` | adapts results between eras |
+//! | `error_mapping` | errors as JSON-RPC errors, [`GatewayErrorData`] |
+//! | `encode` | JSON-RPC messages as bytes |
+//!
+//! # Invariants
+//!
+//! - Arguments and results pass byte for byte, apart from redacted secrets. Only top-level members of a result change,
+//!   and only between eras.
+//! - No client sees a secret of a server's configuration: every outgoing message is redacted.
+//! - Clients of either era work with servers of either era, also through a second gateway.
+//! - A request of a legacy server reaches only a client whose own request can have caused it. No client decides on the
+//!   roots of a server that others use.
+//! - A client gets only server requests whose capability it declared, and a server request without a response ends.
+//! - A slow client delays no other client. It loses notifications, never responses, and is told how many.
+//! - Every accepted request gets one response, unless its client cancels it or disconnects. An id belongs to one
+//!   request at a time.
+//! - Neither a subscription nor a client that does not read delays the end of a gateway.
+//! - Sessions and suspended requests are bounded, and expire when unused.
+//! - Ending a subscription ends it for one client only.
+//! - No part of an HTTP request is processed before [`Access`] has accepted it.
+//! - A client sees only the servers in its scope.
+//! - A failure between the gateway and a server carries its delivery and cause in the error data.
+//!
+//! # Where to start
+//!
+//! Follow one `tools/call`: `ClientSession::receive`, `RequestContext::handle`, `RequestContext::forward`. The hard
+//! part is a request of a legacy server in the middle of it: the module docs of `forward` and `server_queue` explain
+//! it.
 
 #![warn(missing_docs)]
 
-mod audience;
-mod caller;
-mod catalogue;
-mod conversation;
-mod ear;
-mod errand;
-mod exchange;
-mod failure;
+mod active_request;
+mod change_notifier;
+mod client_session;
+mod encode;
+mod error_mapping;
+mod forward;
 mod gateway;
 mod http;
-mod level;
-mod list;
-mod listen;
-mod lock;
-mod news;
-mod open;
-mod outbox;
-mod pages;
+mod list_cache;
+mod message_queue;
 mod params;
-mod parked;
-mod relay;
-mod reshape;
-mod scope;
-mod seat;
-mod standard;
+mod request;
+mod result_compat;
+mod server_queue;
+mod server_request_router;
 mod stdio;
-mod subscription;
-mod switchboard;
-mod table;
-mod wire;
+mod subscriptions;
+mod suspended;
 
-pub use failure::{RelayCause, RelayFailure};
-pub use gateway::{Behind, Gateway, GatewayOptions};
-pub use http::body::GatewayBody;
-pub use http::guard::{Access, Check};
-pub use http::header::TIMEOUT_HEADER;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use error_mapping::{GatewayErrorCause, GatewayErrorData};
+pub use gateway::{Gateway, GatewayOptions, Scope, Upstream};
+pub use http::request_headers::{Access, AccessCheck, TIMEOUT_HEADER};
+pub use http::response::GatewayBody;
 pub use http::{HttpGateway, HttpGatewayOptions};
-pub use scope::Scope;
-pub use standard::{Input, Output, standard_streams};
-pub use switchboard::Switchboard;
+pub use server_request_router::ServerRequestRouter;
+pub use stdio::{StdinStream, StdoutStream, stdio_streams};
+
+/// Locks a mutex, ignoring poison. Locked values are consistent between statements, so a panic of another task cannot
+/// leave them half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

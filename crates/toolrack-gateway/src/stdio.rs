@@ -1,122 +1,130 @@
-//! A client at the other end of a pipe: one message a line, in either era.
+//! stdio transport: serves one client on a pair of streams, one message per line, in either era.
 //!
-//! **Invariant:** a client that does not read slows down nobody but itself, and is given up in the end. What was
-//! asked before the input ended is still answered, if that does not take long. A closed gateway waits for nobody.
+//! [`stdio_streams`] opens the standard streams of this process without a thread for each.
+//!
+//! **Invariant:** a client that does not read delays only itself, and is disconnected in the end. Requests that arrived
+//! before the end of the input are still answered, within [`DRAIN_TIMEOUT`]. Closing the gateway waits for no client.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{UnixStream, unix::pipe};
 use tokio::time::{sleep, timeout};
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::JsonRpcError;
 
-use crate::conversation::{Conversation, Reply};
+use crate::client_session::{ClientSession, ResponseStream};
+use crate::encode::error_without_id;
 use crate::gateway::Gateway;
-use crate::outbox::{Outbox, Replay};
-use crate::wire::refusal_without_id;
+use crate::message_queue::{MessageQueue, Replay};
 
-/// While so much is unread by the client, nothing more is taken from it.
+/// While the client leaves this much unread, nothing is read from it.
 const MAX_UNREAD_BYTES: usize = 64 << 20;
-/// How long open requests may go on after the input has ended.
-const DRAIN: Duration = Duration::from_secs(5);
-/// How long the last answers may take to be read after the gateway was closed.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-const DRAIN_LOOK: Duration = Duration::from_millis(10);
+/// How long requests may continue after the input has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the client may take to read the last responses after the gateway was closed.
+const CLOSE_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 << 10;
-/// So much is written at once, if there is so much.
+/// Queued messages are written together up to this size.
 const WRITE_BYTES: usize = 32 << 10;
 
 impl Gateway {
-    /// Serves one client until its input ends, it is given up, or the gateway is closed.
+    /// Serves one client until its input ends, it stops reading, or the gateway is closed.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the conversation, and what is open is cancelled at the servers.
+    /// Dropping the future closes the session and cancels its requests at the servers.
     pub async fn serve_stdio(
         &self,
         reader: impl AsyncRead + Unpin,
         writer: impl AsyncWrite + Unpin,
     ) -> io::Result<()> {
-        let out = Arc::new(Outbox::new(Replay::No, self.shared.manager.mask()));
-        let client = Client(Conversation::new(Arc::clone(&self.shared), Arc::clone(&out)));
-        let writing = write(&out, writer, self.shared.options.write_patience);
+        let queue = Arc::new(MessageQueue::new(Replay::No, self.shared.manager.mask()));
+        let session = ClientSession::new(Arc::clone(&self.shared), Arc::clone(&queue));
+        let session = CloseOnDrop(session);
+        let writing = write(&queue, writer, self.shared.options.write_timeout);
         let reading = async {
             tokio::select! {
                 biased;
                 () = self.shared.stop.cancelled() => {}
-                read = read(&client.0, reader, self.shared.options.max_message_bytes) => read?,
+                read = read(&session.0, reader, self.shared.options.max_message_bytes) => read?,
             }
-            client.drain().await;
-            out.finish();
+            session.drain().await;
+            queue.finish();
             Ok(())
         };
-        // The writer ends by itself when everything is written, and earlier if nobody reads.
+        // The writer ends by itself when everything is written, and earlier if the client does not read. Then the
+        // reader is dropped, even if it waits for space in the queue.
         tokio::pin!(writing);
         tokio::select! {
             written = &mut writing => written,
             read = reading => {
                 let written = tokio::select! {
                     written = &mut writing => written,
-                    () = self.last_words() => Err(does_not_read()),
+                    () = self.close_write_timeout() => Err(client_not_reading()),
                 };
                 read.and(written)
             }
         }
     }
 
-    /// Waits until nobody has to be waited for any more.
-    async fn last_words(&self) {
+    /// Completes when the gateway is closed and the client has had time to read the last responses.
+    async fn close_write_timeout(&self) {
         self.shared.stop.cancelled().await;
-        sleep(LAST_WORDS).await;
+        sleep(CLOSE_WRITE_TIMEOUT).await;
     }
 }
 
-/// A conversation that ends with the pipe.
-struct Client(Arc<Conversation>);
+/// Closes the session when the streams end.
+struct CloseOnDrop(Arc<ClientSession>);
 
-impl Client {
+impl CloseOnDrop {
+    /// Waits for the responses to open requests.
     async fn drain(&self) {
         let drained = async {
-            // A subscription goes on until its client ends it, which it can no longer.
-            while self.0.n_unanswered() > 0 {
-                sleep(DRAIN_LOOK).await;
+            // A subscription ends only when its client cancels it, which it no longer can.
+            while self.0.n_awaiting_response() > 0 {
+                sleep(DRAIN_POLL_INTERVAL).await;
             }
         };
-        if timeout(DRAIN, drained).await.is_err() {
-            tracing::debug!(
-                n_open = self.0.n_unanswered(),
-                "requests are given up with their client"
-            );
+        if timeout(DRAIN_TIMEOUT, drained).await.is_err() {
+            let n_open = self.0.n_awaiting_response();
+            tracing::debug!(n_open, "requests cancelled at the end of input");
         }
     }
 }
 
-impl Drop for Client {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.close();
     }
 }
 
 async fn read(
-    client: &Arc<Conversation>,
+    session: &Arc<ClientSession>,
     mut reader: impl AsyncRead + Unpin,
     limit: usize,
 ) -> io::Result<()> {
-    let reply = Reply::standing(client.out());
-    let mut lines = Lines { buffer: BytesMut::new(), limit, is_skipping: false };
+    let responses = ResponseStream::persistent(session.queue());
+    let mut decoder = LineDecoder { buffer: BytesMut::new(), limit, is_skipping: false };
     loop {
-        client.out().room(MAX_UNREAD_BYTES).await;
-        lines.buffer.reserve(READ_BYTES);
-        let n_bytes = reader.read_buf(&mut lines.buffer).await?;
-        while let Some(line) = lines.next() {
+        session.queue().wait_for_space(MAX_UNREAD_BYTES).await;
+        decoder.buffer.reserve(READ_BYTES);
+        let n_bytes = reader.read_buf(&mut decoder.buffer).await?;
+        while let Some(line) = decoder.next() {
             match line {
-                Line::Message(line) => client.receive(&line, &reply),
+                Line::Message(line) => session.receive(&line, &responses),
                 Line::TooLong => {
-                    let message = format!("a message has more than {limit} bytes");
+                    let message = format!("message exceeds {limit} bytes");
                     let error = JsonRpcError::new(ErrorCode::INVALID_REQUEST.0, message);
-                    reply.out.put(refusal_without_id(&error));
+                    responses.push(error_without_id(&error));
                 }
             }
         }
@@ -127,37 +135,37 @@ async fn read(
 }
 
 async fn write(
-    out: &Outbox,
+    queue: &MessageQueue,
     mut writer: impl AsyncWrite + Unpin,
-    patience: Duration,
+    write_timeout: Duration,
 ) -> io::Result<()> {
-    let reader = out.read(None);
-    while let Some((_, message)) = out.next(&reader).await {
+    let reader = queue.attach_reader(None);
+    while let Some((_, message)) = queue.next(&reader).await {
         let mut batch = BytesMut::from(message);
-        // What is there already goes along: a write costs more than what it writes.
+        // A system call costs more than the bytes that it writes, so queued messages go along.
         while batch.len() < WRITE_BYTES
-            && let Some((_, message)) = out.next_if_there(&reader)
+            && let Some((_, message)) = queue.try_next(&reader)
         {
             batch.extend_from_slice(&message);
         }
-        let written = timeout(patience, async {
+        let written = timeout(write_timeout, async {
             writer.write_all(&batch).await?;
             writer.flush().await
         });
-        written.await.unwrap_or_else(|_elapsed| Err(does_not_read()))?;
+        written.await.unwrap_or_else(|_elapsed| Err(client_not_reading()))?;
     }
     Ok(())
 }
 
-fn does_not_read() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the client does not read")
+fn client_not_reading() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the client does not read its messages")
 }
 
-/// Cuts what comes in into lines.
-struct Lines {
+/// Newline framing with a size limit.
+struct LineDecoder {
     buffer: BytesMut,
     limit: usize,
-    /// The rest of a line that was too long is thrown away.
+    /// Whether the rest of an oversize line is being discarded.
     is_skipping: bool,
 }
 
@@ -166,8 +174,8 @@ enum Line {
     TooLong,
 }
 
-impl Lines {
-    /// The next whole line that is not blank.
+impl LineDecoder {
+    /// The next complete line that is not blank.
     fn next(&mut self) -> Option<Line> {
         loop {
             let Some(end) = memchr::memchr(b'\n', &self.buffer) else { return self.overflow() };
@@ -185,6 +193,7 @@ impl Lines {
         }
     }
 
+    /// Reports an oversize line once, as soon as it exceeds the limit: its end may never come.
     fn overflow(&mut self) -> Option<Line> {
         if self.buffer.len() <= self.limit {
             return None;
@@ -194,17 +203,72 @@ impl Lines {
     }
 }
 
+/// Standard input of this process.
+pub type StdinStream = Box<dyn AsyncRead + Send + Unpin>;
+/// Standard output of this process.
+pub type StdoutStream = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// How a file descriptor can be polled.
+enum FdKind {
+    Pipe,
+    Socket(StdUnixStream),
+    /// Such as a terminal, which is left to Tokio's blocking threads.
+    Other,
+}
+
+/// Opens standard input and output for [`Gateway::serve_stdio`]. Call it within a Tokio runtime.
+pub fn stdio_streams() -> (StdinStream, StdoutStream) {
+    let stdin = pollable_stdin().unwrap_or_else(|| Box::new(tokio::io::stdin()));
+    let stdout = pollable_stdout().unwrap_or_else(|| Box::new(tokio::io::stdout()));
+    (stdin, stdout)
+}
+
+fn pollable_stdin() -> Option<StdinStream> {
+    match fd_kind(io::stdin().as_fd()).ok()? {
+        // Reopened: non-blocking mode belongs to the open file description, which other processes may share.
+        FdKind::Pipe => {
+            Some(Box::new(pipe::OpenOptions::new().open_receiver("/proc/self/fd/0").ok()?))
+        }
+        FdKind::Socket(socket) => Some(Box::new(UnixStream::from_std(socket).ok()?)),
+        FdKind::Other => None,
+    }
+}
+
+fn pollable_stdout() -> Option<StdoutStream> {
+    match fd_kind(io::stdout().as_fd()).ok()? {
+        FdKind::Pipe => {
+            Some(Box::new(pipe::OpenOptions::new().open_sender("/proc/self/fd/1").ok()?))
+        }
+        FdKind::Socket(socket) => Some(Box::new(UnixStream::from_std(socket).ok()?)),
+        FdKind::Other => None,
+    }
+}
+
+fn fd_kind(descriptor: BorrowedFd<'_>) -> io::Result<FdKind> {
+    let file = File::from(descriptor.try_clone_to_owned()?);
+    let file_type = file.metadata()?.file_type();
+    if file_type.is_fifo() {
+        return Ok(FdKind::Pipe);
+    }
+    if !file_type.is_socket() {
+        return Ok(FdKind::Other);
+    }
+    let socket = StdUnixStream::from(OwnedFd::from(file));
+    socket.set_nonblocking(true)?;
+    Ok(FdKind::Socket(socket))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[track_caller]
     fn check(pieces: &[&str], expected: &[&str]) {
-        let mut lines = Lines { buffer: BytesMut::new(), limit: 8, is_skipping: false };
+        let mut decoder = LineDecoder { buffer: BytesMut::new(), limit: 8, is_skipping: false };
         let mut seen = Vec::new();
         for piece in pieces {
-            lines.buffer.extend_from_slice(piece.as_bytes());
-            while let Some(line) = lines.next() {
+            decoder.buffer.extend_from_slice(piece.as_bytes());
+            while let Some(line) = decoder.next() {
                 seen.push(match line {
                     Line::Message(line) => String::from_utf8_lossy(&line).into_owned(),
                     Line::TooLong => "too long".to_owned(),
@@ -215,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_wherever_the_pieces_end() {
+    fn lines_are_split_across_reads() {
         check(&["ab\ncd", "e\r\n\n \n", "f\n"], &["ab", "cde", "f"]);
         check(&["123456789\nab\n"], &["too long", "ab"]);
         check(&["12345", "67890", "12345", "6\nab\n"], &["too long", "ab"]);

@@ -1,4 +1,4 @@
-//! Clients of both eras before servers of both eras: everything passes, whoever is of which.
+//! Clients of both eras with servers of both eras: every feature passes the gateway.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use toolrack_config::McpServerConfig;
 use toolrack_gateway::Scope;
 use toolrack_mcp::{CompletionArgument, CompletionRef, LogLevel, ResourceBody};
 
-use crate::stage::{LONG, Person, Stage, Web, eventually, n_cancelled, scripted};
+use crate::fixture::{Fixture, HttpFixture, TIMEOUT, TestUser, eventually, n_cancelled, scripted};
 
-async fn text(client: &McpClient, tool: &str, arguments: serde_json::Value) -> String {
-    let answer = client.call_tool(tool, &arguments).await.unwrap();
-    assert!(!answer.is_error, "{}", answer.content);
-    answer.content
+async fn call_text(client: &McpClient, tool: &str, arguments: serde_json::Value) -> String {
+    let result = client.call_tool(tool, &arguments).await.unwrap();
+    assert!(!result.is_error, "{}", result.content);
+    result.content
 }
 
-/// One client before two servers, of which one speaks `revision`.
+/// Checks one client with two servers, one of which speaks `revision`.
 async fn check(era: EraChoice, revision: &str) {
     let dir = tempfile::tempdir().unwrap();
     let journal = dir.path().join("journal");
@@ -29,48 +29,48 @@ async fn check(era: EraChoice, revision: &str) {
         scripted("one", &["--revision", revision, "--journal", &journal_arg]),
         scripted("two", &["--revision", "2025-06-18"]),
     ];
-    let stage = Stage::open(configs, Scope::All).await;
-    let web = Web::open(&stage.gateway).await;
-    let person = Arc::new(Person::default());
-    let client = web.client(era, &person).await;
+    let fixture = Fixture::start(configs, Scope::All).await;
+    let http = HttpFixture::start(&fixture.gateway).await;
+    let user = Arc::new(TestUser::default());
+    let client = http.client(era, &user).await;
 
-    let names: Vec<String> = client.tools().items.iter().map(|it| it.name.clone()).collect();
+    let names: Vec<String> = client.tools().items.iter().map(|tool| tool.name.clone()).collect();
     assert!(names.contains(&"one_echo".to_owned()) && names.contains(&"two_echo".to_owned()));
-    assert_eq!(text(&client, "one_echo", json!({"text": "hello"})).await, "hello");
-    assert_eq!(text(&client, "two_echo", json!({"text": "there"})).await, "there");
-    check_questions(&client, &person).await;
+    assert_eq!(call_text(&client, "one_echo", json!({"text": "hello"})).await, "hello");
+    assert_eq!(call_text(&client, "two_echo", json!({"text": "there"})).await, "there");
+    check_server_requests(&client, &user).await;
     check_roots(&client, revision).await;
-    check_reports(&client, &person).await;
-    check_contents(&client).await;
+    check_progress_and_logs(&client, &user).await;
+    check_resources_and_prompts(&client).await;
     check_changes(&client).await;
     check_failures(&client).await;
 
-    // A call that is dropped is cancelled at its server.
+    // Dropping a call cancels it at its server.
     let long = json!({"ms": 60_000});
     let slow = client.call_tool("one_sleep", &long);
     assert!(tokio::time::timeout(Duration::from_millis(300), slow).await.is_err());
-    eventually("the server hears of it", || n_cancelled(&journal) == 1).await;
+    eventually("the server is told", || n_cancelled(&journal) == 1).await;
 
     client.shutdown().await;
-    stage.close().await;
+    fixture.close().await;
 }
 
-async fn check_questions(client: &McpClient, person: &Person) {
-    let said = text(client, "one_ask", json!({"kind": "elicitation", "rounds": 2})).await;
-    assert!(said.contains(r#""name":"Ada""#) && said.contains(r#""agree":true"#), "{said}");
-    assert!(person.has("asked Who are you?"));
-    let said = text(client, "one_ask", json!({"kind": "sampling"})).await;
-    assert!(said.contains("42"), "{said}");
+async fn check_server_requests(client: &McpClient, user: &TestUser) {
+    let text = call_text(client, "one_ask", json!({"kind": "elicitation", "rounds": 2})).await;
+    assert!(text.contains(r#""name":"Ada""#) && text.contains(r#""agree":true"#), "{text}");
+    assert!(user.has_recorded("asked Who are you?"));
+    let text = call_text(client, "one_ask", json!({"kind": "sampling"})).await;
+    assert!(text.contains("42"), "{text}");
 }
 
-/// A modern server asks the one who calls. A legacy one would keep what it is told for everybody.
+/// A modern server gets the roots of the calling client. A legacy one would keep them for all clients.
 async fn check_roots(client: &McpClient, revision: &str) {
     let asked = client.call_tool("one_ask", &json!({"kind": "roots"})).await.unwrap();
-    let is_told = asked.content.contains("file:///work");
-    assert_eq!(is_told, revision == "2026-07-28", "{}", asked.content);
+    let has_roots = asked.content.contains("file:///work");
+    assert_eq!(has_roots, revision == "2026-07-28", "{}", asked.content);
 }
 
-async fn check_reports(client: &McpClient, person: &Person) {
+async fn check_progress_and_logs(client: &McpClient, user: &TestUser) {
     let steps = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&steps);
     let options = CallOptions {
@@ -87,13 +87,14 @@ async fn check_reports(client: &McpClient, person: &Person) {
     let options = CallOptions { log_level: Some(LogLevel::Info), ..CallOptions::default() };
     let arguments = json!({"level": "warning", "text": "careful"});
     client.call_tool_full("one_log", &arguments, &options).await.unwrap();
-    eventually("the message arrives", || person.has(r#"log warning one/log "careful""#)).await;
+    eventually("the message arrives", || user.has_recorded(r#"log warning one/log "careful""#))
+        .await;
 }
 
-async fn check_contents(client: &McpClient) {
+async fn check_resources_and_prompts(client: &McpClient) {
     let options = CallOptions::default();
     let resources = client.list_resources().await.unwrap();
-    let readmes = resources.items.iter().filter(|it| it.uri == "test://readme").count();
+    let readmes = resources.items.iter().filter(|resource| resource.uri == "test://readme").count();
     assert_eq!(readmes, 1, "a URI of two servers is listed once");
     let read = client.read_resource("test://readme", &options).await.unwrap();
     assert!(matches!(&read.contents[0].body, ResourceBody::Text(text) if text == "Read me."));
@@ -103,7 +104,7 @@ async fn check_contents(client: &McpClient) {
     assert_eq!(client.list_resource_templates().await.unwrap().items.len(), 1);
 
     let prompts = client.list_prompts().await.unwrap();
-    let names: Vec<&str> = prompts.items.iter().map(|it| it.name.as_str()).collect();
+    let names: Vec<&str> = prompts.items.iter().map(|prompt| prompt.name.as_str()).collect();
     assert_eq!(names, ["one_plain", "one_greeting", "two_plain", "two_greeting"]);
     let filled = BTreeMap::from([("name".to_owned(), "Ada".to_owned())]);
     let prompt = client.get_prompt("two_greeting", &filled, &options).await.unwrap();
@@ -118,7 +119,7 @@ async fn check_contents(client: &McpClient) {
 async fn check_changes(client: &McpClient) {
     let mut events = client.subscribe();
     client.subscribe_resource("test://counter").await.unwrap();
-    text(client, "one_touch", json!({"uri": "test://counter"})).await;
+    call_text(client, "one_touch", json!({"uri": "test://counter"})).await;
     let updated = async {
         while let Some(event) = events.next().await {
             if matches!(event, Event::ResourceUpdated { uri } if uri == "test://counter") {
@@ -126,16 +127,16 @@ async fn check_changes(client: &McpClient) {
             }
         }
     };
-    tokio::time::timeout(LONG, updated).await.expect("the update is told");
+    tokio::time::timeout(TIMEOUT, updated).await.expect("the update arrives");
     client.unsubscribe_resource("test://counter").await.unwrap();
-    text(client, "one_mutate_tools", json!({"add": "late"})).await;
-    let has_late = || client.tools().items.iter().any(|it| it.name == "one_late");
+    call_text(client, "one_mutate_tools", json!({"add": "late"})).await;
+    let has_late = || client.tools().items.iter().any(|tool| tool.name == "one_late");
     eventually("the new tool is listed", has_late).await;
 }
 
 async fn check_failures(client: &McpClient) {
     let failed = client.call_tool("one_fail", &json!({"text": "oops"})).await.unwrap();
-    assert!(failed.is_error, "a tool that fails is a result");
+    assert!(failed.is_error, "a tool error is a result");
     let unknown = client.call_tool("one_unknown", &json!({})).await.unwrap_err();
     let source = std::error::Error::source(&unknown).unwrap().to_string();
     assert!(source.contains("Unknown tool: one_unknown"), "{source}");
@@ -145,39 +146,41 @@ async fn check_failures(client: &McpClient) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_modern_client_before_a_modern_server() {
+async fn modern_client_with_modern_server() {
     check(EraChoice::Modern, "2026-07-28").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_modern_client_before_a_legacy_server() {
+async fn modern_client_with_legacy_server() {
     check(EraChoice::Modern, "2025-11-25").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_legacy_client_before_a_modern_server() {
+async fn legacy_client_with_modern_server() {
     check(EraChoice::Legacy, "2026-07-28").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_legacy_client_before_a_legacy_server() {
+async fn legacy_client_with_legacy_server() {
     check(EraChoice::Legacy, "2025-11-25").await;
 }
 
-/// As with `toolrack serve` before a daemon: what the inner one has parked is none of the outer one's business.
+/// As with `toolrack serve` in front of a daemon: the outer gateway passes the `requestState` of the inner one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_behind_a_gateway_gets_its_own_states_back() {
-    let inner = Stage::open(vec![scripted("s", &["--revision", "2025-11-25"])], Scope::All).await;
-    let inner_web = Web::open(&inner.gateway).await;
-    let outer = Stage::open(vec![McpServerConfig::http("in", inner_web.url())], Scope::All).await;
-    let outer_web = Web::open(&outer.gateway).await;
+async fn request_state_passes_a_second_gateway() {
+    let inner =
+        Fixture::start(vec![scripted("s", &["--revision", "2025-11-25"])], Scope::All).await;
+    let inner_http = HttpFixture::start(&inner.gateway).await;
+    let outer =
+        Fixture::start(vec![McpServerConfig::http("in", inner_http.url())], Scope::All).await;
+    let outer_http = HttpFixture::start(&outer.gateway).await;
     for era in [EraChoice::Modern, EraChoice::Legacy] {
-        let person = Arc::new(Person::default());
-        let client = outer_web.client(era, &person).await;
+        let user = Arc::new(TestUser::default());
+        let client = outer_http.client(era, &user).await;
         let asking = json!({"kind": "elicitation", "rounds": 2});
-        let said = text(&client, "in_s_ask", asking).await;
-        assert!(said.contains(r#""name":"Ada""#), "{said}");
-        assert!(person.has("asked Who are you?"));
+        let text = call_text(&client, "in_s_ask", asking).await;
+        assert!(text.contains(r#""name":"Ada""#), "{text}");
+        assert!(user.has_recorded("asked Who are you?"));
         client.shutdown().await;
     }
     outer.close().await;

@@ -1,16 +1,16 @@
-//! The gateway with real servers behind it and real clients before it, over pipes and over HTTP, in both eras.
+//! The gateway with real servers and real clients, over stdio and HTTP, in both eras.
 
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "a test fails at the first violated expectation, in its helpers too"
 )]
 
-mod clients;
 mod eras;
-mod own;
-mod pipe;
-mod sharing;
-mod stage;
-mod web;
+mod fixture;
+mod http;
+mod other_clients;
+mod own_client;
+mod shared_server;
+mod stdio;

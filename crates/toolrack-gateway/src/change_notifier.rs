@@ -1,0 +1,180 @@
+//! Notifies clients of changes at servers, debounced.
+//!
+//! One task per gateway follows the manager's events. List changes are collected for [`DEBOUNCE`] and sent as one
+//! notification per list; other events are acted on at once.
+//!
+//! **Invariant:** one change causes one notification, and many changes within [`DEBOUNCE`] cause one together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use toolrack_client::{Event, McpClient};
+use toolrack_manager::{ConnectionState, McpConnection, RackEvent, RackEvents};
+use toolrack_mcp::ListKind;
+
+use crate::gateway::Shared;
+
+/// How long list changes are collected before clients are notified.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// How often suspended requests are checked for expiry.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The lists that have changed, or that a server offers.
+#[expect(clippy::struct_excessive_bools, reason = "one for each list")]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Lists {
+    tools: bool,
+    prompts: bool,
+    resources: bool,
+}
+
+/// The lists that each server offered when its state last changed. A state change is reported only for lists that the
+/// server offered before or offers now.
+type OfferedLists = HashMap<Arc<str>, Lists>;
+
+impl Lists {
+    fn or(self, other: Self) -> Self {
+        Self {
+            tools: self.tools || other.tools,
+            prompts: self.prompts || other.prompts,
+            resources: self.resources || other.resources,
+        }
+    }
+}
+
+/// Runs until the gateway closes or the manager is gone.
+pub(crate) async fn run(shared: Arc<Shared>, events: RackEvents) {
+    follow_events(&shared, events).await;
+    // A gateway that is dropped without `close` breaks the cycle of suspended requests here.
+    shared.suspended.close();
+}
+
+async fn follow_events(shared: &Arc<Shared>, mut events: RackEvents) {
+    let mut changed = Lists::default();
+    let servers = shared.servers();
+    let mut offered: OfferedLists =
+        servers.iter().map(|server| (server.name().into(), offered_lists(server))).collect();
+    let mut notify_at: Option<Instant> = None;
+    let mut expire_at = Instant::now() + EXPIRY_INTERVAL;
+    loop {
+        let deadline = notify_at.unwrap_or(expire_at);
+        tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => return,
+            () = sleep_until(deadline) => {
+                shared.suspended.drop_expired();
+                expire_at = Instant::now() + EXPIRY_INTERVAL;
+                if notify_at.take().is_some() {
+                    notify(shared, std::mem::take(&mut changed));
+                }
+            }
+            event = events.next() => {
+                let Some(event) = event else { return };
+                let lists = handle_event(shared, &mut offered, event);
+                if lists != Lists::default() {
+                    changed = changed.or(lists);
+                    // The first change sets the deadline: a stream of changes cannot postpone it forever.
+                    notify_at.get_or_insert_with(|| Instant::now() + DEBOUNCE);
+                }
+            }
+        }
+    }
+}
+
+fn notify(shared: &Shared, changed: Lists) {
+    if changed.tools {
+        shared.subscribers.list_changed(ListKind::Tools);
+    }
+    if changed.prompts {
+        shared.subscribers.list_changed(ListKind::Prompts);
+    }
+    if changed.resources {
+        shared.subscribers.list_changed(ListKind::Resources);
+    }
+}
+
+/// Acts on an event and returns the lists that it changes.
+fn handle_event(shared: &Arc<Shared>, offered: &mut OfferedLists, event: RackEvent) -> Lists {
+    let none = Lists::default();
+    match event {
+        RackEvent::Tools { server, .. } if shared.scope.contains(&server) => {
+            Lists { tools: true, ..none }
+        }
+        RackEvent::State { server, state } if shared.scope.contains(&server) => {
+            if state == ConnectionState::Connected {
+                shared.router.server_restarted(&server);
+                restore_server(shared, &server);
+            }
+            // Prompts and resources of a disconnected server disappear; its tools stay listed from the tool cache.
+            let connection = shared.manager.server(&server);
+            let now = connection.map(|server| offered_lists(&server)).unwrap_or_default();
+            let before = offered.insert(server, now).unwrap_or_default();
+            Lists { tools: shared.have_tools_changed(), ..now.or(before) }
+        }
+        // A removed server sends no other event.
+        RackEvent::ConfigApplied { plan } => {
+            let removed = plan.disconnect.iter().filter(|server| shared.scope.contains(server));
+            let lost = removed.map(|server| Lists {
+                tools: true,
+                ..offered.remove(server.as_str()).unwrap_or_default()
+            });
+            lost.fold(none, Lists::or)
+        }
+        RackEvent::Said { server, event: Event::SubscriptionEnded { uris } } => {
+            if !uris.is_empty() {
+                resubscribe(shared, &server);
+            }
+            none
+        }
+        RackEvent::Said { server, event } if shared.scope.contains(&server) => {
+            handle_server_event(shared, &server, event);
+            none
+        }
+        // Events were dropped: any list may have changed.
+        RackEvent::Missed(_) => Lists { tools: true, prompts: true, resources: true },
+        _ => none,
+    }
+}
+
+fn handle_server_event(shared: &Shared, server: &str, event: Event) {
+    match event {
+        Event::PromptsChanged => {
+            shared.list_cache.prompts.invalidate(server);
+            shared.subscribers.list_changed(ListKind::Prompts);
+        }
+        Event::ResourcesChanged => {
+            shared.list_cache.resources.invalidate(server);
+            shared.list_cache.templates.invalidate(server);
+            shared.subscribers.list_changed(ListKind::Resources);
+        }
+        Event::ResourceUpdated { uri } => shared.subscribers.resource_updated(&uri),
+        _ => {}
+    }
+}
+
+/// The lists besides tools that a connected server offers.
+fn offered_lists(server: &McpConnection) -> Lists {
+    let capabilities = server.client().map(McpClient::capabilities);
+    capabilities.map_or(Lists::default(), |capabilities| Lists {
+        tools: false,
+        prompts: capabilities.prompts.is_some(),
+        resources: capabilities.resources.is_some(),
+    })
+}
+
+/// Restores log level and subscriptions at a server that was restarted: the new process knows neither.
+fn restore_server(shared: &Arc<Shared>, server: &Arc<str>) {
+    let (this, server) = (Arc::clone(shared), Arc::clone(server));
+    shared.spawn(async move {
+        this.restore_log_level(&server).await;
+        this.resubscribe(&server).await;
+    });
+}
+
+/// Renews the subscriptions at a server that has ended one.
+fn resubscribe(shared: &Arc<Shared>, server: &Arc<str>) {
+    let (this, server) = (Arc::clone(shared), Arc::clone(server));
+    shared.spawn(async move { this.resubscribe(&server).await });
+}

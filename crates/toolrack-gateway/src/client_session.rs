@@ -1,0 +1,609 @@
+//! A client session: a legacy session, or a client on stdio in either era.
+//!
+//! Holds the requests in flight ([`InFlightRequests`]) and the server requests that wait for the client's response.
+//!
+//! **Invariant:** every accepted request gets exactly one response, unless its client cancels it or disconnects: then
+//! it gets none.
+//! **Invariant:** a request id belongs to one request at a time, and the limits on requests hold however many arrive at
+//! once.
+//! **Invariant:** every task of a session ends with it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use toolrack_mcp::{ErrorCode, LogLevel, LogMessage, Method};
+use toolrack_transport::{Frame, FrameError, JsonRpcError, RawJson, RequestId, elements};
+
+use crate::active_request::ClientId;
+use crate::encode::{
+    Outcome, error_without_id, internal_error, invalid_request, notification, request, response,
+    to_result,
+};
+use crate::error_mapping::GatewayErrorData;
+use crate::gateway::Shared;
+use crate::lock;
+use crate::message_queue::{MessageQueue, StreamContent};
+use crate::params::{ClientInfo, Params};
+use crate::request::RequestContext;
+use crate::subscriptions::{LogFilter, Subscriber, log_notification};
+
+/// How long a request is queued before it is rejected.
+const QUEUE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct ClientSession {
+    pub(crate) shared: Arc<Shared>,
+    /// Stream for messages outside of requests.
+    queue: Arc<MessageQueue>,
+    client_id: ClientId,
+    /// Set by a legacy `initialize`.
+    initialized: OnceLock<(Arc<ClientInfo>, Arc<Subscriber>)>,
+    log_level: Arc<Mutex<Option<LogLevel>>>,
+    is_ready: AtomicBool,
+    in_flight: InFlightRequests,
+    roots_changes: Coalescer,
+    /// Server requests without a response, by id.
+    pending: Mutex<HashMap<u64, oneshot::Sender<Outcome>>>,
+    next_request_id: AtomicU64,
+    stop: CancellationToken,
+}
+
+/// Stream for the responses to one message or batch.
+#[derive(Debug, Clone)]
+pub(crate) struct ResponseStream {
+    queue: Arc<MessageQueue>,
+    /// Shared by the requests of a batch. The last one finishes the stream.
+    finish: Option<Arc<FinishOnDrop>>,
+}
+
+#[derive(Debug)]
+struct FinishOnDrop(Arc<MessageQueue>);
+
+impl Drop for FinishOnDrop {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+impl ResponseStream {
+    /// Stream that stays open after the responses.
+    pub(crate) fn persistent(queue: &Arc<MessageQueue>) -> Self {
+        Self { queue: Arc::clone(queue), finish: None }
+    }
+
+    /// Stream that ends with the last response.
+    pub(crate) fn closing(queue: &Arc<MessageQueue>) -> Self {
+        let finish = Some(Arc::new(FinishOnDrop(Arc::clone(queue))));
+        Self { queue: Arc::clone(queue), finish }
+    }
+
+    /// Sends a response outside of a task.
+    pub(crate) fn push(&self, message: Bytes) {
+        self.queue.push(message);
+    }
+
+    /// Sends a response, and finishes the stream with it if no other request holds the stream. Message and end go
+    /// together, so that the HTTP response can be a single JSON body.
+    fn push_last(self, message: Bytes) {
+        match self.finish.as_ref().map(Arc::strong_count) {
+            Some(1) => self.queue.push_last(message),
+            _ => self.queue.push(message),
+        }
+    }
+}
+
+impl ClientSession {
+    /// Session of a client that has not sent anything yet. Messages outside of requests go to `queue`.
+    pub(crate) fn new(shared: Arc<Shared>, queue: Arc<MessageQueue>) -> Arc<Self> {
+        let options = &shared.options;
+        Arc::new(Self {
+            in_flight: InFlightRequests::new(options.max_in_flight, options.max_queued),
+            shared,
+            queue,
+            client_id: ClientId::new(),
+            initialized: OnceLock::new(),
+            log_level: Arc::default(),
+            is_ready: AtomicBool::new(false),
+            roots_changes: Coalescer::default(),
+            pending: Mutex::default(),
+            next_request_id: AtomicU64::new(1),
+            stop: CancellationToken::new(),
+        })
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<MessageQueue> {
+        &self.queue
+    }
+
+    pub(crate) fn subscriber(&self) -> Option<&Arc<Subscriber>> {
+        self.initialized.get().map(|(_, subscriber)| subscriber)
+    }
+
+    pub(crate) fn client(&self) -> Option<&Arc<ClientInfo>> {
+        self.initialized.get().map(|(client, _)| client)
+    }
+
+    pub(crate) fn log_level(&self) -> &Arc<Mutex<Option<LogLevel>>> {
+        &self.log_level
+    }
+
+    pub(crate) fn n_in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Number of requests that end with a response, other than subscriptions.
+    pub(crate) fn n_awaiting_response(&self) -> usize {
+        self.in_flight.n_awaiting_response()
+    }
+
+    /// Whether the server is in the client's scope.
+    pub(crate) fn can_see(&self, server: &str) -> bool {
+        self.shared.scope.contains(server)
+    }
+
+    pub(crate) fn supports(&self, method: &str) -> bool {
+        self.client().is_some_and(|client| client.supports(method, None))
+    }
+
+    pub(crate) fn send_log(&self, server: &str, message: &LogMessage, default_level: LogLevel) {
+        let filter = LogFilter::Session(Arc::clone(&self.log_level));
+        if self.client().is_some() && filter.admits(message.level, default_level) {
+            let naming = self.shared.scope.naming();
+            self.queue.push_lossy(log_notification(server, message, naming));
+        }
+    }
+
+    /// Handles a message or a batch.
+    pub(crate) fn receive(self: &Arc<Self>, message: &Bytes, responses: &ResponseStream) {
+        let Some(batch) = elements(message) else {
+            return self.handle_message(message, message, responses);
+        };
+        if self.client().is_none_or(|client| !client.revision.has_batches()) || batch.is_empty() {
+            let error = invalid_request("batches are not supported in this protocol version");
+            return responses.push(error_without_id(&error));
+        }
+        for element in batch {
+            self.handle_message(message, element, responses);
+        }
+    }
+
+    fn handle_message(self: &Arc<Self>, message: &Bytes, text: &[u8], responses: &ResponseStream) {
+        match Frame::parse(text) {
+            Ok(Frame::Request { id, method, params }) => {
+                let params = params.map(|raw| message.slice_ref(raw));
+                self.handle_request(id, method, params, responses);
+            }
+            Ok(Frame::Notification { method, params }) => {
+                self.handle_notification(&method, params);
+            }
+            Ok(Frame::Success { id, result }) => {
+                self.handle_response(&id, Ok(RawJson::new(message.slice_ref(result))));
+            }
+            Ok(Frame::Failure { id: Some(id), error }) => self.handle_response(&id, Err(error)),
+            Ok(Frame::Failure { id: None, error }) => {
+                tracing::debug!(%error, "client could not parse a message");
+            }
+            Err(error) => responses.push(malformed_message(text, &error)),
+        }
+    }
+
+    fn handle_request(
+        self: &Arc<Self>,
+        id: RequestId,
+        method: String,
+        params: Option<Bytes>,
+        responses: &ResponseStream,
+    ) {
+        if method == Method::Initialize.as_str() {
+            return responses.push(response(&id, &self.initialize(params.as_deref())));
+        }
+        let token = self.stop.child_token();
+        let kind = RequestKind::from_method(&method);
+        if let Err(error) = self.in_flight.register(&id, &token, kind) {
+            return responses.push(response(&id, &Err(error)));
+        }
+        let (this, responses) = (Arc::clone(self), responses.clone());
+        self.shared.tracker.spawn(async move {
+            let outcome = tokio::select! {
+                biased;
+                () = token.cancelled() => None,
+                outcome = this.run_request(&id, &method, params, &responses.queue) => Some(outcome),
+            };
+            // Before the response is sent: the client may reuse the id as soon as it has the response.
+            this.in_flight.remove(&id);
+            if let Some(outcome) = outcome {
+                responses.push_last(response(&id, &outcome));
+            }
+        });
+    }
+
+    async fn run_request(
+        self: &Arc<Self>,
+        id: &RequestId,
+        method: &str,
+        params: Option<Bytes>,
+        queue: &Arc<MessageQueue>,
+    ) -> Outcome {
+        let _permit = self.in_flight.acquire(method).await?;
+        let parsed = Params::parse(params.as_deref())?;
+        // A modern request carries its version, also in a session that began with `initialize`.
+        let is_modern = parsed.meta_version()?.is_some();
+        let (client, session) = match self.client() {
+            Some(client) if !is_modern => {
+                self.mark_ready();
+                (Arc::clone(client), Some(Arc::clone(self)))
+            }
+            None if !is_modern && method == Method::Ping.as_str() => return to_result(&json!({})),
+            _ => (Arc::new(ClientInfo::from_meta(&parsed)?), None),
+        };
+        drop(parsed);
+        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(queue));
+        let (client_id, id) = (self.client_id.clone(), id.clone());
+        let context =
+            RequestContext { shared, client, client_id, session, queue, id, timeout: None };
+        context.handle(method, params).await
+    }
+
+    fn initialize(self: &Arc<Self>, params: Option<&[u8]>) -> Outcome {
+        let client = ClientInfo::from_initialize(&Params::parse(params)?)?;
+        let revision = client.revision;
+        let subscriber = Subscriber::for_session(Arc::clone(&self.queue));
+        if self.initialized.set((Arc::new(client), Arc::new(subscriber))).is_err() {
+            return Err(invalid_request("the session is already initialized"));
+        }
+        self.shared.router.add_session(self);
+        let mut result = json!({
+            "protocolVersion": revision.as_str(),
+            "capabilities": self.shared.capabilities(revision),
+            "serverInfo": self.shared.server_info(revision),
+        });
+        if let (Some(members), Some(text)) = (result.as_object_mut(), self.shared.instructions()) {
+            members.insert("instructions".to_owned(), text.into());
+        }
+        to_result(&result)
+    }
+
+    /// Starts to notify the client of changes. Some clients never send `notifications/initialized`, so the first
+    /// request counts too.
+    fn mark_ready(&self) {
+        if let Some(subscriber) = self.subscriber()
+            && !self.is_ready.swap(true, Ordering::AcqRel)
+        {
+            self.shared.subscribers.add(subscriber);
+        }
+    }
+
+    fn handle_notification(self: &Arc<Self>, method: &str, params: Option<&[u8]>) {
+        match Method::parse(method) {
+            Some(Method::Initialized) => self.mark_ready(),
+            Some(Method::Cancelled) => {
+                let id = Params::parse(params).ok().and_then(|params| params.request_id);
+                id.inspect(|id| self.in_flight.cancel(id));
+            }
+            // A client may send these faster than servers take them, so one task at a time passes them on.
+            Some(Method::RootsListChanged)
+                if self.shared.router.forwards_roots() && self.roots_changes.trigger() =>
+            {
+                let this = Arc::clone(self);
+                self.shared.tracker.spawn(async move {
+                    let forwarding = async {
+                        this.shared.roots_changed().await;
+                        while this.roots_changes.run_again() {
+                            this.shared.roots_changed().await;
+                        }
+                    };
+                    tokio::select! {
+                        biased;
+                        () = this.stop.cancelled() => {}
+                        () = forwarding => {}
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_response(&self, id: &RequestId, outcome: Outcome) {
+        let sender = id.as_ours().and_then(|id| lock(&self.pending).remove(&id));
+        // The waiting side may have given up a moment ago.
+        sender.map(|sender| sender.send(outcome).is_ok());
+    }
+
+    /// Sends a server request to the client on the stream `preferred` and waits for the response. Dropping the future
+    /// sends `notifications/cancelled`.
+    pub(crate) async fn send_request(
+        &self,
+        preferred: &Arc<MessageQueue>,
+        method: &str,
+        params: Option<&RawJson>,
+    ) -> Outcome {
+        if preferred.content() == StreamContent::ResponsesOnly {
+            return Err(internal_error(
+                "the client accepts no event stream, so it gets no requests",
+            ));
+        }
+        let id = self.next_request_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, received) = oneshot::channel();
+        // Registered before it is sent: the response may arrive at once.
+        lock(&self.pending).insert(id, sender);
+        let message = request(id, method, params);
+        // The stream may have ended meanwhile; the session's own stream stays.
+        let queue = if preferred.push_if_open(&message) { preferred } else { &self.queue };
+        let _pending = PendingRequest { session: self, id, queue };
+        if !Arc::ptr_eq(queue, preferred) {
+            queue.push(message);
+        }
+        let gone = || Err(internal_error("the client is gone"));
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => gone(),
+            response = timeout(self.shared.options.client_response_timeout, received) => {
+                match response {
+                    Ok(Ok(outcome)) => outcome,
+                    Ok(Err(_dropped)) => gone(),
+                    Err(_elapsed) => Err(internal_error("the client did not respond in time")),
+                }
+            }
+        }
+    }
+
+    /// Cancels all requests of the client and releases its subscriptions.
+    pub(crate) fn close(&self) {
+        self.stop.cancel();
+        if let Some(subscriber) = self.subscriber() {
+            subscriber.close().iter().for_each(|uri| self.shared.unsubscribe(uri));
+        }
+        self.queue.finish();
+    }
+}
+
+/// A server request at the client. Sends `notifications/cancelled` if it is dropped without a response.
+struct PendingRequest<'a> {
+    session: &'a ClientSession,
+    id: u64,
+    queue: &'a MessageQueue,
+}
+
+impl Drop for PendingRequest<'_> {
+    fn drop(&mut self) {
+        // A response removes the entry first, so an entry that is still there has none.
+        if lock(&self.session.pending).remove(&self.id).is_some() {
+            let params =
+                json!({ "requestId": self.id, "reason": "the response is no longer needed" });
+            self.queue.push_lossy(notification(Method::Cancelled.as_str(), &params));
+        }
+    }
+}
+
+fn malformed_message(text: &[u8], error: &FrameError) -> Bytes {
+    match error {
+        FrameError::Shape { id: Some(id) } => {
+            response(id, &Err(invalid_request("not a request, notification or response")))
+        }
+        _ if serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok() => {
+            error_without_id(&invalid_request("not a JSON-RPC message"))
+        }
+        _ => error_without_id(&JsonRpcError::new(ErrorCode::PARSE_ERROR.0, "Parse error")),
+    }
+}
+
+/// Requests of one client by id: those that run, and those that are queued until fewer run.
+#[derive(Debug)]
+struct InFlightRequests {
+    requests: Mutex<HashMap<RequestId, (CancellationToken, RequestKind)>>,
+    limit: usize,
+    running: Semaphore,
+    max_running: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestKind {
+    /// Ends with a response.
+    Ordinary,
+    /// Runs until the client cancels it.
+    Subscription,
+}
+
+impl RequestKind {
+    fn from_method(method: &str) -> Self {
+        if method == Method::Listen.as_str() {
+            RequestKind::Subscription
+        } else {
+            RequestKind::Ordinary
+        }
+    }
+}
+
+impl InFlightRequests {
+    fn new(max_running: usize, max_queued: usize) -> Self {
+        let limit = max_running.saturating_add(max_queued);
+        let max_running = max_running.min(Semaphore::MAX_PERMITS);
+        let running = Semaphore::new(max_running);
+        Self { requests: Mutex::default(), limit, running, max_running }
+    }
+
+    /// Waits until the request may run. `None` for a request that needs no permit: a ping reaches no server, and
+    /// subscriptions would hold their permits forever.
+    async fn acquire(&self, method: &str) -> Result<Option<SemaphorePermit<'_>>, JsonRpcError> {
+        let kind = RequestKind::from_method(method);
+        if method == Method::Ping.as_str() || kind == RequestKind::Subscription {
+            return Ok(None);
+        }
+        match timeout(QUEUE_TIMEOUT, self.running.acquire()).await {
+            Ok(permit) => Ok(permit.ok()),
+            Err(_elapsed) => Err(GatewayErrorData::busy(format!(
+                "{} requests are open and none finished within {} s",
+                self.max_running,
+                QUEUE_TIMEOUT.as_secs()
+            ))),
+        }
+    }
+
+    /// Registers a request under its id. `token` cancels it.
+    fn register(
+        &self,
+        id: &RequestId,
+        token: &CancellationToken,
+        kind: RequestKind,
+    ) -> Result<(), JsonRpcError> {
+        let mut requests = lock(&self.requests);
+        let is_full = requests.len() >= self.limit;
+        match requests.entry(id.clone()) {
+            _ if is_full => {
+                let message = format!("too many open requests: the limit is {}", self.limit);
+                Err(GatewayErrorData::busy(message))
+            }
+            Entry::Occupied(_) => Err(invalid_request("the id belongs to an open request")),
+            Entry::Vacant(entry) => {
+                entry.insert((token.clone(), kind));
+                Ok(())
+            }
+        }
+    }
+
+    fn remove(&self, id: &RequestId) {
+        lock(&self.requests).remove(id);
+    }
+
+    fn cancel(&self, id: &RequestId) {
+        let found = lock(&self.requests).get(id).cloned();
+        found.inspect(|(token, _)| token.cancel());
+    }
+
+    fn len(&self) -> usize {
+        lock(&self.requests).len()
+    }
+
+    fn n_awaiting_response(&self) -> usize {
+        let requests = lock(&self.requests);
+        requests.values().filter(|(_, kind)| *kind == RequestKind::Ordinary).count()
+    }
+}
+
+/// Coalesces triggers into runs of one task: triggers during a run cause one more run, however many they are.
+#[derive(Debug, Default)]
+struct Coalescer(Mutex<CoalescerState>);
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum CoalescerState {
+    #[default]
+    Idle,
+    Running,
+    /// Triggered since the run began, so its work may be outdated.
+    RunningTriggered,
+}
+
+impl Coalescer {
+    /// Records a trigger. `true` if the caller has to start a task.
+    fn trigger(&self) -> bool {
+        let mut state = lock(&self.0);
+        let is_idle = *state == CoalescerState::Idle;
+        *state = if is_idle { CoalescerState::Running } else { CoalescerState::RunningTriggered };
+        is_idle
+    }
+
+    /// Ends a run. `true` if the task has to run again; otherwise it must end, because the next trigger starts a new
+    /// one.
+    fn run_again(&self) -> bool {
+        let mut state = lock(&self.0);
+        let is_triggered = *state == CoalescerState::RunningTriggered;
+        *state = if is_triggered { CoalescerState::Running } else { CoalescerState::Idle };
+        is_triggered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::spin_loop;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+    use crate::error_mapping::GatewayErrorCause;
+
+    #[test]
+    fn id_is_free_again_after_the_response() {
+        let in_flight = InFlightRequests::new(1, 1);
+        let token = CancellationToken::new();
+        let register = |id: u64, method: &str| {
+            let kind = RequestKind::from_method(method);
+            let registered = in_flight.register(&RequestId::from(id), &token, kind);
+            registered.map_err(|error| error.code)
+        };
+        let (listen, call) = ("subscriptions/listen", "tools/call");
+        assert_eq!(register(1, listen), Ok(()));
+        assert_eq!(register(1, call), Err(-32600));
+        assert_eq!(register(2, call), Ok(()));
+        assert_eq!((in_flight.len(), in_flight.n_awaiting_response()), (2, 1));
+        assert_eq!(register(3, call), Err(-32603), "too many");
+        in_flight.remove(&RequestId::from(1));
+        assert_eq!((register(1, call), in_flight.n_awaiting_response()), (Ok(()), 2));
+        in_flight.cancel(&RequestId::from(7));
+        assert!(!token.is_cancelled());
+        in_flight.cancel(&RequestId::from(2));
+        assert!(token.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queued_request_waits_for_a_permit_but_not_forever() {
+        let in_flight = InFlightRequests::new(1, 1);
+        let first = in_flight.acquire("tools/call").await.unwrap();
+        assert!(first.is_some() && in_flight.acquire("ping").await.unwrap().is_none());
+        assert!(in_flight.acquire("subscriptions/listen").await.unwrap().is_none());
+        let busy = in_flight.acquire("tools/call").await.unwrap_err();
+        let data = GatewayErrorData::from_error(&busy).unwrap();
+        assert_eq!(data.cause, GatewayErrorCause::Busy);
+        assert_eq!(data.delivery, toolrack_transport::Delivery::NotSent);
+        let (second, ()) = tokio::join!(in_flight.acquire("tools/call"), async { drop(first) });
+        assert!(second.unwrap().is_some());
+    }
+
+    #[test]
+    fn concurrent_requests_cannot_share_an_id() {
+        const N_THREADS: usize = 2;
+        let (n_ready, token) = (AtomicUsize::new(0), CancellationToken::new());
+        let rounds: Vec<InFlightRequests> =
+            (0..1_000).map(|_| InFlightRequests::new(1, 0)).collect();
+        let id = RequestId::from(1);
+        let register_all = || {
+            let mut n_registered = 0;
+            for (round, in_flight) in rounds.iter().enumerate() {
+                // A barrier wakes one thread after the other, and they would never meet.
+                n_ready.fetch_add(1, Ordering::AcqRel);
+                while n_ready.load(Ordering::Acquire) < (round + 1) * N_THREADS {
+                    spin_loop();
+                }
+                let registered = in_flight.register(&id, &token, RequestKind::Ordinary);
+                n_registered += usize::from(registered.is_ok());
+            }
+            n_registered
+        };
+        let n_registered: usize = thread::scope(|scope| {
+            let threads: Vec<_> = (0..N_THREADS).map(|_| scope.spawn(register_all)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(n_registered, rounds.len());
+    }
+
+    #[test]
+    fn triggers_during_a_run_cause_one_more_run() {
+        let coalescer = Coalescer::default();
+        assert!(coalescer.trigger());
+        for _ in 0..1_000 {
+            assert!(!coalescer.trigger(), "a task is running");
+        }
+        assert!(coalescer.run_again(), "once for all triggers");
+        assert!(!coalescer.run_again());
+        assert!(coalescer.trigger(), "the task has ended");
+        assert!(!coalescer.run_again());
+    }
+}

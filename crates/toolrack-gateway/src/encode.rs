@@ -1,0 +1,126 @@
+//! Encodes JSON-RPC messages for clients: responses, notifications, requests and errors.
+//!
+//! **Invariant:** every message is one line that ends in `\n`, even if a server put line breaks into its JSON.
+
+use bytes::Bytes;
+use serde::Serialize;
+use toolrack_mcp::ErrorCode;
+use toolrack_transport::{
+    JsonRpcError, NoParams, Params, RawJson, RequestId, write_answer, write_notification,
+    write_request,
+};
+
+/// The outcome of a request: the result as it goes to the client, or an error.
+pub(crate) type Outcome = Result<RawJson, JsonRpcError>;
+
+/// Response to a request.
+pub(crate) fn response(id: &RequestId, outcome: &Outcome) -> Bytes {
+    let mut out = Vec::new();
+    let written = match outcome {
+        // The result is embedded unparsed: invalid JSON in it would make the whole line unreadable.
+        Ok(raw) => raw.checked().and_then(|result| write_answer(&mut out, id, Ok(result))),
+        Err(error) => write_answer(&mut out, id, Err(error)),
+    };
+    if let Err(error) = written {
+        tracing::warn!(%error, "server returned invalid JSON");
+        out.clear();
+        let error = internal_error("the server's result is not valid JSON");
+        write_answer(&mut out, id, Err(&error)).unwrap_or_default();
+    }
+    out.into()
+}
+
+/// Error response to a message whose id is unreadable.
+pub(crate) fn error_without_id(error: &JsonRpcError) -> Bytes {
+    #[derive(Serialize)]
+    struct ErrorResponse<'a> {
+        jsonrpc: &'static str,
+        id: Option<()>,
+        error: &'a JsonRpcError,
+    }
+    let mut out =
+        serde_json::to_vec(&ErrorResponse { jsonrpc: "2.0", id: None, error }).unwrap_or_default();
+    out.push(b'\n');
+    out.into()
+}
+
+/// Notification with parameters.
+pub(crate) fn notification<P: Serialize + Sync>(method: &str, params: &P) -> Bytes {
+    encode_notification(method, &Some(params))
+}
+
+/// Notification without parameters.
+pub(crate) fn notification_without_params(method: &str) -> Bytes {
+    encode_notification(method, &NoParams)
+}
+
+fn encode_notification(method: &str, params: &dyn Params) -> Bytes {
+    let mut out = Vec::new();
+    write_notification(&mut out, method, params).unwrap_or_default();
+    out.into()
+}
+
+/// Request to the client, with the parameters byte for byte as the server wrote them.
+pub(crate) fn request(id: u64, method: &str, params: Option<&RawJson>) -> Bytes {
+    let mut out = Vec::new();
+    let params = params.and_then(|raw| raw.checked().ok());
+    write_request(&mut out, id, method, &params).unwrap_or_default();
+    out.into()
+}
+
+/// Result that the gateway produces itself.
+pub(crate) fn to_result<T: Serialize>(value: &T) -> Outcome {
+    let text = serde_json::to_vec(value).map_err(|error| internal_error(&error.to_string()))?;
+    Ok(RawJson::new(text))
+}
+
+pub(crate) fn internal_error(message: &str) -> JsonRpcError {
+    JsonRpcError::new(ErrorCode::INTERNAL_ERROR.0, message)
+}
+
+pub(crate) fn invalid_params(message: impl Into<String>) -> JsonRpcError {
+    JsonRpcError::new(ErrorCode::INVALID_PARAMS.0, message.into())
+}
+
+pub(crate) fn invalid_request(message: &str) -> JsonRpcError {
+    JsonRpcError::new(ErrorCode::INVALID_REQUEST.0, message)
+}
+
+pub(crate) fn method_not_found(method: &str) -> JsonRpcError {
+    JsonRpcError::new(ErrorCode::METHOD_NOT_FOUND.0, format!("Method not found: {method}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(written: Bytes, expected: &str) {
+        assert_eq!(String::from_utf8_lossy(&written), format!("{expected}\n"));
+    }
+
+    #[test]
+    fn valid_json_results_pass_unchanged() {
+        let id = RequestId::from("a");
+        let raw = RawJson::new("{ \"x\" :\n1.0 }");
+        check(response(&id, &Ok(raw)), r#"{"jsonrpc":"2.0","id":"a","result":{ "x" : 1.0 }}"#);
+        check(
+            response(&id, &Ok(RawJson::new("{oops"))),
+            r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32603,"message":"the server's result is not valid JSON"}}"#,
+        );
+        check(
+            error_without_id(&invalid_request("no")),
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}"#,
+        );
+    }
+
+    #[test]
+    fn server_requests_keep_their_params() {
+        let params = RawJson::new(r#"{"message": "m"}"#);
+        check(
+            request(3, "elicitation/create", Some(&params)),
+            r#"{"jsonrpc":"2.0","id":3,"method":"elicitation/create","params":{"message": "m"}}"#,
+        );
+        check(request(4, "roots/list", None), r#"{"jsonrpc":"2.0","id":4,"method":"roots/list"}"#);
+    }
+}

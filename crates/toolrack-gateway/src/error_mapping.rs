@@ -1,0 +1,323 @@
+//! Maps manager and call errors to the JSON-RPC errors that clients get.
+//!
+//! **Invariant:** an error of a server keeps its code, message and data. Only a code that the client's era does not
+//! have is replaced by its equivalent.
+//! **Invariant:** a failure between the gateway and a server carries its delivery and cause in `error.data`
+//! ([`GatewayErrorData`]), so that clients never have to parse the message.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use toolrack_client::CallError;
+use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
+use toolrack_mcp::{Era, ErrorCode};
+use toolrack_transport::JsonRpcError;
+use toolrack_transport::{Delivery, TransportError};
+
+use crate::encode::invalid_params;
+use crate::gateway::Upstream;
+
+/// The `data` of a JSON-RPC error that the gateway itself raises: how a request failed between it and a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayErrorData {
+    /// Whether the request may have reached the server.
+    #[serde(with = "DeliveryDef")]
+    pub delivery: Delivery,
+    /// The kind of failure.
+    pub cause: GatewayErrorCause,
+    /// The next step for the user, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// Why a request failed at the gateway. Each cause calls for its own reaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum GatewayErrorCause {
+    /// The server did not respond in time.
+    TimedOut,
+    /// The transport to the server failed.
+    #[serde(rename = "line")]
+    Transport,
+    /// The response exceeds the configured size limit.
+    TooLarge,
+    /// The server requires a login or another token.
+    NeedsLogin,
+    /// The server sent an invalid response.
+    #[serde(rename = "bad_answer")]
+    InvalidResponse,
+    /// The server is not running.
+    NotConnected,
+    /// The server's configuration is invalid or incomplete.
+    #[serde(rename = "bad_config")]
+    InvalidConfig,
+    /// The server is disabled in the configuration.
+    Disabled,
+    /// The client has too many requests in flight.
+    Busy,
+    /// Any other cause, such as a gateway that is shutting down.
+    #[serde(other)]
+    Other,
+}
+
+/// Serialized form of [`Delivery`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Delivery", rename_all = "snake_case")]
+enum DeliveryDef {
+    NotSent,
+    Unknown,
+    Answered,
+}
+
+impl GatewayErrorData {
+    /// Reads the data of an error that a gateway raised. `None` for an error of a server.
+    pub fn from_error(error: &JsonRpcError) -> Option<Self> {
+        let is_ours = error.code == ErrorCode::INTERNAL_ERROR.0;
+        Self::deserialize(error.data.as_ref().filter(|_| is_ours)?).ok()
+    }
+
+    /// Error for a request that never left the gateway because its client has too many others in flight.
+    pub(crate) fn busy(message: String) -> JsonRpcError {
+        let hint = Some("wait for some of the open requests to finish".to_owned());
+        Self { delivery: Delivery::NotSent, cause: GatewayErrorCause::Busy, hint }
+            .into_error(message)
+    }
+
+    fn into_error(self, message: String) -> JsonRpcError {
+        let data = serde_json::to_value(self).ok();
+        JsonRpcError { data, ..JsonRpcError::new(ErrorCode::INTERNAL_ERROR.0, message) }
+    }
+}
+
+/// How errors are presented to a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ErrorStyle {
+    /// Era of the client.
+    pub(crate) era: Era,
+    /// Where the error may come from.
+    pub(crate) upstream: Upstream,
+}
+
+pub(crate) fn from_manager_error(error: RackError, style: ErrorStyle) -> JsonRpcError {
+    match error {
+        RackError::Call { source, .. } => from_call_error(*source, style),
+        RackError::NoSuchTool { tool, .. } => invalid_params(format!("Unknown tool: {tool}")),
+        error @ RackError::Denied { .. } => invalid_params(error.to_string()),
+        error => {
+            let (delivery, cause, hint) = (error.delivery(), manager_cause(&error), error.hint());
+            GatewayErrorData { delivery, cause, hint }.into_error(with_causes(&error))
+        }
+    }
+}
+
+pub(crate) fn from_call_error(error: CallError, style: ErrorStyle) -> JsonRpcError {
+    match error {
+        CallError::Refused(error) | CallError::NoSuchResource { source: error, .. } => {
+            // An upstream gateway has wrapped the data of its servers already; its own data is trusted.
+            let error = match style.upstream {
+                Upstream::Servers => wrap_forged_data(error),
+                Upstream::Gateway => error,
+            };
+            with_code_of_era(error, style.era)
+        }
+        CallError::Unsupported { feature } => JsonRpcError::new(
+            ErrorCode::METHOD_NOT_FOUND.0,
+            format!("Method not found: the server does not offer {feature}"),
+        ),
+        error => {
+            let (delivery, cause) = (error.delivery(), call_cause(&error));
+            GatewayErrorData { delivery, cause, hint: None }.into_error(with_causes(&error))
+        }
+    }
+}
+
+/// Error of `resources/read`. A modern server reports a missing resource as invalid parameters whose data names the
+/// URI; a legacy client gets the legacy code for it.
+pub(crate) fn from_read_error(error: CallError, style: ErrorStyle, uri: &str) -> JsonRpcError {
+    let error = from_call_error(error, style);
+    let named = error.data.as_ref().and_then(|data| data.get("uri")?.as_str());
+    let is_missing = error.code == ErrorCode::INVALID_PARAMS.0 && named == Some(uri);
+    match style.era {
+        Era::Legacy if is_missing => {
+            JsonRpcError { code: ErrorCode::RESOURCE_NOT_FOUND.0, ..error }
+        }
+        _ => error,
+    }
+}
+
+fn manager_cause(error: &RackError) -> GatewayErrorCause {
+    match error {
+        RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
+            ConnectionState::Disabled => GatewayErrorCause::Disabled,
+            state => match state.failure().map(toolrack_manager::Failure::kind) {
+                Some(FailureKind::NeedsLogin) => GatewayErrorCause::NeedsLogin,
+                Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
+                    GatewayErrorCause::InvalidConfig
+                }
+                _ => GatewayErrorCause::NotConnected,
+            },
+        },
+        _ => GatewayErrorCause::Other,
+    }
+}
+
+fn call_cause(error: &CallError) -> GatewayErrorCause {
+    match error {
+        CallError::TimedOut { .. } => GatewayErrorCause::TimedOut,
+        CallError::Line(failure) => match failure.error {
+            TransportError::Unauthorized(_) => GatewayErrorCause::NeedsLogin,
+            TransportError::Oversize { .. } => GatewayErrorCause::TooLarge,
+            _ => GatewayErrorCause::Transport,
+        },
+        _ => GatewayErrorCause::InvalidResponse,
+    }
+}
+
+/// Wraps server data that looks like [`GatewayErrorData`] in a `server` member. Retries depend on `delivery`, so a
+/// server must not be able to forge it.
+fn wrap_forged_data(error: JsonRpcError) -> JsonRpcError {
+    match GatewayErrorData::from_error(&error) {
+        Some(_) => JsonRpcError { data: error.data.map(|data| json!({ "server": data })), ..error },
+        None => error,
+    }
+}
+
+/// Spec 2026-07-28, resources §Error Handling: a missing resource is an invalid parameter.
+fn with_code_of_era(error: JsonRpcError, era: Era) -> JsonRpcError {
+    let code = match (era, ErrorCode(error.code)) {
+        (Era::Modern, ErrorCode::RESOURCE_NOT_FOUND) => ErrorCode::INVALID_PARAMS.0,
+        (_, ErrorCode(code)) => code,
+    };
+    JsonRpcError { code, ..error }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::Value;
+    use toolrack_manager::Failure;
+    use toolrack_transport::{AuthError, LineError};
+
+    use super::*;
+
+    fn style(era: Era) -> ErrorStyle {
+        ErrorStyle { era, upstream: Upstream::Servers }
+    }
+
+    #[track_caller]
+    fn check(error: CallError, era: Era, expected: i64) {
+        let text = error.to_string();
+        assert_eq!(from_call_error(error, style(era)).code, expected, "{text} for {era:?}");
+    }
+
+    #[test]
+    fn server_error_keeps_its_code_unless_the_era_has_another() {
+        let refused = |code| CallError::Refused(JsonRpcError::new(code, "no"));
+        check(refused(-32002), Era::Legacy, -32002);
+        check(refused(-32002), Era::Modern, -32602);
+        check(refused(-32602), Era::Legacy, -32602);
+        check(refused(42), Era::Modern, 42);
+        check(CallError::Unsupported { feature: "prompts" }, Era::Legacy, -32601);
+        check(CallError::TooManyRounds { rounds: 3 }, Era::Legacy, -32603);
+    }
+
+    #[track_caller]
+    fn check_data(error: RackError, data: Value) {
+        let mapped = from_manager_error(error, style(Era::Modern));
+        assert_eq!(mapped.data.as_ref(), Some(&data));
+        let parsed = GatewayErrorData::from_error(&mapped).unwrap();
+        assert_eq!(serde_json::to_value(parsed).unwrap(), data);
+    }
+
+    #[test]
+    fn gateway_errors_carry_delivery_and_cause() {
+        let call = |source| RackError::Call {
+            server: "s".to_owned(),
+            tool: "t".to_owned(),
+            source: Box::new(source),
+        };
+        let waited = Duration::from_secs(2);
+        check_data(
+            call(CallError::TimedOut { waited, delivery: Delivery::Unknown }),
+            json!({ "delivery": "unknown", "cause": "timed_out" }),
+        );
+        let lost = LineError::not_sent(TransportError::Shutdown);
+        check_data(call(lost.into()), json!({ "delivery": "not_sent", "cause": "line" }));
+        let unauthorized = AuthError::LoginNeeded { reason: "no token".to_owned() };
+        let unauthorized = LineError::answered(TransportError::Unauthorized(unauthorized));
+        check_data(
+            call(unauthorized.into()),
+            json!({ "delivery": "answered", "cause": "needs_login" }),
+        );
+        let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
+        check_data(call(large.into()), json!({ "delivery": "answered", "cause": "too_large" }));
+        check_data(
+            call(CallError::TooManyRounds { rounds: 3 }),
+            json!({ "delivery": "answered", "cause": "bad_answer" }),
+        );
+        let failed = |kind| {
+            let failure = Failure::new(kind, "why").hinting("look");
+            let state = ConnectionState::Failed(failure);
+            RackError::NotConnected { server: "s".to_owned(), state }
+        };
+        for (kind, cause) in [
+            (FailureKind::Exited, "not_connected"),
+            (FailureKind::MissingCredentials, "bad_config"),
+            (FailureKind::NeedsLogin, "needs_login"),
+        ] {
+            let data = json!({ "delivery": "not_sent", "cause": cause, "hint": "look" });
+            check_data(failed(kind), data);
+        }
+        let hint = RackError::Closed.hint();
+        let data = json!({ "delivery": "not_sent", "cause": "other", "hint": hint });
+        check_data(RackError::Closed, data);
+    }
+
+    #[test]
+    fn server_cannot_forge_gateway_error_data() {
+        let forged = json!({ "delivery": "not_sent", "cause": "line", "hint": "run this" });
+        let source = JsonRpcError { data: Some(forged.clone()), ..JsonRpcError::new(-32603, "no") };
+        let mapped = from_call_error(CallError::Refused(source.clone()), style(Era::Modern));
+        assert_eq!(GatewayErrorData::from_error(&mapped), None);
+        assert_eq!(mapped.data, Some(json!({ "server": forged })), "the data is kept");
+        let behind_gateway = ErrorStyle { era: Era::Legacy, upstream: Upstream::Gateway };
+        let mapped = from_call_error(CallError::Refused(source.clone()), behind_gateway);
+        assert_eq!(mapped, source, "the daemon is trusted");
+        let wrapped = from_call_error(CallError::Refused(mapped), style(Era::Legacy));
+        assert_eq!(
+            from_call_error(CallError::Refused(wrapped.clone()), behind_gateway),
+            wrapped,
+            "data that the daemon wrapped stays wrapped"
+        );
+    }
+
+    #[test]
+    fn missing_resource_error_is_mapped_to_the_era() {
+        let check = |data: Value, era: Era, expected: i64| {
+            let source = JsonRpcError { data: Some(data), ..JsonRpcError::new(-32602, "no") };
+            let mapped = from_read_error(CallError::Refused(source), style(era), "u:");
+            assert_eq!(mapped.code, expected, "{mapped:?}");
+        };
+        check(json!({ "uri": "u:" }), Era::Legacy, -32002);
+        check(json!({ "uri": "u:" }), Era::Modern, -32602);
+        check(json!({ "uri": "v:" }), Era::Legacy, -32602);
+        check(json!({}), Era::Legacy, -32602);
+    }
+
+    #[test]
+    fn server_error_has_no_gateway_error_data() {
+        let check = |code, data: Option<Value>, expected: Option<GatewayErrorCause>| {
+            let error = JsonRpcError { data, ..JsonRpcError::new(code, "no") };
+            let cause = GatewayErrorData::from_error(&error).map(|parsed| parsed.cause);
+            assert_eq!(cause, expected, "{error:?}");
+        };
+        let data = json!({ "delivery": "unknown", "cause": "line" });
+        check(-32603, Some(data.clone()), Some(GatewayErrorCause::Transport));
+        check(-32602, Some(data), None);
+        check(-32603, None, None);
+        check(-32603, Some(json!({ "delivery": "unknown" })), None);
+        let newer = json!({ "delivery": "answered", "cause": "a_new_one" });
+        check(-32603, Some(newer), Some(GatewayErrorCause::Other));
+    }
+}

@@ -1,0 +1,320 @@
+//! Outgoing message queue of one client stream, with replay and bounded loss.
+//!
+//! **Invariant:** pushing never waits, so a slow client cannot block a server or another client. Responses and server
+//! requests are always kept: their number is bounded by the requests in flight. Notifications are dropped when the
+//! client reads too slowly, and the client is told how many it lost.
+//! **Invariant:** every message is redacted before it is queued.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use toolrack_transport::Mask;
+
+use crate::lock;
+
+/// Unread messages from which on notifications are dropped.
+const MAX_UNREAD: usize = 256;
+/// The same limit in bytes.
+const MAX_UNREAD_BYTES: usize = 4 << 20;
+/// Messages kept after reading for a client that reconnects.
+const MAX_REPLAY: usize = 256;
+/// The same limit in bytes.
+const MAX_REPLAY_BYTES: usize = 4 << 20;
+
+/// Builds the messages that tell a client how many notifications it lost.
+pub(crate) type LossNotice = Box<dyn Fn(u64) -> Vec<Bytes> + Send + Sync>;
+
+/// Whether messages are kept after reading, so that a reconnecting client can get them again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replay {
+    Yes,
+    No,
+}
+
+/// Which messages a stream carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamContent {
+    All,
+    /// The client reads the stream as one JSON body at its end: server requests would come too late, and notifications
+    /// have no place in it.
+    ResponsesOnly,
+}
+
+/// Queue of one stream to a client.
+pub(crate) struct MessageQueue {
+    state: Mutex<State>,
+    /// Changes with every push, read and finish, and wakes the reader and waiting writers.
+    version: watch::Sender<u64>,
+    replay: Replay,
+    content: StreamContent,
+    redactor: Mask,
+}
+
+#[derive(Default)]
+struct State {
+    /// Messages that were read and kept for replay, then unread ones.
+    messages: VecDeque<Bytes>,
+    /// Number of the first message in `messages`.
+    first: u64,
+    /// Number of the first unread message.
+    unread: u64,
+    unread_bytes: usize,
+    replay_bytes: usize,
+    n_lost: u64,
+    /// Loss notices by the number under which they can be removed.
+    notices: Vec<(u64, LossNotice)>,
+    n_notices: u64,
+    is_finished: bool,
+    /// Number of the current reader. Earlier readers get nothing more.
+    reader: u64,
+}
+
+/// Handle of a reader. The next reader replaces it.
+#[derive(Debug)]
+pub(crate) struct Reader(u64);
+
+impl MessageQueue {
+    /// Queue whose messages are cleaned by `redactor`.
+    pub(crate) fn new(replay: Replay, redactor: &Mask) -> Self {
+        Self {
+            state: Mutex::default(),
+            version: watch::Sender::new(0),
+            replay,
+            content: StreamContent::All,
+            redactor: redactor.clone(),
+        }
+    }
+
+    pub(crate) fn with_content(self, content: StreamContent) -> Self {
+        Self { content, ..self }
+    }
+
+    pub(crate) fn content(&self) -> StreamContent {
+        self.content
+    }
+
+    /// Adds a notice that is queued after notifications were lost. Returns the number that removes it.
+    pub(crate) fn add_loss_notice(&self, notice: LossNotice) -> u64 {
+        let mut state = self.state();
+        state.n_notices += 1;
+        let number = state.n_notices;
+        state.notices.push((number, notice));
+        number
+    }
+
+    pub(crate) fn remove_loss_notice(&self, notice: u64) {
+        self.state().notices.retain(|(number, _)| *number != notice);
+    }
+
+    /// Queues a message that must not be lost.
+    pub(crate) fn push(&self, message: Bytes) {
+        let message = self.redactor.clean_json(message);
+        self.state().push(message);
+        self.notify();
+    }
+
+    /// Queues a message that must not be lost, unless the stream is finished. Returns whether it was queued.
+    pub(crate) fn push_if_open(&self, message: &Bytes) -> bool {
+        let message = self.redactor.clean_json(message.clone());
+        let mut state = self.state();
+        if state.is_finished {
+            return false;
+        }
+        state.push(message);
+        drop(state);
+        self.notify();
+        true
+    }
+
+    /// Queues a notification, which is dropped if the client reads too slowly.
+    pub(crate) fn push_lossy(&self, message: Bytes) {
+        if self.content == StreamContent::ResponsesOnly {
+            return;
+        }
+        let message = self.redactor.clean_json(message);
+        let mut state = self.state();
+        if state.n_unread() >= MAX_UNREAD || state.unread_bytes >= MAX_UNREAD_BYTES {
+            state.n_lost += 1;
+            return;
+        }
+        state.push(message);
+        drop(state);
+        self.notify();
+    }
+
+    /// Queues the last message and finishes the stream, under one lock: a reader that sees the message can tell that
+    /// it is the last one ([`is_last`](Self::is_last)).
+    pub(crate) fn push_last(&self, message: Bytes) {
+        let message = self.redactor.clean_json(message);
+        let mut state = self.state();
+        state.push(message);
+        state.is_finished = true;
+        drop(state);
+        self.notify();
+    }
+
+    /// Ends the stream after the messages that are queued.
+    pub(crate) fn finish(&self) {
+        self.state().is_finished = true;
+        self.notify();
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.state().is_finished
+    }
+
+    /// Whether no message comes after the one with this number.
+    pub(crate) fn is_last(&self, number: u64) -> bool {
+        let state = self.state();
+        state.is_finished && state.n_unread() == 0 && state.unread == number + 1
+    }
+
+    /// Attaches a reader, which starts at message `from` if that is still kept, or else at the first unread one. An
+    /// earlier reader is detached.
+    pub(crate) fn attach_reader(&self, from: Option<u64>) -> Reader {
+        let mut state = self.state();
+        state.reader += 1;
+        if let Some(from) = from {
+            state.rewind(from);
+        }
+        let reader = Reader(state.reader);
+        drop(state);
+        // Wakes the detached reader, so that its HTTP response ends.
+        self.notify();
+        reader
+    }
+
+    /// The next message and its number. `None` when the stream is finished or another reader is attached.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub(crate) async fn next(&self, reader: &Reader) -> Option<(u64, Bytes)> {
+        let mut version = self.version.subscribe();
+        loop {
+            // Marked as seen before the queue is checked: a push in between makes `changed` return at once.
+            version.borrow_and_update();
+            match self.read(reader) {
+                Read::Message(number, message) => return Some((number, message)),
+                Read::Finished => return None,
+                Read::Pending => version.changed().await.ok()?,
+            }
+        }
+    }
+
+    /// The next message and its number, if one is queued.
+    pub(crate) fn try_next(&self, reader: &Reader) -> Option<(u64, Bytes)> {
+        match self.read(reader) {
+            Read::Message(number, message) => Some((number, message)),
+            Read::Pending | Read::Finished => None,
+        }
+    }
+
+    /// Waits until fewer than `bytes` are unread.
+    pub(crate) async fn wait_for_space(&self, bytes: usize) {
+        let mut version = self.version.subscribe();
+        while self.state().unread_bytes >= bytes {
+            if version.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn read(&self, reader: &Reader) -> Read {
+        let mut state = self.state();
+        if state.reader != reader.0 {
+            return Read::Finished;
+        }
+        let read = state.take(self.replay);
+        // Reported once the client has caught up, so that one notice covers the whole loss.
+        if state.n_unread() == 0 && state.n_lost > 0 {
+            let n_lost = std::mem::take(&mut state.n_lost);
+            let notices: Vec<Bytes> =
+                state.notices.iter().flat_map(|(_, notice)| notice(n_lost)).collect();
+            for notice in notices {
+                state.push(self.redactor.clean_json(notice));
+            }
+            if matches!(read, Read::Pending) {
+                return state.take(self.replay);
+            }
+        }
+        drop(state);
+        if matches!(read, Read::Message(..)) {
+            self.notify();
+        }
+        read
+    }
+
+    fn notify(&self) {
+        self.version.send_modify(|version| *version = version.wrapping_add(1));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+enum Read {
+    Message(u64, Bytes),
+    Pending,
+    Finished,
+}
+
+impl State {
+    fn n_unread(&self) -> usize {
+        self.messages.len() - self.n_read()
+    }
+
+    fn n_read(&self) -> usize {
+        usize::try_from(self.unread - self.first).unwrap_or(usize::MAX)
+    }
+
+    fn push(&mut self, message: Bytes) {
+        self.unread_bytes += message.len();
+        self.messages.push_back(message);
+    }
+
+    fn take(&mut self, replay: Replay) -> Read {
+        let Some(message) = self.messages.get(self.n_read()).cloned() else {
+            return if self.is_finished { Read::Finished } else { Read::Pending };
+        };
+        let number = self.unread;
+        self.unread += 1;
+        self.unread_bytes -= message.len();
+        self.replay_bytes += message.len();
+        let limit = if replay == Replay::Yes { MAX_REPLAY } else { 0 };
+        while self.n_read() > limit || (self.n_read() > 0 && self.replay_bytes > MAX_REPLAY_BYTES) {
+            let dropped = self.messages.pop_front().map_or(0, |message| message.len());
+            self.replay_bytes -= dropped;
+            self.first += 1;
+        }
+        Read::Message(number, message)
+    }
+
+    /// Makes the messages from `number` on unread again. If they are no longer kept, starts at the oldest that is.
+    fn rewind(&mut self, number: u64) {
+        let number = number.clamp(self.first, self.unread);
+        while self.unread > number {
+            self.unread -= 1;
+            let bytes = self.messages.get(self.n_read()).map_or(0, Bytes::len);
+            self.replay_bytes -= bytes;
+            self.unread_bytes += bytes;
+        }
+    }
+}
+
+impl fmt::Debug for MessageQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("MessageQueue")
+            .field("unread", &state.n_unread())
+            .field("lost", &state.n_lost)
+            .field("is_finished", &state.is_finished)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Adapts results between protocol eras: adds or removes the few top-level members that only one era has.
+//!
+//! **Invariant:** only top-level members of a result are added or removed. Every other byte stays.
+
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use toolrack_mcp::{Era, Method};
+use toolrack_transport::{RawJson, write_text};
+
+const RESULT_TYPE: &str = "resultType";
+/// Members that only modern results have.
+const MODERN_ONLY: [&str; 3] = [RESULT_TYPE, "ttlMs", "cacheScope"];
+
+/// Converts a server's result for a client of `era`.
+pub(crate) fn adapt_result(raw: RawJson, era: Era, method: Method) -> RawJson {
+    // A substring search is enough to leave most results untouched; only a hit costs a parse.
+    let may_have_type = memchr::memmem::find(raw.as_bytes(), br#""resultType""#).is_some();
+    match era {
+        Era::Legacy if !may_have_type => raw,
+        Era::Legacy => without_members(&raw, &MODERN_ONLY).unwrap_or(raw),
+        Era::Modern if may_have_type && has_result_type(&raw) => raw,
+        Era::Modern => add_modern_members(&raw, method).unwrap_or(raw),
+    }
+}
+
+/// Spec 2026-07-28, basic §Result Types and caching: members that a modern result must have.
+fn add_modern_members(raw: &RawJson, method: Method) -> Option<RawJson> {
+    let cache_hints =
+        if method == Method::ReadResource { r#","ttlMs":0,"cacheScope":"private""# } else { "" };
+    let rest = raw.as_bytes().trim_ascii().strip_prefix(b"{")?;
+    let comma: &[u8] = if rest.trim_ascii_start().starts_with(b"}") { b"" } else { b"," };
+    let head = format!(r#"{{"{RESULT_TYPE}":"complete"{cache_hints}"#);
+    Some(RawJson::new([head.as_bytes(), comma, rest].concat()))
+}
+
+fn has_result_type(raw: &RawJson) -> bool {
+    object_members(raw).is_some_and(|members| members.iter().any(|(key, _)| key == RESULT_TYPE))
+}
+
+fn without_members(raw: &RawJson, names: &[&str]) -> Option<RawJson> {
+    let members = object_members(raw)?;
+    let mut out = vec![b'{'];
+    for (key, value) in members.iter().filter(|(key, _)| !names.contains(&key.as_str())) {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        write_text(&mut out, key).ok()?;
+        out.push(b':');
+        out.extend_from_slice(value.get().as_bytes());
+    }
+    out.push(b'}');
+    Some(RawJson::new(out))
+}
+
+/// The members of a JSON object, in document order.
+pub(crate) fn object_members(raw: &RawJson) -> Option<Vec<(String, &RawValue)>> {
+    raw.decode::<Members<'_>>().ok().map(|members| members.0)
+}
+
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(raw: &str, era: Era, method: Method, expected: &str) {
+        let adapted = adapt_result(RawJson::new(raw.to_owned()), era, method);
+        assert_eq!(String::from_utf8_lossy(adapted.as_bytes()), expected, "{raw} for {era:?}");
+    }
+
+    #[test]
+    fn modern_client_gets_result_type() {
+        let modern = |raw, expected| check(raw, Era::Modern, Method::CallTool, expected);
+        modern("{}", r#"{"resultType":"complete"}"#);
+        modern("{ }", r#"{"resultType":"complete" }"#);
+        modern(r#"{"content":[ 1.0 ]}"#, r#"{"resultType":"complete","content":[ 1.0 ]}"#);
+        modern(
+            r#"{"a":1,"resultType":"input_required"}"#,
+            r#"{"a":1,"resultType":"input_required"}"#,
+        );
+        modern(r#"{"a":"\"resultType\""}"#, r#"{"resultType":"complete","a":"\"resultType\""}"#);
+        modern(r#"{"a":{"resultType":1}}"#, r#"{"resultType":"complete","a":{"resultType":1}}"#);
+        check(
+            r#"{"contents":[]}"#,
+            Era::Modern,
+            Method::ReadResource,
+            r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[]}"#,
+        );
+    }
+
+    #[test]
+    fn legacy_client_gets_no_modern_members() {
+        let legacy = |raw, expected| check(raw, Era::Legacy, Method::CallTool, expected);
+        legacy(r#"{"content":[ 1.0 ]}"#, r#"{"content":[ 1.0 ]}"#);
+        legacy(
+            r#"{"resultType":"complete","content":[ {"resultType":1.50} ],"ttlMs":5}"#,
+            r#"{"content":[ {"resultType":1.50} ]}"#,
+        );
+        legacy("[]", "[]");
+    }
+}

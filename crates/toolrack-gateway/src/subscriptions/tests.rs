@@ -1,0 +1,108 @@
+//! Filters, counting of subscribers, and log messages.
+
+use toolrack_transport::Mask;
+
+use super::*;
+use crate::message_queue::Replay;
+
+async fn received(granted: SubscriptionFilter) -> Vec<String> {
+    let queue = Arc::new(MessageQueue::new(Replay::No, &Mask::default()));
+    let subscriber =
+        Arc::new(Subscriber::for_listen(Arc::clone(&queue), RequestId::from(7), granted));
+    let subscribers = Subscribers::default();
+    subscribers.add(&subscriber);
+    subscribers.list_changed(ListKind::Tools);
+    subscribers.list_changed(ListKind::Prompts);
+    subscribers.resource_updated("a:/b/c");
+    subscribers.resource_updated("x:");
+    queue.finish();
+    let reader = queue.attach_reader(None);
+    let mut messages = Vec::new();
+    while let Some((_, message)) = queue.next(&reader).await {
+        messages.push(String::from_utf8_lossy(&message).trim_end().to_owned());
+    }
+    messages
+}
+
+#[test]
+fn only_counted_subscriptions_are_uncounted() {
+    let new = || Subscriber::for_session(Arc::new(MessageQueue::new(Replay::No, &Mask::default())));
+    let subscriber = new();
+    drop(subscriber.begin_subscribe("u:"));
+    assert!(!subscriber.unsubscribe("u:"), "withdrawn before it was counted");
+    let pending = subscriber.begin_subscribe("u:").unwrap();
+    assert!(subscriber.begin_subscribe("u:").is_none(), "subscribed already");
+    assert!(pending.confirm() && !pending.confirm());
+    drop(pending);
+    assert!(subscriber.unsubscribe("u:") && !subscriber.unsubscribe("u:"));
+
+    let subscriber = new();
+    let counted = subscriber.begin_subscribe("a:").unwrap();
+    let pending = subscriber.begin_subscribe("b:").unwrap();
+    assert!(counted.confirm());
+    assert_eq!(subscriber.close(), ["a:"]);
+    assert_eq!(subscriber.close(), Vec::<String>::new());
+    assert!(!pending.confirm(), "the session closed first, so the caller uncounts");
+    assert!(subscriber.begin_subscribe("c:").is_none());
+
+    let subscriber = new();
+    let pending = subscriber.begin_subscribe("u:").unwrap();
+    assert!(!subscriber.unsubscribe("u:"), "unsubscribed while pending");
+    assert!(!pending.confirm());
+}
+
+#[tokio::test]
+async fn listen_request_gets_granted_changes_under_its_id() {
+    let granted = SubscriptionFilter {
+        tools_list_changed: true,
+        resource_subscriptions: vec!["a:/b".to_owned()],
+        ..SubscriptionFilter::default()
+    };
+    let meta = r#""_meta":{"io.modelcontextprotocol/subscriptionId":7}"#;
+    let tools = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{{{meta}}}}}"#
+    );
+    let update = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{{meta},"uri":"a:/b/c"}}}}"#
+    );
+    assert_eq!(received(granted).await, [tools, update]);
+    assert_eq!(received(SubscriptionFilter::default()).await, Vec::<String>::new());
+}
+
+#[test]
+fn last_subscriber_releases_the_resource() {
+    let subscriptions = ResourceSubscriptions::default();
+    let key = ("s".to_owned(), "u:".to_owned());
+    lock(&subscriptions.counts).insert(key.clone(), 2);
+    assert_eq!(subscriptions.release("u:"), None);
+    assert_eq!(subscriptions.uris("s"), ["u:"]);
+    assert_eq!(subscriptions.release("u:"), Some(key.clone()));
+    assert_eq!(subscriptions.release("u:"), None);
+    assert_eq!(subscriptions.count(&key), 0);
+}
+
+#[test]
+fn log_messages_are_filtered_by_session_or_request() {
+    let level = Arc::new(Mutex::new(None));
+    let session = LogFilter::Session(Arc::clone(&level));
+    let admits = |filter: &LogFilter, level| filter.admits(level, LogLevel::Info);
+    assert!(session.admits(LogLevel::Debug, LogLevel::Debug));
+    assert!(!admits(&session, LogLevel::Debug) && admits(&session, LogLevel::Info));
+    *lock(&level) = Some(LogLevel::Error);
+    assert!(!admits(&session, LogLevel::Info) && admits(&session, LogLevel::Alert));
+    assert!(!admits(&LogFilter::Request(None), LogLevel::Emergency));
+    assert!(admits(&LogFilter::Request(Some(LogLevel::Info)), LogLevel::Info));
+}
+
+#[test]
+fn log_message_names_its_server() {
+    let message: LogMessage =
+        serde_json::from_str(r#"{"level":"info","logger":"db","data":{ "a":1 }}"#).unwrap();
+    let check = |naming, expected: &str| {
+        let text = log_notification("git", &message, naming);
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(text.contains(expected), "{text}");
+    };
+    check(Naming::Raw, r#""logger":"db","data":{ "a":1 }"#);
+    check(Naming::Public, r#""logger":"git/db""#);
+}
