@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use toolrack_mcp::{LogLevel, LogMessage, Method, Progress, Token};
+use toolrack_mcp::{LogLevel, LogMessage, Method, Progress, ProgressToken};
 use toolrack_transport::RawJson;
 
 use crate::client_session::ClientSession;
@@ -42,7 +42,7 @@ pub(crate) enum ClientId {
 #[derive(Debug, Clone)]
 pub(crate) struct NotificationSink {
     pub(crate) queue: Arc<MessageQueue>,
-    pub(crate) progress_token: Option<Token>,
+    pub(crate) progress_token: Option<ProgressToken>,
     pub(crate) log_filter: LogFilter,
 }
 
@@ -231,7 +231,7 @@ impl ActiveRequest {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ProgressParams<'a> {
-    progress_token: &'a Token,
+    progress_token: &'a ProgressToken,
     progress: Number,
     #[serde(skip_serializing_if = "Option::is_none")]
     total: Option<Number>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use toolrack_client::{Event, McpClient};
-use toolrack_manager::{ConnectionState, McpConnection, RackEvent, RackEvents};
+use toolrack_manager::{ConnectionState, McpConnection, ManagerEvent, ManagerEvents};
 use toolrack_mcp::ListKind;
 
 use crate::gateway::Shared;
@@ -45,13 +45,13 @@ impl Lists {
 }
 
 /// Runs until the gateway closes or the manager is gone.
-pub(crate) async fn run(shared: Arc<Shared>, events: RackEvents) {
+pub(crate) async fn run(shared: Arc<Shared>, events: ManagerEvents) {
     follow_events(&shared, events).await;
     // A gateway that is dropped without `close` breaks the cycle of suspended requests here.
     shared.suspended.close();
 }
 
-async fn follow_events(shared: &Arc<Shared>, mut events: RackEvents) {
+async fn follow_events(shared: &Arc<Shared>, mut events: ManagerEvents) {
     let mut changed = Lists::default();
     let servers = shared.servers();
     let mut offered: OfferedLists =
@@ -96,13 +96,13 @@ fn notify(shared: &Shared, changed: Lists) {
 }
 
 /// Acts on an event and returns the lists that it changes.
-fn handle_event(shared: &Arc<Shared>, offered: &mut OfferedLists, event: RackEvent) -> Lists {
+fn handle_event(shared: &Arc<Shared>, offered: &mut OfferedLists, event: ManagerEvent) -> Lists {
     let none = Lists::default();
     match event {
-        RackEvent::Tools { server, .. } if shared.scope.contains(&server) => {
+        ManagerEvent::ToolsChanged { server, .. } if shared.scope.contains(&server) => {
             Lists { tools: true, ..none }
         }
-        RackEvent::State { server, state } if shared.scope.contains(&server) => {
+        ManagerEvent::StateChanged { server, state } if shared.scope.contains(&server) => {
             if state == ConnectionState::Connected {
                 shared.router.server_restarted(&server);
                 restore_server(shared, &server);
@@ -114,7 +114,7 @@ fn handle_event(shared: &Arc<Shared>, offered: &mut OfferedLists, event: RackEve
             Lists { tools: shared.have_tools_changed(), ..now.or(before) }
         }
         // A removed server sends no other event.
-        RackEvent::ConfigApplied { plan } => {
+        ManagerEvent::ConfigApplied { plan } => {
             let removed = plan.disconnect.iter().filter(|server| shared.scope.contains(server));
             let lost = removed.map(|server| Lists {
                 tools: true,
@@ -122,18 +122,18 @@ fn handle_event(shared: &Arc<Shared>, offered: &mut OfferedLists, event: RackEve
             });
             lost.fold(none, Lists::or)
         }
-        RackEvent::Said { server, event: Event::SubscriptionEnded { uris } } => {
+        ManagerEvent::ServerEvent { server, event: Event::SubscriptionEnded { uris } } => {
             if !uris.is_empty() {
                 resubscribe(shared, &server);
             }
             none
         }
-        RackEvent::Said { server, event } if shared.scope.contains(&server) => {
+        ManagerEvent::ServerEvent { server, event } if shared.scope.contains(&server) => {
             handle_server_event(shared, &server, event);
             none
         }
         // Events were dropped: any list may have changed.
-        RackEvent::Missed(_) => Lists { tools: true, prompts: true, resources: true },
+        ManagerEvent::Lagged(_) => Lists { tools: true, prompts: true, resources: true },
         _ => none,
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolrack_mcp::{ErrorCode, LogLevel, LogMessage, Method};
-use toolrack_transport::{Frame, FrameError, JsonRpcError, RawJson, RequestId, elements};
+use toolrack_transport::{Message, MessageError, JsonRpcError, RawJson, RequestId, split_batch};
 
 use crate::active_request::ClientId;
 use crate::encode::{
@@ -164,7 +164,7 @@ impl ClientSession {
 
     /// Handles a message or a batch.
     pub(crate) fn receive(self: &Arc<Self>, message: &Bytes, responses: &ResponseStream) {
-        let Some(batch) = elements(message) else {
+        let Some(batch) = split_batch(message) else {
             return self.handle_message(message, message, responses);
         };
         if self.client().is_none_or(|client| !client.revision.has_batches()) || batch.is_empty() {
@@ -177,19 +177,19 @@ impl ClientSession {
     }
 
     fn handle_message(self: &Arc<Self>, message: &Bytes, text: &[u8], responses: &ResponseStream) {
-        match Frame::parse(text) {
-            Ok(Frame::Request { id, method, params }) => {
+        match Message::parse(text) {
+            Ok(Message::Request { id, method, params }) => {
                 let params = params.map(|raw| message.slice_ref(raw));
                 self.handle_request(id, method, params, responses);
             }
-            Ok(Frame::Notification { method, params }) => {
+            Ok(Message::Notification { method, params }) => {
                 self.handle_notification(&method, params);
             }
-            Ok(Frame::Success { id, result }) => {
+            Ok(Message::Success { id, result }) => {
                 self.handle_response(&id, Ok(RawJson::new(message.slice_ref(result))));
             }
-            Ok(Frame::Failure { id: Some(id), error }) => self.handle_response(&id, Err(error)),
-            Ok(Frame::Failure { id: None, error }) => {
+            Ok(Message::Failure { id: Some(id), error }) => self.handle_response(&id, Err(error)),
+            Ok(Message::Failure { id: None, error }) => {
                 tracing::debug!(%error, "client could not parse a message");
             }
             Err(error) => responses.push(malformed_message(text, &error)),
@@ -313,7 +313,7 @@ impl ClientSession {
     }
 
     fn handle_response(&self, id: &RequestId, outcome: Outcome) {
-        let sender = id.as_ours().and_then(|id| lock(&self.pending).remove(&id));
+        let sender = id.as_local_id().and_then(|id| lock(&self.pending).remove(&id));
         // The waiting side may have given up a moment ago.
         sender.map(|sender| sender.send(outcome).is_ok());
     }
@@ -384,9 +384,9 @@ impl Drop for PendingRequest<'_> {
     }
 }
 
-fn malformed_message(text: &[u8], error: &FrameError) -> Bytes {
+fn malformed_message(text: &[u8], error: &MessageError) -> Bytes {
     match error {
-        FrameError::Shape { id: Some(id) } => {
+        MessageError::Shape { id: Some(id) } => {
             response(id, &Err(invalid_request("not a request, notification or response")))
         }
         _ if serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok() => {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::{
-    JsonRpcError, NoParams, Params, RawJson, RequestId, write_answer, write_notification,
+    JsonRpcError, NoParams, Params, RawJson, RequestId, write_response, write_notification,
     write_request,
 };
 
@@ -18,14 +18,14 @@ pub(crate) fn response(id: &RequestId, outcome: &Outcome) -> Bytes {
     let mut out = Vec::new();
     let written = match outcome {
         // The result is embedded unparsed: invalid JSON in it would make the whole line unreadable.
-        Ok(raw) => raw.checked().and_then(|result| write_answer(&mut out, id, Ok(result))),
-        Err(error) => write_answer(&mut out, id, Err(error)),
+        Ok(raw) => raw.as_raw_value().and_then(|result| write_response(&mut out, id, Ok(result))),
+        Err(error) => write_response(&mut out, id, Err(error)),
     };
     if let Err(error) = written {
         tracing::warn!(%error, "server returned invalid JSON");
         out.clear();
         let error = internal_error("the server's result is not valid JSON");
-        write_answer(&mut out, id, Err(&error)).unwrap_or_default();
+        write_response(&mut out, id, Err(&error)).unwrap_or_default();
     }
     out.into()
 }
@@ -63,7 +63,7 @@ fn encode_notification(method: &str, params: &dyn Params) -> Bytes {
 /// Request to the client, with the parameters byte for byte as the server wrote them.
 pub(crate) fn request(id: u64, method: &str, params: Option<&RawJson>) -> Bytes {
     let mut out = Vec::new();
-    let params = params.and_then(|raw| raw.checked().ok());
+    let params = params.and_then(|raw| raw.as_raw_value().ok());
     write_request(&mut out, id, method, &params).unwrap_or_default();
     out.into()
 }

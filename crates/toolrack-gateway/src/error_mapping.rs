@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolrack_client::CallError;
-use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
+use toolrack_manager::{ConnectionState, FailureKind, ManagerError, error_chain};
 use toolrack_mcp::{Era, ErrorCode};
 use toolrack_transport::JsonRpcError;
 use toolrack_transport::{Delivery, TransportError};
@@ -98,14 +98,14 @@ pub(crate) struct ErrorStyle {
     pub(crate) upstream: Upstream,
 }
 
-pub(crate) fn from_manager_error(error: RackError, style: ErrorStyle) -> JsonRpcError {
+pub(crate) fn from_manager_error(error: ManagerError, style: ErrorStyle) -> JsonRpcError {
     match error {
-        RackError::Call { source, .. } => from_call_error(*source, style),
-        RackError::NoSuchTool { tool, .. } => invalid_params(format!("Unknown tool: {tool}")),
-        error @ RackError::Denied { .. } => invalid_params(error.to_string()),
+        ManagerError::Call { source, .. } => from_call_error(*source, style),
+        ManagerError::NoSuchTool { tool, .. } => invalid_params(format!("Unknown tool: {tool}")),
+        error @ ManagerError::Denied { .. } => invalid_params(error.to_string()),
         error => {
             let (delivery, cause, hint) = (error.delivery(), manager_cause(&error), error.hint());
-            GatewayErrorData { delivery, cause, hint }.into_error(with_causes(&error))
+            GatewayErrorData { delivery, cause, hint }.into_error(error_chain(&error))
         }
     }
 }
@@ -126,7 +126,7 @@ pub(crate) fn from_call_error(error: CallError, style: ErrorStyle) -> JsonRpcErr
         ),
         error => {
             let (delivery, cause) = (error.delivery(), call_cause(&error));
-            GatewayErrorData { delivery, cause, hint: None }.into_error(with_causes(&error))
+            GatewayErrorData { delivery, cause, hint: None }.into_error(error_chain(&error))
         }
     }
 }
@@ -145,9 +145,9 @@ pub(crate) fn from_read_error(error: CallError, style: ErrorStyle, uri: &str) ->
     }
 }
 
-fn manager_cause(error: &RackError) -> GatewayErrorCause {
+fn manager_cause(error: &ManagerError) -> GatewayErrorCause {
     match error {
-        RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
+        ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => match state {
             ConnectionState::Disabled => GatewayErrorCause::Disabled,
             state => match state.failure().map(toolrack_manager::Failure::kind) {
                 Some(FailureKind::NeedsLogin) => GatewayErrorCause::NeedsLogin,
@@ -164,7 +164,7 @@ fn manager_cause(error: &RackError) -> GatewayErrorCause {
 fn call_cause(error: &CallError) -> GatewayErrorCause {
     match error {
         CallError::TimedOut { .. } => GatewayErrorCause::TimedOut,
-        CallError::Line(failure) => match failure.error {
+        CallError::Transport(failure) => match failure.error {
             TransportError::Unauthorized(_) => GatewayErrorCause::NeedsLogin,
             TransportError::Oversize { .. } => GatewayErrorCause::TooLarge,
             _ => GatewayErrorCause::Transport,
@@ -197,7 +197,7 @@ mod tests {
 
     use serde_json::Value;
     use toolrack_manager::Failure;
-    use toolrack_transport::{AuthError, LineError};
+    use toolrack_transport::{AuthError, RequestError};
 
     use super::*;
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_data(error: RackError, data: Value) {
+    fn check_data(error: ManagerError, data: Value) {
         let mapped = from_manager_error(error, style(Era::Modern));
         assert_eq!(mapped.data.as_ref(), Some(&data));
         let parsed = GatewayErrorData::from_error(&mapped).unwrap();
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn gateway_errors_carry_delivery_and_cause() {
-        let call = |source| RackError::Call {
+        let call = |source| ManagerError::Call {
             server: "s".to_owned(),
             tool: "t".to_owned(),
             source: Box::new(source),
@@ -242,15 +242,15 @@ mod tests {
             call(CallError::TimedOut { waited, delivery: Delivery::Unknown }),
             json!({ "delivery": "unknown", "cause": "timed_out" }),
         );
-        let lost = LineError::not_sent(TransportError::Shutdown);
+        let lost = RequestError::not_sent(TransportError::Shutdown);
         check_data(call(lost.into()), json!({ "delivery": "not_sent", "cause": "line" }));
         let unauthorized = AuthError::LoginNeeded { reason: "no token".to_owned() };
-        let unauthorized = LineError::answered(TransportError::Unauthorized(unauthorized));
+        let unauthorized = RequestError::answered(TransportError::Unauthorized(unauthorized));
         check_data(
             call(unauthorized.into()),
             json!({ "delivery": "answered", "cause": "needs_login" }),
         );
-        let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
+        let large = RequestError::answered(TransportError::Oversize { limit_bytes: 10 });
         check_data(call(large.into()), json!({ "delivery": "answered", "cause": "too_large" }));
         check_data(
             call(CallError::TooManyRounds { rounds: 3 }),
@@ -259,7 +259,7 @@ mod tests {
         let failed = |kind| {
             let failure = Failure::new(kind, "why").hinting("look");
             let state = ConnectionState::Failed(failure);
-            RackError::NotConnected { server: "s".to_owned(), state }
+            ManagerError::NotConnected { server: "s".to_owned(), state }
         };
         for (kind, cause) in [
             (FailureKind::Exited, "not_connected"),
@@ -269,9 +269,9 @@ mod tests {
             let data = json!({ "delivery": "not_sent", "cause": cause, "hint": "look" });
             check_data(failed(kind), data);
         }
-        let hint = RackError::Closed.hint();
+        let hint = ManagerError::Closed.hint();
         let data = json!({ "delivery": "not_sent", "cause": "other", "hint": hint });
-        check_data(RackError::Closed, data);
+        check_data(ManagerError::Closed, data);
     }
 
     #[test]

@@ -18,8 +18,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
-use toolrack_client::{Behalf, CallError, CallOptions, OnProgress};
-use toolrack_manager::RackError;
+use toolrack_client::{ForwardedFor, CallError, CallOptions, OnProgress};
+use toolrack_manager::ManagerError;
 use toolrack_mcp::{Era, ErrorCode, InputResponse, InputResponses, Method, ResultType};
 use toolrack_transport::{JsonRpcError, RawJson};
 
@@ -108,7 +108,7 @@ impl RequestContext {
         let target = Arc::new(self.target(method, params).await?);
         let forwarded_for = self.forwarded_for(params)?;
         let (request, _none) = self.to_active_request(params)?;
-        let start = |forwarded_for: Behalf| {
+        let start = |forwarded_for: ForwardedFor| {
             start_call(&self.shared, &target, &request, (forwarded_for, self.timeout))
         };
         let mut call = start(forwarded_for.clone());
@@ -123,7 +123,7 @@ impl RequestContext {
             }
             n_rounds += 1;
             let (responses, state) = self.collect_input(session, &raw).await?;
-            call = start(forwarded_for.clone().answering(responses, state));
+            call = start(forwarded_for.clone().with_input_responses(responses, state));
         }
     }
 
@@ -156,7 +156,7 @@ impl RequestContext {
                 return Err(internal_error(&format!("the client does not support `{method}`")));
             }
             let response = session.send_request(&self.queue, &method, params.as_ref()).await?;
-            let response = response.checked();
+            let response = response.as_raw_value();
             let response = response
                 .map_err(|_error| internal_error("the client's response is not valid JSON"))?;
             responses.push(key, InputResponse::Raw(response.to_owned()));
@@ -184,7 +184,7 @@ impl RequestContext {
                 let forwarded_for = self.forwarded_for(params)?;
                 let responses = params.to_input_responses();
                 let forwarded_for =
-                    forwarded_for.answering(responses, params.request_state.clone());
+                    forwarded_for.with_input_responses(responses, params.request_state.clone());
                 let client = (Arc::clone(&self.client), self.client_id.clone());
                 let (sink, naming) = (self.notification_sink(params)?, self.shared.scope.naming());
                 let (active, incoming) = ActiveRequest::new(client, sink, naming);
@@ -291,16 +291,16 @@ fn start_call(
     shared: &Arc<Shared>,
     target: &Arc<Target>,
     request: &Arc<ActiveRequest>,
-    (forwarded_for, timeout): (Behalf, Option<Duration>),
+    (forwarded_for, timeout): (ForwardedFor, Option<Duration>),
 ) -> CallFuture {
     let (shared, target, request) = (Arc::clone(shared), Arc::clone(target), Arc::clone(request));
     Box::pin(async move {
         let sink = request.sink();
         let (reporting, sent) = (Arc::clone(&request), Arc::clone(&request));
-        let forwarded_for = forwarded_for.noting(Arc::new(move |id| sent.record_sent(id)));
+        let forwarded_for = forwarded_for.with_id_observer(Arc::new(move |id| sent.record_sent(id)));
         let options = CallOptions {
             timeout,
-            at_most: timeout,
+            total_timeout: timeout,
             // Without a token the client wants no progress, and the server need not send any.
             on_progress: sink.progress_token.is_some().then(|| {
                 Arc::new(move |progress: &toolrack_mcp::Progress| {
@@ -308,7 +308,7 @@ fn start_call(
                 }) as OnProgress
             }),
             log_level: sink.log_filter.level_to_request(),
-            on_behalf: Some(Arc::new(forwarded_for)),
+            forwarded_for: Some(Arc::new(forwarded_for)),
         };
         target.call(&shared, &request, &options).await
     })
@@ -343,7 +343,7 @@ impl Target {
                 let (active, options) = begin(shared, server, request, options).await;
                 let called = shared.manager.call_tool_raw(server, tool, arguments, &options).await;
                 active.complete(Completion::from_manager(&called));
-                if let (Err(RackError::NoSuchTool { .. }), Upstream::Gateway) =
+                if let (Err(ManagerError::NoSuchTool { .. }), Upstream::Gateway) =
                     (&called, shared.options.upstream)
                 {
                     // The other gateway accepts tools that it does not list, and knows why one cannot be called.
@@ -398,14 +398,14 @@ async fn begin(
     let active = shared.router.begin(server, request, max_wait).await;
     let waited = started.elapsed();
     let remaining = |timeout: Duration| timeout.saturating_sub(waited);
-    let (timeout, at_most) = (options.timeout.map(remaining), options.at_most.map(remaining));
-    (active, CallOptions { timeout, at_most, ..options.clone() })
+    let (timeout, at_most) = (options.timeout.map(remaining), options.total_timeout.map(remaining));
+    (active, CallOptions { timeout, total_timeout: at_most, ..options.clone() })
 }
 
 /// Whether another server may have the resource.
 fn may_be_elsewhere(error: &CallError) -> bool {
     match error {
-        CallError::Refused(error) => ErrorCode(error.code).may_mean_no_resource(),
+        CallError::Refused(error) => ErrorCode(error.code).may_be_missing_resource(),
         CallError::Unsupported { .. } => true,
         _ => false,
     }
@@ -431,7 +431,7 @@ impl Serialize for InputRequests<'_> {
             params: Option<&'a RawValue>,
         }
         serializer.collect_map(self.0.iter().map(|(key, request)| {
-            let params = request.params.as_ref().and_then(|raw| raw.checked().ok());
+            let params = request.params.as_ref().and_then(|raw| raw.as_raw_value().ok());
             (key, InputRequest { method: &request.method, params })
         }))
     }

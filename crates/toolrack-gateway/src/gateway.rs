@@ -18,10 +18,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolrack_client::McpClient;
 use toolrack_manager::{
-    Borrowed, ConnectionState, McpConnection, McpManager, RackError, ToolWithServer,
+    ClientGuard, ConnectionState, McpConnection, McpManager, ManagerError, ToolWithServer,
 };
 use toolrack_mcp::{
-    Era, ErrorCode, Implementation, LogLevel, Method, Mirror, Prompt, Revision, ServerCapabilities,
+    Era, ErrorCode, Implementation, LogLevel, Method, ParamHeaders, Prompt, Revision, ServerCapabilities,
     Tool, is_object_schema, strict_schema,
 };
 use toolrack_transport::JsonRpcError;
@@ -263,8 +263,8 @@ impl Shared {
         &self,
         server: &str,
         style: ErrorStyle,
-    ) -> Result<Borrowed, JsonRpcError> {
-        let borrowed = self.manager.borrow(server).await;
+    ) -> Result<ClientGuard, JsonRpcError> {
+        let borrowed = self.manager.acquire_client(server).await;
         borrowed.map_err(|error| error_mapping::from_manager_error(error, style))
     }
 
@@ -361,7 +361,7 @@ impl Shared {
     pub(crate) async fn roots_changed(&self) {
         for server in self.servers() {
             if let Some(client) = server.client().filter(|client| client.era() == Era::Legacy)
-                && let Err(error) = client.roots_changed().await
+                && let Err(error) = client.notify_roots_changed().await
             {
                 tracing::debug!(server = server.name(), %error, "roots change not sent");
             }
@@ -393,7 +393,7 @@ impl Shared {
         let Some(client) = client else { return };
         match (client.era(), self.options.upstream) {
             (Era::Legacy, _) => set_legacy_log_level(server, client, level).await,
-            (Era::Modern, Upstream::Gateway) => client.listen_to_log(level),
+            (Era::Modern, Upstream::Gateway) => client.subscribe_log(level),
             (Era::Modern, Upstream::Servers) => {}
         }
     }
@@ -453,7 +453,7 @@ impl Shared {
             Ok(found) => Ok(found),
             Err(_unknown) => {
                 self.wait_for_startup().await;
-                self.manager.refresh().await;
+                self.manager.refresh_tools().await;
                 self.resolve_tool(name)
             }
         }
@@ -477,7 +477,7 @@ impl Shared {
 
     /// Error for an unlisted tool, if the only server that could have it is not running. If several could have it, the
     /// name is in doubt and the tool counts as unknown.
-    fn not_connected(&self, name: &str) -> Option<RackError> {
+    fn not_connected(&self, name: &str) -> Option<ManagerError> {
         let servers = self.servers();
         let has_tool = |server: &&Arc<McpConnection>| {
             let tools = server.tool_names();
@@ -487,15 +487,15 @@ impl Shared {
         let mut candidates = servers.iter().filter(has_tool);
         let server = candidates.next().filter(|server| server.client().is_none())?;
         let (server, state) = (server.name().to_owned(), server.state().clone());
-        candidates.next().is_none().then_some(RackError::NotConnected { server, state })
+        candidates.next().is_none().then_some(ManagerError::NotConnected { server, state })
     }
 
     /// The server's headers that repeat tool arguments (`x-mcp-header`), if the tool has any.
-    pub(crate) fn param_headers(&self, name: &str) -> Option<Mirror> {
+    pub(crate) fn param_headers(&self, name: &str) -> Option<ParamHeaders> {
         let (server, tool) = self.resolve_tool(name).ok()?;
         let connection = self.manager.server(&server).ok()?;
-        let tool = connection.listing()?.items.iter().find(|listed| listed.name == tool)?;
-        Mirror::of(&tool.input_schema).ok().flatten()
+        let tool = connection.tool_list()?.items.iter().find(|listed| listed.name == tool)?;
+        ParamHeaders::from_schema(&tool.input_schema).ok().flatten()
     }
 
     async fn prompts(&self, purpose: Purpose) -> NamedPrompts {
@@ -529,7 +529,7 @@ impl Shared {
         if let Scope::Server(server) = &self.scope {
             return Ok((server.clone(), name.to_owned()));
         }
-        for purpose in [Purpose::Routing, Purpose::Listing] {
+        for purpose in [Purpose::Routing, Purpose::List] {
             let prompts = self.prompts(purpose).await;
             let found = prompts.into_iter().find(|(public, _)| public == name);
             if let Some((_, (server, prompt))) = found {

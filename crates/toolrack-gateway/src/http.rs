@@ -22,7 +22,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolrack_mcp::{Era, ErrorCode, MetaKey, Method as McpMethod, Revision};
-use toolrack_transport::{Frame, FrameError, JsonRpcError, RequestId};
+use toolrack_transport::{Message, MessageError, JsonRpcError, RequestId};
 
 use request_headers::{Access, HTTP_SESSION_ID, PROTOCOL_VERSION, single_value};
 use response::{
@@ -212,7 +212,7 @@ impl HttpGateway {
         accepts: Accepts,
     ) -> HttpResponse {
         // Spec 2026-07-28 has no client notifications over HTTP, so they are ignored.
-        if let Ok(Frame::Notification { .. }) = Frame::parse(message) {
+        if let Ok(Message::Notification { .. }) = Message::parse(message) {
             return empty(StatusCode::ACCEPTED);
         }
         let (id, method, params) = match parse_request(message) {
@@ -225,7 +225,7 @@ impl HttpGateway {
             Ok(checked) => checked,
             Err(error) => return error_response_to(StatusCode::BAD_REQUEST, &id, error),
         };
-        let queue = MessageQueue::new(Replay::No, shared.manager.mask());
+        let queue = MessageQueue::new(Replay::No, shared.manager.redactor());
         let queue = Arc::new(queue.with_content(accepts.stream_content()));
         // The loss notice is a log message, which only clients that ask for a log level get.
         if wants_log {
@@ -278,12 +278,12 @@ async fn run_stateless(
 
 /// Id, method and parameters of a message that has to be a request.
 fn parse_request(message: &Bytes) -> Result<(RequestId, String, Option<Bytes>), JsonRpcError> {
-    match Frame::parse(message) {
-        Ok(Frame::Request { id, method, params }) => {
+    match Message::parse(message) {
+        Ok(Message::Request { id, method, params }) => {
             Ok((id, method, params.map(|raw| message.slice_ref(raw))))
         }
         Ok(_) => Err(invalid_params("not a request")),
-        Err(FrameError::Json(error)) if !error.is_data() => {
+        Err(MessageError::Json(error)) if !error.is_data() => {
             Err(JsonRpcError::new(ErrorCode::PARSE_ERROR.0, "Parse error"))
         }
         Err(_shape) => Err(invalid_request("not a JSON-RPC message")),
@@ -343,8 +343,8 @@ fn classify(headers: &HeaderMap, message: &[u8]) -> Result<PostKind, JsonRpcErro
     // An unknown version counts as modern: the stateless handler answers it with the supported ones.
     let is_modern_version = version
         .is_some_and(|revision| revision.is_none_or(|revision| revision.era() == Era::Modern));
-    let (method, params) = match Frame::parse(message) {
-        Ok(Frame::Request { method, params, .. }) => (Some(method), params),
+    let (method, params) = match Message::parse(message) {
+        Ok(Message::Request { method, params, .. }) => (Some(method), params),
         Ok(_) => (None, None),
         // May be a batch, which the session handles.
         Err(_) if session.is_some() => (None, None),

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
-use toolrack_client::{CallError, Listing, McpClient};
-use toolrack_manager::{McpConnection, McpManager, RackError};
+use toolrack_client::{CallError, List, McpClient};
+use toolrack_manager::{McpConnection, McpManager, ManagerError};
 use toolrack_mcp::{Prompt, Resource, ResourceTemplate, ServerCapabilities};
 use toolrack_transport::JsonRpcError;
 use toolrack_transport::{BoxFuture, Delivery};
@@ -32,7 +32,7 @@ const MAX_ROUTING_AGE: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Shown to a client.
-    Listing,
+    List,
     /// To find the server of a prompt or resource.
     Routing,
 }
@@ -41,7 +41,7 @@ impl Purpose {
     /// Maximum age of the list of a server without `list_changed`.
     fn max_age(self) -> Duration {
         match self {
-            Purpose::Listing => Duration::ZERO,
+            Purpose::List => Duration::ZERO,
             Purpose::Routing => MAX_ROUTING_AGE,
         }
     }
@@ -65,21 +65,21 @@ pub(crate) struct CachedLists<T> {
 struct CachedList<T> {
     launch: Option<u64>,
     fetched: Instant,
-    list: Arc<Listing<T>>,
+    list: Arc<List<T>>,
 }
 
 /// Name of a server, and its list.
-pub(crate) type ServerList<T> = (String, Arc<Listing<T>>);
+pub(crate) type ServerList<T> = (String, Arc<List<T>>);
 
 /// An entry of a list that the cache holds.
 pub(crate) trait Listable: Sized + Send + Sync + 'static {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<Listing<Self>>, CallError>>;
+    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>>;
     /// Whether the server announces list changes. `None` if it has no such list.
     fn announces_changes(capabilities: &ServerCapabilities) -> Option<bool>;
 }
 
 impl Listable for Prompt {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<Listing<Self>>, CallError>> {
+    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>> {
         Box::pin(client.list_prompts())
     }
 
@@ -89,7 +89,7 @@ impl Listable for Prompt {
 }
 
 impl Listable for Resource {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<Listing<Self>>, CallError>> {
+    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>> {
         Box::pin(client.list_resources())
     }
 
@@ -99,7 +99,7 @@ impl Listable for Resource {
 }
 
 impl Listable for ResourceTemplate {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<Listing<Self>>, CallError>> {
+    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>> {
         Box::pin(client.list_resource_templates())
     }
 
@@ -142,15 +142,15 @@ impl<T: Listable> CachedLists<T> {
         style: ErrorStyle,
     ) -> Result<Vec<ServerList<T>>, JsonRpcError> {
         let Scope::Server(name) = scope else {
-            return Ok(self.all(manager, scope, Purpose::Listing).await);
+            return Ok(self.all(manager, scope, Purpose::List).await);
         };
-        let to_error = |error: RackError| error_mapping::from_manager_error(error, style);
+        let to_error = |error: ManagerError| error_mapping::from_manager_error(error, style);
         let server = manager.server(name).map_err(to_error)?;
         if server.state().failure().is_some() {
             let (server, state) = (name.clone(), server.state().clone());
-            return Err(to_error(RackError::NotConnected { server, state }));
+            return Err(to_error(ManagerError::NotConnected { server, state }));
         }
-        let list = self.of_server(&server, Purpose::Listing).await;
+        let list = self.of_server(&server, Purpose::List).await;
         let list = list.map_err(|error| error_mapping::from_call_error(error, style))?;
         Ok(list.into_iter().collect())
     }
@@ -188,7 +188,7 @@ impl<T: Listable> CachedLists<T> {
         server: &str,
         launch: Option<u64>,
         max_age: Duration,
-    ) -> Option<Arc<Listing<T>>> {
+    ) -> Option<Arc<List<T>>> {
         let lists = lock(&self.lists);
         let cached = lists.get(server).filter(|cached| cached.launch == launch)?;
         (cached.fetched.elapsed() < max_age).then(|| Arc::clone(&cached.list))

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use toolrack_transport::Mask;
+use toolrack_transport::Redactor;
 
 use crate::lock;
 
@@ -50,7 +50,7 @@ pub(crate) struct MessageQueue {
     version: watch::Sender<u64>,
     replay: Replay,
     content: StreamContent,
-    redactor: Mask,
+    redactor: Redactor,
 }
 
 #[derive(Default)]
@@ -78,7 +78,7 @@ pub(crate) struct Reader(u64);
 
 impl MessageQueue {
     /// Queue whose messages are cleaned by `redactor`.
-    pub(crate) fn new(replay: Replay, redactor: &Mask) -> Self {
+    pub(crate) fn new(replay: Replay, redactor: &Redactor) -> Self {
         Self {
             state: Mutex::default(),
             version: watch::Sender::new(0),
@@ -111,14 +111,14 @@ impl MessageQueue {
 
     /// Queues a message that must not be lost.
     pub(crate) fn push(&self, message: Bytes) {
-        let message = self.redactor.clean_json(message);
+        let message = self.redactor.redact_json(message);
         self.state().push(message);
         self.notify();
     }
 
     /// Queues a message that must not be lost, unless the stream is finished. Returns whether it was queued.
     pub(crate) fn push_if_open(&self, message: &Bytes) -> bool {
-        let message = self.redactor.clean_json(message.clone());
+        let message = self.redactor.redact_json(message.clone());
         let mut state = self.state();
         if state.is_finished {
             return false;
@@ -134,7 +134,7 @@ impl MessageQueue {
         if self.content == StreamContent::ResponsesOnly {
             return;
         }
-        let message = self.redactor.clean_json(message);
+        let message = self.redactor.redact_json(message);
         let mut state = self.state();
         if state.n_unread() >= MAX_UNREAD || state.unread_bytes >= MAX_UNREAD_BYTES {
             state.n_lost += 1;
@@ -148,7 +148,7 @@ impl MessageQueue {
     /// Queues the last message and finishes the stream, under one lock: a reader that sees the message can tell that
     /// it is the last one ([`is_last`](Self::is_last)).
     pub(crate) fn push_last(&self, message: Bytes) {
-        let message = self.redactor.clean_json(message);
+        let message = self.redactor.redact_json(message);
         let mut state = self.state();
         state.push(message);
         state.is_finished = true;
@@ -234,7 +234,7 @@ impl MessageQueue {
             let notices: Vec<Bytes> =
                 state.notices.iter().flat_map(|(_, notice)| notice(n_lost)).collect();
             for notice in notices {
-                state.push(self.redactor.clean_json(notice));
+                state.push(self.redactor.redact_json(notice));
             }
             if matches!(read, Read::Pending) {
                 return state.take(self.replay);

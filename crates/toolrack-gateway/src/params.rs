@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use toolrack_client::Behalf;
+use toolrack_client::ForwardedFor;
 use toolrack_mcp::{
     ClientCapabilities, Era, ErrorCode, InputResponse, InputResponses, LogLevel, MetaKey, Method,
-    Revision, Token,
+    Revision, ProgressToken,
 };
 use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
@@ -102,7 +102,7 @@ impl<'a> Params<'a> {
         self.meta_as(CLIENT_META_KEY)
     }
 
-    pub(crate) fn progress_token(&self) -> Result<Option<Token>, JsonRpcError> {
+    pub(crate) fn progress_token(&self) -> Result<Option<ProgressToken>, JsonRpcError> {
         self.meta_as(MetaKey::PROGRESS_TOKEN)
     }
 
@@ -233,14 +233,14 @@ impl ClientInfo {
         &self,
         params: &Params<'_>,
         client_name: Option<&str>,
-    ) -> Result<Behalf, JsonRpcError> {
+    ) -> Result<ForwardedFor, JsonRpcError> {
         let to_error = |error: serde_json::Error| internal_error(&error.to_string());
         let capabilities =
             to_raw_value(&self.capabilities.wire(Revision::LATEST)).map_err(to_error)?;
         let client_name = client_name.map(to_raw_value).transpose().map_err(to_error)?;
         let mut meta = params.foreign_meta();
         meta.extend(client_name.as_deref().map(|name| (CLIENT_META_KEY, name)));
-        Behalf::new(&capabilities, self.implementation.as_deref(), &meta).map_err(to_error)
+        ForwardedFor::new(&capabilities, self.implementation.as_deref(), &meta).map_err(to_error)
     }
 }
 
@@ -273,7 +273,7 @@ mod tests {
         let params = Params::parse(Some(raw)).unwrap();
         assert_eq!(params.required_name(), Ok("n"));
         assert_eq!(params.arguments.unwrap().get(), r#"{ "a" : 1.0 }"#);
-        assert_eq!(params.progress_token(), Ok(Some(Token::from("t"))));
+        assert_eq!(params.progress_token(), Ok(Some(ProgressToken::from("t"))));
         assert_eq!(params.log_level().unwrap_err().code, -32602);
         let foreign = params.foreign_meta();
         let (key, value) = foreign[0];

@@ -13,9 +13,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::mpsc;
-use toolrack_client::{Behalf, CallOptions};
+use toolrack_client::{ForwardedFor, CallOptions};
 use toolrack_mcp::{
-    CompletionArgument, CompletionRef, Era, Listed as _, LogLevel, MetaKey, Method, MethodKind,
+    CompletionArgument, CompletionRef, Era, ListEntry as _, LogLevel, MetaKey, Method, MethodKind,
     Prompt, Resource, ResourceTemplate, Revision, Sender, SubscriptionFilter, Tool,
 };
 use toolrack_transport::{JsonRpcError, RawJson, RequestId};
@@ -123,7 +123,7 @@ impl RequestContext {
     }
 
     /// The `_meta` with which this request is forwarded. Only another gateway learns which client it is from.
-    pub(crate) fn forwarded_for(&self, params: &Params<'_>) -> Result<Behalf, JsonRpcError> {
+    pub(crate) fn forwarded_for(&self, params: &Params<'_>) -> Result<ForwardedFor, JsonRpcError> {
         let client_name = match self.shared.options.upstream {
             Upstream::Servers => None,
             Upstream::Gateway => Some(format!("{}:{}", self.shared.instance_id, self.client_id)),
@@ -185,7 +185,7 @@ impl RequestContext {
         let context = params.context.as_ref();
         let context = context.map(|context| context.arguments.clone()).unwrap_or_default();
         let on_behalf = Some(Arc::new(self.forwarded_for(params)?));
-        let options = CallOptions { on_behalf, ..CallOptions::default() };
+        let options = CallOptions { forwarded_for: on_behalf, ..CallOptions::default() };
         let client = self.shared.borrow(&server, self.error_style()).await?;
         // A completion cannot be suspended, so server requests to a modern client are rejected.
         let (request, incoming) = self.to_active_request(params)?;
@@ -273,7 +273,7 @@ impl RequestContext {
 
     async fn list_tools(&self, params: &Params<'_>) -> Outcome {
         self.shared.wait_for_startup().await;
-        self.shared.manager.refresh().await;
+        self.shared.manager.refresh_tools().await;
         self.page(Tool::MEMBER, &self.shared.tools(self.era()), params)
     }
 

@@ -8,7 +8,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use toolrack_mcp::{Era, Method};
-use toolrack_transport::{RawJson, write_text};
+use toolrack_transport::{RawJson, write_string};
 
 const RESULT_TYPE: &str = "resultType";
 /// Members that only modern results have.
@@ -47,7 +47,7 @@ fn without_members(raw: &RawJson, names: &[&str]) -> Option<RawJson> {
         if out.len() > 1 {
             out.push(b',');
         }
-        write_text(&mut out, key).ok()?;
+        write_string(&mut out, key).ok()?;
         out.push(b':');
         out.extend_from_slice(value.get().as_bytes());
     }

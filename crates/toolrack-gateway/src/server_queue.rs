@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolrack_client::CallError;
-use toolrack_manager::RackError;
+use toolrack_manager::ManagerError;
 use toolrack_transport::Delivery;
 
 use crate::active_request::{ActiveRequest, ClientId};
@@ -97,8 +97,8 @@ impl Completion {
         Self::from_delivery(result.as_ref().err().map(CallError::delivery))
     }
 
-    pub(crate) fn from_manager<T>(result: &Result<T, RackError>) -> Self {
-        Self::from_delivery(result.as_ref().err().map(RackError::delivery))
+    pub(crate) fn from_manager<T>(result: &Result<T, ManagerError>) -> Self {
+        Self::from_delivery(result.as_ref().err().map(ManagerError::delivery))
     }
 
     fn from_delivery(failed: Option<Delivery>) -> Self {

@@ -22,9 +22,9 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use toolrack_client::{ClientHandler, Limits, RawQuestion, Refusal};
+use toolrack_client::{ClientHandler, Limits, RawServerRequest, SamplingError};
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, LogLevel,
+    ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, LogLevel,
     LogMessage, Method, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_transport::BoxFuture;
@@ -98,8 +98,8 @@ impl ServerRequestRouter {
     /// more of them may be unanswered.
     pub fn limits() -> Limits {
         Limits {
-            questions: MAX_SERVER_REQUESTS,
-            human_questions: MAX_SERVER_REQUESTS,
+            server_requests: MAX_SERVER_REQUESTS,
+            user_requests: MAX_SERVER_REQUESTS,
             ..Limits::default()
         }
     }
@@ -331,7 +331,7 @@ fn ambiguous() -> JsonRpcError {
 
 fn into_raw(outcome: Outcome) -> Result<Box<RawValue>, JsonRpcError> {
     let raw = outcome?;
-    let checked = raw.checked().map(ToOwned::to_owned);
+    let checked = raw.as_raw_value().map(ToOwned::to_owned);
     checked.map_err(|_error| internal_error("the client's response is not valid JSON"))
 }
 
@@ -347,18 +347,18 @@ impl ClientHandler for ServerRequestRouter {
         }
     }
 
-    fn pass_on<'a>(
+    fn forward_request<'a>(
         &'a self,
         server: &'a str,
-        question: RawQuestion<'a>,
+        question: RawServerRequest<'a>,
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
-        let RawQuestion { method, params, about } = question;
+        let RawServerRequest { method, params, related_request } = question;
         let is_roots = method == Method::ListRoots.as_str();
         if is_roots && !self.forwards_roots() {
             return None;
         }
         // Decided now and not in the future: the cause may have ended by the time the future is polled.
-        let owner = self.with_queue(server, |queue| queue.owner_of_request(about, Instant::now()));
+        let owner = self.with_queue(server, |queue| queue.owner_of_request(related_request, Instant::now()));
         let recipient = match owner {
             RequestOwner::Request(request) => Some(Recipient::Request(request)),
             RequestOwner::Client(client_id) => Some(Recipient::Client(client_id)),
@@ -389,11 +389,11 @@ impl ClientHandler for ServerRequestRouter {
         &'a self,
         server: &'a str,
         question: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
+    ) -> BoxFuture<'a, ElicitationResult> {
         match &self.fallback {
             Some(fallback) => fallback.elicit(server, question),
             // No user saw it, so it is cancelled and not declined.
-            None => Box::pin(async { ElicitationAnswer::Cancel }),
+            None => Box::pin(async { ElicitationResult::Cancel }),
         }
     }
 
@@ -401,11 +401,11 @@ impl ClientHandler for ServerRequestRouter {
         &'a self,
         server: &'a str,
         params: SamplingParams,
-    ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
+    ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
         match &self.fallback {
             Some(fallback) => fallback.sample(server, params),
             None => Box::pin(async {
-                Err(Refusal::Failed(
+                Err(SamplingError::Failed(
                     "no client that supports sampling is using this server".to_owned(),
                 ))
             }),

@@ -46,7 +46,7 @@ impl Gateway {
         reader: impl AsyncRead + Unpin,
         writer: impl AsyncWrite + Unpin,
     ) -> io::Result<()> {
-        let queue = Arc::new(MessageQueue::new(Replay::No, self.shared.manager.mask()));
+        let queue = Arc::new(MessageQueue::new(Replay::No, self.shared.manager.redactor()));
         let session = ClientSession::new(Arc::clone(&self.shared), Arc::clone(&queue));
         let session = CloseOnDrop(session);
         let writing = write(&queue, writer, self.shared.options.write_timeout);

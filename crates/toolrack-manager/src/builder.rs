@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{ClientHandler, Limits};
-use toolrack_config::{Lookup, McpServerConfig, Names, Source};
+use toolrack_config::{Lookup, McpServerConfig, ToolNaming, VariableSource};
 use toolrack_http::HttpOptions;
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
@@ -40,7 +40,7 @@ const MIN_STARTS: usize = 4;
 /// Settings of a manager. Created by [`McpManager::builder`].
 #[must_use = "nothing happens until it is built"]
 pub struct ManagerBuilder {
-    names: Names,
+    names: ToolNaming,
     tool_cache: Option<PathBuf>,
     lookup: SharedLookup,
     stdio: StdioOptions,
@@ -55,9 +55,9 @@ pub struct ManagerBuilder {
 
 impl Default for ManagerBuilder {
     fn default() -> Self {
-        let no_values = |_: Source, _: &str| Ok(None);
+        let no_values = |_: VariableSource, _: &str| Ok(None);
         Self {
-            names: Names::default(),
+            names: ToolNaming::default(),
             tool_cache: None,
             lookup: Arc::new(no_values),
             stdio: StdioOptions::default(),
@@ -77,7 +77,7 @@ impl Default for ManagerBuilder {
 
 impl ManagerBuilder {
     /// Style of public tool names.
-    pub fn names(mut self, names: Names) -> Self {
+    pub fn names(mut self, names: ToolNaming) -> Self {
         self.names = names;
         self
     }
@@ -154,7 +154,7 @@ impl ManagerBuilder {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn build(self, configs: Vec<McpServerConfig>) -> McpManager {
-        let redactor = self.stdio.mask.clone();
+        let redactor = self.stdio.redactor.clone();
         let tool_cache = self.tool_cache.map(|dir| ToolCache::new(dir, redactor));
         let (command_sender, commands) = mpsc::channel(COMMAND_CAPACITY);
         let (report_sender, reports) = mpsc::channel(REPORT_CAPACITY);

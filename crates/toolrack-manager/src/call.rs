@@ -15,9 +15,9 @@ use tracing::Instrument as _;
 
 use toolrack_client::{CallError, CallOptions, McpToolResult};
 use toolrack_mcp::{
-    Arguments, Content, DecodeError, OnlyText, ResourceBody, ResourceContents, ToolCallResult,
+    Arguments, Content, DecodeError, SingleText, ResourceBody, ResourceContents, ToolCallResult,
 };
-use toolrack_transport::{RawJson, TransportError, clean_text};
+use toolrack_transport::{RawJson, TransportError, sanitize_text};
 
 use crate::error::ManagerError;
 use crate::lifecycle::Epoch;
@@ -328,7 +328,7 @@ fn undecodable(connection: &McpConnection, tool: &str, source: DecodeError) -> M
 /// Whether an error means that the connection has ended, so that another one will follow. The HTTP transport fails
 /// single requests, and has retried them itself where that is possible.
 fn is_connection_lost(error: &CallError) -> bool {
-    let CallError::Line(failure) = error else { return false };
+    let CallError::Transport(failure) = error else { return false };
     matches!(
         failure.error,
         TransportError::Shutdown
@@ -381,8 +381,8 @@ impl Call<'_> {
         // Timeouts of the current config, which may be newer than the connection.
         let mut options = self.options.cloned().unwrap_or_default();
         options.timeout.get_or_insert(connection.config.timeout);
-        options.at_most.get_or_insert(connection.config.max_timeout);
-        match active.client.call_tool_as(self.tool, self.arguments, &options).await {
+        options.total_timeout.get_or_insert(connection.config.max_timeout);
+        match active.client.call_tool_with(self.tool, self.arguments, &options).await {
             Ok(result) => Ok(Ok(result)),
             Err(error) if self.is_final(connection, &error, number) => {
                 Ok(Err(self.failed(connection, error)))
@@ -415,7 +415,7 @@ pub fn render_tool_result(
 ) -> Result<McpToolResult, DecodeError> {
     let bytes = raw.as_bytes();
     // Fast path: most results are a single text block, which need not be decoded into a tree.
-    if let Some(only) = OnlyText::find(bytes)
+    if let Some(only) = SingleText::find(bytes)
         && let Some(Ok(text)) = bytes.get(only.text).map(std::str::from_utf8)
     {
         let content = truncate(text, max_output_bytes);
@@ -428,7 +428,7 @@ pub fn render_tool_result(
 
 /// Whether the result says that the tool failed.
 pub(crate) fn is_tool_error(raw: &RawJson) -> bool {
-    match OnlyText::find(raw.as_bytes()) {
+    match SingleText::find(raw.as_bytes()) {
         Some(only) => only.is_error,
         None => ToolCallResult::parse(raw.as_bytes()).is_ok_and(|result| result.is_error),
     }
@@ -458,7 +458,7 @@ fn block_text<'a>(block: &'a Content<'_>) -> Option<Cow<'a, str>> {
 fn truncate(text: &str, max_output_bytes: usize) -> String {
     let end = text.floor_char_boundary(max_output_bytes);
     let (kept, rest) = text.split_at(end);
-    let sanitized = clean_text(kept);
+    let sanitized = sanitize_text(kept);
     if rest.is_empty() {
         return sanitized.into_owned();
     }

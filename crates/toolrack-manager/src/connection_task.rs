@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_client::{
     ClientBuilder, ConnectError, Connector, Event as ClientEvent, Events, McpClient, Timeouts,
-    Verdict,
+    DetectedVersion,
 };
 use toolrack_config::McpServerConfig;
 
@@ -46,7 +46,7 @@ pub(crate) struct ConnectionTask {
     pub(crate) server: Arc<str>,
     pub(crate) epoch: Epoch,
     pub(crate) config: Arc<McpServerConfig>,
-    pub(crate) cached_version: Option<Verdict>,
+    pub(crate) cached_version: Option<DetectedVersion>,
     pub(crate) options: Arc<LaunchOptions>,
     pub(crate) events: Arc<EventSender>,
     /// Limits how many servers start at once.
@@ -102,7 +102,7 @@ impl ConnectionTask {
             Ok(inner) => {
                 // Room for one: all requests that find the server unreachable report the same loss.
                 let (sender, unreachable) = mpsc::channel(1);
-                let redactor = &self.options.stdio.mask;
+                let redactor = &self.options.stdio.redactor;
                 let connector =
                     ClosingConnector::new(inner, &self.server, &self.events, sender, redactor);
                 let connector = Arc::new(connector);
@@ -237,7 +237,7 @@ impl ConnectionTask {
     fn client_builder(&self) -> ClientBuilder {
         let timeouts = Timeouts {
             call: self.config.timeout,
-            at_most: self.config.max_timeout,
+            call_total: self.config.max_timeout,
             startup: self.config.startup_timeout,
             ..Timeouts::default()
         };
@@ -245,8 +245,8 @@ impl ConnectionTask {
         let builder = McpClient::builder(&self.server)
             .timeouts(timeouts)
             .limits(self.options.limits)
-            .remembered(self.cached_version)
-            .watcher(Arc::new(move |step| progress.report(ConnectPhase::from_step(step))));
+            .known_version(self.cached_version)
+            .on_step(Arc::new(move |step| progress.report(ConnectPhase::from_step(step))));
         let builder = match &self.options.client_info {
             Some(client_info) => builder.client(client_info.clone()),
             None => builder,
@@ -268,10 +268,10 @@ impl ConnectionTask {
             };
             match event {
                 // Lost events may have included a change of the tools.
-                Some(ClientEvent::ToolsChanged | ClientEvent::Missed(_)) => {
+                Some(ClientEvent::ToolsChanged | ClientEvent::Lagged(_)) => {
                     self.report(TaskEvent::ToolsChanged).await;
                 }
-                Some(ClientEvent::Ended(close_reason)) => {
+                Some(ClientEvent::Closed(close_reason)) => {
                     let failure = Failure::from_close_reason(&close_reason);
                     return self.report(TaskEvent::Lost(failure)).await;
                 }
@@ -305,7 +305,7 @@ impl ConnectionTask {
 
     async fn report(&self, event: TaskEvent) {
         // A failure may quote output of the server.
-        let redactor = &self.options.stdio.mask;
+        let redactor = &self.options.stdio.redactor;
         let event = match event {
             TaskEvent::OpenFailed(failure) => TaskEvent::OpenFailed(failure.redacted(redactor)),
             TaskEvent::Lost(failure) => TaskEvent::Lost(failure.redacted(redactor)),

@@ -17,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{Connector, HttpConnector, StdioConnector};
 use toolrack_config::{
-    Fault, FaultKind, Filled, McpServerConfig, PackageKind, Pin, ResolvedTransport, interpolate,
+    Diagnostic, DiagnosticKind, Resolved, McpServerConfig, PackageKind, Pin, ResolvedTransport, interpolate,
 };
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_stdio::{Farewell, Inheritance, McpServerDef, StdioOptions};
-use toolrack_transport::{BoxFuture, Inbox, Line, Mask, TransportError, plain_text};
+use toolrack_stdio::{CleanupCommand, EnvInheritance, McpServerDef, StdioOptions};
+use toolrack_transport::{BoxFuture, IncomingHandler, Transport, Redactor, TransportError, sanitize_line};
 
 use crate::error::{Failure, FailureKind};
 use crate::events::{EventSender, ManagerEvent};
@@ -52,7 +52,7 @@ pub(crate) async fn resolve(
     let resolved = tokio::task::spawn_blocking(move || interpolate(&config, &*lookup)).await;
     match resolved {
         Ok(Ok(resolved)) => {
-            register_header_secrets(&resolved, &options.stdio.mask);
+            register_header_secrets(&resolved, &options.stdio.redactor);
             Ok(resolved)
         }
         Ok(Err(diagnostics)) => Err(unresolved(&diagnostics)),
@@ -65,15 +65,15 @@ pub(crate) async fn resolve(
 
 /// Adds the variables in headers to the redactor. A value in a header is a credential, even if it comes from the
 /// environment.
-fn register_header_secrets(resolved: &ResolvedTransport, redactor: &Mask) {
+fn register_header_secrets(resolved: &ResolvedTransport, redactor: &Redactor) {
     let (ResolvedTransport::Http { headers, .. } | ResolvedTransport::Package { headers, .. }) =
         resolved
     else {
         return;
     };
-    let variables = headers.values().flat_map(Filled::found);
+    let variables = headers.values().flat_map(Resolved::found);
     for (name, value) in variables.filter(|(name, _)| !NOT_SECRET.contains(name)) {
-        redactor.learn(name, value);
+        redactor.add_secret(name, value);
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn build_connector(
 ) -> Arc<dyn Connector> {
     match prepared {
         PreparedServer::Stdio { definition, cleanup } => {
-            let options = StdioOptions { farewell: cleanup, ..stdio_options(config, options) };
+            let options = StdioOptions { cleanup: cleanup, ..stdio_options(config, options) };
             Arc::new(StdioConnector::new(definition, options))
         }
         PreparedServer::Http(definition) => {
@@ -109,7 +109,7 @@ pub(crate) fn prepare_without_package(
         ResolvedTransport::Stdio { command, args, env, cwd } => {
             let definition = McpServerDef {
                 command: command.into_revealed(),
-                args: args.into_iter().map(Filled::into_revealed).collect(),
+                args: args.into_iter().map(Resolved::into_revealed).collect(),
                 env: reveal_values(env),
                 cwd: cwd.map(|cwd| PathBuf::from(cwd.into_revealed())),
             };
@@ -128,7 +128,7 @@ pub(crate) fn prepare_without_package(
 
 pub(crate) fn stdio_options(config: &McpServerConfig, options: &LaunchOptions) -> StdioOptions {
     StdioOptions {
-        line_limit_bytes: config.max_message_bytes,
+        max_message_bytes: config.max_message_bytes,
         inherit_env: inheritance(config),
         ..options.stdio.clone()
     }
@@ -136,12 +136,12 @@ pub(crate) fn stdio_options(config: &McpServerConfig, options: &LaunchOptions) -
 
 /// The failure of a config whose variables cannot be resolved. A missing value in `env` or `headers` is most likely a
 /// missing credential.
-fn unresolved(diagnostics: &[Fault]) -> Failure {
-    let is_credential = |diagnostic: &Fault| {
+fn unresolved(diagnostics: &[Diagnostic]) -> Failure {
+    let is_credential = |diagnostic: &Diagnostic| {
         diagnostic.field.contains(".env.") || diagnostic.field.contains(".headers.")
     };
     let is_missing =
-        |diagnostic: &Fault| diagnostic.kind == FaultKind::Unresolved && is_credential(diagnostic);
+        |diagnostic: &Diagnostic| diagnostic.kind == DiagnosticKind::Unresolved && is_credential(diagnostic);
     let kind = if diagnostics.iter().any(is_missing) {
         FailureKind::MissingCredentials
     } else {
@@ -161,8 +161,8 @@ fn unsupported_protection(config: &McpServerConfig) -> Option<&'static str> {
     sandbox.or((config.pin == Pin::Hold).then_some("pin"))
 }
 
-fn inheritance(config: &McpServerConfig) -> Inheritance {
-    if config.inherit_env { Inheritance::Everything } else { Inheritance::default() }
+fn inheritance(config: &McpServerConfig) -> EnvInheritance {
+    if config.inherit_env { EnvInheritance::All } else { EnvInheritance::default() }
 }
 
 /// Hook that installs packages.
@@ -215,7 +215,7 @@ pub enum PreparedServer {
         /// The command.
         definition: McpServerDef,
         /// Clean-up command to run after the process tree has ended.
-        cleanup: Option<Farewell>,
+        cleanup: Option<CleanupCommand>,
     },
     /// An HTTP endpoint.
     Http(HttpServerDef),
@@ -239,7 +239,7 @@ impl Installation {
 
     /// Forwards a line of installer output, redacted and sanitized.
     pub fn report_output(&self, line: &str) {
-        let line = plain_text(&self.stdio.mask.clean(line), MAX_LINE_CHARS);
+        let line = sanitize_line(&self.stdio.redactor.redact(line), MAX_LINE_CHARS);
         let server = Arc::clone(&self.server);
         self.events.emit(|| ManagerEvent::InstallerOutput { server, line: line.into() });
     }
@@ -260,7 +260,7 @@ pub(crate) fn package_request(
     server: &Arc<str>,
     resolved: ResolvedTransport,
 ) -> Result<PackageRequest, Box<ResolvedTransport>> {
-    let reveal = |values: Vec<Filled>| values.into_iter().map(Filled::into_revealed).collect();
+    let reveal = |values: Vec<Resolved>| values.into_iter().map(Resolved::into_revealed).collect();
     match resolved {
         ResolvedTransport::Package {
             kind,
@@ -288,7 +288,7 @@ pub(crate) fn package_request(
     }
 }
 
-fn reveal_values(map: HashMap<String, Filled>) -> HashMap<String, String> {
+fn reveal_values(map: HashMap<String, Resolved>) -> HashMap<String, String> {
     map.into_iter().map(|(name, value)| (name, value.into_revealed())).collect()
 }
 
@@ -324,11 +324,11 @@ pub(crate) struct ClosingConnector {
     /// Capacity one: the first report that the server is unreachable. Later ones are dropped.
     unreachable: mpsc::Sender<Failure>,
     inner: Arc<dyn Connector>,
-    transports: Arc<Mutex<Vec<Arc<dyn Line>>>>,
+    transports: Arc<Mutex<Vec<Arc<dyn Transport>>>>,
     opening: TaskTracker,
     server: Arc<str>,
     events: Arc<EventSender>,
-    redactor: Mask,
+    redactor: Redactor,
 }
 
 impl ClosingConnector {
@@ -337,7 +337,7 @@ impl ClosingConnector {
         server: &Arc<str>,
         events: &Arc<EventSender>,
         unreachable: mpsc::Sender<Failure>,
-        redactor: &Mask,
+        redactor: &Redactor,
     ) -> Self {
         Self {
             redactor: redactor.clone(),
@@ -359,7 +359,7 @@ impl ClosingConnector {
 }
 
 impl Connector for ClosingConnector {
-    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Line>, TransportError>> {
+    fn open(&self, inbox: Arc<dyn IncomingHandler>) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
         let handler = RedactingHandler::new(
             inbox,
             Arc::clone(&self.server),
@@ -367,7 +367,7 @@ impl Connector for ClosingConnector {
             self.unreachable.clone(),
             self.redactor.clone(),
         );
-        let handler: Arc<dyn Inbox> = Arc::new(handler);
+        let handler: Arc<dyn IncomingHandler> = Arc::new(handler);
         let (inner, transports) = (Arc::clone(&self.inner), Arc::clone(&self.transports));
         let redactor = self.redactor.clone();
         let (sender, receiver) = oneshot::channel();
@@ -395,7 +395,7 @@ impl Connector for ClosingConnector {
     }
 }
 
-async fn close_all(transports: &Mutex<Vec<Arc<dyn Line>>>) {
+async fn close_all(transports: &Mutex<Vec<Arc<dyn Transport>>>) {
     // Taken out first: the lock must not be held across an await.
     let transports = std::mem::take(&mut *lock(transports));
     for transport in transports {
@@ -403,7 +403,7 @@ async fn close_all(transports: &Mutex<Vec<Arc<dyn Line>>>) {
     }
 }
 
-fn lock(transports: &Mutex<Vec<Arc<dyn Line>>>) -> MutexGuard<'_, Vec<Arc<dyn Line>>> {
+fn lock(transports: &Mutex<Vec<Arc<dyn Transport>>>) -> MutexGuard<'_, Vec<Arc<dyn Transport>>> {
     transports.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -411,7 +411,7 @@ fn lock(transports: &Mutex<Vec<Arc<dyn Line>>>) -> MutexGuard<'_, Vec<Arc<dyn Li
 mod tests {
     use std::collections::HashMap;
 
-    use toolrack_config::{McpTransport, Source};
+    use toolrack_config::{McpTransport, VariableSource};
 
     use super::*;
 
@@ -422,13 +422,13 @@ mod tests {
         let url = "https://${HOST}/".to_owned();
         let transport = McpTransport::Http { url, headers };
         let config = McpServerConfig { transport, ..McpServerConfig::stdio("s", "x", &[]) };
-        let values = |_source: Source, name: &str| match name {
+        let values = |_source: VariableSource, name: &str| match name {
             "TOKEN" => Ok(Some("t0ken-value".to_owned())),
             "HOST" => Ok(Some("host.example".to_owned())),
             "USER" => Ok(Some("alice".to_owned())),
             _ => Ok(None),
         };
-        let redactor = Mask::default();
+        let redactor = Redactor::default();
         register_header_secrets(&interpolate(&config, &values).unwrap(), &redactor);
         let text = "Bearer t0ken-value a default alice at host.example";
         assert_eq!(redactor.clean(text), "Bearer [secret TOKEN] a default alice at host.example");

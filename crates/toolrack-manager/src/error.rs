@@ -8,7 +8,7 @@ use std::time::Duration;
 use toolrack_client::{CallError, ConnectError};
 use toolrack_mcp::DecodeError;
 use toolrack_transport::{
-    AuthError, Delivery, Ending, Mask, SpawnFault, TransportError, plain_text, said,
+    AuthError, Delivery, CloseReason, Redactor, SpawnError, TransportError, sanitize_line, exit_cause,
 };
 
 use crate::lifecycle::ConnectionState;
@@ -173,14 +173,14 @@ pub(crate) enum Remedy {
 impl Failure {
     /// A failure without a hint.
     pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
-        let reason = plain_text(&reason.into(), MAX_REASON_CHARS);
+        let reason = sanitize_line(&reason.into(), MAX_REASON_CHARS);
         Self { text: Arc::new(Text { reason, hint: None }), kind }
     }
 
     /// The same failure, with a hint on what to try next.
     #[must_use]
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
-        let hint = Some(plain_text(&hint.into(), MAX_REASON_CHARS));
+        let hint = Some(sanitize_line(&hint.into(), MAX_REASON_CHARS));
         Self { text: Arc::new(Text { reason: self.text.reason.clone(), hint }), ..self }
     }
 
@@ -194,9 +194,9 @@ impl Failure {
     }
 
     /// An established connection was closed.
-    pub(crate) fn from_close_reason(close_reason: &Ending) -> Self {
+    pub(crate) fn from_close_reason(close_reason: &CloseReason) -> Self {
         let last_output = match close_reason {
-            Ending::Exited(exit) => said(&exit.stderr),
+            CloseReason::Exited(exit) => exit_cause(&exit.stderr),
             _ => None,
         };
         let reason = format!("connection lost: {close_reason}");
@@ -213,10 +213,10 @@ impl Failure {
     }
 
     /// The same failure without secrets.
-    pub(crate) fn redacted(&self, redactor: &Mask) -> Self {
+    pub(crate) fn redacted(&self, redactor: &Redactor) -> Self {
         let Text { reason, hint } = &*self.text;
-        let reason = redactor.clean(reason).into_owned();
-        let hint = hint.as_ref().map(|hint| redactor.clean(hint).into_owned());
+        let reason = redactor.redact(reason).into_owned();
+        let hint = hint.as_ref().map(|hint| redactor.redact(hint).into_owned());
         Self { text: Arc::new(Text { reason, hint }), kind: self.kind }
     }
 
@@ -300,9 +300,9 @@ impl FailureKind {
         }
     }
 
-    fn from_close_reason(close_reason: &Ending) -> Self {
+    fn from_close_reason(close_reason: &CloseReason) -> Self {
         match close_reason {
-            Ending::Exited(_) => Self::Exited,
+            CloseReason::Exited(_) => Self::Exited,
             _ => Self::Lost,
         }
     }
@@ -314,7 +314,7 @@ impl FailureKind {
             TransportError::Unreachable { .. }
             | TransportError::Io(_)
             | TransportError::Status { code: 500.., .. } => Self::Unreachable,
-            TransportError::Timeout(_) | TransportError::Clogged { .. } => Self::HandshakeTimedOut,
+            TransportError::Timeout(_) | TransportError::QueueFull { .. } => Self::HandshakeTimedOut,
             TransportError::ProcessExited(_) => Self::Exited,
             TransportError::Shutdown => Self::Stopped,
             TransportError::StdinNotAvailable
@@ -324,10 +324,10 @@ impl FailureKind {
         }
     }
 
-    fn from_spawn_error(error: &SpawnFault) -> Self {
+    fn from_spawn_error(error: &SpawnError) -> Self {
         match error {
-            SpawnFault::NotFound { .. } | SpawnFault::NoSuchFile(_) => Self::PackageNotFound,
-            SpawnFault::NotExecutable(_) | SpawnFault::Refused { .. } | SpawnFault::Guardian(_) => {
+            SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_) => Self::PackageNotFound,
+            SpawnError::NotExecutable(_) | SpawnError::ExecFailed { .. } | SpawnError::Guardian(_) => {
                 Self::CannotStart
             }
             _ => Self::BadConfig,
@@ -362,7 +362,7 @@ mod tests {
     use std::io;
 
     use toolrack_mcp::Method;
-    use toolrack_transport::{Diagnosis, Exit, ServerExit};
+    use toolrack_transport::{TransportStats, ExitStatus, ProcessExit};
 
     use super::*;
 
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn failure_has_a_reason_and_a_hint() {
-        let missing = SpawnFault::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
+        let missing = SpawnError::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
         let error = ConnectError::Transport(TransportError::Spawn(missing));
         check_failure(
             &Failure::from_connect_error(&error),
@@ -426,11 +426,11 @@ mod tests {
         let error = ConnectError::Transport(TransportError::Unauthorized(login_needed));
         assert_eq!(Failure::from_connect_error(&error).remedy(), Remedy::Login);
         let stderr = ["panic: \u{1b}[1mno\u{1b}[0m".to_owned(), " ".to_owned()].into();
-        let close_reason = Ending::Exited(ServerExit { exit: Exit::Code(3), stderr });
+        let close_reason = CloseReason::Exited(ProcessExit { exit: ExitStatus::Code(3), stderr });
         let failure = Failure::from_close_reason(&close_reason);
         check_failure(
             &failure,
-            &format!("connection lost: {}", plain_text(&close_reason.to_string(), 900)),
+            &format!("connection lost: {}", sanitize_line(&close_reason.to_string(), 900)),
             failure.hint(),
             Remedy::Retry,
         );
@@ -453,17 +453,17 @@ mod tests {
     #[test]
     fn every_connect_error_has_a_kind() {
         let over = |error| ConnectError::Transport(error);
-        let exit = || ServerExit { exit: Exit::Code(1), stderr: [].into() };
+        let exit = || ProcessExit { exit: ExitStatus::Code(1), stderr: [].into() };
         let (program, path) = ("npx".to_owned(), "/bin".to_owned());
-        let missing = SpawnFault::NotFound { program, path };
+        let missing = SpawnError::NotFound { program, path };
         check_kind(over(TransportError::Spawn(missing)), FailureKind::PackageNotFound);
-        let no_file = SpawnFault::NoSuchFile("/x".into());
+        let no_file = SpawnError::NoSuchFile("/x".into());
         check_kind(over(TransportError::Spawn(no_file)), FailureKind::PackageNotFound);
-        let directory = SpawnFault::NotExecutable("/".into());
+        let directory = SpawnError::NotExecutable("/".into());
         check_kind(over(TransportError::Spawn(directory)), FailureKind::CannotStart);
-        let bad_cwd = SpawnFault::BadDirectory("/x".into());
+        let bad_cwd = SpawnError::BadDirectory("/x".into());
         check_kind(over(TransportError::Spawn(bad_cwd)), FailureKind::BadConfig);
-        let guardian = SpawnFault::Guardian(io::ErrorKind::TimedOut.into());
+        let guardian = SpawnError::Guardian(io::ErrorKind::TimedOut.into());
         check_kind(over(TransportError::Spawn(guardian)), FailureKind::CannotStart);
         check_kind(over(TransportError::ProcessExited(exit())), FailureKind::Exited);
         check_kind(ConnectError::Exited { exit: exit(), sample: None }, FailureKind::Exited);
@@ -475,7 +475,7 @@ mod tests {
             method: Method::Initialize,
             waited: Duration::from_secs(1),
             still_installing: None,
-            diagnosis: Box::new(Diagnosis::default()),
+            diagnosis: Box::new(TransportStats::default()),
         };
         check_kind(timed_out, FailureKind::HandshakeTimedOut);
         let login = || AuthError::LoginNeeded { reason: text() };
@@ -483,7 +483,7 @@ mod tests {
         check_kind(over(TransportError::Unauthorized(login())), FailureKind::NeedsLogin);
         let auth_server_down = AuthError::Unreachable { reason: text() };
         check_kind(ConnectError::NeedsAuth(auth_server_down), FailureKind::Unreachable);
-        assert_eq!(FailureKind::from_close_reason(&Ending::Exited(exit())), FailureKind::Exited);
-        assert_eq!(FailureKind::from_close_reason(&Ending::OutputClosed), FailureKind::Lost);
+        assert_eq!(FailureKind::from_close_reason(&CloseReason::Exited(exit())), FailureKind::Exited);
+        assert_eq!(FailureKind::from_close_reason(&CloseReason::OutputClosed), FailureKind::Lost);
     }
 }

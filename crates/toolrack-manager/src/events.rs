@@ -110,7 +110,7 @@ pub enum ManagerEvent {
     /// A changed config is in effect.
     ConfigApplied {
         /// Servers that were connected, disconnected, reconnected or adjusted.
-        plan: toolrack_config::Plan,
+        plan: toolrack_config::ConfigDiff,
     },
     /// This subscriber was too slow and lost this many events.
     Lagged(u64),

@@ -66,8 +66,8 @@ pub enum ConnectPhase {
 impl ConnectPhase {
     pub(crate) fn from_step(step: ConnectStep) -> Self {
         match step {
-            ConnectStep::Greeting => Self::Connecting,
-            ConnectStep::Listing => Self::Listing,
+            ConnectStep::Handshake => Self::Connecting,
+            ConnectStep::ListingTools => Self::Listing,
             _ => Self::Starting,
         }
     }
@@ -520,7 +520,7 @@ impl Lifecycle {
             // Only a login helps, so the server is not retried.
             Remedy::Login => Phase::NeedsAuth { failure },
             Remedy::Retry => {
-                Phase::Failed { failure, until: now + self.backoff.failed(now, jitter) }
+                Phase::Failed { failure, until: now + self.backoff.record_failure(now, jitter) }
             }
         };
         None
@@ -540,7 +540,7 @@ impl Lifecycle {
         if self.is_stable(now) {
             self.reset_failures();
         }
-        self.phase = Phase::BackingOff { failure, until: now + self.backoff.failed(now, jitter) };
+        self.phase = Phase::BackingOff { failure, until: now + self.backoff.record_failure(now, jitter) };
         None
     }
 

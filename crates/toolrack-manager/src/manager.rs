@@ -17,12 +17,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_of};
-use toolrack_config::{Lookup, McpServerConfig, McpTransport, Names, Plan, diff};
+use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_name};
+use toolrack_config::{Lookup, McpServerConfig, McpTransport, ToolNaming, ConfigDiff, diff};
 use toolrack_http::HttpOptions;
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
-use toolrack_transport::{Credentials, Mask, after};
+use toolrack_transport::{Credentials, Redactor, deadline_after};
 
 use crate::builder::ManagerBuilder;
 use crate::config_watcher::{self, FileWatch, ParseServers};
@@ -73,7 +73,7 @@ pub(crate) struct Shared {
     /// Bounded: when it is full, callers wait.
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) next_call_id: AtomicU64,
-    pub(crate) names: Names,
+    pub(crate) names: ToolNaming,
     pub(crate) wait_limits: WaitLimits,
     pub(crate) launch_options: Arc<LaunchOptions>,
     pub(crate) tool_cache: Option<ToolCache>,
@@ -119,7 +119,7 @@ impl McpManager {
 
     /// Connects all enabled servers in parallel, and returns their snapshots.
     ///
-    /// Returns when every server is connected or has failed, at the latest after
+    /// Returns when every server is connected or has failed, at the latest deadline_after
     /// [`ManagerBuilder::ready_wait`]; slower servers continue in the background, and [`ready`](Self::ready) waits for
     /// them. A server that failed is not an error: its state says why. Lazy servers whose tools are cached are not
     /// started.
@@ -207,7 +207,7 @@ impl McpManager {
         &self,
         old: &[McpServerConfig],
         new: &[McpServerConfig],
-    ) -> Result<Plan, ManagerError> {
+    ) -> Result<ConfigDiff, ManagerError> {
         self.shared.reconcile(old, new).await
     }
 
@@ -223,7 +223,7 @@ impl McpManager {
         config_watcher::start(&self.shared, path.into(), servers, parse)
     }
 
-    /// Denies tools of a server, in addition to those that its config denies. Names or patterns; they replace those of
+    /// Denies tools of a server, in addition to those that its config denies. ToolNaming or patterns; they replace those of
     /// the last call.
     pub async fn set_denied_tools(&self, server: &str, tools: &[&str]) -> Result<(), ManagerError> {
         let patterns = tools.iter().map(|tool| (*tool).to_owned()).collect();
@@ -281,8 +281,8 @@ impl McpManager {
     }
 
     /// Redactor of everything that servers send.
-    pub fn redactor(&self) -> &Mask {
-        &self.shared.launch_options.stdio.mask
+    pub fn redactor(&self) -> &Redactor {
+        &self.shared.launch_options.stdio.redactor
     }
 
     /// Subscribes to events from now on.
@@ -314,7 +314,7 @@ impl McpManager {
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn ready(&self, limit: Duration) -> Vec<Arc<McpConnection>> {
-        let deadline = after(Instant::now(), limit);
+        let deadline = deadline_after(Instant::now(), limit);
         let is_done =
             |snapshot: &Snapshot| snapshot.servers().iter().all(|server| is_settled(server));
         self.shared.wait_until(deadline, is_done).await;
@@ -326,7 +326,7 @@ impl McpManager {
     /// Waits until a server is no longer connecting.
     async fn wait_until_settled(&self, name: &str) -> Result<Arc<McpConnection>, ManagerError> {
         let limit = start_timeout(&self.server(name)?.config).saturating_add(START_SLACK);
-        let deadline = after(Instant::now(), limit);
+        let deadline = deadline_after(Instant::now(), limit);
         let is_done =
             |snapshot: &Snapshot| snapshot.server(name).map_or(true, |server| is_settled(server));
         if !self.shared.wait_until(deadline, is_done).await && self.shared.stop.is_cancelled() {
@@ -386,7 +386,7 @@ fn start_timeout(config: &McpServerConfig) -> Duration {
         }
         McpTransport::Stdio { ref command, .. } => {
             let timeouts = Timeouts { startup: config.startup_timeout, ..Timeouts::default() };
-            timeouts.start(launcher_of(command))
+            timeouts.startup_for(launcher_name(command))
         }
         _ => config.startup_timeout,
     }
@@ -444,7 +444,7 @@ impl Shared {
         &self,
         old: &[McpServerConfig],
         new: &[McpServerConfig],
-    ) -> Result<Plan, ManagerError> {
+    ) -> Result<ConfigDiff, ManagerError> {
         let plan = diff(old, new);
         let mut operations = Vec::new();
         let mut waiters = Vec::new();

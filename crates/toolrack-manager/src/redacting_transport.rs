@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use toolrack_transport::{
-    AuthError, BoxFuture, Diagnosis, Dialect, Ending, Inbox, Line, LineError, Mask, Medium,
-    Outgoing, TransportError,
+    AuthError, BoxFuture, TransportStats, ProtocolMode, CloseReason, IncomingHandler, Transport, RequestError, Redactor, TransportKind,
+    OutgoingRequest, TransportError,
 };
 use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
@@ -23,21 +23,21 @@ use crate::rate_limit::RateLimiter;
 
 /// Wraps a transport, if there are secrets or may be. Stdio without secrets is not wrapped; over HTTP, the redactor
 /// may learn tokens later.
-pub(crate) fn redacting(transport: Arc<dyn Line>, redactor: &Mask) -> Arc<dyn Line> {
-    if transport.medium() == Medium::Stream && redactor.is_empty() {
+pub(crate) fn redacting(transport: Arc<dyn Transport>, redactor: &Redactor) -> Arc<dyn Transport> {
+    if transport.kind() == TransportKind::Stream && redactor.is_empty() {
         return transport;
     }
     Arc::new(RedactingTransport { transport, redactor: redactor.clone() })
 }
 
 /// Redacts JSON. Without a match nothing is copied.
-fn redact_json(raw: RawJson, redactor: &Mask) -> RawJson {
-    RawJson::new(redactor.clean_json(raw.into_bytes()))
+fn redact_json(raw: RawJson, redactor: &Redactor) -> RawJson {
+    RawJson::new(redactor.redact_json(raw.into_bytes()))
 }
 
 /// Redacts text of the server in an error.
-fn redact_error(error: TransportError, redactor: &Mask) -> TransportError {
-    let redact = |text: String| redactor.clean(&text).into_owned();
+fn redact_error(error: TransportError, redactor: &Redactor) -> TransportError {
+    let redact = |text: String| redactor.redact(&text).into_owned();
     match error {
         TransportError::JsonRpc(error) => {
             TransportError::JsonRpc(redact_rpc_error(error, redactor))
@@ -46,35 +46,35 @@ fn redact_error(error: TransportError, redactor: &Mask) -> TransportError {
         TransportError::Status { code, text } => {
             TransportError::Status { code, text: redact(text) }
         }
-        TransportError::Unauthorized(AuthError::Refused { reason }) => {
-            TransportError::Unauthorized(AuthError::Refused { reason: redact(reason) })
+        TransportError::Unauthorized(AuthError::Rejected { reason }) => {
+            TransportError::Unauthorized(AuthError::Rejected { reason: redact(reason) })
         }
         other => other,
     }
 }
 
-fn redact_rpc_error(error: JsonRpcError, redactor: &Mask) -> JsonRpcError {
+fn redact_rpc_error(error: JsonRpcError, redactor: &Redactor) -> JsonRpcError {
     let data = error.data.map(|data| {
-        let redacted = redactor.clean_json(Bytes::from(data.to_string()));
+        let redacted = redactor.redact_json(Bytes::from(data.to_string()));
         serde_json::from_slice(&redacted).unwrap_or(data)
     });
-    let message = redactor.clean(&error.message).into_owned();
+    let message = redactor.redact(&error.message).into_owned();
     JsonRpcError { message, data, ..error }
 }
 
 #[derive(Debug)]
 struct RedactingTransport {
-    transport: Arc<dyn Line>,
-    redactor: Mask,
+    transport: Arc<dyn Transport>,
+    redactor: Redactor,
 }
 
-impl Line for RedactingTransport {
-    fn request<'a>(&'a self, request: Outgoing<'a>) -> BoxFuture<'a, Result<RawJson, LineError>> {
+impl Transport for RedactingTransport {
+    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> BoxFuture<'a, Result<RawJson, RequestError>> {
         let response = self.transport.request(request);
         Box::pin(async move {
             match response.await {
                 Ok(raw) => Ok(redact_json(raw, &self.redactor)),
-                Err(failure) => Err(LineError {
+                Err(failure) => Err(RequestError {
                     error: redact_error(failure.error, &self.redactor),
                     delivery: failure.delivery,
                 }),
@@ -82,40 +82,40 @@ impl Line for RedactingTransport {
         })
     }
 
-    // Outgoing messages are not redacted.
+    // OutgoingRequest messages are not redacted.
     fn notify<'a>(
         &'a self,
         method: &'a str,
         params: &'a dyn Params,
-    ) -> BoxFuture<'a, Result<(), LineError>> {
+    ) -> BoxFuture<'a, Result<(), RequestError>> {
         self.transport.notify(method, params)
     }
 
-    fn answer(
+    fn respond(
         &self,
         id: &RequestId,
         outcome: Result<&RawValue, &JsonRpcError>,
-    ) -> Result<(), LineError> {
-        self.transport.answer(id, outcome)
+    ) -> Result<(), RequestError> {
+        self.transport.respond(id, outcome)
     }
 
-    fn touch(&self, id: u64) -> bool {
-        self.transport.touch(id)
+    fn extend_deadline(&self, id: u64) -> bool {
+        self.transport.extend_deadline(id)
     }
 
-    fn speak(&self, dialect: Dialect) {
-        self.transport.speak(dialect);
+    fn set_protocol_mode(&self, dialect: ProtocolMode) {
+        self.transport.set_protocol_mode(dialect);
     }
 
-    fn medium(&self) -> Medium {
-        self.transport.medium()
+    fn kind(&self) -> TransportKind {
+        self.transport.kind()
     }
 
-    fn diagnosis(&self) -> Diagnosis {
-        self.transport.diagnosis()
+    fn stats(&self) -> TransportStats {
+        self.transport.stats()
     }
 
-    fn close(&self) -> BoxFuture<'_, Ending> {
+    fn close(&self) -> BoxFuture<'_, CloseReason> {
         self.transport.close()
     }
 }
@@ -123,21 +123,21 @@ impl Line for RedactingTransport {
 /// Handler wrapper that redacts incoming messages, emits stderr as events, and reports that the server is
 /// unreachable.
 pub(crate) struct RedactingHandler {
-    inner: Arc<dyn Inbox>,
+    inner: Arc<dyn IncomingHandler>,
     server: Arc<str>,
     events: Arc<EventSender>,
     unreachable: mpsc::Sender<Failure>,
-    redactor: Mask,
+    redactor: Redactor,
     stderr_limiter: RateLimiter,
 }
 
 impl RedactingHandler {
     pub(crate) fn new(
-        inner: Arc<dyn Inbox>,
+        inner: Arc<dyn IncomingHandler>,
         server: Arc<str>,
         events: Arc<EventSender>,
         unreachable: mpsc::Sender<Failure>,
-        redactor: Mask,
+        redactor: Redactor,
     ) -> Self {
         let stderr_limiter = RateLimiter::new(Instant::now());
         Self { inner, server, events, unreachable, redactor, stderr_limiter }
@@ -160,55 +160,55 @@ impl RedactingHandler {
     }
 }
 
-impl Inbox for RedactingHandler {
-    fn request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
-        self.inner.request(id, method, self.redact(params));
+impl IncomingHandler for RedactingHandler {
+    fn on_request(&self, id: RequestId, method: &str, params: Option<RawJson>) {
+        self.inner.on_request(id, method, self.redact(params));
     }
 
-    fn request_about(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
-        self.inner.request_about(about, id, method, self.redact(params));
+    fn on_related_request(&self, about: u64, id: RequestId, method: &str, params: Option<RawJson>) {
+        self.inner.on_related_request(about, id, method, self.redact(params));
     }
 
-    fn notification(&self, method: &str, params: Option<RawJson>) {
-        self.inner.notification(method, self.redact(params));
+    fn on_notification(&self, method: &str, params: Option<RawJson>) {
+        self.inner.on_notification(method, self.redact(params));
     }
 
-    fn stray(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
+    fn on_unmatched_response(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
         let outcome = match outcome {
             Ok(result) => Ok(redact_json(result, &self.redactor)),
             Err(error) => Err(redact_rpc_error(error, &self.redactor)),
         };
-        self.inner.stray(id, outcome);
+        self.inner.on_unmatched_response(id, outcome);
     }
 
-    fn unreadable(&self, sample: &str) {
-        self.inner.unreadable(sample);
+    fn on_unreadable(&self, sample: &str) {
+        self.inner.on_unreadable(sample);
     }
 
     // The transport has redacted the line already.
-    fn stderr(&self, line: &str) {
+    fn on_stderr(&self, line: &str) {
         if let Some(n_dropped) = self.stderr_limiter.admit(Instant::now()) {
             self.emit_dropped(n_dropped);
             self.emit_stderr(line);
         }
-        self.inner.stderr(line);
+        self.inner.on_stderr(line);
     }
 
-    fn renewed(&self) {
-        self.inner.renewed();
+    fn on_session_renewed(&self) {
+        self.inner.on_session_renewed();
     }
 
-    fn unreachable(&self, reason: &TransportError) {
+    fn on_unreachable(&self, reason: &TransportError) {
         // Full if another request has reported it: one report per launch is enough.
         let sent = self.unreachable.try_send(Failure::from_unreachable(reason));
         let reported = |_error| tracing::trace!(server = &*self.server, "already reported as lost");
         sent.unwrap_or_else(reported);
-        self.inner.unreachable(reason);
+        self.inner.on_unreachable(reason);
     }
 
-    fn ended(&self, close_reason: &Ending) {
+    fn on_close(&self, close_reason: &CloseReason) {
         self.emit_dropped(self.stderr_limiter.take_dropped());
-        self.inner.ended(close_reason);
+        self.inner.on_close(close_reason);
     }
 }
 
@@ -218,8 +218,8 @@ mod tests {
 
     use super::*;
 
-    fn redactor() -> Mask {
-        let redactor = Mask::default();
+    fn redactor() -> Redactor {
+        let redactor = Redactor::default();
         redactor.learn("key", "s3cr3t");
         redactor
     }

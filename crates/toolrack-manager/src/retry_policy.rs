@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolrack_transport::{Delivery, after};
+use toolrack_transport::{Delivery, deadline_after};
 
 use crate::lifecycle::{Enabled, Epoch, Lifecycle, Phase};
 
@@ -85,7 +85,7 @@ impl Availability {
 impl WaitDeadlines {
     /// Deadlines of a call that starts to wait now.
     pub(crate) fn new(now: Instant, startup: Duration, retry: Duration) -> Self {
-        Self { start: after(now, startup), retry: after(now, retry) }
+        Self { start: deadline_after(now, startup), retry: deadline_after(now, retry) }
     }
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn decide(
     }
 }
 
-/// Whether a call that failed with its connection is sent again, after `n_attempts` attempts.
+/// Whether a call that failed with its connection is sent again, deadline_after `n_attempts` attempts.
 pub(crate) fn should_retry(delivery: Delivery, repeatable: Repeatable, n_attempts: u32) -> bool {
     let is_safe = match delivery {
         Delivery::NotSent => true,

@@ -13,9 +13,9 @@ use std::time::Duration;
 use foldhash::HashMap;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
-use toolrack_client::{Listing, McpToolDef};
+use toolrack_client::{List, McpToolDef};
 use toolrack_mcp::Tool;
-use toolrack_transport::clean_text;
+use toolrack_transport::sanitize_text;
 
 use crate::manager::Shared;
 use crate::snapshot::{ActiveClient, McpConnection};
@@ -30,14 +30,14 @@ const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 pub struct ToolWithServer {
     server: Arc<str>,
     name: Arc<str>,
-    list: Arc<Listing<Tool>>,
+    list: Arc<List<Tool>>,
     place: usize,
 }
 
 /// The known tools of one server, filtered.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTools {
-    list: Option<Arc<Listing<Tool>>>,
+    list: Option<Arc<List<Tool>>>,
     /// Places of the allowed tools in the list, by name.
     allowed: HashMap<Box<str>, usize>,
     /// The same places in the server's order.
@@ -59,7 +59,7 @@ impl ToolWithServer {
     pub(crate) fn new(
         server: &Arc<str>,
         name: Arc<str>,
-        list: &Arc<Listing<Tool>>,
+        list: &Arc<List<Tool>>,
         place: usize,
     ) -> Self {
         Self { server: Arc::clone(server), name, list: Arc::clone(list), place }
@@ -97,7 +97,7 @@ impl ToolWithServer {
         let definition = McpToolDef::from(self.tool());
         McpToolDef {
             name: self.name.as_ref().to_owned(),
-            description: clean_text(&definition.description).into_owned(),
+            description: sanitize_text(&definition.description).into_owned(),
             ..definition
         }
     }
@@ -114,7 +114,7 @@ impl fmt::Debug for ToolWithServer {
 }
 
 impl ServerTools {
-    pub(crate) fn new(list: Option<Arc<Listing<Tool>>>, filter: &ToolFilter) -> Self {
+    pub(crate) fn new(list: Option<Arc<List<Tool>>>, filter: &ToolFilter) -> Self {
         let mut tools = ServerTools { list, ..ServerTools::default() };
         let Some(list) = &tools.list else { return tools };
         let mut names = HashSet::new();
@@ -138,7 +138,7 @@ impl ServerTools {
     }
 
     /// The list as the server sent it, if it is known.
-    pub(crate) fn list(&self) -> Option<&Arc<Listing<Tool>>> {
+    pub(crate) fn list(&self) -> Option<&Arc<List<Tool>>> {
         self.list.as_ref()
     }
 
@@ -273,24 +273,24 @@ pub(crate) async fn refresh(
     }
 }
 
-fn is_same_list(one: &Listing<Tool>, two: &Listing<Tool>) -> bool {
+fn is_same_list(one: &List<Tool>, two: &List<Tool>) -> bool {
     // As JSON, because raw schemas cannot be compared.
-    let json = |list: &Listing<Tool>| serde_json::to_vec(&list.items).ok();
-    one.cut == two.cut && one.skipped == two.skipped && json(one) == json(two)
+    let json = |list: &List<Tool>| serde_json::to_vec(&list.items).ok();
+    one.truncated == two.truncated && one.skipped == two.skipped && json(one) == json(two)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn list(tools: &[(&str, &str)]) -> Arc<Listing<Tool>> {
+    fn list(tools: &[(&str, &str)]) -> Arc<List<Tool>> {
         let tool = |(name, description): &(&str, &str)| -> Tool {
             let json = serde_json::json!({
                 "name": name, "description": description, "inputSchema": {"type": "object"},
             });
             serde_json::from_value(json).unwrap()
         };
-        Arc::new(Listing { items: tools.iter().map(tool).collect(), ..Listing::default() })
+        Arc::new(List { items: tools.iter().map(tool).collect(), ..List::default() })
     }
 
     fn names(tools: &ServerTools) -> Vec<&str> {

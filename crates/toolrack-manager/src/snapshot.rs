@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 use tokio::time::Instant;
-use toolrack_client::{Listing, McpClient};
-use toolrack_config::{McpServerConfig, Names};
+use toolrack_client::{List, McpClient};
+use toolrack_config::{McpServerConfig, ToolNaming};
 use toolrack_mcp::Tool;
 
 use crate::error::ManagerError;
@@ -95,7 +95,7 @@ impl McpConnection {
     }
 
     /// All tools of the server, including denied ones. `None` if they were never fetched.
-    pub fn tool_list(&self) -> Option<&Arc<Listing<Tool>>> {
+    pub fn tool_list(&self) -> Option<&Arc<List<Tool>>> {
         self.tools.list()
     }
 
@@ -104,7 +104,7 @@ impl McpConnection {
         self.tools.n_allowed()
     }
 
-    /// Names of the allowed tools, as on the server.
+    /// ToolNaming of the allowed tools, as on the server.
     pub fn tool_names(&self) -> Vec<String> {
         self.tools.allowed().map(|(_, tool)| tool.name.clone()).collect()
     }
@@ -187,8 +187,8 @@ pub(crate) struct ResolvedTool<'a> {
 }
 
 impl Index {
-    /// Names that `before` assigned stay with their server.
-    pub(crate) fn build(style: &Names, servers: &[Arc<McpConnection>], before: &Index) -> Self {
+    /// ToolNaming that `before` assigned stay with their server.
+    pub(crate) fn build(style: &ToolNaming, servers: &[Arc<McpConnection>], before: &Index) -> Self {
         let allowed = || {
             let all = servers.iter().enumerate();
             all.flat_map(|(at, server)| server.tools.allowed().map(move |tool| (at, server, tool)))
@@ -196,7 +196,7 @@ impl Index {
         let tools: Vec<ToolRef<'_>> =
             allowed().map(|(_, server, (_, tool))| (server.name(), tool.name.as_str())).collect();
         let names: Vec<&str> = servers.iter().map(|server| server.name()).collect();
-        // Names of servers that were removed are free again.
+        // ToolNaming of servers that were removed are free again.
         let existing: HashSet<&str> = names.iter().copied().collect();
         let reserved = before.reservations.for_servers(|server| existing.contains(server));
         let generator = NameGenerator { style, servers: &names, reservations: &reserved };
@@ -267,7 +267,7 @@ impl Snapshot {
             let connection = self.server(server).ok()?;
             Some(ResolvedTool { connection, tool })
         });
-        // Names every server that could be meant, including one that has dropped the tool.
+        // ToolNaming every server that could be meant, including one that has dropped the tool.
         if let Some(positions) = self.index.ambiguous.get(name) {
             let tools = positions.iter().filter_map(|at| self.tool_at(*at)).chain(owner);
             return Err(self.ambiguous(name, tools.chain(longest(&readings))));

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolrack_config::{McpServerConfig, fingerprint};
-use toolrack_transport::after;
+use toolrack_transport::deadline_after;
 
 use crate::connection_task::{ConnectionTask, TaskEvent, TaskReport};
 use crate::error::ManagerError;
@@ -40,7 +40,7 @@ type ReplySender = oneshot::Sender<Result<(), ManagerError>>;
 /// Command to the supervisor.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Apply these operations in order; the reply comes after the result is published.
+    /// Apply these operations in order; the reply comes deadline_after the result is published.
     Apply(Vec<Operation>, ReplySender),
     /// A call waits for this server.
     Demand(Arc<str>),
@@ -224,7 +224,7 @@ impl Supervisor {
         self.step(name, Event::Stop);
     }
 
-    /// Updates order and positions after servers were added or removed.
+    /// Updates order and positions deadline_after servers were added or removed.
     fn update_order(&mut self) {
         let servers = &self.servers;
         self.order.retain(|name| servers.get(name).is_some_and(|record| !record.is_removed));
@@ -495,7 +495,7 @@ impl ServerRecord {
         Event::TransportChanged(policy)
     }
 
-    /// Filters the tools again, after the rules or the list changed.
+    /// Filters the tools again, deadline_after the rules or the list changed.
     fn refilter(&mut self) {
         self.tools = Arc::new(ServerTools::new(self.cached.list.clone(), &self.filter));
         self.published = None;
@@ -504,7 +504,7 @@ impl ServerRecord {
     /// Takes over the tool list of the connection.
     fn update_tools(&mut self) {
         let Some(active) = &self.active else { return };
-        let (list, version) = (Some(active.client.tools()), Some(active.client.verdict()));
+        let (list, version) = (Some(active.client.tools()), Some(active.client.detected_version()));
         self.cached = CachedTools { list, version };
         self.refilter();
     }
@@ -527,9 +527,9 @@ impl ServerRecord {
     fn idle_at(&self, now: Instant) -> Option<Instant> {
         let (active, idle) = (self.active.as_ref()?, self.config.idle?);
         Some(match active.in_flight.idle_since() {
-            Some(since) => after(since, idle),
+            Some(since) => deadline_after(since, idle),
             // In use: it cannot be idle for long enough before this. Nothing wakes the supervisor when a call ends.
-            None => after(now, idle.max(MIN_IDLE_CHECK)),
+            None => deadline_after(now, idle.max(MIN_IDLE_CHECK)),
         })
     }
 

@@ -82,7 +82,7 @@ fn error_type(error: &ManagerError) -> &'static str {
         ManagerError::Call { source, .. } => match **source {
             CallError::Refused(_) => "refused",
             CallError::TimedOut { .. } => "timeout",
-            CallError::Line(_) => "connection_lost",
+            CallError::Transport(_) => "connection_lost",
             _ => "call_failed",
         },
         ManagerError::Undecodable { .. } => "malformed",

@@ -15,10 +15,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use toolrack_client::{Listing, Verdict};
+use toolrack_client::{List, DetectedVersion};
 use toolrack_config::{McpServerConfig, fingerprint};
 use toolrack_mcp::{Era, Tool};
-use toolrack_transport::Mask;
+use toolrack_transport::Redactor;
 
 use crate::atomic_file;
 
@@ -34,15 +34,15 @@ const FORMAT: u32 = 1;
 #[derive(Debug, Clone)]
 pub(crate) struct ToolCache {
     dir: PathBuf,
-    redactor: Mask,
+    redactor: Redactor,
 }
 
 /// Cached knowledge about one server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CachedTools {
-    pub(crate) list: Option<Arc<Listing<Tool>>>,
+    pub(crate) list: Option<Arc<List<Tool>>>,
     /// Detected protocol version.
-    pub(crate) version: Option<Verdict>,
+    pub(crate) version: Option<DetectedVersion>,
 }
 
 /// Content of a file, as read.
@@ -68,7 +68,7 @@ struct CacheFileRef<'a> {
 }
 
 impl ToolCache {
-    pub(crate) fn new(dir: PathBuf, redactor: Mask) -> Self {
+    pub(crate) fn new(dir: PathBuf, redactor: Redactor) -> Self {
         Self { dir, redactor }
     }
 
@@ -103,7 +103,7 @@ impl ToolCache {
             tools: &list.items,
         };
         // Again, although the transport redacts: the redactor may have learned a secret since the list arrived.
-        let text = self.redactor.clean_json(Bytes::from(serde_json::to_vec(&file)?));
+        let text = self.redactor.redact_json(Bytes::from(serde_json::to_vec(&file)?));
         if !u64::try_from(text.len()).is_ok_and(|length| length <= MAX_FILE_BYTES) {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -133,10 +133,10 @@ impl ToolCache {
 fn from_file(file: CacheFile, now: u64) -> CachedTools {
     // Saturates, because the system clock may have been set back.
     let age = Duration::from_secs(now.saturating_sub(file.saved_at));
-    let version = file.version.as_deref().and_then(Verdict::parse);
+    let version = file.version.as_deref().and_then(DetectedVersion::parse);
     let version =
         version.filter(|version| version.era() == Era::Modern || age < LEGACY_VERSION_TTL);
-    let list = Listing { items: file.tools, ..Listing::default() };
+    let list = List { items: file.tools, ..List::default() };
     CachedTools { list: Some(Arc::new(list)), version }
 }
 
@@ -189,12 +189,12 @@ mod tests {
     #[test]
     fn tools_and_version_are_loaded_for_the_same_config_only() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().join("cache"), Mask::default());
+        let cache = ToolCache::new(dir.path().join("cache"), Redactor::default());
         let config = McpServerConfig::stdio("fs", "server", &["a"]);
         assert_eq!(names(&cache.load(&config)), None);
-        let list = Listing { items: vec![tool("read"), tool("write")], ..Listing::default() };
+        let list = List { items: vec![tool("read"), tool("write")], ..List::default() };
         let cached =
-            CachedTools { list: Some(Arc::new(list)), version: Verdict::parse("2025-11-25") };
+            CachedTools { list: Some(Arc::new(list)), version: DetectedVersion::parse("2025-11-25") };
         cache.save(&config, &cached).unwrap();
         let loaded = cache.load(&config);
         assert_eq!((names(&loaded), loaded.version), (names(&cached), cached.version));
@@ -224,11 +224,11 @@ mod tests {
     #[test]
     fn secrets_are_not_cached() {
         let dir = tempfile::tempdir().unwrap();
-        let redactor = Mask::default();
+        let redactor = Redactor::default();
         let cache = ToolCache::new(dir.path().join("cache"), redactor.clone());
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let leaky = Tool { description: Some("it is s3cr3t".to_owned()), ..tool("read") };
-        let list = Listing { items: vec![leaky], ..Listing::default() };
+        let list = List { items: vec![leaky], ..List::default() };
         let cached = CachedTools { list: Some(Arc::new(list)), version: None };
         redactor.learn("token", "s3cr3t");
         cache.save(&config, &cached).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn existing_files_become_private() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().join("cache"), Mask::default());
+        let cache = ToolCache::new(dir.path().join("cache"), Redactor::default());
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let cached = CachedTools { list: Some(Arc::default()), version: None };
         cache.save(&config, &cached).unwrap();
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn broken_files_count_as_absent() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().to_owned(), Mask::default());
+        let cache = ToolCache::new(dir.path().to_owned(), Redactor::default());
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let path = cache.path(&config);
         for text in ["", "{", "[]", r#"{"format":2,"saved_at":0,"tools":[]}"#, "\u{0}\u{0}"] {
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn oldest_files_are_deleted() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().to_owned(), Mask::default());
+        let cache = ToolCache::new(dir.path().to_owned(), Redactor::default());
         for number in 0..MAX_FILES + 5 {
             File::create(dir.path().join(format!("{number}.json"))).unwrap();
         }

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use foldhash::HashMapExt as _;
-use toolrack_config::Names;
+use toolrack_config::ToolNaming;
 
 use crate::server_tools::ToolWithServer;
 
@@ -32,7 +32,7 @@ const MAX_FORMER_NAMES: usize = 1024;
 /// Generates public names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NameGenerator<'a> {
-    pub(crate) style: &'a Names,
+    pub(crate) style: &'a ToolNaming,
     /// All servers, including those without tools.
     pub(crate) servers: &'a [&'a str],
     pub(crate) reservations: &'a NameReservations,
@@ -47,7 +47,7 @@ pub(crate) struct GeneratedName {
 }
 
 impl NameGenerator<'_> {
-    /// Names of `tools`, in their order. The same tool twice gets one name.
+    /// ToolNaming of `tools`, in their order. The same tool twice gets one name.
     pub(crate) fn name_all(&self, tools: &[ToolRef<'_>]) -> Vec<GeneratedName> {
         let rivals = self.rival_prefixes(tools);
         // Sorted, so that the result does not depend on the order of servers.
@@ -254,36 +254,36 @@ impl NameReservations {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use toolrack_client::Listing;
+    use toolrack_client::List;
     use toolrack_mcp::Tool;
 
     use super::*;
 
-    fn name_all(style: &Names, tools: &[ToolRef<'_>]) -> Vec<String> {
+    fn name_all(style: &ToolNaming, tools: &[ToolRef<'_>]) -> Vec<String> {
         let reservations = &NameReservations::default();
         let generator = NameGenerator { style, servers: &[], reservations };
         generator.name_all(tools).into_iter().map(|generated| generated.public).collect()
     }
 
     #[track_caller]
-    fn check(style: &Names, tools: &[ToolRef<'_>], expected: &[&str]) {
+    fn check(style: &ToolNaming, tools: &[ToolRef<'_>], expected: &[&str]) {
         assert_eq!(name_all(style, tools), expected, "{tools:?}");
     }
 
     #[test]
     fn public_name_is_server_and_tool() {
-        let style = Names::default();
+        let style = ToolNaming::default();
         check(&style, &[("postgres", "query"), ("git", "log")], &["postgres_query", "git_log"]);
         check(&style, &[("my server", "a.b/c")], &["my_server_a_b_c"]);
         check(&style, &[("größe", "ok")], &["gr__e_ok"]);
         check(&style, &[("", "")], &["_"]);
-        let double = Names { separator: "__".to_owned(), ..Names::default() };
+        let double = ToolNaming { separator: "__".to_owned(), ..ToolNaming::default() };
         check(&double, &[("postgres", "query")], &["postgres__query"]);
     }
 
     #[test]
     fn colliding_names_get_hash_digits() {
-        let style = Names::default();
+        let style = ToolNaming::default();
         let tools = [("a", "b_c"), ("a_b", "c"), ("a", "other")];
         let names = name_all(&style, &tools);
         assert_eq!(names[2], "a_other");
@@ -299,7 +299,7 @@ mod tests {
     /// Expects the `tools` that get their base name, among `servers`.
     #[track_caller]
     fn check_base_names(servers: &[&str], tools: &[ToolRef<'_>], expected: &[&str]) {
-        let style = Names::default();
+        let style = ToolNaming::default();
         let reservations = &NameReservations::default();
         let generator = NameGenerator { style: &style, servers, reservations };
         let all = generator.name_all(tools);
@@ -332,20 +332,20 @@ mod tests {
 
     #[test]
     fn long_names_are_truncated_and_stay_unique() {
-        let style = Names::default();
+        let style = ToolNaming::default();
         let (one, two) = ("x".repeat(70) + "1", "x".repeat(70) + "2");
         let names = name_all(&style, &[("s", &one), ("s", &two), ("s", "short")]);
         assert!(names.iter().all(|name| name.len() <= 64), "{names:?}");
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), 3);
         let exact = "x".repeat(62);
         check(&style, &[("s", &exact)], &[&format!("s_{exact}")]);
-        let wide = Names { limit: 128, ..Names::default() };
+        let wide = ToolNaming { limit: 128, ..ToolNaming::default() };
         check(&wide, &[("s", &one)], &[&format!("s_{one}")]);
     }
 
     #[test]
     fn same_tool_twice_has_one_name() {
-        check(&Names::default(), &[("a", "b"), ("a", "b")], &["a_b", "a_b"]);
+        check(&ToolNaming::default(), &[("a", "b"), ("a", "b")], &["a_b", "a_b"]);
     }
 
     fn arbitrary_tools() -> impl Strategy<Value = Vec<(String, String)>> {
@@ -368,7 +368,7 @@ mod tests {
             separator in "[_-]{0,3}",
             seed in any::<u64>(),
         ) {
-            let style = Names { separator, limit };
+            let style = ToolNaming { separator, limit };
             let tools = as_refs(&tools);
             let names = name_all(&style, &tools);
             prop_assert_eq!(names.len(), tools.len());
@@ -390,7 +390,7 @@ mod tests {
 
         #[test]
         fn unrelated_tool_changes_no_name(tools in arbitrary_tools()) {
-            let style = Names::default();
+            let style = ToolNaming::default();
             let tools = as_refs(&tools);
             let before = name_all(&style, &tools);
             let with_another: Vec<ToolRef<'_>> =
@@ -405,7 +405,7 @@ mod tests {
             serde_json::from_value(json).unwrap()
         };
         let items: Vec<Tool> = names.map(tool).collect();
-        let list = Arc::new(Listing { items, ..Listing::default() });
+        let list = Arc::new(List { items, ..List::default() });
         let public = |place: usize| format!("s_{}", list.items[place].name);
         (0..list.items.len())
             .map(|place| ToolWithServer::new(&"s".into(), public(place).into(), &list, place))

@@ -79,7 +79,7 @@ impl Authorizers {
             by_server.values().map(Arc::clone).collect()
         };
         for authorizer in authorizers {
-            authorizer.settle().await;
+            authorizer.wait_idle().await;
         }
     }
 

@@ -219,7 +219,7 @@ fn config_error(diagnostics: &[Diagnostic]) -> ServiceError {
         .filter(is_safe)
         .partition(|diagnostic| diagnostic.severity == Severity::Error);
     // A misspelled key often explains why a required one is missing.
-    let misspelled = warnings.into_iter().filter(|warning| warning.nearest.is_some());
+    let misspelled = warnings.into_iter().filter(|warning| warning.suggestion.is_some());
     let details = errors.into_iter().chain(misspelled).map(|diagnostic| {
         let detail = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string());
         let detail = if diagnostic.field.is_empty() {
@@ -227,7 +227,7 @@ fn config_error(diagnostics: &[Diagnostic]) -> ServiceError {
         } else {
             detail.with_field(diagnostic.field.clone())
         };
-        match &diagnostic.nearest {
+        match &diagnostic.suggestion {
             Some(nearest) => detail.with_hint(format!("did you mean `{nearest}`?")),
             None => detail,
         }

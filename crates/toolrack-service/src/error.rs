@@ -263,7 +263,7 @@ fn call_error_code(error: &CallError) -> ErrorCode {
     match error {
         CallError::TimedOut { .. } => ErrorCode::NetworkError,
         CallError::Unsupported { .. } => ErrorCode::NotFound,
-        CallError::Line(failure) => match &failure.error {
+        CallError::Transport(failure) => match &failure.error {
             TransportError::Unauthorized(_) => ErrorCode::Unauthorized,
             TransportError::ProcessExited(_)
             | TransportError::Spawn(_)

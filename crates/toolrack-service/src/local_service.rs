@@ -328,7 +328,7 @@ impl LocalService {
         let not_sent = |error| ToolCallError { error, delivery: Delivery::NotSent };
         self.inner.wait_until_applied().await.map_err(not_sent)?;
         let ToolCall { number, tool, arguments, options } = call;
-        let called = self.inner.manager.call_reserved(number, tool, arguments, &options);
+        let called = self.inner.manager.call_with_id(number, tool, arguments, &options);
         let raw = called.await.map_err(|error| ToolCallError {
             error: self.inner.redacted(ErrorDetail::from_manager_error(&error)),
             delivery: error.delivery(),
@@ -463,16 +463,16 @@ fn build(
     let packages = options.packages.unwrap_or_else(|| Arc::new(Installer::new(home.dir())));
     let mut builder = McpManager::builder()
         .names(options.names.unwrap_or_else(|| stored.file.names()))
-        .catalog(home.catalog_dir())
+        .tool_cache(home.catalog_dir())
         .lookup(variables)
-        .stdio(StdioOptions { mask: redactor.clone(), ..options.stdio })
+        .stdio(StdioOptions { redactor: redactor.clone(), ..options.stdio })
         .http(options.http)
         .credentials(Arc::new(credentials))
-        .packages(packages)
+        .package_installer(packages)
         .limits(options.limits)
         .ready_wait(options.ready_wait);
     if let Some(client) = options.client {
-        builder = builder.client(client);
+        builder = builder.client_info(client);
     }
     if let Some(handler) = options.handler {
         builder = builder.handler(handler);
@@ -545,7 +545,7 @@ impl Inner {
 
     /// Redacts secrets from an error.
     fn redacted(&self, detail: ErrorDetail) -> ServiceError {
-        let redact = |text: String| self.redactor.clean(&text).into_owned();
+        let redact = |text: String| self.redactor.redact(&text).into_owned();
         let detail = ErrorDetail {
             message: redact(detail.message),
             hint: detail.hint.map(redact),
@@ -577,13 +577,13 @@ impl Inner {
             let text = sanitize_text(&result.content).into_owned();
             return Err(self.redacted(ErrorDetail::new(ErrorCode::ServiceUnavailable, text)));
         }
-        Ok(self.redactor.clean(&result.content).into_owned())
+        Ok(self.redactor.redact(&result.content).into_owned())
     }
 
     /// The server's own name of a tool that was given by its public name.
     fn server_tool_name(&self, server: &str, tool: &str) -> Option<String> {
         let connection = self.manager.server(server).ok()?;
-        let listing = connection.listing()?;
+        let listing = connection.tool_list()?;
         if listing.items.iter().any(|own| own.name == tool) {
             return None;
         }
@@ -602,7 +602,7 @@ impl Inner {
 
     /// Redacts secrets from a result. A result without secrets is not copied.
     fn redact_result(&self, raw: RawJson) -> RawJson {
-        RawJson::new(self.redactor.clean_json(raw.into_bytes()))
+        RawJson::new(self.redactor.redact_json(raw.into_bytes()))
     }
 }
 

@@ -26,7 +26,7 @@ use toolrack_manager::{
     Failure, FailureKind, Installation, PackageInstaller, PreparedServer, PackageRequest, error_chain,
 };
 use toolrack_stdio::{
-    CommandOutput, EnvInheritance, McpServerDef, RunOptions, StdioOptions, find_program, new_process_tag, run,
+    CommandOutput, EnvInheritance, McpServerDef, RunOptions, StdioOptions, find_program, new_process_tag, run_command,
 };
 use toolrack_transport::{BoxFuture, SpawnError, TransportError};
 
@@ -90,7 +90,7 @@ impl Installer {
         if let Some(program) = install_dir.executable() {
             return Ok(program);
         }
-        runner.installation.begin();
+        runner.installation.report_started();
         let lock = install_dir.lock(runner.installation).await?;
         // Another process may have installed it while this one waited for the lock.
         if let Some(program) = install_dir.executable() {
@@ -112,7 +112,7 @@ impl Installer {
         // The variables of the server take precedence.
         env.extend(wanted.env);
         let definition = McpServerDef { command, args: wanted.args, env, cwd: wanted.cwd };
-        PreparedServer::Stdio { definition, farewell: None }
+        PreparedServer::Stdio { definition, cleanup: None }
     }
 }
 
@@ -130,7 +130,7 @@ async fn run_install(
     executable::find_entry_point(install).map_err(|reason| {
         let reason = format!("`{}` was installed, but {reason}", install.spec);
         Failure::new(FailureKind::InstallFailed, reason)
-            .hinting("choose the server's executable with `package.program`")
+            .with_hint("choose the server's executable with `package.program`")
     })
 }
 
@@ -172,7 +172,7 @@ impl CommandRunner<'_> {
         args: &[String],
         cwd: Option<&Path>,
     ) -> Result<CommandOutput, Failure> {
-        self.execute(program, args, (cwd, MAX_DURATION), &|line| self.installation.say(line)).await
+        self.execute(program, args, (cwd, MAX_DURATION), &|line| self.installation.report_output(line)).await
     }
 
     /// Runs a command that returns at once, without forwarding its output.
@@ -201,17 +201,17 @@ impl CommandRunner<'_> {
         };
         let base = self.installation.stdio();
         let inherit_env = match base.inherit_env {
-            EnvInheritance::Everything => EnvInheritance::Everything,
-            _ => EnvInheritance::ListedAnd(PASSED_PREFIXES),
+            EnvInheritance::All => EnvInheritance::All,
+            _ => EnvInheritance::AllowlistAnd(PASSED_PREFIXES),
         };
-        let options = StdioOptions { inherit_env, farewell: None, ..base.clone() };
+        let options = StdioOptions { inherit_env, cleanup: None, ..base.clone() };
         let run_options = RunOptions {
             options: &options,
-            limit: timeout,
-            stop: self.installation.stop(),
-            heard: on_line,
+            timeout: timeout,
+            cancel: self.installation.stop(),
+            on_stderr: on_line,
         };
-        run(&definition, run_options).await.map_err(|error| run_failure(program, &error))
+        run_command(&definition, run_options).await.map_err(|error| run_failure(program, &error))
     }
 }
 
@@ -275,7 +275,7 @@ impl InstallDir {
                 Err(TryLockError::Error(error)) => return Err(self.unusable(&error)),
             }
             if !std::mem::replace(&mut is_reported, true) {
-                installation.say("another process is installing the package; waiting");
+                installation.report_output("another process is installing the package; waiting");
             }
             tokio::select! {
                 () = installation.stop().cancelled() => {
@@ -325,7 +325,7 @@ impl InstallDir {
     fn unusable(&self, error: &io::Error) -> Failure {
         let reason = format!("cannot use the directory `{}`: {error}", self.dir.display());
         Failure::new(FailureKind::InstallFailed, reason)
-            .hinting("check its permissions and the free disk space")
+            .with_hint("check its permissions and the free disk space")
     }
 }
 

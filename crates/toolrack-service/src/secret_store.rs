@@ -276,7 +276,7 @@ impl Lookup for VariableLookup {
         let found = self.secrets.get(name).map_err(|error| error.to_string())?;
         Ok(found.map(|secret| {
             // Before the value is handed out: the server cannot print it any earlier.
-            self.redactor.learn(name, secret.reveal());
+            self.redactor.add_secret(name, secret.reveal());
             secret.reveal().to_owned()
         }))
     }

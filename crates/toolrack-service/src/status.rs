@@ -47,7 +47,7 @@ impl StatusDetail {
             id,
             name,
             status: status(state, Vec::new),
-            phase: state.word().to_owned(),
+            phase: state.as_str().to_owned(),
             problem: None,
             n_tools: 0,
             n_tools_total: None,
@@ -62,19 +62,19 @@ impl StatusDetail {
     /// Status of a server in the manager.
     pub(crate) fn from_connection(id: Uuid, connection: &McpConnection, now: Instant) -> Self {
         let state = connection.state();
-        let phase = connection.phase().map_or(state.word(), ConnectPhase::word);
-        let diagnostics = connection.client().map(McpClient::diagnosis).unwrap_or_default();
+        let phase = connection.phase().map_or(state.as_str(), ConnectPhase::as_str);
+        let diagnostics = connection.client().map(McpClient::transport_stats).unwrap_or_default();
         Self {
             status: status(state, || connection.tool_names()),
             phase: phase.to_owned(),
             problem: state.failure().map(ErrorDetail::from_failure),
             n_tools: connection.n_tools(),
-            n_tools_total: connection.listing().map(|list| list.items.len()),
+            n_tools_total: connection.tool_list().map(|list| list.items.len()),
             retry_in: connection.retry_at().map(|time| time.saturating_duration_since(now)),
             is_crash_looping: connection.is_crash_looping(),
             launch: connection.launch(),
             recent_errors: diagnostics.stderr,
-            process: diagnostics.process,
+            process: diagnostics.pid,
             ..Self::from_state(id, connection.name().to_owned(), state)
         }
     }

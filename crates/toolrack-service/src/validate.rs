@@ -124,7 +124,7 @@ fn check_entry(config: &McpConfig, before: Option<&McpConfig>) -> Vec<ErrorDetai
         Ok(text) => text,
         Err(error) => return error.details().to_vec(),
     };
-    let diagnostics = toolrack_config::read_as(Dialect::Toolrack, "", &text).faults;
+    let diagnostics = toolrack_config::read_as(Dialect::Toolrack, "", &text).diagnostics;
     diagnostics.into_iter().filter_map(|diagnostic| translate(diagnostic, config, before)).collect()
 }
 
@@ -142,7 +142,7 @@ fn translate(
     if is_unknown && before.is_some_and(|before| has_key(before, entry_field)) {
         return None;
     }
-    let message = match (is_unknown, &diagnostic.nearest) {
+    let message = match (is_unknown, &diagnostic.suggestion) {
         (true, Some(near)) => format!("is not a known key; did you mean `{near}`?"),
         (true, None) => "is not a known key".to_owned(),
         (false, _) => diagnostic.message,

@@ -18,7 +18,7 @@ use base64::prelude::BASE64_STANDARD;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Uri};
-use toolrack_mcp::{Arguments, ErrorCode, Method, Mirror};
+use toolrack_mcp::{Arguments, ErrorCode, Method, ParamHeaders};
 use toolrack_transport::JsonRpcError;
 
 use crate::encode::invalid_request;
@@ -135,12 +135,12 @@ pub(crate) fn check_mcp_headers(
 /// Checks the `Mcp-Param-*` headers: all arguments that the tool wants in headers are there, and no others.
 pub(crate) fn check_param_headers(
     headers: &HeaderMap,
-    param_headers: &Mirror,
+    param_headers: &ParamHeaders,
     params: &Params<'_>,
 ) -> Result<(), JsonRpcError> {
     let mut expected = BTreeMap::new();
     if let Some(arguments) = params.arguments {
-        param_headers.tell(Arguments::Raw(arguments), &mut |name, value| {
+        param_headers.for_each(Arguments::Raw(arguments), &mut |name, value| {
             expected.insert(param_header_name(name), value.to_owned());
         });
     }
@@ -275,7 +275,7 @@ mod tests {
         let schema =
             r#"{"type":"object","properties":{"r":{"type":"string","x-mcp-header":"Region"}}}"#;
         let schema = RawValue::from_string(schema.to_owned()).unwrap();
-        let param_headers = Mirror::of(&schema).unwrap().unwrap();
+        let param_headers = ParamHeaders::of(&schema).unwrap().unwrap();
         let check = |pairs: &[(&'static str, &str)], arguments: &str, is_valid: bool| {
             let body = format!(r#"{{"arguments":{arguments}}}"#);
             let params = Params::parse(Some(body.as_bytes())).unwrap();

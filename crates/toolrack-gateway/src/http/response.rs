@@ -251,14 +251,14 @@ async fn respond_json(
 
 #[cfg(test)]
 mod tests {
-    use toolrack_transport::Mask;
+    use toolrack_transport::Redactor;
 
     use super::*;
     use crate::message_queue::Replay;
 
     /// The body that a JSON-only client gets for these responses.
     async fn json_body(responses: &[&'static str], shape: BodyShape) -> String {
-        let queue = MessageQueue::new(Replay::No, &Mask::default());
+        let queue = MessageQueue::new(Replay::No, &Redactor::default());
         let queue = Arc::new(queue.with_content(Accepts::Json.stream_content()));
         let reader = queue.attach_reader(None);
         for response in responses {

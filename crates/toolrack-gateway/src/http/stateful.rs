@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::Instant;
 use toolrack_mcp::{Era, Revision};
-use toolrack_transport::{Frame, JsonRpcError, elements};
+use toolrack_transport::{Message, JsonRpcError, split_batch};
 use uuid::Uuid;
 
 use super::HttpGateway;
@@ -50,9 +50,9 @@ impl HttpGateway {
     /// Handles `initialize`: opens a session.
     pub(crate) async fn open_session(&self, message: &Bytes) -> HttpResponse {
         let shared = &self.gateway.shared;
-        let standalone = Arc::new(MessageQueue::new(Replay::Yes, shared.manager.mask()));
+        let standalone = Arc::new(MessageQueue::new(Replay::Yes, shared.manager.redactor()));
         let client = ClientSession::new(Arc::clone(shared), standalone);
-        let queue = Arc::new(MessageQueue::new(Replay::No, shared.manager.mask()));
+        let queue = Arc::new(MessageQueue::new(Replay::No, shared.manager.redactor()));
         let reader = queue.attach_reader(None);
         client.receive(message, &ResponseStream::closing(&queue));
         // `initialize` is handled synchronously, so this does not wait.
@@ -110,7 +110,7 @@ impl HttpGateway {
                     _cancel: None,
                     _reader_guard: reader_guard,
                 };
-                let is_batch = elements(&message).is_some();
+                let is_batch = split_batch(&message).is_some();
                 let shape = if is_batch { BodyShape::Batch } else { BodyShape::Single };
                 let response = respond(events, (accepts, shape), opening, || StatusCode::OK).await;
                 // A JSON body has an exact size and cannot be resumed, so its stream need not be kept.
@@ -121,7 +121,7 @@ impl HttpGateway {
                 response
             }
             Contents::Malformed => {
-                let redactor = self.gateway.shared.manager.mask();
+                let redactor = self.gateway.shared.manager.redactor();
                 let queue = Arc::new(MessageQueue::new(Replay::No, redactor));
                 let reader = queue.attach_reader(None);
                 client.receive(&message, &ResponseStream::closing(&queue));
@@ -202,7 +202,7 @@ fn opening_event(number: u64) -> Bytes {
 
 /// Classifies a POST body. Malformed messages beside a request are reported in the response stream.
 fn contents(message: &[u8], revision: Option<Revision>) -> Contents {
-    let messages = match elements(message) {
+    let messages = match split_batch(message) {
         Some(_) if revision.is_none_or(|revision| !revision.has_batches()) => {
             return Contents::Malformed;
         }
@@ -211,8 +211,8 @@ fn contents(message: &[u8], revision: Option<Revision>) -> Contents {
     };
     let mut contents = if messages.is_empty() { Contents::Malformed } else { Contents::NoRequests };
     for message in messages {
-        match Frame::parse(message) {
-            Ok(Frame::Request { .. }) => return Contents::Requests,
+        match Message::parse(message) {
+            Ok(Message::Request { .. }) => return Contents::Requests,
             Ok(_) => {}
             Err(_) => contents = Contents::Malformed,
         }
@@ -274,7 +274,7 @@ impl HttpSession {
     /// Opens a stream for the responses to one message.
     fn open_stream(&self, content: StreamContent) -> (u64, Arc<MessageQueue>) {
         let number = self.n_streams.fetch_add(1, Ordering::Relaxed) + 1;
-        let redactor = self.client.shared.manager.mask();
+        let redactor = self.client.shared.manager.redactor();
         let queue = Arc::new(MessageQueue::new(Replay::Yes, redactor).with_content(content));
         queue.add_loss_notice(response_loss_notice());
         let mut streams = lock(&self.streams);

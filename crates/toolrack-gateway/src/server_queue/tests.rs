@@ -1,6 +1,6 @@
 //! Ownership of server requests, and turns of clients.
 
-use toolrack_transport::Mask;
+use toolrack_transport::Redactor;
 
 use super::*;
 use crate::active_request::NotificationSink;
@@ -16,7 +16,7 @@ fn request(client: &str) -> Arc<ActiveRequest> {
     let text = format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{capabilities}}}"#);
     let params = Params::parse(Some(text.as_bytes())).unwrap();
     let info = ClientInfo::from_initialize(&params).unwrap();
-    let queue = Arc::new(MessageQueue::new(Replay::No, &Mask::default()));
+    let queue = Arc::new(MessageQueue::new(Replay::No, &Redactor::default()));
     let log_filter = LogFilter::Request(None);
     let sink = NotificationSink { queue, progress_token: None, log_filter };
     ActiveRequest::new((Arc::new(info), ClientId::forwarded(client)), sink, Naming::Raw).0

@@ -1,12 +1,12 @@
 //! Filters, counting of subscribers, and log messages.
 
-use toolrack_transport::Mask;
+use toolrack_transport::Redactor;
 
 use super::*;
 use crate::message_queue::Replay;
 
 async fn received(granted: SubscriptionFilter) -> Vec<String> {
-    let queue = Arc::new(MessageQueue::new(Replay::No, &Mask::default()));
+    let queue = Arc::new(MessageQueue::new(Replay::No, &Redactor::default()));
     let subscriber =
         Arc::new(Subscriber::for_listen(Arc::clone(&queue), RequestId::from(7), granted));
     let subscribers = Subscribers::default();
@@ -26,7 +26,7 @@ async fn received(granted: SubscriptionFilter) -> Vec<String> {
 
 #[test]
 fn only_counted_subscriptions_are_uncounted() {
-    let new = || Subscriber::for_session(Arc::new(MessageQueue::new(Replay::No, &Mask::default())));
+    let new = || Subscriber::for_session(Arc::new(MessageQueue::new(Replay::No, &Redactor::default())));
     let subscriber = new();
     drop(subscriber.begin_subscribe("u:"));
     assert!(!subscriber.unsubscribe("u:"), "withdrawn before it was counted");

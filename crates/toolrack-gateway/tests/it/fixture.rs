@@ -9,13 +9,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use toolrack_client::{ClientHandler, EraChoice, McpClient, Refusal};
+use toolrack_client::{ClientHandler, EraChoice, McpClient, SamplingError};
 use toolrack_config::McpServerConfig;
 use toolrack_gateway::{Gateway, HttpGateway, HttpGatewayOptions, Scope, ServerRequestRouter};
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_manager::McpManager;
 use toolrack_mcp::{
-    ClientCapabilities, Content, Elicitation, ElicitationAnswer, ElicitationCapability, LogMessage,
+    ClientCapabilities, Content, Elicitation, ElicitationResult, ElicitationCapability, LogMessage,
     Role, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_stdio::{Guardian, StdioOptions};
@@ -146,17 +146,17 @@ impl ClientHandler for TestUser {
         }
     }
 
-    fn elicit<'a>(&'a self, _: &'a str, question: Elicitation) -> BoxFuture<'a, ElicitationAnswer> {
+    fn elicit<'a>(&'a self, _: &'a str, question: Elicitation) -> BoxFuture<'a, ElicitationResult> {
         self.record(format!("asked {}", question.message()));
         let content = serde_json::from_str(r#"{"name":"Ada"}"#).unwrap();
-        Box::pin(async { ElicitationAnswer::Accept { content: Some(content) } })
+        Box::pin(async { ElicitationResult::Accept { content: Some(content) } })
     }
 
     fn sample<'a>(
         &'a self,
         _: &'a str,
         params: SamplingParams,
-    ) -> BoxFuture<'a, Result<SamplingResult, Refusal>> {
+    ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
         self.record(format!("sampled {}", params.max_tokens));
         let text = self.name.unwrap_or("42").to_owned();
         Box::pin(async {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack_config::{McpServerConfig, McpTransport, Source};
+use toolrack_config::{McpServerConfig, McpTransport, VariableSource};
 use toolrack_manager::ConnectionState;
 use toolrack_testkit::{HttpLog, Marker, program};
 
@@ -53,7 +53,7 @@ async fn http_and_stdio_servers_work_side_by_side() {
     headers.insert("X-Token".to_owned(), "Bearer ${TOKEN}".to_owned());
     // The port of a server that has exited refuses connections.
     let gone = Remote::start(&[]).url.clone();
-    let lookup = |_: Source, name: &str| Ok((name == "TOKEN").then(|| "t0ken".to_owned()));
+    let lookup = |_: VariableSource, name: &str| Ok((name == "TOKEN").then(|| "t0ken".to_owned()));
     let manager = builder().lookup(Arc::new(lookup)).build(vec![
         config,
         scripted("local", &marker, &[]),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_client::ClientHandler;
-use toolrack_config::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, Source};
+use toolrack_config::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, VariableSource};
 use toolrack_manager::{ConnectionState, FailureKind, ManagerEvent};
 use toolrack_mcp::ClientCapabilities;
 use toolrack_testkit::Marker;
@@ -72,7 +72,7 @@ async fn variables_are_resolved_for_each_connection() {
     env.insert("SETTING".to_owned(), EnvValue::from("value-${COUNT}"));
     let count = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&count);
-    let lookup = move |_: Source, name: &str| match counted.fetch_add(1, Ordering::Relaxed) {
+    let lookup = move |_: VariableSource, name: &str| match counted.fetch_add(1, Ordering::Relaxed) {
         0 => Ok(None),
         number => Ok((name == "COUNT").then(|| number.to_string())),
     };
@@ -258,7 +258,7 @@ async fn hanging_lookup_blocks_only_its_server() {
     let marker = Marker::new();
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
-    let hang = move |_source: Source, _name: &str| {
+    let hang = move |_source: VariableSource, _name: &str| {
         // Returns when the sender is dropped.
         held.lock().unwrap().recv().unwrap_or_default();
         Ok(Some("value".to_owned()))

@@ -83,7 +83,7 @@ impl Inner {
         old: &[McpServerConfig],
         new: &[McpServerConfig],
     ) -> Result<(), ManagerError> {
-        self.manager.adopt(new).await?;
+        self.manager.upsert_servers(new).await?;
         let is_removed = |name: &&String| !new.iter().any(|config| config.name == **name);
         for name in old.iter().map(|config| &config.name).filter(is_removed) {
             self.manager.remove(name).await?;
@@ -177,7 +177,7 @@ impl Inner {
 /// The log line of an event, and the server's name.
 fn log_line(event: &ManagerEvent) -> Option<(&str, LogLine)> {
     match event {
-        ManagerEvent::State { server, state } => {
+        ManagerEvent::StateChanged { server, state } => {
             let (kind, text) = match (state, state.failure()) {
                 (ConnectionState::NeedsAuth(failure), _) => {
                     (LogKind::NeedsLogin, failure.reason().to_owned())
@@ -192,7 +192,7 @@ fn log_line(event: &ManagerEvent) -> Option<(&str, LogLine)> {
         ManagerEvent::Stderr { server, line } => {
             Some((server, LogLine::now(LogKind::Stderr, line.to_string())))
         }
-        ManagerEvent::Install { server, line } => {
+        ManagerEvent::InstallerOutput { server, line } => {
             Some((server, LogLine::now(LogKind::Install, line.to_string())))
         }
         _ => None,

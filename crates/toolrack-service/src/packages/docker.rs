@@ -37,7 +37,7 @@ pub(super) async fn prepare(
     remove_orphans(runner).await;
     let inspect = ["image", "inspect", "--format={{.Id}}", "--", image];
     if !runner.query("docker", &inspect, QUERY_TIMEOUT).await?.is_success() {
-        runner.installation.begin();
+        runner.installation.report_started();
         let args = ["pull", "--quiet", "--", image].map(str::to_owned);
         let pulled = runner.run("docker", &args, None).await?;
         if !pulled.is_success() {
@@ -52,7 +52,7 @@ pub(super) async fn prepare(
     let definition = McpServerDef { command: "docker".to_owned(), args, env, cwd: wanted.cwd };
     let args = ["rm", "--force", "--volumes", "--", &name].map(str::to_owned).to_vec();
     let farewell = Some(CleanupCommand { command: "docker".to_owned(), args });
-    Ok(PreparedServer::Stdio { definition, farewell })
+    Ok(PreparedServer::Stdio { definition, cleanup: farewell })
 }
 
 async fn check_docker_running(runner: &CommandRunner<'_>) -> Result<(), Failure> {
@@ -60,14 +60,14 @@ async fn check_docker_running(runner: &CommandRunner<'_>) -> Result<(), Failure>
         runner.query("docker", &["version", "--format={{.Server.Version}}"], QUERY_TIMEOUT).await;
     let cause = match version {
         Ok(finished) if finished.is_success() => return Ok(()),
-        Ok(finished) => finished.last_words().to_owned(),
+        Ok(finished) => finished.last_stderr_line().to_owned(),
         Err(failure) if failure.kind() == FailureKind::InstallTimedOut => {
             format!("no response within {QUERY_TIMEOUT:?}")
         }
         Err(failure) => return Err(failure),
     };
     Err(Failure::new(FailureKind::DockerNotRunning, format!("Docker is not responding: {cause}"))
-        .hinting("start Docker, and check that `docker version` works for your user"))
+        .with_hint("start Docker, and check that `docker version` works for your user"))
 }
 
 /// Removes the containers of dead processes. A failure is retried at the next start.
@@ -81,7 +81,7 @@ async fn remove_orphans(runner: &CommandRunner<'_>) {
     else {
         return;
     };
-    let orphans = orphans(&listed.output, &is_orphaned);
+    let orphans = orphans(&listed.stdout, &is_orphaned);
     if orphans.is_empty() {
         return;
     }
@@ -92,7 +92,7 @@ async fn remove_orphans(runner: &CommandRunner<'_>) {
             tracing::info!(n = orphans.len(), "removed orphaned containers");
         }
         Ok(finished) => {
-            tracing::warn!("cannot remove orphaned containers: {}", finished.last_words());
+            tracing::warn!("cannot remove orphaned containers: {}", finished.last_stderr_line());
         }
         Err(error) => tracing::warn!(%error, "cannot remove orphaned containers"),
     }
@@ -114,7 +114,7 @@ fn check_runtime_args(args: &[String]) -> Result<(), Failure> {
         Some(arg) => {
             let reason = format!("`{arg}` is not allowed in `package.runtime_args`");
             Err(Failure::new(FailureKind::BadConfig, reason)
-                .hinting("remove it: Toolrack names, watches and removes containers itself"))
+                .with_hint("remove it: Toolrack names, watches and removes containers itself"))
         }
         None => Ok(()),
     }

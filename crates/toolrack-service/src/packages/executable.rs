@@ -133,7 +133,7 @@ pub(super) fn check_binary(
     let failure = Failure::new(kind, error.to_string());
     if let SpawnError::NotExecutable(_) = &error {
         let hint = ConnectError::Transport(TransportError::Spawn(error)).hint();
-        return Err(failure.hinting(hint.unwrap_or_default()));
+        return Err(failure.with_hint(hint.unwrap_or_default()));
     }
     let dirs = match (is_path, &error) {
         (true, _) => file.parent().map(Path::to_owned).into_iter().collect(),
@@ -143,8 +143,8 @@ pub(super) fn check_binary(
     let name = file.file_name().and_then(OsStr::to_str).unwrap_or(command);
     let similar = similar_names(name, dirs.iter().flat_map(|dir| names(dir)));
     Err(match similar.as_slice() {
-        [] => failure.hinting("install it, or give its full path"),
-        similar => failure.hinting(format!("did you mean `{}`?", similar.join("`, `"))),
+        [] => failure.with_hint("install it, or give its full path"),
+        similar => failure.with_hint(format!("did you mean `{}`?", similar.join("`, `"))),
     })
 }
 

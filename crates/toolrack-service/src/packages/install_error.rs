@@ -65,7 +65,7 @@ pub(super) fn install_failure(
     let spec = &install.spec;
     let (kind, cause) = match install.registry {
         Registry::Npm => npm(finished),
-        Registry::Pypi => (pypi(finished), finished.last_words().to_owned()),
+        Registry::Pypi => (pypi(finished), finished.last_stderr_line().to_owned()),
     };
     let (registry, page) = match install.registry {
         Registry::Npm => ("npm", "https://www.npmjs.com/package"),
@@ -74,38 +74,38 @@ pub(super) fn install_failure(
     match kind {
         FailureKind::PackageNotFound => {
             Failure::new(kind, format!("`{spec}` was not found on {registry}"))
-                .hinting(format!("check its name and version: {page}/{}", install.name))
+                .with_hint(format!("check its name and version: {page}/{}", install.name))
         }
         FailureKind::Unreachable => {
             Failure::new(kind, format!("cannot fetch `{spec}` from {registry}: {cause}"))
-                .hinting("check the network, the proxy and the package manager's settings")
+                .with_hint("check the network, the proxy and the package manager's settings")
         }
         _ if command.args.iter().any(|arg| arg == "venv") => Failure::new(
             FailureKind::MissingTool,
             format!("cannot create a virtual environment for `{spec}`: {cause}"),
         )
-        .hinting("install uv, or Python's `venv` module (`python3-venv`)"),
+        .with_hint("install uv, or Python's `venv` module (`python3-venv`)"),
         kind => Failure::new(kind, format!("cannot install `{spec}`: {cause}"))
-            .hinting("see the installer's output in the log"),
+            .with_hint("see the installer's output in the log"),
     }
 }
 
 /// Why `docker pull` failed.
 pub(super) fn pull_failure(image: &str, finished: &CommandOutput) -> Failure {
-    let cause = finished.last_words();
+    let cause = finished.last_stderr_line();
     match classify(finished, IMAGE_OFFLINE, IMAGE_NOT_FOUND) {
         kind @ FailureKind::PackageNotFound => {
             Failure::new(kind, format!("the image `{image}` was not found: {cause}"))
-                .hinting("check its name and tag, or log in with `docker login` if it is private")
+                .with_hint("check its name and tag, or log in with `docker login` if it is private")
         }
         kind => Failure::new(kind, format!("cannot pull the image `{image}`: {cause}"))
-            .hinting(format!("run `docker pull {image}` for details")),
+            .with_hint(format!("run `docker pull {image}` for details")),
     }
 }
 
 /// With `--json`, npm prints an error code and a summary.
 fn npm(finished: &CommandOutput) -> (FailureKind, String) {
-    let report: Option<Value> = serde_json::from_str(&finished.output).ok();
+    let report: Option<Value> = serde_json::from_str(&finished.stdout).ok();
     let error = report.as_ref().and_then(|report| report.get("error"));
     let text = |key: &str| error.and_then(|error| error.get(key)).and_then(Value::as_str);
     let kind = match text("code") {
@@ -114,7 +114,7 @@ fn npm(finished: &CommandOutput) -> (FailureKind, String) {
         _ => FailureKind::InstallFailed,
     };
     let summary = text("summary").filter(|summary| !summary.trim().is_empty());
-    (kind, summary.unwrap_or(finished.last_words()).to_owned())
+    (kind, summary.unwrap_or(finished.last_stderr_line()).to_owned())
 }
 
 fn pypi(finished: &CommandOutput) -> FailureKind {
@@ -122,7 +122,7 @@ fn pypi(finished: &CommandOutput) -> FailureKind {
 }
 
 fn classify(finished: &CommandOutput, offline: &[&str], missing: &[&str]) -> FailureKind {
-    let text = finished.errors.join("\n").to_lowercase();
+    let text = finished.stderr.join("\n").to_lowercase();
     if offline.iter().any(|phrase| text.contains(phrase)) {
         FailureKind::Unreachable
     } else if missing.iter().any(|phrase| text.contains(phrase)) {

@@ -213,7 +213,7 @@ fn spec(
     check_name(version, "version")?;
     if without_version(identifier, syntax) != identifier {
         let reason = format!("`{identifier}` includes a version, but `version` is set too");
-        return Err(bad_config(reason).hinting("keep one of them"));
+        return Err(bad_config(reason).with_hint("keep one of them"));
     }
     // A digest is joined with `@`, a tag with `:`.
     let separator = if version.starts_with("sha256:") { "@" } else { syntax.separator };
@@ -240,12 +240,12 @@ fn check_name(text: &str, noun: &str) -> Result<(), Failure> {
 }
 
 fn bad_config(reason: String) -> Failure {
-    Failure::new(FailureKind::BadConfig, reason).hinting("fix `package` in the config")
+    Failure::new(FailureKind::BadConfig, reason).with_hint("fix `package` in the config")
 }
 
 fn missing_tool(program: &str, hint: &str) -> Failure {
     let reason = format!("`{program}` is required but was not found in PATH");
-    Failure::new(FailureKind::MissingTool, reason).hinting(hint)
+    Failure::new(FailureKind::MissingTool, reason).with_hint(hint)
 }
 
 /// Directory name of a package: readable, and unique for each spec and executable.
