@@ -206,12 +206,12 @@ mod static_bearer_tests {
     fn check(status: u16, challenge: &str, expected: &str) {
         let bearer = StaticBearer::new(&Secret::new("s3cret"));
         assert!(
-            matches!(bearer.at_hand(), CachedCredential::Ready(token) if token.reveal() == "Bearer s3cret")
+            matches!(bearer.cached(), CachedCredential::Ready(token) if token.reveal() == "Bearer s3cret")
         );
         let challenges = [challenge.to_owned()];
         let rebuff =
             AuthChallenge { status, challenges: &challenges, sent: None, operation: ("tools/list", None) };
-        let mut outcome = bearer.rebuffed(rebuff);
+        let mut outcome = bearer.on_challenge(rebuff);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let std::task::Poll::Ready(Err(error)) = outcome.as_mut().poll(&mut context) else {
             panic!("it waits, or succeeds");

@@ -217,6 +217,6 @@ mod tests {
         let login = silent.prepare(None).await.unwrap();
         let url = Url::parse("https://a/authorize").unwrap();
         let outcome = login.run(LoginRequest::new(url, "https://a", &[], Secret::new("s"))).await;
-        assert!(matches!(outcome.err(), Some(AuthError::LoginNeeded { .. })));
+        assert!(matches!(outcome.err(), Some(AuthError::LoginRequired { .. })));
     }
 }

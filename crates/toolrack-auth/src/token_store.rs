@@ -444,7 +444,7 @@ mod redacting_tests {
         let expected = "[secret token of s] [secret refresh token of s] \
                         [secret client secret at https://issuer of s]";
         store.lock("s").await.unwrap().save(Some(&credentials)).await.unwrap();
-        assert_eq!(redactor.clean(text), expected);
+        assert_eq!(redactor.redact(text), expected);
         for with_lock in [true, false] {
             let other = Redactor::default();
             let store = RedactingTokenStore::new(Arc::clone(&inner), other.clone());
@@ -453,7 +453,7 @@ mod redacting_tests {
             } else {
                 store.load("s").await.unwrap();
             }
-            assert_eq!(other.clean(text), expected);
+            assert_eq!(other.redact(text), expected);
         }
     }
 }

@@ -359,7 +359,7 @@ mod connect_error_tests {
 
     fn exited(stderr: &[&str], sample: Option<&str>) -> ConnectError {
         let stderr = stderr.iter().map(|line| (*line).to_owned()).collect();
-        let exit = ProcessExit { exit: ExitStatus::Code(1), stderr };
+        let exit = ProcessExit { status: ExitStatus::Code(1), stderr };
         ConnectError::Exited { exit, sample: sample.map(str::to_owned) }
     }
 
@@ -387,7 +387,7 @@ mod connect_error_tests {
         let chmod = "make it executable with `chmod +x /no/x`";
         check(spawn(SpawnError::NotExecutable("/no/x".into())), nothing, Some(chmod));
         let refused = |kind: io::ErrorKind| {
-            spawn(SpawnError::Refused { program: "/x".into(), error: kind.into() })
+            spawn(SpawnError::ExecFailed { program: "/x".into(), error: kind.into() })
         };
         let script = "its interpreter is missing: check the first line, which starts with `#!`";
         check(refused(io::ErrorKind::NotFound), nothing, Some(script));
@@ -419,7 +419,7 @@ mod connect_error_tests {
             Some("try another release of the server"),
         );
         check(
-            ConnectError::NeedsAuth(AuthError::LoginNeeded { reason: String::new() }),
+            ConnectError::NeedsAuth(AuthError::LoginRequired { reason: String::new() }),
             "authentication failed",
             Some("log in to the server, or configure a token"),
         );

@@ -433,7 +433,7 @@ mod tests {
             Reply::Closed => "closed",
             Reply::Unavailable => "unavailable",
         };
-        let classified = [(error, TransportKind::Stream), (copy, TransportKind::Exchange)]
+        let classified = [(error, TransportKind::Stream), (copy, TransportKind::RequestResponse)]
             .map(|(error, medium)| name(FailedReply::classify(error, medium)));
         assert_eq!(classified, [stream, exchange], "{text}");
     }
@@ -444,7 +444,7 @@ mod tests {
         check(TransportError::Timeout(5), "timed out", "unavailable");
         check(TransportError::StdoutNotAvailable, "closed", "unavailable");
         check(TransportError::Parse("no".to_owned()), "malformed", "malformed");
-        let locked = AuthError::LoginNeeded { reason: String::new() };
+        let locked = AuthError::LoginRequired { reason: String::new() };
         check(TransportError::Unauthorized(locked), "closed", "unavailable");
         for code in [400, 404, 405, 406, 415, 422] {
             check(TransportError::Status { code, text: String::new() }, "closed", "malformed");

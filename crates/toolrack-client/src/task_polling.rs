@@ -365,7 +365,7 @@ mod tests {
                 id: String::new(),
                 status: TaskStatus::Working,
                 message: None,
-                pace: value.map(Duration::from_millis),
+                poll_interval: value.map(Duration::from_millis),
             };
             assert_eq!(poll_interval(&task), Duration::from_millis(expected), "{value:?}");
         };

@@ -244,7 +244,7 @@ mod tests {
         );
         let lost = RequestError::not_sent(TransportError::Shutdown);
         check_data(call(lost.into()), json!({ "delivery": "not_sent", "cause": "line" }));
-        let unauthorized = AuthError::LoginNeeded { reason: "no token".to_owned() };
+        let unauthorized = AuthError::LoginRequired { reason: "no token".to_owned() };
         let unauthorized = RequestError::answered(TransportError::Unauthorized(unauthorized));
         check_data(
             call(unauthorized.into()),
@@ -257,7 +257,7 @@ mod tests {
             json!({ "delivery": "answered", "cause": "bad_answer" }),
         );
         let failed = |kind| {
-            let failure = Failure::new(kind, "why").hinting("look");
+            let failure = Failure::new(kind, "why").with_hint("look");
             let state = ConnectionState::Failed(failure);
             ManagerError::NotConnected { server: "s".to_owned(), state }
         };

@@ -100,15 +100,15 @@ mod tests {
     struct NoCredentials;
 
     impl Credentials for NoCredentials {
-        fn at_hand(&self) -> CachedCredential {
-            CachedCredential::Nothing
+        fn cached(&self) -> CachedCredential {
+            CachedCredential::None
         }
 
         fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
             Box::pin(async { Ok(None) })
         }
 
-        fn rebuffed<'a>(&'a self, _rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+        fn on_challenge<'a>(&'a self, _rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
             Box::pin(async { Ok(()) })
         }
     }

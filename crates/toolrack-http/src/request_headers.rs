@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn version_header_starts_with_2025_06_18() {
         let session = |mode| RequestHeaders::for_session(mode, None);
-        check(&session(ProtocolMode::Greeting), &[]);
+        check(&session(ProtocolMode::Initialize), &[]);
         check(&session(ProtocolMode::Session("2024-11-05")), &[]);
         check(&session(ProtocolMode::Session("2025-03-26")), &[]);
         check(&session(ProtocolMode::Session("2025-06-18")), &["mcp-protocol-version: 2025-06-18"]);
@@ -220,7 +220,7 @@ mod tests {
             fn write(&self, _id: u64, _out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
                 Ok(())
             }
-            fn mirror(&self, tell: &mut dyn FnMut(&str, &str)) {
+            fn header_params(&self, tell: &mut dyn FnMut(&str, &str)) {
                 tell("Region", "us west");
                 tell("no name", "lost");
             }

@@ -431,6 +431,6 @@ mod tests {
         let redactor = Redactor::default();
         register_header_secrets(&interpolate(&config, &values).unwrap(), &redactor);
         let text = "Bearer t0ken-value a default alice at host.example";
-        assert_eq!(redactor.clean(text), "Bearer [secret TOKEN] a default alice at host.example");
+        assert_eq!(redactor.redact(text), "Bearer [secret TOKEN] a default alice at host.example");
     }
 }

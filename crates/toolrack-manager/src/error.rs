@@ -422,11 +422,11 @@ mod tests {
             error.hint().as_deref(),
             Remedy::Retry,
         );
-        let login_needed = AuthError::LoginNeeded { reason: "no token".to_owned() };
+        let login_needed = AuthError::LoginRequired { reason: "no token".to_owned() };
         let error = ConnectError::Transport(TransportError::Unauthorized(login_needed));
         assert_eq!(Failure::from_connect_error(&error).remedy(), Remedy::Login);
         let stderr = ["panic: \u{1b}[1mno\u{1b}[0m".to_owned(), " ".to_owned()].into();
-        let close_reason = CloseReason::Exited(ProcessExit { exit: ExitStatus::Code(3), stderr });
+        let close_reason = CloseReason::Exited(ProcessExit { status: ExitStatus::Code(3), stderr });
         let failure = Failure::from_close_reason(&close_reason);
         check_failure(
             &failure,
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn every_connect_error_has_a_kind() {
         let over = |error| ConnectError::Transport(error);
-        let exit = || ProcessExit { exit: ExitStatus::Code(1), stderr: [].into() };
+        let exit = || ProcessExit { status: ExitStatus::Code(1), stderr: [].into() };
         let (program, path) = ("npx".to_owned(), "/bin".to_owned());
         let missing = SpawnError::NotFound { program, path };
         check_kind(over(TransportError::Spawn(missing)), FailureKind::PackageNotFound);
@@ -461,7 +461,7 @@ mod tests {
         check_kind(over(TransportError::Spawn(no_file)), FailureKind::PackageNotFound);
         let directory = SpawnError::NotExecutable("/".into());
         check_kind(over(TransportError::Spawn(directory)), FailureKind::CannotStart);
-        let bad_cwd = SpawnError::BadDirectory("/x".into());
+        let bad_cwd = SpawnError::InvalidWorkingDir("/x".into());
         check_kind(over(TransportError::Spawn(bad_cwd)), FailureKind::BadConfig);
         let guardian = SpawnError::Guardian(io::ErrorKind::TimedOut.into());
         check_kind(over(TransportError::Spawn(guardian)), FailureKind::CannotStart);
@@ -475,10 +475,10 @@ mod tests {
             method: Method::Initialize,
             waited: Duration::from_secs(1),
             still_installing: None,
-            diagnosis: Box::new(TransportStats::default()),
+            stats: Box::new(TransportStats::default()),
         };
         check_kind(timed_out, FailureKind::HandshakeTimedOut);
-        let login = || AuthError::LoginNeeded { reason: text() };
+        let login = || AuthError::LoginRequired { reason: text() };
         check_kind(ConnectError::NeedsAuth(login()), FailureKind::NeedsLogin);
         check_kind(over(TransportError::Unauthorized(login())), FailureKind::NeedsLogin);
         let auth_server_down = AuthError::Unreachable { reason: text() };

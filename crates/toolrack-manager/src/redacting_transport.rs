@@ -220,7 +220,7 @@ mod tests {
 
     fn redactor() -> Redactor {
         let redactor = Redactor::default();
-        redactor.learn("key", "s3cr3t");
+        redactor.add_secret("key", "s3cr3t");
         redactor
     }
 

@@ -230,7 +230,7 @@ mod tests {
         let leaky = Tool { description: Some("it is s3cr3t".to_owned()), ..tool("read") };
         let list = List { items: vec![leaky], ..List::default() };
         let cached = CachedTools { list: Some(Arc::new(list)), version: None };
-        redactor.learn("token", "s3cr3t");
+        redactor.add_secret("token", "s3cr3t");
         cache.save(&config, &cached).unwrap();
         let text = atomic_file::read_at_most(&cache.path(&config), MAX_FILE_BYTES).unwrap();
         assert!(text.contains("it is [secret token]") && !text.contains("s3cr3t"), "{text}");

@@ -329,7 +329,7 @@ mod mapping_tests {
 
     #[track_caller]
     fn check_failure(kind: FailureKind, code: ErrorCode, message: &str) {
-        let detail = ErrorDetail::from_failure(&Failure::new(kind, "why").hinting("what"));
+        let detail = ErrorDetail::from_failure(&Failure::new(kind, "why").with_hint("what"));
         assert_eq!((detail.code, detail.message.as_str()), (code, message));
         let hint = if message == "why" { "what" } else { "why; what" };
         assert_eq!(detail.hint.as_deref(), Some(hint));
@@ -378,13 +378,13 @@ mod mapping_tests {
             CallError::TimedOut { waited, delivery: Delivery::Unknown },
             ErrorCode::NetworkError,
         );
-        let exit = ProcessExit { exit: ExitStatus::Code(1), stderr: [].into() };
-        let transport = |error: TransportError| CallError::Line(RequestError::unknown(error));
+        let exit = ProcessExit { status: ExitStatus::Code(1), stderr: [].into() };
+        let transport = |error: TransportError| CallError::Transport(RequestError::unknown(error));
         check_call(transport(TransportError::ProcessExited(exit)), ErrorCode::ServiceUnavailable);
         check_call(transport(TransportError::Shutdown), ErrorCode::NetworkError);
         let broken = io::Error::from(io::ErrorKind::BrokenPipe);
         check_call(transport(TransportError::Io(broken)), ErrorCode::NetworkError);
-        let unauthorized = AuthError::LoginNeeded { reason: "no token".to_owned() };
+        let unauthorized = AuthError::LoginRequired { reason: "no token".to_owned() };
         check_call(transport(TransportError::Unauthorized(unauthorized)), ErrorCode::Unauthorized);
         let refused = CallError::Refused(JsonRpcError::new(-32603, "no\u{1b}[1m way"));
         check_call(refused, ErrorCode::ServiceUnavailable);
@@ -404,7 +404,7 @@ mod mapping_tests {
         let nearest = vec!["demo_greet".to_owned()];
         let detail = ErrorDetail::from_manager_error(&ManagerError::NoSuchTool {
             tool: "demo_great".to_owned(),
-            nearest,
+            suggestions: nearest,
         });
         assert_eq!(
             (detail.code, detail.message.as_str()),

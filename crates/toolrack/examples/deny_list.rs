@@ -8,7 +8,7 @@
 use std::error::Error;
 
 use serde_json::json;
-use toolrack::{McpServerConfig, RackError, Toolrack};
+use toolrack::{McpServerConfig, ManagerError, Toolrack};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Must come first: this program runs again as the guardian of its server.
@@ -33,7 +33,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     }
 
     match rack.call("demo_countdown", &json!({"from": 3})).await {
-        Err(RackError::Denied { server, tool, rule }) => println!("{server}.{tool}: {rule}"),
+        Err(ManagerError::Denied { server, tool, rule }) => println!("{server}.{tool}: {rule}"),
         other => println!("not denied: {other:?}"),
     }
 

@@ -14,7 +14,7 @@ use toolrack::mcp::{
     SamplingCapability,
 };
 use toolrack::{
-    BoxFuture, ClientCapabilities, ClientHandler, Content, Elicitation, ElicitationAnswer,
+    BoxFuture, ClientCapabilities, ClientHandler, Content, Elicitation, ElicitationResult,
     McpServerConfig, Root, SamplingError, SamplingParams, SamplingResult, Toolrack,
 };
 
@@ -36,14 +36,14 @@ impl ClientHandler for AutoHandler {
         &'a self,
         server: &'a str,
         request: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
+    ) -> BoxFuture<'a, ElicitationResult> {
         Box::pin(async move {
-            let Elicitation::Form(form) = request else { return ElicitationAnswer::Decline };
+            let Elicitation::Form(form) = request else { return ElicitationResult::Decline };
             println!("{server} asks: {}", form.message);
             let answer = |name: &str| (name.to_owned(), FieldValue::Text(format!("my {name}")));
             let fields = form.schema.fields().iter();
             let content: FormContent = fields.map(|field| answer(&field.name)).collect();
-            ElicitationAnswer::Accept { content: Some(content) }
+            ElicitationResult::Accept { content: Some(content) }
         })
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack::{CallOptions, McpServerConfig, Progress, RackEvent, Toolrack};
+use toolrack::{CallOptions, McpServerConfig, Progress, ManagerEvent, Toolrack};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Must come first: this program runs again as the guardian of its server.
@@ -46,7 +46,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
         println!("gave up on the second call");
     }
     while let Some(event) = events.next().await {
-        if let RackEvent::CallFinished { tool, outcome, .. } = event {
+        if let ManagerEvent::CallFinished { tool, outcome, .. } = event {
             println!("{tool}: {outcome:?}");
             break;
         }

@@ -77,7 +77,7 @@ impl ToolrackBuilder {
     /// Sets the directory of the tool cache, so that the tools of a server with `start = "lazy"` are listed before
     /// it runs. Without one, nothing is cached.
     pub fn tool_cache(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.manager = self.manager.catalog(dir);
+        self.manager = self.manager.tool_cache(dir);
         self
     }
 
@@ -101,7 +101,7 @@ impl ToolrackBuilder {
 
     /// Sets the client info sent to servers. Defaults to Toolrack.
     pub fn client(mut self, client: Implementation) -> Self {
-        self.manager = self.manager.client(client);
+        self.manager = self.manager.client_info(client);
         self
     }
 

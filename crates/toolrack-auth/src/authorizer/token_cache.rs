@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn token_never_worked_until_a_use_is_not_rejected() {
         let cache = TokenCache::default();
-        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Ask);
+        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Obtain);
         assert!(!cache.record_rejection());
         cache.set(&grant(0, None));
         let token = Authorization::bearer("acc3ss");
@@ -116,14 +116,14 @@ mod tests {
         assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Ready(token));
         assert!(!cache.record_rejection());
         cache.clear();
-        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Nothing);
+        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::None);
     }
 
     #[test]
     fn stale_token_is_not_sent() {
         let cache = TokenCache::default();
         cache.set(&grant(0, Some(1_000)));
-        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Ask);
+        assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Obtain);
         assert_eq!(cache.lifetime(), Some(Duration::from_secs(1)));
         assert!(cache.token().is_some());
     }

@@ -104,10 +104,10 @@ pub(crate) async fn call(
     method: &str,
 ) -> Result<(), AuthError> {
     for _attempt in 0..6 {
-        let sent = match authorizer.at_hand() {
-            CachedCredential::Nothing => None,
+        let sent = match authorizer.cached() {
+            CachedCredential::None => None,
             CachedCredential::Ready(token) => Some(token),
-            CachedCredential::Ask => authorizer.obtain().await?,
+            CachedCredential::Obtain => authorizer.obtain().await?,
         };
         let (status, challenges) = exchange(url, sent.as_ref(), method).await;
         if status == 200 {
@@ -115,7 +115,7 @@ pub(crate) async fn call(
         }
         let operation = (method, None);
         let challenge = AuthChallenge { status, challenges: &challenges, sent: sent.as_ref(), operation };
-        authorizer.rebuffed(challenge).await?;
+        authorizer.on_challenge(challenge).await?;
     }
     panic!("sent again without end");
 }
@@ -148,10 +148,10 @@ pub(crate) async fn exchange(
 /// The kind of an error.
 pub(crate) fn kind(error: &AuthError) -> &'static str {
     match error {
-        AuthError::LoginNeeded { .. } => "login needed",
+        AuthError::LoginRequired { .. } => "login needed",
         AuthError::Forbidden { .. } => "forbidden",
         AuthError::Untrusted { .. } => "untrusted",
-        AuthError::Refused { .. } => "refused",
+        AuthError::Rejected { .. } => "refused",
         AuthError::Unregistered { .. } => "unregistered",
         AuthError::Unreachable { .. } => "unreachable",
         other => panic!("{other:?}"),

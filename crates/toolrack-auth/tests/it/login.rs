@@ -119,7 +119,7 @@ async fn login_and_logout() {
     assert_eq!(fixture.authorizer.status().await, Ok(status));
     fixture.authorizer.logout().await.unwrap();
     assert_eq!(fixture.authorizer.status().await, Ok(LoginStatus::LoggedOut));
-    assert_eq!(fixture.authorizer.at_hand(), toolrack_transport::CachedCredential::Nothing);
+    assert_eq!(fixture.authorizer.cached(), toolrack_transport::CachedCredential::None);
     assert_eq!(fixture.requests_to("/revoke").len(), 1);
     let pages = fixture.pages.lock().unwrap().clone();
     assert!(pages.iter().all(|page| page.contains("Logged in")), "{pages:?}");

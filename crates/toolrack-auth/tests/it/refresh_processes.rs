@@ -94,10 +94,10 @@ async fn work(authorizer: Arc<Authorizer>, url: Url, stop: std::path::PathBuf, n
     let end = Instant::now() + MAX_RUN_TIME;
     let pause = Duration::from_millis(20 + u64::try_from(n).unwrap());
     while !stop.exists() && Instant::now() < end {
-        let sent = match authorizer.at_hand() {
-            CachedCredential::Nothing => None,
+        let sent = match authorizer.cached() {
+            CachedCredential::None => None,
             CachedCredential::Ready(token) => Some(token),
-            CachedCredential::Ask => authorizer.obtain().await.unwrap(),
+            CachedCredential::Obtain => authorizer.obtain().await.unwrap(),
         };
         // One in ten also sends a request with the token.
         if n.is_multiple_of(10) {
@@ -106,7 +106,7 @@ async fn work(authorizer: Arc<Authorizer>, url: Url, stop: std::path::PathBuf, n
             let challenge =
                 AuthChallenge { status, challenges: &challenges, sent: sent.as_ref(), operation };
             if status != 200 {
-                authorizer.rebuffed(challenge).await.unwrap();
+                authorizer.on_challenge(challenge).await.unwrap();
             }
         }
         tokio::time::sleep(pause).await;

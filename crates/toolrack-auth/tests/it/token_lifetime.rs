@@ -112,7 +112,7 @@ async fn dropped_caller_does_not_lose_the_login() {
             sent: token.as_ref(),
             operation: ("tools/list", None),
         };
-        let mut refresh = impatient.rebuffed(challenge);
+        let mut refresh = impatient.on_challenge(challenge);
         let polled = futures_util::poll!(&mut refresh);
         assert!(polled.is_pending());
         drop(refresh);
@@ -127,9 +127,9 @@ async fn dropped_caller_does_not_lose_the_login() {
 #[tokio::test]
 async fn no_token_is_sent_before_a_challenge() {
     let fixture = Fixture::new(&[]);
-    assert_eq!(fixture.authorizer.at_hand(), CachedCredential::Ask);
+    assert_eq!(fixture.authorizer.cached(), CachedCredential::Obtain);
     assert_eq!(fixture.authorizer.obtain().await, Ok(None));
-    assert_eq!(fixture.authorizer.at_hand(), CachedCredential::Nothing);
+    assert_eq!(fixture.authorizer.cached(), CachedCredential::None);
     assert_eq!(fixture.server.seen(), []);
 }
 

@@ -95,7 +95,7 @@ impl Fixture {
                 let code = args.word(1).parse().expect("a code");
                 let stderr = args.value("stderr").map(str::to_owned);
                 let exit =
-                    ProcessExit { exit: ExitStatus::Code(code), stderr: stderr.into_iter().collect() };
+                    ProcessExit { status: ExitStatus::Code(code), stderr: stderr.into_iter().collect() };
                 self.send_command(PeerCommand::Close(CloseReason::Exited(exit)));
             }
             "noise" => {

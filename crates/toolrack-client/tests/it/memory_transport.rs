@@ -119,13 +119,13 @@ async fn serve(mut peer: InMemoryPeer, mut commands: mpsc::Receiver<PeerCommand>
     loop {
         tokio::select! {
             biased;
-            message = peer.hear() => match message {
+            message = peer.recv() => match message {
                 Some(text) => log.write(format!("> {}", text.replacen(r#""jsonrpc":"2.0","#, "", 1))),
                 None => return,
             },
             Some(command) = commands.recv() => match command {
-                PeerCommand::Send(text) => peer.say(&text),
-                PeerCommand::Close(ending) => peer.end(&ending),
+                PeerCommand::Send(text) => peer.send(&text),
+                PeerCommand::Close(ending) => peer.close(&ending),
             },
         }
     }
@@ -152,20 +152,20 @@ impl Transport for LoggedTransport {
         self.inner.notify(method, params)
     }
 
-    fn answer(
+    fn respond(
         &self,
         id: &RequestId,
         outcome: Result<&RawValue, &JsonRpcError>,
     ) -> Result<(), RequestError> {
-        self.inner.answer(id, outcome)
+        self.inner.respond(id, outcome)
     }
 
-    fn touch(&self, id: u64) -> bool {
-        self.inner.touch(id)
+    fn extend_deadline(&self, id: u64) -> bool {
+        self.inner.extend_deadline(id)
     }
 
-    fn diagnosis(&self) -> TransportStats {
-        self.inner.diagnosis()
+    fn stats(&self) -> TransportStats {
+        self.inner.stats()
     }
 
     fn close(&self) -> BoxFuture<'_, CloseReason> {

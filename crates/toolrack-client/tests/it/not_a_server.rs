@@ -26,7 +26,7 @@ async fn check(command: &str, args: &[&str], expected: &str) {
 
 async fn failure(server: McpServerDef) -> String {
     let guardian = Guardian::Program(toolrack_testkit::program("toolrack-guard"));
-    let options = StdioOptions { guardian, line_limit_bytes: 1 << 20, ..StdioOptions::default() };
+    let options = StdioOptions { guardian, max_message_bytes: 1 << 20, ..StdioOptions::default() };
     let timeouts = Timeouts { startup: STARTUP, ..Timeouts::default() };
     let started = Instant::now();
     let error: ConnectError = McpClient::builder("bad")

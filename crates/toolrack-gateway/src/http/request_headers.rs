@@ -275,7 +275,7 @@ mod tests {
         let schema =
             r#"{"type":"object","properties":{"r":{"type":"string","x-mcp-header":"Region"}}}"#;
         let schema = RawValue::from_string(schema.to_owned()).unwrap();
-        let param_headers = ParamHeaders::of(&schema).unwrap().unwrap();
+        let param_headers = ParamHeaders::from_schema(&schema).unwrap().unwrap();
         let check = |pairs: &[(&'static str, &str)], arguments: &str, is_valid: bool| {
             let body = format!(r#"{{"arguments":{arguments}}}"#);
             let params = Params::parse(Some(body.as_bytes())).unwrap();

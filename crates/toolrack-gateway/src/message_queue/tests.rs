@@ -3,7 +3,7 @@
 use super::*;
 
 fn new_queue(replay: Replay) -> MessageQueue {
-    let queue = MessageQueue::new(replay, &Mask::default());
+    let queue = MessageQueue::new(replay, &Redactor::default());
     queue.add_loss_notice(Box::new(|n_lost| vec![Bytes::from(format!("lost {n_lost}"))]));
     queue
 }
@@ -73,8 +73,8 @@ async fn replay_buffer_is_bounded() {
 
 #[tokio::test]
 async fn secrets_are_redacted() {
-    let redactor = Mask::default();
-    redactor.learn("key", "s3cr3t");
+    let redactor = Redactor::default();
+    redactor.add_secret("key", "s3cr3t");
     let queue = MessageQueue::new(Replay::No, &redactor);
     queue.add_loss_notice(Box::new(|_n_lost| vec![Bytes::from_static(b"\"s3cr3t\"")]));
     let reader = queue.attach_reader(None);

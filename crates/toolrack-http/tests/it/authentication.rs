@@ -21,9 +21,9 @@ struct RotatingTokens {
 }
 
 impl Credentials for RotatingTokens {
-    fn at_hand(&self) -> CachedCredential {
+    fn cached(&self) -> CachedCredential {
         match self.n_given.load(Ordering::SeqCst) {
-            0 => CachedCredential::Ask,
+            0 => CachedCredential::Obtain,
             n => CachedCredential::Ready(Authorization::bearer(&format!("t{n}"))),
         }
     }
@@ -32,7 +32,7 @@ impl Credentials for RotatingTokens {
         Box::pin(async { Ok(Some(Authorization::bearer("t0"))) })
     }
 
-    fn rebuffed<'a>(&'a self, rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn on_challenge<'a>(&'a self, rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
         Box::pin(async move {
             let sent = rebuff.sent.map(Authorization::reveal);
             let text = format!(
@@ -41,7 +41,7 @@ impl Credentials for RotatingTokens {
             );
             self.request_log.lock().unwrap().push(text);
             self.n_given.fetch_add(1, Ordering::SeqCst);
-            let fault = AuthError::LoginNeeded { reason: "expired".to_owned() };
+            let fault = AuthError::LoginRequired { reason: "expired".to_owned() };
             if self.gives_up { Err(fault) } else { Ok(()) }
         })
     }
@@ -50,7 +50,7 @@ impl Credentials for RotatingTokens {
 async fn open(server: &Server, credentials: Option<Arc<dyn Credentials>>) -> Fixture {
     let options = HttpOptions { credentials, ..HttpOptions::default() };
     let fixture = Fixture::open(&server.url, options).await;
-    fixture.transport.speak(STATELESS);
+    fixture.transport.set_protocol_mode(STATELESS);
     fixture
 }
 
@@ -127,7 +127,7 @@ async fn configured_headers_are_sent() {
     ];
     let definition = HttpServerDef { url: server.url.clone(), headers };
     let fixture = Fixture::open_definition(&definition, HttpOptions::default()).await;
-    fixture.transport.speak(STATELESS);
+    fixture.transport.set_protocol_mode(STATELESS);
     fixture.request("tools/list").await.unwrap();
     let seen = &server.seen()[0];
     assert_eq!((seen.header("authorization"), seen.header("x-key")), (Some("Bearer k"), Some("1")));

@@ -44,7 +44,7 @@ fn echo(seen: &SeenRequest) -> Reply {
 
 async fn stateless(url: &str, options: HttpOptions) -> Fixture {
     let fixture = Fixture::open(url, options).await;
-    fixture.transport.speak(STATELESS);
+    fixture.transport.set_protocol_mode(STATELESS);
     fixture
 }
 

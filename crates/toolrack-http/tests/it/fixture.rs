@@ -34,28 +34,28 @@ impl RecordingHandler {
 }
 
 impl IncomingHandler for RecordingHandler {
-    fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
+    fn on_request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
         self.write(format!("request {id} {method}"));
     }
 
-    fn request_about(&self, about: u64, id: RequestId, method: &str, _params: Option<RawJson>) {
+    fn on_related_request(&self, about: u64, id: RequestId, method: &str, _params: Option<RawJson>) {
         self.write(format!("request {id} {method} about {about}"));
     }
 
-    fn notification(&self, method: &str, params: Option<RawJson>) {
+    fn on_notification(&self, method: &str, params: Option<RawJson>) {
         let params = params.map(|json| String::from_utf8_lossy(json.as_bytes()).into_owned());
         self.write(format!("notification {method} {}", params.unwrap_or_default()));
     }
 
-    fn renewed(&self) {
+    fn on_session_renewed(&self) {
         self.write("renewed".to_owned());
     }
 
-    fn unreachable(&self, reason: &TransportError) {
+    fn on_unreachable(&self, reason: &TransportError) {
         self.write(reason.to_string());
     }
 
-    fn ended(&self, ending: &CloseReason) {
+    fn on_close(&self, ending: &CloseReason) {
         self.write(format!("ended: {ending}"));
     }
 }
@@ -81,7 +81,7 @@ impl Fixture {
     /// A transport in the stateless protocol.
     pub(crate) async fn stateless(server: &Server) -> Self {
         let fixture = Self::open(&server.url, HttpOptions::default()).await;
-        fixture.transport.speak(STATELESS);
+        fixture.transport.set_protocol_mode(STATELESS);
         fixture
     }
 
@@ -93,9 +93,9 @@ impl Fixture {
     }
 
     pub(crate) async fn initialize(&self) {
-        self.transport.speak(ProtocolMode::Greeting);
+        self.transport.set_protocol_mode(ProtocolMode::Initialize);
         self.request("initialize").await.unwrap();
-        self.transport.speak(ProtocolMode::Session(VERSION));
+        self.transport.set_protocol_mode(ProtocolMode::Session(VERSION));
         self.transport.notify("notifications/initialized", &NoParams).await.unwrap();
     }
 
@@ -109,9 +109,9 @@ impl Fixture {
         params: &dyn Params,
         patience: Duration,
     ) -> Result<Value, RequestError> {
-        let patience = RequestTimeout::exactly(patience);
-        let abandon = OnCancel::Tell;
-        let outcome = self.transport.request(OutgoingRequest { method, params, patience, abandon }).await;
+        let patience = RequestTimeout::fixed(patience);
+        let abandon = OnCancel::Notify;
+        let outcome = self.transport.request(OutgoingRequest { method, params, timeout: patience, on_cancel: abandon }).await;
         outcome.map(|raw| raw.decode().unwrap())
     }
 
@@ -134,11 +134,11 @@ impl Params for Call {
         serde_json::to_writer(out, &json!({"name": self.name}))
     }
 
-    fn subject(&self) -> Option<&str> {
+    fn target_name(&self) -> Option<&str> {
         Some(self.name)
     }
 
-    fn mirror(&self, tell: &mut dyn FnMut(&str, &str)) {
+    fn header_params(&self, tell: &mut dyn FnMut(&str, &str)) {
         for (name, value) in self.param_headers {
             tell(name, value);
         }

@@ -70,7 +70,7 @@ async fn request(stream: &mut TcpStream) -> Option<String> {
 
 async fn stateless(url: &str) -> Fixture {
     let fixture = Fixture::open(url, HttpOptions::default()).await;
-    fixture.transport.speak(STATELESS);
+    fixture.transport.set_protocol_mode(STATELESS);
     fixture
 }
 

@@ -120,13 +120,13 @@ async fn endpoint_of_another_origin_is_rejected() {
     })
     .await;
     let fixture = Fixture::open(&server.url, HttpOptions::default()).await;
-    fixture.transport.speak(ProtocolMode::Greeting);
+    fixture.transport.set_protocol_mode(ProtocolMode::Initialize);
     let failure = Fixture::failure(fixture.request("initialize").await);
     let expected = "the server answered with HTTP status 404: nothing here";
     assert_eq!(failure.0, expected, "the first error is the more telling one");
     assert_eq!(other_origin.request_log(), Vec::<String>::new());
     let fixture = Fixture::open(&server.url.replace("/mcp", "/sse"), HttpOptions::default()).await;
-    fixture.transport.speak(ProtocolMode::Greeting);
+    fixture.transport.set_protocol_mode(ProtocolMode::Initialize);
     assert_eq!(Fixture::failure(fixture.request("initialize").await).0, "input or output failed");
     assert_eq!(other_origin.request_log(), Vec::<String>::new());
 }
@@ -136,7 +136,7 @@ async fn stateless_error_does_not_trigger_sse_fallback() {
     for status in [400, 404] {
         let server = Server::start(move |_| Reply::error(status, -32022, "version")).await;
         let fixture = Fixture::open(&server.url, HttpOptions::default()).await;
-        fixture.transport.speak(ProtocolMode::Greeting);
+        fixture.transport.set_protocol_mode(ProtocolMode::Initialize);
         let failure = Fixture::failure(fixture.request("initialize").await);
         assert_eq!(failure.0, "JSON-RPC error -32022: version");
         assert_eq!(server.request_log(), ["POST initialize"]);
@@ -144,7 +144,7 @@ async fn stateless_error_does_not_trigger_sse_fallback() {
     for status in [401, 403, 500, 503] {
         let server = Server::start(move |_| Reply::status(status)).await;
         let fixture = Fixture::open(&server.url, HttpOptions::default()).await;
-        fixture.transport.speak(ProtocolMode::Greeting);
+        fixture.transport.set_protocol_mode(ProtocolMode::Initialize);
         fixture.request("initialize").await.unwrap_err();
         assert_eq!(server.request_log(), ["POST initialize"], "{status}");
     }

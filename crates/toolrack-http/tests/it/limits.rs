@@ -19,7 +19,7 @@ type Make = Box<dyn Fn(&SeenRequest) -> Reply + Send + Sync>;
 async fn small(server: &Server) -> Fixture {
     let options = HttpOptions { max_message_bytes: LIMIT, ..HttpOptions::default() };
     let fixture = Fixture::open(&server.url, options).await;
-    fixture.transport.speak(STATELESS);
+    fixture.transport.set_protocol_mode(STATELESS);
     fixture
 }
 
@@ -61,7 +61,7 @@ async fn oversize_response_fails_alone() {
         let expected = "the answer is larger than the limit of 65536 bytes".to_owned();
         let failure = Fixture::failure(fixture.request("tools/call").await);
         assert_eq!(failure, (expected, Delivery::Answered));
-        assert_eq!(fixture.transport.diagnosis().oversize, 1);
+        assert_eq!(fixture.transport.stats().oversize, 1);
         fixture.request("tools/list").await.unwrap();
     }
 }
@@ -72,7 +72,7 @@ async fn small_response_respects_the_limit() {
     for (max_message_bytes, is_taken) in [(100, false), (1_000, true)] {
         let options = HttpOptions { max_message_bytes, ..HttpOptions::default() };
         let fixture = Fixture::open(&server.url, options).await;
-        fixture.transport.speak(STATELESS);
+        fixture.transport.set_protocol_mode(STATELESS);
         assert_eq!(fixture.request("tools/call").await.is_ok(), is_taken, "{max_message_bytes}");
     }
 }
@@ -90,8 +90,8 @@ async fn response_buffer_is_unique() {
         let request = OutgoingRequest {
             method: "tools/call",
             params: &Some(json!({"n": n_bytes})),
-            patience: RequestTimeout::exactly(SOON),
-            abandon: OnCancel::Tell,
+            timeout: RequestTimeout::fixed(SOON),
+            on_cancel: OnCancel::Notify,
         };
         let answer = fixture.transport.request(request).await.unwrap();
         assert!(answer.into_bytes().is_unique(), "{n_bytes}");
@@ -110,7 +110,7 @@ async fn oversize_notification_does_not_fail_the_request() {
     let server = Server::start(script).await;
     let fixture = small(&server).await;
     assert_eq!(fixture.request("tools/call").await.unwrap(), json!({"ok": 1}));
-    assert_eq!(fixture.transport.diagnosis().oversize, 1);
+    assert_eq!(fixture.transport.stats().oversize, 1);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ async fn with_bearer_header(server: &Server) -> Fixture {
     let headers = vec![("Authorization".to_owned(), "Bearer canary".to_owned())];
     let definition = HttpServerDef { url: server.url.clone(), headers };
     let fixture = Fixture::open_definition(&definition, HttpOptions::default()).await;
-    fixture.transport.speak(STATELESS);
+    fixture.transport.set_protocol_mode(STATELESS);
     fixture
 }
 

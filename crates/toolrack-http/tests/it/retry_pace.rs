@@ -20,15 +20,15 @@ use crate::server::{Reply, SeenRequest, Server};
 struct AlwaysRetry;
 
 impl Credentials for AlwaysRetry {
-    fn at_hand(&self) -> CachedCredential {
-        CachedCredential::Nothing
+    fn cached(&self) -> CachedCredential {
+        CachedCredential::None
     }
 
     fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
         Box::pin(async { Ok(None) })
     }
 
-    fn rebuffed<'a>(&'a self, _rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn on_challenge<'a>(&'a self, _rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
         Box::pin(async { Ok(()) })
     }
 }
@@ -92,9 +92,9 @@ async fn legacy_stream_that_closes_at_once_is_reopened_slowly() {
     };
     let server = Server::start(script).await;
     let fixture = Fixture::open(&server.url, HttpOptions::default()).await;
-    fixture.transport.speak(ProtocolMode::Greeting);
+    fixture.transport.set_protocol_mode(ProtocolMode::Initialize);
     fixture.request("initialize").await.unwrap();
-    fixture.transport.speak(ProtocolMode::Session(VERSION));
+    fixture.transport.set_protocol_mode(ProtocolMode::Session(VERSION));
     let _outcome = fixture.transport.notify("notifications/initialized", &NoParams).await;
     sleep(Duration::from_secs(30)).await;
     let request_log = server.request_log();

@@ -23,7 +23,7 @@ async fn session_id_is_sent_with_every_message() {
     fixture.request("tools/list").await.unwrap();
     fixture
         .transport
-        .answer(&RequestId::from("q"), Ok(&to_raw_value(&json!({})).unwrap()))
+        .respond(&RequestId::from("q"), Ok(&to_raw_value(&json!({})).unwrap()))
         .unwrap();
     wait_until("all requests have arrived", || server.seen().len() == 5).await;
     fixture.transport.close().await;
@@ -57,9 +57,9 @@ async fn version_header_is_not_sent_before_2025_06_18() {
     };
     let server = Server::start(script).await;
     let fixture = Fixture::open(&server.url, HttpOptions::default()).await;
-    fixture.transport.speak(ProtocolMode::Greeting);
+    fixture.transport.set_protocol_mode(ProtocolMode::Initialize);
     fixture.request("initialize").await.unwrap();
-    fixture.transport.speak(ProtocolMode::Session("2025-03-26"));
+    fixture.transport.set_protocol_mode(ProtocolMode::Session("2025-03-26"));
     fixture.request("tools/list").await.unwrap();
     assert_eq!(server.seen()[1].header("mcp-protocol-version"), None);
     assert_eq!(server.seen()[1].header("mcp-session-id"), Some("s1"));

@@ -206,17 +206,17 @@ async fn progress_extends_the_deadline() {
     };
     let server = Server::start(script).await;
     let fixture = Fixture::stateless(&server).await;
-    let patience = RequestTimeout { answer: Duration::from_millis(1200), at_most: SOON };
+    let patience = RequestTimeout { idle: Duration::from_millis(1200), total: SOON };
     let request = fixture.transport.request(OutgoingRequest {
         method: "tools/call",
         params: &NoParams,
-        patience,
-        abandon: OnCancel::Tell,
+        timeout: patience,
+        on_cancel: OnCancel::Notify,
     });
     let extending = async {
         loop {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            fixture.transport.touch(1);
+            fixture.transport.extend_deadline(1);
         }
     };
     tokio::select! {
@@ -237,13 +237,13 @@ async fn endless_request_fails_after_the_idle_timeout() {
     let options =
         HttpOptions { stream_idle: Duration::from_millis(1500), ..HttpOptions::default() };
     let fixture = Fixture::open(&server.url, options).await;
-    fixture.transport.speak(STATELESS);
+    fixture.transport.set_protocol_mode(STATELESS);
     let started = tokio::time::Instant::now();
     let outcome = fixture.transport.request(OutgoingRequest {
         method: "subscriptions/listen",
         params: &NoParams,
-        patience: RequestTimeout::endless(),
-        abandon: OnCancel::Quietly,
+        timeout: RequestTimeout::unlimited(),
+        on_cancel: OnCancel::Silent,
     });
     let failure = outcome.await.unwrap_err();
     assert_eq!(failure.delivery, Delivery::Unknown);

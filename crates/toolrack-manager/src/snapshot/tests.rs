@@ -19,7 +19,7 @@ fn server(
     let filter = ToolFilter::new(&[], &deny);
     let list = tools.map(|tools| {
         let items = tools.iter().map(|name| tool(name)).collect();
-        Arc::new(Listing { items, ..Listing::default() })
+        Arc::new(List { items, ..List::default() })
     });
     McpConnection {
         name: name.into(),
@@ -47,7 +47,7 @@ impl History {
         let servers: Vec<Arc<McpConnection>> = servers.into_iter().map(Arc::new).collect();
         let positions =
             servers.iter().enumerate().map(|(at, server)| (Arc::clone(&server.name), at)).collect();
-        self.index = Arc::new(Index::build(&Names::default(), &servers, &self.index));
+        self.index = Arc::new(Index::build(&ToolNaming::default(), &servers, &self.index));
         Snapshot::new(servers, Arc::new(positions), Arc::clone(&self.index))
     }
 }

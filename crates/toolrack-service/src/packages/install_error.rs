@@ -140,7 +140,7 @@ mod tests {
 
     fn finished(output: &str, errors: &[&str]) -> CommandOutput {
         let errors = errors.iter().map(|line| (*line).to_owned()).collect();
-        CommandOutput { exit: ExitStatus::Code(1), output: output.to_owned(), errors }
+        CommandOutput { status: ExitStatus::Code(1), stdout: output.to_owned(), stderr: errors }
     }
 
     #[track_caller]

@@ -183,7 +183,7 @@ pub(crate) async fn until(service: &LocalService, id: Uuid, fact: impl Fn(&McpSt
 pub(crate) async fn next_failure(events: &mut ManagerEvents) -> Failure {
     let failed = async {
         loop {
-            if let Some(ManagerEvent::State { state, .. }) = events.next().await
+            if let Some(ManagerEvent::StateChanged { state, .. }) = events.next().await
                 && let Some(failure) = state.failure()
             {
                 return failure.clone();

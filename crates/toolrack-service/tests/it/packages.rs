@@ -41,7 +41,7 @@ fn cached(data: &Path, marker: &Marker) -> Installer {
 }
 
 fn is_installing(event: &ManagerEvent) -> bool {
-    matches!(event, ManagerEvent::Phase { phase: ConnectPhase::Installing, .. })
+    matches!(event, ManagerEvent::PhaseChanged { phase: ConnectPhase::Installing, .. })
 }
 
 /// Connects, calls and closes. Returns whether something was installed.
@@ -147,7 +147,7 @@ async fn missing_package_and_unreachable_registry_differ() {
         .env("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple");
     let silent = Arc::new(silent);
     for kind in [npm, pypi] {
-        let mcp_manager = McpManager::builder().packages(Arc::clone(&silent) as Arc<_>);
+        let mcp_manager = McpManager::builder().package_installer(Arc::clone(&silent) as Arc<_>);
         let mcp_manager = mcp_manager.build(vec![package(kind, nothing, None, &marker)]);
         let failure = connect(&mcp_manager).await.state().failure().cloned().unwrap();
         assert_eq!(failure.kind(), FailureKind::Unreachable, "{failure}");

@@ -50,7 +50,7 @@ pub(crate) fn manager(config: McpServerConfig, installer: Installer) -> McpManag
     let guardian = Guardian::Program(program("toolrack-guard"));
     McpManager::builder()
         .stdio(StdioOptions { guardian, ..StdioOptions::default() })
-        .packages(Arc::new(installer))
+        .package_installer(Arc::new(installer))
         .build(vec![config])
 }
 

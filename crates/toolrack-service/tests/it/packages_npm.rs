@@ -117,8 +117,8 @@ async fn slow_installation_outlasts_the_startup_timeout() {
     let (mut phases, mut lines) = (Vec::new(), Vec::new());
     for event in everything(manager, events).await {
         match event {
-            ManagerEvent::Phase { phase, .. } => phases.push(phase.word()),
-            ManagerEvent::Install { line, .. } => lines.push(line.to_string()),
+            ManagerEvent::PhaseChanged { phase, .. } => phases.push(phase.as_str()),
+            ManagerEvent::InstallerOutput { line, .. } => lines.push(line.to_string()),
             _ => {}
         }
     }

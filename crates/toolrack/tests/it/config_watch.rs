@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack::{RackEvent, Toolrack};
+use toolrack::{ManagerEvent, Toolrack};
 use toolrack_testkit::Marker;
 
 use crate::fixture::{builder, connected, entry, eventually, next, scripted, tools, write_file};
@@ -34,7 +34,7 @@ async fn config_edit_affects_only_changed_servers() {
         &format!("{a}{}", entry("defaults.mcp", "b", &marker, "allow = [\"pid\", \"echo\"]")),
     );
     let plan = next(&mut events, |event| match event {
-        RackEvent::ConfigApplied { plan } => Some(plan),
+        ManagerEvent::ConfigApplied { plan } => Some(plan),
         _ => None,
     });
     assert_eq!(plan.await.connect, ["b"]);
@@ -46,7 +46,7 @@ async fn config_edit_affects_only_changed_servers() {
 
     write_file(&path, "[[defaults.mcp]]\nname = \"a\"\n");
     let message = next(&mut events, |event| match event {
-        RackEvent::ConfigRejected { message } => Some(message),
+        ManagerEvent::ConfigRejected { message } => Some(message),
         _ => None,
     });
     let message = message.await;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use toolrack::{
-    EnvValue, Guardian, McpServerConfig, McpTransport, RackEvent, RackEvents, Toolrack,
+    EnvValue, Guardian, McpServerConfig, McpTransport, ManagerEvent, ManagerEvents, Toolrack,
     ToolrackBuilder,
 };
 use toolrack_testkit::{Marker, eventually_async, program};
@@ -60,8 +60,8 @@ pub(crate) async fn eventually(condition: &str, mut is_true: impl FnMut() -> boo
 
 /// The next event that `pick` accepts.
 pub(crate) async fn next<T>(
-    events: &mut RackEvents,
-    mut pick: impl FnMut(RackEvent) -> Option<T>,
+    events: &mut ManagerEvents,
+    mut pick: impl FnMut(ManagerEvent) -> Option<T>,
 ) -> T {
     let search = async {
         loop {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 use toolrack::{
-    CallOptions, ConnectionState, EnvValue, McpServerConfig, McpTransport, OpenError, RackError,
-    Source, Toolrack,
+    CallOptions, ConnectionState, EnvValue, McpServerConfig, McpTransport, OpenError, ManagerError,
+    VariableSource, Toolrack,
 };
 use toolrack_testkit::Marker;
 
@@ -94,13 +94,13 @@ async fn open_works_without_a_file() {
     let echo = rack.call_tool("two", "echo", &json!({"text": "there"})).await.unwrap();
     assert_eq!(echo.content, "there");
     let denied = rack.call("two.pid", &json!({})).await.unwrap_err();
-    assert!(matches!(denied, RackError::Denied { .. }), "{denied}");
+    assert!(matches!(denied, ManagerError::Denied { .. }), "{denied}");
     assert!(rack.find_tool("one_pid").is_none());
     let reconnected = rack.reconnect("one").await.unwrap();
     assert_eq!(*reconnected.state(), ConnectionState::Connected);
     rack.shutdown().await;
     let closed = rack.call("one_echo", &json!({"text": "late"})).await.unwrap_err();
-    assert!(matches!(closed, RackError::Closed), "{closed}");
+    assert!(matches!(closed, ManagerError::Closed), "{closed}");
     marker.assert_nobody_left(Duration::ZERO);
 }
 
@@ -110,8 +110,8 @@ async fn lookup_resolves_secrets() {
     let mut server = scripted("a", &marker, &[]);
     let McpTransport::Stdio { env, .. } = &mut server.transport else { panic!("not stdio") };
     env.insert("GIVEN".to_owned(), EnvValue::from("<${secret:word}>"));
-    let lookup = |source: Source, name: &str| {
-        Ok((source == Source::Secret && name == "word").then(|| "s3cret".to_owned()))
+    let lookup = |source: VariableSource, name: &str| {
+        Ok((source == VariableSource::Secret && name == "word").then(|| "s3cret".to_owned()))
     };
     let rack = builder().server(server.clone()).lookup(lookup).open().await.unwrap();
     let answer = rack.call_tool("a", "env", &json!({})).await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use toolrack::{
-    AtHand, AuthError, Authorization, BoxFuture, Credentials, HttpOptions, HttpServerDef, Rebuff,
+    CachedCredential, AuthError, Authorization, BoxFuture, Credentials, HttpOptions, HttpServerDef, AuthChallenge,
     Toolrack,
 };
 
@@ -11,10 +11,10 @@ use toolrack::{
 mod exported {
     #[expect(unused_imports, reason = "importing them is the test")]
     use toolrack::{
-        Borrowed, CallError, ConnectPhase, ConnectStep, Connector, DecodeError, DetectedVersion,
-        Diagnosis, Ending, EraChoice, Event, Events, FailureKind, Farewell, FaultKind,
-        GetPromptResult, Inheritance, JsonRpcError, Ladder, Limits, LineError, List, LogLevel,
-        Mask, OnConnectStep, Origin, Package, PackageKind, Pin, Position, Prompt, RackBuilder,
+        ClientGuard, CallError, ConnectPhase, ConnectStep, Connector, DecodeError, DetectedVersion,
+        TransportStats, CloseReason, EraChoice, Event, Events, FailureKind, CleanupCommand, DiagnosticKind,
+        GetPromptResult, EnvInheritance, JsonRpcError, ShutdownTimeouts, Limits, RequestError, List, LogLevel,
+        Redactor, OnConnectStep, SourceLocation, Package, PackageKind, Pin, Position, Prompt, ManagerBuilder,
         ReadResourceResult, Resource, ResourceContents, ResourceTemplate, Sandbox,
         ServerCapabilities, StdioConnector, Timeouts, ToolAnnotations, TransportError, Url,
     };
@@ -25,17 +25,17 @@ mod exported {
 struct CustomCredentials;
 
 impl Credentials for CustomCredentials {
-    fn at_hand(&self) -> AtHand {
-        AtHand::Ready(Authorization::bearer("t0ken"))
+    fn cached(&self) -> CachedCredential {
+        CachedCredential::Ready(Authorization::bearer("t0ken"))
     }
 
     fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
         Box::pin(async { Ok(None) })
     }
 
-    fn rebuffed<'a>(&'a self, rebuff: Rebuff<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn on_challenge<'a>(&'a self, rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
         let reason = format!("status {}", rebuff.status);
-        Box::pin(async { Err(AuthError::LoginNeeded { reason }) })
+        Box::pin(async { Err(AuthError::LoginRequired { reason }) })
     }
 }
 

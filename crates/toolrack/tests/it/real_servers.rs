@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack::{ConnectionState, RackEvent, Toolrack};
+use toolrack::{ConnectionState, ManagerEvent, Toolrack};
 use toolrack_testkit::{Marker, skipped};
 
 use crate::fixture::{LONG, builder, connected, eventually, next, tools, write_file};
@@ -90,8 +90,8 @@ async fn real_servers_follow_the_config_file() {
     write_file(&draft, &format!("[defaults]\n\n{files}{memory}{broken}{agent}{more}"));
     std::fs::rename(&draft, &path).unwrap();
     let plan = next(&mut events, |event| match event {
-        RackEvent::ConfigApplied { plan } => Some(plan),
-        RackEvent::ConfigRejected { message } => panic!("{message}"),
+        ManagerEvent::ConfigApplied { plan } => Some(plan),
+        ManagerEvent::ConfigRejected { message } => panic!("{message}"),
         _ => None,
     });
     let plan = plan.await;

@@ -77,7 +77,7 @@ async fn oversize_callback_request_is_closed() {
     let port = port_of(login.as_ref());
     let long = format!("GET /callback?state=s1&x={} HTTP/1.1", "x".repeat(MAX_REQUEST_BYTES));
     let (outcome, answer) = tokio::join!(login.run(request()), send_request(port, &long));
-    assert!(matches!(outcome.err(), Some(AuthError::LoginNeeded { .. })));
+    assert!(matches!(outcome.err(), Some(AuthError::LoginRequired { .. })));
     assert_eq!(answer, "");
 }
 

@@ -7,8 +7,8 @@ use super::*;
 const ALL: AvailableTools =
     AvailableTools { npm: true, node: true, uv: true, python: true, docker: true };
 
-pub(crate) fn wanted(kind: PackageKind, identifier: &str, version: Option<&str>) -> WantedPackage {
-    WantedPackage {
+pub(crate) fn wanted(kind: PackageKind, identifier: &str, version: Option<&str>) -> PackageRequest {
+    PackageRequest {
         server: "s".into(),
         kind,
         identifier: identifier.to_owned(),
