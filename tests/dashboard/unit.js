@@ -12,14 +12,14 @@ await cp(new URL("../../crates/toolrack-daemon/assets", import.meta.url), copy, 
 await writeFile(join(copy, "package.json"), '{"type": "module"}');
 after(() => rm(copy, { recursive: true }));
 
-const { guessName, joinWords, plainJson, readAddition, splitWords } = await import(join(copy, "addition.js"));
+const { guessName, joinWords, plainJson, readAddition, splitWords } = await import(join(copy, "server-parser.js"));
 const { bytes, duration, tick } = await import(join(copy, "format.js"));
-const { differences } = await import(join(copy, "lines.js"));
+const { differences } = await import(join(copy, "diff.js"));
 const { fieldOf, typedOf, valueOf } = await import(join(copy, "schema.js"));
 const { callFits, findTools, wanted } = await import(join(copy, "search.js"));
 const { EventReader } = await import(join(copy, "sse.js"));
-const { origin, standing } = await import(join(copy, "standing.js"));
-const { clean, compact, pretty } = await import(join(copy, "text.js"));
+const { origin, standing } = await import(join(copy, "status.js"));
+const { clean, compact, pretty } = await import(join(copy, "sanitize.js"));
 const { axisOf, barOf, marksOf } = await import(join(copy, "timeline.js"));
 
 test("a command line is split as a shell would", () => {

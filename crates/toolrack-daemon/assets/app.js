@@ -4,7 +4,7 @@ import { hasKey, login, logout } from "./api.js";
 import { calls } from "./calls.js";
 import { config } from "./config.js";
 import { empty, h, say, set } from "./dom.js";
-import { complain, open } from "./notice.js";
+import { complain, open } from "./notifications.js";
 import { servers } from "./servers.js";
 import { follow, known, watch } from "./store.js";
 import { tools } from "./tools.js";

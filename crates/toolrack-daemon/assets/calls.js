@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { button, empty, h, part, s, say, searchBox, set, sync } from "./dom.js";
 import { bytes, clock, count, duration } from "./format.js";
 import { latencies } from "./latency.js";
-import { attempt } from "./notice.js";
+import { attempt } from "./notifications.js";
 import { callFits, wanted } from "./search.js";
 import { known } from "./store.js";
 import { axisOf, barOf, endOf, marksOf } from "./timeline.js";

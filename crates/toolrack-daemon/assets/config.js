@@ -2,9 +2,9 @@
 
 import { ask } from "./api.js";
 import { button, h, part, say, set, sync } from "./dom.js";
-import { faultList } from "./faults.js";
-import { differences } from "./lines.js";
-import { attempt, note, sentence } from "./notice.js";
+import { faultList } from "./diagnostics.js";
+import { differences } from "./diff.js";
+import { attempt, note, sentence } from "./notifications.js";
 import { known, refreshServers } from "./store.js";
 
 const PAUSE_MS = 250;

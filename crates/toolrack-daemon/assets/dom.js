@@ -3,7 +3,7 @@
 // Invariant: whatever comes from outside goes into the page as text, without what is hidden in it. Nothing here, and
 // nobody else, reads HTML.
 
-import { clean } from "./text.js";
+import { clean } from "./sanitize.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 /** Attributes that people read or hear. */

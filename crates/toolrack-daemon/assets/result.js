@@ -1,8 +1,8 @@
 // What a tool answered: as text, as JSON, and its pictures.
 
 import { h, set } from "./dom.js";
-import { sentence } from "./notice.js";
-import { pretty } from "./text.js";
+import { sentence } from "./notifications.js";
+import { pretty } from "./sanitize.js";
 
 const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"];
 /** More text than this makes a browser slow. */

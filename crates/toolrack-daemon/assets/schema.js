@@ -3,7 +3,7 @@
 // Only what a person can fill in is understood. Everything else becomes a field for JSON, so that every tool can be
 // called.
 
-import { compact, pretty } from "./text.js";
+import { compact, pretty } from "./sanitize.js";
 
 const MAX_DEPTH = 6;
 const SCALARS = ["string", "number", "integer", "boolean"];

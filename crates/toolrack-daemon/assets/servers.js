@@ -1,13 +1,13 @@
 // The view of servers: how each is, what to do next, and everything about one of them.
 
-import { addServer } from "./add.js";
+import { addServer } from "./add-server.js";
 import { ask } from "./api.js";
 import { button, empty, h, part, say, set, sync } from "./dom.js";
-import { editor } from "./editor.js";
+import { editor } from "./server-editor.js";
 import { bytes, count } from "./format.js";
-import { attempt, confirm, note } from "./notice.js";
-import { log, overview } from "./server.js";
-import { origin, standing } from "./standing.js";
+import { attempt, confirm, note } from "./notifications.js";
+import { log, overview } from "./server-detail.js";
+import { origin, standing } from "./status.js";
 import { known, refreshServers } from "./store.js";
 
 const TABS = { "": "Overview", log: "Log", edit: "Edit" };

@@ -7,7 +7,7 @@ import { count, duration } from "./format.js";
 import { cut, failureOf, resultOf } from "./result.js";
 import { findTools } from "./search.js";
 import { known } from "./store.js";
-import { compact, pretty } from "./text.js";
+import { compact, pretty } from "./sanitize.js";
 
 /** More rows than this help nobody. */
 const MAX_SHOWN = 300;

@@ -16,18 +16,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_service::{Home, LocalService};
 
-use crate::app::{App, Shared};
-use crate::chronicle::Chronicle;
-use crate::endpoint::{Endpoints, Opened, Origin};
+use crate::access_control::Door;
+use crate::api_event::{Happening, wall_clock_ms};
 use crate::error::DaemonError;
-use crate::gate::Door;
-use crate::happening::{Happening, wall_clock_ms};
+use crate::event_recorder::Chronicle;
 use crate::history::History;
-use crate::key::{Keys, Token};
-use crate::listen::{self, Ends};
+use crate::http_server::{self, Ends};
+use crate::instance_lock::{Running, Seat};
+use crate::mcp_endpoints::{Endpoints, Opened, Origin};
 use crate::options::DaemonOptions;
 use crate::routes;
-use crate::seat::{Running, Seat};
+use crate::state::{App, Shared};
+use crate::tokens::{Keys, Token};
 
 /// How long connections may take to notice that they are cut.
 const CUT_LIMIT: Duration = Duration::from_secs(1);
@@ -121,10 +121,10 @@ impl Daemon {
         // What a daemon left that was killed together with its guardians.
         self.tasks.spawn_blocking(toolrack_stdio::sweep);
         let router = routes::router(&self.app, Door::Socket);
-        self.tasks.spawn(listen::serve(unix, router, self.ends.clone()));
+        self.tasks.spawn(http_server::serve(unix, router, self.ends.clone()));
         if let (Some(tcp), Some(addr)) = (tcp, self.running.addr) {
             let router = routes::router(&self.app, Door::Tcp(addr));
-            self.tasks.spawn(listen::serve(tcp, router, self.ends.clone()));
+            self.tasks.spawn(http_server::serve(tcp, router, self.ends.clone()));
         }
     }
 

@@ -6,9 +6,9 @@
 //!
 //! **Invariant:** nothing here fails or slows a call.
 
+mod call_record;
 mod db;
-mod question;
-mod record;
+mod query;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,10 +20,10 @@ use std::time::Duration;
 use toolrack_service::Home;
 
 use crate::error::DaemonError;
+pub use call_record::CallRecord;
 use db::Db;
-pub use question::Question;
-pub(crate) use question::{Answers, Latency};
-pub use record::CallRecord;
+pub use query::Question;
+pub(crate) use query::{Answers, Latency};
 
 /// Records on their way to the thread. When it is full, new ones are dropped and counted.
 const QUEUE: usize = 4096;

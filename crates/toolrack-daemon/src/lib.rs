@@ -20,39 +20,39 @@
 
 #![warn(missing_docs)]
 
-mod answer;
-mod app;
-mod body;
-mod chronicle;
+mod access_control;
+mod api_event;
+mod assets;
 mod daemon;
-mod doorway;
-mod endpoint;
 mod error;
-mod feed;
-mod gate;
-mod happening;
+mod event_log;
+mod event_recorder;
+mod extract;
 mod history;
-mod key;
-mod listen;
-mod logbook;
-mod memory;
-mod merge;
+mod http_server;
+mod instance_lock;
+mod login_file;
+mod mcp_endpoints;
+mod merge_patch;
+mod metrics;
+mod openapi;
+mod openapi_errors;
 mod options;
-mod page;
 mod problem;
-mod query;
+mod process_memory;
+mod query_params;
 mod routes;
-mod schema;
-mod seat;
+mod state;
 mod status;
-mod tally;
+mod stderr_buffer;
+mod tokens;
 
 pub use daemon::{Daemon, Ending};
 pub use error::DaemonError;
 pub use history::{CallRecord, Question as HistoryQuestion, read_call, read_history};
-pub use key::Token;
+pub use instance_lock::{Running, token_file};
 pub use options::{DEFAULT_ADDR, DaemonOptions, HistoryOptions};
-pub use seat::{Running, token_file};
+pub use tokens::Token;
 
 /// The description of the API (`OpenAPI`), as it is served at `/api/openapi.json`.
 pub fn openapi() -> serde_json::Value {

@@ -8,8 +8,8 @@ use toolrack_service::{CallFault, ErrorCode, ServiceError, ServiceFault};
 use toolrack_transport::Delivery;
 use utoipa::ToSchema;
 
-use crate::gate::Refusal;
-use crate::happening::delivery_word;
+use crate::access_control::Refusal;
+use crate::api_event::delivery_word;
 
 /// Why a request was not fulfilled.
 #[derive(Debug, Clone, Serialize, ToSchema)]

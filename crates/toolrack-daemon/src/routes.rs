@@ -1,15 +1,15 @@
 //! Every route, its place in the published description, and what all of them have in common.
 
-mod agent;
-mod call;
+mod agents;
+mod calls;
 mod config;
 mod daemon;
-mod event;
+mod events;
 mod health;
 mod mcp;
-mod secret;
-mod server;
-mod tool;
+mod secrets;
+mod servers;
+mod tools;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +31,12 @@ use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::name_failures;
-use crate::app::App;
-use crate::body::{LARGEST_BYTES, too_large};
-use crate::gate::{self, Door};
-use crate::page;
+use crate::access_control::{self, Door};
+use crate::assets;
+use crate::extract::{LARGEST_BYTES, too_large};
+use crate::openapi_errors::name_failures;
 use crate::problem::Problem;
+use crate::state::App;
 
 /// How long a request may take that has no deadline of its own.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -66,25 +66,25 @@ fn api() -> (Router<App>, OpenApi) {
         .version(env!("CARGO_PKG_VERSION"))
         .build();
     OpenApiRouter::with_openapi(OpenApiBuilder::new().info(about).build())
-        .routes(routes!(agent::list))
-        .routes(routes!(agent::reconnect))
-        .routes(routes!(server::list, server::create))
-        .routes(routes!(server::check))
-        .routes(routes!(server::get, server::replace, server::patch, server::delete))
-        .routes(routes!(server::start))
-        .routes(routes!(server::stop))
-        .routes(routes!(server::restart))
-        .routes(routes!(server::enable))
-        .routes(routes!(server::disable))
-        .routes(routes!(server::logs))
-        .routes(routes!(tool::list))
-        .routes(routes!(call::list, call::make))
-        .routes(routes!(call::get))
-        .routes(routes!(call::cancel))
-        .routes(routes!(call::latencies))
-        .routes(routes!(event::stream))
-        .routes(routes!(secret::list))
-        .routes(routes!(secret::set, secret::delete))
+        .routes(routes!(agents::list))
+        .routes(routes!(agents::reconnect))
+        .routes(routes!(servers::list, servers::create))
+        .routes(routes!(servers::check))
+        .routes(routes!(servers::get, servers::replace, servers::patch, servers::delete))
+        .routes(routes!(servers::start))
+        .routes(routes!(servers::stop))
+        .routes(routes!(servers::restart))
+        .routes(routes!(servers::enable))
+        .routes(routes!(servers::disable))
+        .routes(routes!(servers::logs))
+        .routes(routes!(tools::list))
+        .routes(routes!(calls::list, calls::make))
+        .routes(routes!(calls::get))
+        .routes(routes!(calls::cancel))
+        .routes(routes!(calls::latencies))
+        .routes(routes!(events::stream))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::set, secrets::delete))
         .routes(routes!(config::get, config::save))
         .routes(routes!(config::check))
         .routes(routes!(daemon::about))
@@ -114,8 +114,8 @@ pub(crate) fn description() -> OpenApi {
 /// Everything that is served at a door.
 pub(crate) fn router(app: &App, door: Door) -> Router {
     let (mut router, _) = api();
-    for path in page::paths() {
-        router = router.route(path, get(page::serve));
+    for path in assets::paths() {
+        router = router.route(path, get(assets::serve));
     }
     router
         .layer(RequestBodyLimitLayer::new(LARGEST_BYTES))
@@ -139,7 +139,7 @@ async fn admit(
 ) -> Response {
     let (head, body) = request.into_parts();
     let is_api = head.uri.path().starts_with("/api/");
-    let mut response = match gate::admit(door, &head, &app.keys) {
+    let mut response = match access_control::admit(door, &head, &app.keys) {
         Ok(()) => {
             let request = Request::from_parts(head, body);
             if has_own_deadline(request.uri().path()) {

@@ -5,8 +5,8 @@ use toolrack_service::{McpStatus, ServiceFault, StatusDetail};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::memory::Census;
-use crate::schema::StatusDocument;
+use crate::openapi::StatusDocument;
+use crate::process_memory::Census;
 
 /// How a server is.
 #[derive(Debug, Serialize, ToSchema)]

@@ -11,8 +11,8 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, params};
 
 use super::HistoryOptions;
-use super::question::{Answers, Latency, Question};
-use super::record::CallRecord;
+use super::call_record::CallRecord;
+use super::query::{Answers, Latency, Question};
 
 /// How long the writer waits for others. It tries again anyway.
 const WRITE_PATIENCE: Duration = Duration::from_millis(200);

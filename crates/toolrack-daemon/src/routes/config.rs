@@ -7,9 +7,9 @@ use toolrack_config::{Dialect, Fault, Severity, read_as};
 use toolrack_service::Generation;
 use utoipa::ToSchema;
 
-use crate::app::{App, blocking};
-use crate::body::Body;
+use crate::extract::Body;
 use crate::problem::Problem;
+use crate::state::{App, blocking};
 
 /// The config file.
 #[derive(Debug, Serialize, ToSchema)]

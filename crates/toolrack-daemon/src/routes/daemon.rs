@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::app::App;
-use crate::body::Body;
-use crate::doorway::Doorway;
-use crate::key::{CODE_LIFE, Token};
+use crate::extract::Body;
+use crate::login_file::Doorway;
 use crate::problem::Problem;
+use crate::state::App;
+use crate::tokens::{CODE_LIFE, Token};
 
 /// Who runs.
 #[derive(Debug, Serialize, ToSchema)]
@@ -134,7 +134,7 @@ pub(super) async fn login(
 ) -> Result<Json<Key>, Problem> {
     let key = app.keys.exchange(&login.code, Instant::now());
     let key = key.map_err(|error| Problem::internal(error.to_string()))?;
-    let key = key.ok_or(crate::gate::Refusal::WrongKey)?;
+    let key = key.ok_or(crate::access_control::Refusal::WrongKey)?;
     Ok(Json(Key { token: key.reveal().to_owned() }))
 }
 

@@ -10,9 +10,9 @@ use http::header;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::app::App;
+use crate::metrics::Gauges;
 use crate::problem::Problem;
-use crate::tally::Gauges;
+use crate::state::App;
 
 /// How ready the daemon is.
 #[derive(Debug, Serialize, ToSchema)]

@@ -8,8 +8,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use toolrack_gateway::HttpGateway;
 
-use crate::app::App;
 use crate::problem::Problem;
+use crate::state::App;
 
 pub(super) fn routes() -> Router<App> {
     Router::new()

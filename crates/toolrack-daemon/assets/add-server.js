@@ -1,10 +1,10 @@
 // The dialog that adds servers from what a person pastes.
 
-import { Unreadable, joinWords, readAddition } from "./addition.js";
+import { Unreadable, joinWords, readAddition } from "./server-parser.js";
 import { ask } from "./api.js";
 import { button, h, labelled, say, set, sync } from "./dom.js";
-import { faultList } from "./faults.js";
-import { note, open } from "./notice.js";
+import { faultList } from "./diagnostics.js";
+import { note, open } from "./notifications.js";
 import { known, refreshServers } from "./store.js";
 
 const EXAMPLE = `npx -y @modelcontextprotocol/server-everything

@@ -9,9 +9,9 @@ use toolrack_service::Secret;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::app::{App, blocking};
-use crate::body::Body;
+use crate::extract::Body;
 use crate::problem::Problem;
+use crate::state::{App, blocking};
 
 /// The names of all secrets.
 #[derive(Debug, Serialize, ToSchema)]

@@ -13,10 +13,10 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use crate::app::App;
-use crate::feed::{Portion, Reader};
-use crate::happening::Told;
+use crate::api_event::Told;
+use crate::event_log::{Portion, Reader};
 use crate::problem::Problem;
+use crate::state::App;
 
 /// A stream ends by itself after this time, so that a reader that is gone without a word does not stay for ever. One
 /// that is there comes back and goes on where it was.

@@ -2,8 +2,8 @@
 
 import { h, say, set, sync } from "./dom.js";
 import { bytes, clock } from "./format.js";
-import { sentence } from "./notice.js";
-import { origin, standing } from "./standing.js";
+import { sentence } from "./notifications.js";
+import { origin, standing } from "./status.js";
 import { followLog, known } from "./store.js";
 
 /** A tab is `{ element, update(server) }`. */

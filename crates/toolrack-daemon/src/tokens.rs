@@ -14,8 +14,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
 
-use crate::doorway::Doorway;
 use crate::error::DaemonError;
+use crate::login_file::Doorway;
 
 /// How long a link can be used.
 pub(crate) const CODE_LIFE: Duration = Duration::from_mins(1);

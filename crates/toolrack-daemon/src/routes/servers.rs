@@ -16,14 +16,14 @@ use toolrack_service::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::app::{App, blocking};
-use crate::body::Body;
-use crate::logbook::{LogLine, MAX_LINES};
-use crate::memory::Census;
-use crate::merge::merge;
+use crate::extract::Body;
+use crate::merge_patch::merge;
+use crate::openapi::ServerDocument;
 use crate::problem::Problem;
-use crate::schema::ServerDocument;
+use crate::process_memory::Census;
+use crate::state::{App, blocking};
 use crate::status::StatusView;
+use crate::stderr_buffer::{LogLine, MAX_LINES};
 
 /// How long an answer waits for a server that starts. It goes on by itself.
 const START_WAIT: Duration = Duration::from_secs(45);
@@ -322,9 +322,9 @@ pub(super) async fn logs(
     Path(id): Path<String>,
     query: Result<Query<LogQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Logs>, Problem> {
-    let Query(query) = query.map_err(crate::query::refused)?;
+    let Query(query) = query.map_err(crate::query_params::refused)?;
     let config = app.service.get(app.server(&id)?).ok_or_else(unknown)?;
-    let limit = crate::query::limit(query.limit, 200, MAX_LINES)?;
-    let after = crate::query::number("after", query.after)?;
+    let limit = crate::query_params::limit(query.limit, 200, MAX_LINES)?;
+    let after = crate::query_params::number("after", query.after)?;
     Ok(Json(Logs { lines: app.chronicle.log(&config.name, after, limit) }))
 }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 
-use crate::key::Keys;
+use crate::tokens::Keys;
 
 /// Pages send it with every request, and scripts cannot change it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -55,7 +55,7 @@ pub(crate) fn asked(method: &http::Method, path: &str) -> Asked {
     match path {
         "/healthz" if reads => Asked::Nothing,
         "/api/login" if method == http::Method::POST => Asked::Nothing,
-        path if reads && crate::page::is_asset(path) => Asked::Nothing,
+        path if reads && crate::assets::is_asset(path) => Asked::Nothing,
         _ => Asked::Key,
     }
 }

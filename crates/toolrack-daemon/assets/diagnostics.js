@@ -1,7 +1,7 @@
 // Everything that is wrong with an input, as a list under it.
 
 import { h, set, sync } from "./dom.js";
-import { sentence } from "./notice.js";
+import { sentence } from "./notifications.js";
 
 /** An element for faults: `show(faults)` with `{message, field, hint, line, severity}` each. */
 export function faultList(label) {

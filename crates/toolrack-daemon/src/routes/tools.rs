@@ -8,9 +8,9 @@ use toolrack_manager::ToolWithServer;
 use toolrack_transport::clean_text;
 use utoipa::ToSchema;
 
-use crate::app::App;
+use crate::openapi::AnyJson;
 use crate::problem::Problem;
-use crate::schema::AnyJson;
+use crate::state::App;
 
 /// A tool that can be called.
 #[derive(Debug, Serialize, ToSchema)]
@@ -59,7 +59,7 @@ pub(super) async fn list(
     State(app): State<App>,
     query: Result<Query<ToolQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<ToolList>, Problem> {
-    let Query(query) = query.map_err(crate::query::refused)?;
+    let Query(query) = query.map_err(crate::query_params::refused)?;
     let tools = app.service.rack().all_tools();
     let is_wanted =
         |it: &&ToolWithServer| query.server.as_deref().is_none_or(|name| **it.server() == *name);

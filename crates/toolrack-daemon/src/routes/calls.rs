@@ -13,12 +13,12 @@ use toolrack_service::ToolCall;
 use toolrack_transport::Delivery;
 use utoipa::ToSchema;
 
-use crate::app::App;
-use crate::body::Body;
-use crate::chronicle::RunningCall;
+use crate::event_recorder::RunningCall;
+use crate::extract::Body;
 use crate::history::{CallRecord, Latency, Question};
+use crate::openapi::{AnyJson, OUTCOMES, OutcomeWord};
 use crate::problem::Problem;
-use crate::schema::{AnyJson, OUTCOMES, OutcomeWord};
+use crate::state::App;
 
 /// The text of a result is cut here; the result itself is whole.
 const TEXT_BYTES: usize = 64 << 10;
@@ -39,7 +39,7 @@ pub(super) struct NewCall {
     #[schema(value_type = Option<Object>)]
     arguments: Option<Box<RawValue>>,
     /// How long to wait, in milliseconds. As the config says, unless set.
-    #[serde(default, deserialize_with = "crate::body::whole")]
+    #[serde(default, deserialize_with = "crate::extract::whole")]
     #[schema(minimum = 1, maximum = 3_600_000)]
     timeout_ms: Option<u64>,
 }
@@ -171,13 +171,13 @@ pub(super) async fn list(
     State(app): State<App>,
     query: Result<Query<CallQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<CallList>, Problem> {
-    let Query(query) = query.map_err(crate::query::refused)?;
+    let Query(query) = query.map_err(crate::query_params::refused)?;
     if query.outcome.as_deref().is_some_and(|it| !OUTCOMES.contains(&it)) {
         let message = "must be `done`, `tool_error`, `failed` or `abandoned`";
         return Err(Problem::invalid("outcome", message));
     }
-    let limit = crate::query::limit(query.limit, 50, 500)?;
-    let since_ms = crate::query::number("since_ms", query.since_ms)?;
+    let limit = crate::query_params::limit(query.limit, 50, 500)?;
+    let since_ms = crate::query_params::number("since_ms", query.since_ms)?;
     let CallQuery { server, tool, outcome, before, .. } = query;
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
     let question =

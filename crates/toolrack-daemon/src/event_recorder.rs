@@ -13,11 +13,11 @@ use toolrack_manager::{RackEvent, RackEvents};
 use toolrack_service::LocalService;
 use utoipa::ToSchema;
 
-use crate::feed::Feed;
-use crate::happening::{self, Happening, cut, wall_clock_ms};
+use crate::api_event::{self, Happening, cut, wall_clock_ms};
+use crate::event_log::Feed;
 use crate::history::{CallRecord, History};
-use crate::logbook::{LogLine, Logbook};
-use crate::tally::{Gauges, Tally};
+use crate::metrics::{Gauges, Tally};
+use crate::stderr_buffer::{LogLine, Logbook};
 
 /// Calls under way that can be looked at. Further ones are made all the same.
 const MAX_RUNNING: usize = 4096;
@@ -174,9 +174,9 @@ impl Chronicle {
             agent: agent.map(str::to_owned),
             server: server.as_ref().to_owned(),
             tool: tool.as_ref().to_owned(),
-            outcome: happening::outcome_word(*outcome).into(),
-            delivery: happening::delivery_word(*delivery).into(),
-            duration_us: happening::micros(*duration),
+            outcome: api_event::outcome_word(*outcome).into(),
+            delivery: api_event::delivery_word(*delivery).into(),
+            duration_us: api_event::micros(*duration),
             argument_bytes: *argument_bytes as u64,
             result_bytes: *result_bytes as u64,
         });

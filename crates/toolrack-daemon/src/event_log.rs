@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::happening::{Happening, Told};
+use crate::api_event::{Happening, Told};
 
 /// How many events are kept.
 const CAPACITY: usize = 4096;

@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, Uri, header};
 
-use crate::app::App;
 use crate::problem::Problem;
+use crate::state::App;
 
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -25,29 +25,29 @@ macro_rules! asset {
 /// Every file of the page.
 const ASSETS: [Asset; 29] = [
     ("/", HTML, include_bytes!("../assets/index.html")),
-    asset!("add.js", SCRIPT),
-    asset!("addition.js", SCRIPT),
+    asset!("add-server.js", SCRIPT),
+    asset!("server-parser.js", SCRIPT),
     asset!("api.js", SCRIPT),
     asset!("app.js", SCRIPT),
     asset!("calls.js", SCRIPT),
     asset!("config.js", SCRIPT),
     asset!("dom.js", SCRIPT),
-    asset!("editor.js", SCRIPT),
-    asset!("faults.js", SCRIPT),
+    asset!("server-editor.js", SCRIPT),
+    asset!("diagnostics.js", SCRIPT),
     asset!("form.js", SCRIPT),
     asset!("format.js", SCRIPT),
     asset!("latency.js", SCRIPT),
-    asset!("lines.js", SCRIPT),
-    asset!("notice.js", SCRIPT),
+    asset!("diff.js", SCRIPT),
+    asset!("notifications.js", SCRIPT),
     asset!("result.js", SCRIPT),
     asset!("schema.js", SCRIPT),
     asset!("search.js", SCRIPT),
-    asset!("server.js", SCRIPT),
+    asset!("server-detail.js", SCRIPT),
     asset!("servers.js", SCRIPT),
     asset!("sse.js", SCRIPT),
-    asset!("standing.js", SCRIPT),
+    asset!("status.js", SCRIPT),
     asset!("store.js", SCRIPT),
-    asset!("text.js", SCRIPT),
+    asset!("sanitize.js", SCRIPT),
     asset!("theme.js", SCRIPT),
     asset!("timeline.js", SCRIPT),
     asset!("tools.js", SCRIPT),

@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use toolrack_service::Home;
 
-use crate::doorway;
 use crate::error::DaemonError;
-use crate::key::Token;
+use crate::login_file;
+use crate::tokens::Token;
 
 /// The name of the Unix socket in the run directory.
 const SOCKET: &str = "daemon.sock";
@@ -139,7 +139,7 @@ impl Seat {
 
     fn clear(&self) {
         if let Some(dir) = self.socket.parent() {
-            doorway::sweep(dir);
+            login_file::sweep(dir);
         }
         match fs::remove_file(&self.socket) {
             Ok(()) => {}

@@ -12,10 +12,10 @@ use tokio_util::task::TaskTracker;
 use toolrack_service::{LocalService, ServiceError};
 use uuid::Uuid;
 
-use crate::chronicle::Chronicle;
-use crate::endpoint::Endpoints;
-use crate::key::Keys;
+use crate::event_recorder::Chronicle;
+use crate::mcp_endpoints::Endpoints;
 use crate::problem::Problem;
+use crate::tokens::Keys;
 
 /// Streams of events at once. Further ones are refused.
 const MAX_STREAMS: usize = 64;
@@ -69,7 +69,7 @@ impl Shared {
             keys,
             addr,
             socket,
-            started_ms: crate::happening::wall_clock_ms(),
+            started_ms: crate::api_event::wall_clock_ms(),
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             calls: Mutex::default(),
             patching: Mutex::default(),

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use toolrack_service::McpService as _;
 use utoipa::ToSchema;
 
-use super::server::settle;
-use crate::app::App;
-use crate::body::Body;
+use super::servers::settle;
+use crate::extract::Body;
 use crate::problem::Problem;
+use crate::state::App;
 use crate::status::StatusView;
 
 /// The servers of an agent.

@@ -18,8 +18,8 @@ use tokio_util::task::TaskTracker;
 use toolrack_gateway::{Access, Gateway, HttpGateway, HttpGatewayOptions, Scope, Switchboard};
 use toolrack_service::{Autostart, Follow, Home, LocalService, ServiceOptions};
 
-use crate::chronicle::Chronicle;
 use crate::error::DaemonError;
+use crate::event_recorder::Chronicle;
 use crate::problem::Problem;
 
 /// Agents whose servers run at once, beside those of the daemon itself.

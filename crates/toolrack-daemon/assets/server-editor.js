@@ -2,8 +2,8 @@
 
 import { ask } from "./api.js";
 import { button, h, labelled, set } from "./dom.js";
-import { faultList } from "./faults.js";
-import { note } from "./notice.js";
+import { faultList } from "./diagnostics.js";
+import { note } from "./notifications.js";
 import { refreshServers } from "./store.js";
 
 const PAUSE_MS = 300;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::record::CallRecord;
+use super::call_record::CallRecord;
 
 /// Which calls to look up, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
