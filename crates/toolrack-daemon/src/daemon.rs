@@ -3,8 +3,9 @@
 //! **Invariant:** when `shutdown` returns, no server, no socket and no task of the daemon is left, and its home is
 //! free for the next one.
 
-use std::net::SocketAddr;
-use std::path::Path;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,17 +15,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_service::{Home, LocalService};
+use toolrack_service::{Home, LocalService, ServiceError, ServiceOptions};
 
 use crate::access_control::Door;
-use crate::api_event::{Happening, wall_clock_ms};
-use crate::error::DaemonError;
+use crate::event_log::{Happening, wall_clock_ms};
 use crate::event_recorder::Chronicle;
-use crate::history::History;
+use crate::history::{History, HistoryOptions};
 use crate::http_server::{self, Ends};
 use crate::instance_lock::{Running, Seat};
 use crate::mcp_endpoints::{Endpoints, Opened, Origin};
-use crate::options::DaemonOptions;
 use crate::routes;
 use crate::state::{App, Shared};
 use crate::tokens::{Keys, Token};
@@ -163,7 +162,7 @@ impl Daemon {
     /// # Errors
     ///
     /// When signals cannot be waited for.
-    pub async fn run(self) -> std::io::Result<Ending> {
+    pub async fn run(self) -> io::Result<Ending> {
         let mut signals = Signals::new()?;
         tokio::select! {
             () = signals.next() => {}
@@ -219,11 +218,8 @@ impl Drop for Daemon {
 async fn take_seat(home: Home) -> Result<Seat, DaemonError> {
     let path = home.lock_file();
     let taken = tokio::task::spawn_blocking(move || Seat::take(&home)).await;
-    let crashed = |_crashed| DaemonError::File {
-        done: "locked",
-        path,
-        source: std::io::ErrorKind::Other.into(),
-    };
+    let crashed =
+        |_crashed| DaemonError::File { done: "locked", path, source: io::ErrorKind::Other.into() };
     taken.map_err(crashed)?
 }
 
@@ -256,7 +252,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -270,5 +266,119 @@ impl Signals {
             _one = self.interrupt.recv() => {}
             _one = self.hang_up.recv() => {}
         }
+    }
+}
+
+// What can be chosen when a daemon is started.
+
+/// Where a daemon listens unless it is told otherwise. Fixed, so that clients can be told once.
+pub const DEFAULT_ADDR: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7733);
+
+/// What can be chosen when a daemon is started.
+#[derive(Debug)]
+pub struct DaemonOptions {
+    /// How servers are run. That all enabled ones are started and the file is followed is not a choice.
+    pub service: ServiceOptions,
+    /// Where to listen for browsers and other clients: an address of this machine alone. `None` for nowhere.
+    pub listen: Option<SocketAddr>,
+    /// What is remembered of calls.
+    pub history: HistoryOptions,
+    /// How long calls may go on when the daemon is to end.
+    pub drain: Duration,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> Self {
+        Self {
+            service: ServiceOptions::default(),
+            listen: Some(DEFAULT_ADDR),
+            history: HistoryOptions::default(),
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+// Why a daemon cannot be started.
+
+/// Why a daemon cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// Another one runs for this home.
+    #[error("a daemon runs already for this home{}", by(*.pid))]
+    Running {
+        /// Which process it is, if it has said so.
+        pid: Option<u32>,
+        /// Where it can be reached.
+        socket: PathBuf,
+    },
+    /// The config or something else of the home cannot be used.
+    #[error("the servers of this home cannot be managed")]
+    Service(#[source] ServiceError),
+    /// A file or socket cannot be used.
+    #[error("`{}` cannot be {done}", .path.display())]
+    File {
+        /// What was to be done with it.
+        done: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("{addr} cannot be listened on")]
+    Address {
+        /// Which.
+        addr: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The address is not of this machine alone.
+    #[error("{0} could be reached from other machines")]
+    NotLoopback(SocketAddr),
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers")]
+    NoRandomness,
+}
+
+impl DaemonError {
+    /// What to do next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Running { .. } => Some(
+                "use the one that runs, or stop it first with `toolrack daemon stop`".to_owned(),
+            ),
+            Self::Service(error) => error.hint().map(str::to_owned),
+            Self::File { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+                Some("set `TOOLRACK_HOME` to a folder with a shorter path".to_owned())
+            }
+            Self::Address { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                Some(
+                    "another program listens there; choose another port with `toolrack daemon start --listen \
+                     127.0.0.1:0`, where 0 is any, or with `TOOLRACK_LISTEN`"
+                        .to_owned(),
+                )
+            }
+            Self::NotLoopback(_) => Some("listen on `127.0.0.1` or `[::1]`".to_owned()),
+            Self::File { .. } | Self::Address { .. } | Self::NoRandomness => None,
+        }
+    }
+}
+
+fn by(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_runs_is_said() {
+        let error = |pid| DaemonError::Running { pid, socket: PathBuf::new() };
+        assert_eq!(error(Some(7)).to_string(), "a daemon runs already for this home (process 7)");
+        assert_eq!(error(None).to_string(), "a daemon runs already for this home");
+        assert!(error(None).hint().is_some());
     }
 }

@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use toolrack_service::Home;
 
-use crate::error::DaemonError;
-use crate::login_file;
+use crate::daemon::DaemonError;
+use crate::tokens;
 use crate::tokens::Token;
 
 /// The name of the Unix socket in the run directory.
@@ -139,7 +139,7 @@ impl Seat {
 
     fn clear(&self) {
         if let Some(dir) = self.socket.parent() {
-            login_file::sweep(dir);
+            tokens::sweep(dir);
         }
         match fs::remove_file(&self.socket) {
             Ok(()) => {}

@@ -21,37 +21,28 @@
 #![warn(missing_docs)]
 
 mod access_control;
-mod api_event;
 mod assets;
 mod daemon;
-mod error;
 mod event_log;
 mod event_recorder;
 mod extract;
 mod history;
 mod http_server;
 mod instance_lock;
-mod login_file;
 mod mcp_endpoints;
-mod merge_patch;
 mod metrics;
 mod openapi;
-mod openapi_errors;
-mod options;
 mod problem;
 mod process_memory;
-mod query_params;
 mod routes;
 mod state;
-mod status;
-mod stderr_buffer;
 mod tokens;
 
-pub use daemon::{Daemon, Ending};
-pub use error::DaemonError;
-pub use history::{CallRecord, Question as HistoryQuestion, read_call, read_history};
+pub use daemon::{DEFAULT_ADDR, Daemon, DaemonError, DaemonOptions, Ending};
+pub use history::{
+    CallRecord, HistoryOptions, Question as HistoryQuestion, read_call, read_history,
+};
 pub use instance_lock::{Running, token_file};
-pub use options::{DEFAULT_ADDR, DaemonOptions, HistoryOptions};
 pub use tokens::Token;
 
 /// The description of the API (`OpenAPI`), as it is served at `/api/openapi.json`.

@@ -11,6 +11,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::any;
 use futures_util::future::join_all;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -18,9 +23,10 @@ use tokio_util::task::TaskTracker;
 use toolrack_gateway::{Access, Gateway, HttpGateway, HttpGatewayOptions, Scope, Switchboard};
 use toolrack_service::{Autostart, Follow, Home, LocalService, ServiceOptions};
 
-use crate::error::DaemonError;
+use crate::daemon::DaemonError;
 use crate::event_recorder::Chronicle;
 use crate::problem::Problem;
+use crate::state::App;
 
 /// Agents whose servers run at once, beside those of the daemon itself.
 const MAX_AGENTS: usize = 16;
@@ -223,4 +229,36 @@ async fn close(place: &OnceCell<Rack>) {
 // One insert or remove each, so a panic elsewhere cannot have torn it.
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// `/mcp`: the servers themselves, for clients that speak MCP. It is no part of the API, so its description is not
+// either.
+
+pub(crate) fn routes() -> Router<App> {
+    Router::new()
+        .route("/mcp", any(all))
+        .route("/mcp/{agent}", any(agent))
+        .route("/mcp/server/{name}", any(server))
+}
+
+async fn all(State(app): State<App>, request: Request) -> Response {
+    serve(&app, Ok(app.endpoints.all()), request).await
+}
+
+async fn agent(State(app): State<App>, Path(id): Path<String>, request: Request) -> Response {
+    serve(&app, app.endpoints.agent(&id).await, request).await
+}
+
+async fn server(State(app): State<App>, Path(name): Path<String>, request: Request) -> Response {
+    serve(&app, app.endpoints.server(&name), request).await
+}
+
+async fn serve(app: &App, endpoint: Result<HttpGateway, Problem>, request: Request) -> Response {
+    if app.is_draining() {
+        return Problem::unavailable("the daemon is about to end").into_response();
+    }
+    match endpoint {
+        Ok(endpoint) => endpoint.handle(request).await.map(Body::new),
+        Err(problem) => problem.into_response(),
+    }
 }

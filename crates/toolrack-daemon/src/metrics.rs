@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use toolrack_manager::CallOutcome;
 
-use crate::api_event::outcome_word;
+use crate::event_log::outcome_word;
 
 /// Upper bounds of the histogram, in microseconds.
 const BUCKETS_US: [u64; 14] = [

@@ -9,7 +9,7 @@ use toolrack_transport::Delivery;
 use utoipa::ToSchema;
 
 use crate::access_control::Refusal;
-use crate::api_event::delivery_word;
+use crate::event_log::delivery_word;
 
 /// Why a request was not fulfilled.
 #[derive(Debug, Clone, Serialize, ToSchema)]

@@ -1,13 +1,9 @@
 //! Every route, its place in the published description, and what all of them have in common.
 
-mod agents;
 mod calls;
 mod config;
 mod daemon;
 mod events;
-mod health;
-mod mcp;
-mod secrets;
 mod servers;
 mod tools;
 
@@ -34,7 +30,8 @@ use utoipa_axum::routes;
 use crate::access_control::{self, Door};
 use crate::assets;
 use crate::extract::{LARGEST_BYTES, too_large};
-use crate::openapi_errors::name_failures;
+use crate::mcp_endpoints;
+use crate::openapi::name_failures;
 use crate::problem::Problem;
 use crate::state::App;
 
@@ -66,8 +63,8 @@ fn api() -> (Router<App>, OpenApi) {
         .version(env!("CARGO_PKG_VERSION"))
         .build();
     OpenApiRouter::with_openapi(OpenApiBuilder::new().info(about).build())
-        .routes(routes!(agents::list))
-        .routes(routes!(agents::reconnect))
+        .routes(routes!(servers::list_for_agent))
+        .routes(routes!(servers::reconnect))
         .routes(routes!(servers::list, servers::create))
         .routes(routes!(servers::check))
         .routes(routes!(servers::get, servers::replace, servers::patch, servers::delete))
@@ -83,8 +80,8 @@ fn api() -> (Router<App>, OpenApi) {
         .routes(routes!(calls::cancel))
         .routes(routes!(calls::latencies))
         .routes(routes!(events::stream))
-        .routes(routes!(secrets::list))
-        .routes(routes!(secrets::set, secrets::delete))
+        .routes(routes!(config::list))
+        .routes(routes!(config::set, config::delete))
         .routes(routes!(config::get, config::save))
         .routes(routes!(config::check))
         .routes(routes!(daemon::about))
@@ -93,9 +90,9 @@ fn api() -> (Router<App>, OpenApi) {
         .routes(routes!(daemon::page))
         .routes(routes!(daemon::login))
         .routes(routes!(daemon::openapi))
-        .routes(routes!(health::alive))
-        .routes(routes!(health::ready))
-        .routes(routes!(health::metrics))
+        .routes(routes!(daemon::alive))
+        .routes(routes!(daemon::ready))
+        .routes(routes!(daemon::metrics))
         .split_for_parts()
 }
 
@@ -121,7 +118,7 @@ pub(crate) fn router(app: &App, door: Door) -> Router {
         .layer(RequestBodyLimitLayer::new(LARGEST_BYTES))
         .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
         // The gateway sees to its bodies itself: messages may be larger.
-        .merge(mcp::routes())
+        .merge(mcp_endpoints::routes())
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(app))

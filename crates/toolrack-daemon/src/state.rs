@@ -69,7 +69,7 @@ impl Shared {
             keys,
             addr,
             socket,
-            started_ms: crate::api_event::wall_clock_ms(),
+            started_ms: crate::event_log::wall_clock_ms(),
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             calls: Mutex::default(),
             patching: Mutex::default(),

@@ -105,7 +105,7 @@ fn the_file_does_not_outgrow_its_bound() {
         }
     }
     history.close();
-    let size = std::fs::metadata(dir.path().join("history.db")).unwrap().len();
+    let size = fs::metadata(dir.path().join("history.db")).unwrap().len();
     assert!(size < 1 << 20, "{size}");
 }
 
@@ -129,7 +129,7 @@ fn a_locked_database_delays_nobody_and_loses_little() {
 fn what_does_not_fit_is_dropped_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     // A folder stands where the database should, so that nothing can ever be written.
-    std::fs::create_dir(dir.path().join("history.db")).unwrap();
+    fs::create_dir(dir.path().join("history.db")).unwrap();
     let history = open(&dir, HistoryOptions::default());
     let n = 2 * QUEUE as u64;
     (0..n).for_each(|number| history.remember(call(number)));
@@ -142,11 +142,23 @@ fn what_does_not_fit_is_dropped_and_counted() {
 fn a_damaged_file_is_moved_aside() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("history.db");
-    std::fs::copy("/proc/self/exe", &path).unwrap();
+    fs::copy("/proc/self/exe", &path).unwrap();
     let history = open(&dir, HistoryOptions::default());
     history.remember(call(0));
     written(&history, 1);
     history.close();
     assert!(dir.path().join("history.db.damaged").exists());
     assert_eq!(history.get("run-0").unwrap(), Some(call(0)));
+}
+
+#[test]
+fn percentiles_are_values_that_were_measured() {
+    let check = |durations: Vec<u64>, expected: (u64, u64, u64, u64)| {
+        let it = Latency::of("s".to_owned(), None, durations, 0);
+        assert_eq!((it.p50_us, it.p90_us, it.p99_us, it.max_us), expected);
+    };
+    check((1..=100).rev().collect(), (50, 90, 99, 100));
+    check(vec![7], (7, 7, 7, 7));
+    check(vec![9, 1], (1, 9, 9, 9));
+    check(Vec::new(), (0, 0, 0, 0));
 }

@@ -171,13 +171,13 @@ pub(super) async fn list(
     State(app): State<App>,
     query: Result<Query<CallQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<CallList>, Problem> {
-    let Query(query) = query.map_err(crate::query_params::refused)?;
+    let Query(query) = query.map_err(crate::extract::refused)?;
     if query.outcome.as_deref().is_some_and(|it| !OUTCOMES.contains(&it)) {
         let message = "must be `done`, `tool_error`, `failed` or `abandoned`";
         return Err(Problem::invalid("outcome", message));
     }
-    let limit = crate::query_params::limit(query.limit, 50, 500)?;
-    let since_ms = crate::query_params::number("since_ms", query.since_ms)?;
+    let limit = crate::extract::limit(query.limit, 50, 500)?;
+    let since_ms = crate::extract::number("since_ms", query.since_ms)?;
     let CallQuery { server, tool, outcome, before, .. } = query;
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
     let question =

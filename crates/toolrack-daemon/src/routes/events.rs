@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use crate::api_event::Told;
+use crate::event_log::Told;
 use crate::event_log::{Portion, Reader};
 use crate::problem::Problem;
 use crate::state::App;

@@ -8,22 +8,21 @@ use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse as _, Response};
 use http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 use toolrack_service::{
     Enabled, ErrorCode, LocalService, McpConfig, McpService as _, McpStatus, ServiceError,
+    ServiceFault, StatusDetail,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::event_recorder::{LogLine, MAX_LINES};
 use crate::extract::Body;
-use crate::merge_patch::merge;
-use crate::openapi::ServerDocument;
+use crate::openapi::{ServerDocument, StatusDocument};
 use crate::problem::Problem;
 use crate::process_memory::Census;
 use crate::state::{App, blocking};
-use crate::status::StatusView;
-use crate::stderr_buffer::{LogLine, MAX_LINES};
 
 /// How long an answer waits for a server that starts. It goes on by itself.
 const START_WAIT: Duration = Duration::from_secs(45);
@@ -322,9 +321,158 @@ pub(super) async fn logs(
     Path(id): Path<String>,
     query: Result<Query<LogQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Logs>, Problem> {
-    let Query(query) = query.map_err(crate::query_params::refused)?;
+    let Query(query) = query.map_err(crate::extract::refused)?;
     let config = app.service.get(app.server(&id)?).ok_or_else(unknown)?;
-    let limit = crate::query_params::limit(query.limit, 200, MAX_LINES)?;
-    let after = crate::query_params::number("after", query.after)?;
+    let limit = crate::extract::limit(query.limit, 200, MAX_LINES)?;
+    let after = crate::extract::number("after", query.after)?;
     Ok(Json(Logs { lines: app.chronicle.log(&config.name, after, limit) }))
+}
+
+// `/api/agents/mcp`: the two routes that spec 002 names.
+
+/// The servers of an agent.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AgentServers {
+    /// Whose servers these are; absent if they are everybody's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
+    /// In the order of the file.
+    servers: Vec<StatusView>,
+}
+
+/// Which server to reconnect.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reconnect {
+    /// Its name or id.
+    name: String,
+}
+
+/// Configured servers and how their connections are
+#[utoipa::path(get, path = "/api/agents/mcp", tag = "agents", operation_id = "list",
+    responses((status = 200, body = AgentServers), (status = "default", body = Problem)))]
+pub(super) async fn list_for_agent(State(app): State<App>) -> Json<AgentServers> {
+    let configs = app.service.list();
+    let details = configs.iter().filter_map(|it| app.service.status_detail(it.id));
+    let servers = details.map(StatusView::from).collect();
+    Json(AgentServers { agent: app.service.agent().map(str::to_owned), servers })
+}
+
+/// Ends the connection of a server, and makes a new one
+#[utoipa::path(post, path = "/api/agents/mcp/reconnect", tag = "agents", request_body = Reconnect,
+    responses((status = 200, body = StatusView), (status = 202, description = "It is still starting", body = StatusView),
+        (status = "default", body = Problem)))]
+pub(super) async fn reconnect(
+    State(app): State<App>,
+    Body(wanted): Body<Reconnect>,
+) -> Result<Response, Problem> {
+    let id = app.server(&wanted.name)?;
+    settle(&app, id, app.service.restart(id)).await
+}
+
+// How a server is, as it is told over HTTP.
+
+/// How a server is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StatusView {
+    id: Uuid,
+    name: String,
+    #[schema(value_type = StatusDocument)]
+    pub(crate) status: McpStatus,
+    /// What it is doing, in one word.
+    phase: String,
+    /// Why it does not run, and what to do.
+    #[schema(value_type = Option<Object>)]
+    problem: Option<ServiceFault>,
+    /// How many of its tools are offered.
+    n_tools: usize,
+    /// How many tools it has, if it was ever asked.
+    n_tools_total: Option<usize>,
+    /// Milliseconds until it is tried again.
+    retry_in_ms: Option<u64>,
+    /// Whether it is started again and again.
+    is_crash_looping: bool,
+    /// Which launch this is, counted from one.
+    launch: Option<u64>,
+    /// The process below which all of its processes run, if they run on this machine.
+    process: Option<u32>,
+    /// The memory of all its processes, if they run on this machine.
+    memory_bytes: Option<u64>,
+}
+
+impl From<StatusDetail> for StatusView {
+    fn from(detail: StatusDetail) -> Self {
+        let millis = |it: Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            id: detail.id,
+            name: detail.name,
+            status: detail.status,
+            phase: detail.phase,
+            problem: detail.problem,
+            n_tools: detail.n_tools,
+            n_tools_total: detail.n_tools_total,
+            retry_in_ms: detail.retry_in.map(millis),
+            is_crash_looping: detail.is_crash_looping,
+            launch: detail.launch,
+            process: detail.process,
+            memory_bytes: None,
+        }
+    }
+}
+
+impl StatusView {
+    /// The same with its memory.
+    pub(crate) fn weighed(detail: StatusDetail, census: &Census) -> Self {
+        let memory_bytes = detail.process.and_then(|it| census.below(it));
+        Self { memory_bytes, ..Self::from(detail) }
+    }
+}
+
+// JSON Merge Patch (RFC 7396): a document that says what is to be different.
+
+/// The document with the patch applied.
+pub(crate) fn merge(target: Value, patch: Value) -> Value {
+    let Value::Object(changes) = patch else { return patch };
+    let mut members = match target {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    for (name, change) in changes {
+        if change.is_null() {
+            members.remove(&name);
+            continue;
+        }
+        let before = members.remove(&name).unwrap_or_default();
+        members.insert(name, merge(before, change));
+    }
+    Value::Object(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The examples of RFC 7396, appendix A.
+    #[test]
+    fn the_examples_of_the_rfc() {
+        let check = |target: Value, patch: Value, expected: Value| {
+            assert_eq!(merge(target.clone(), patch.clone()), expected, "{target} {patch}");
+        };
+        check(json!({"a":"b"}), json!({"a":"c"}), json!({"a":"c"}));
+        check(json!({"a":"b"}), json!({"b":"c"}), json!({"a":"b","b":"c"}));
+        check(json!({"a":"b"}), json!({"a":null}), json!({}));
+        check(json!({"a":"b","b":"c"}), json!({"a":null}), json!({"b":"c"}));
+        check(json!({"a":["b"]}), json!({"a":"c"}), json!({"a":"c"}));
+        check(json!({"a":"c"}), json!({"a":["b"]}), json!({"a":["b"]}));
+        check(json!({"a":{"b":"c"}}), json!({"a":{"b":"d","c":null}}), json!({"a":{"b":"d"}}));
+        check(json!({"a":[{"b":"c"}]}), json!({"a":[1]}), json!({"a":[1]}));
+        check(json!(["a", "b"]), json!(["c", "d"]), json!(["c", "d"]));
+        check(json!({"a":"b"}), json!(["c"]), json!(["c"]));
+        check(json!({"a":"foo"}), json!(null), json!(null));
+        check(json!({"a":"foo"}), json!("bar"), json!("bar"));
+        check(json!({"e":null}), json!({"a":1}), json!({"e":null,"a":1}));
+        check(json!([1, 2]), json!({"a":"b","c":null}), json!({"a":"b"}));
+        check(json!({}), json!({"a":{"bb":{"ccc":null}}}), json!({"a":{"bb":{}}}));
+    }
 }

@@ -59,7 +59,7 @@ pub(super) async fn list(
     State(app): State<App>,
     query: Result<Query<ToolQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<ToolList>, Problem> {
-    let Query(query) = query.map_err(crate::query_params::refused)?;
+    let Query(query) = query.map_err(crate::extract::refused)?;
     let tools = app.service.rack().all_tools();
     let is_wanted =
         |it: &&ToolWithServer| query.server.as_deref().is_none_or(|name| **it.server() == *name);
