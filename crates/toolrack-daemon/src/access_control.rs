@@ -1,133 +1,140 @@
-//! Who is let in: decided from the head of a request alone, before anything else of it is looked at.
+//! Access control: `Host`, `Origin` and token checks on the request head, before anything else reads the request.
 //!
-//! A browser can be made to send requests by any page it shows, so a request over TCP has to name this machine
-//! itself (`Host`), must not come from another page (`Origin`, `Sec-Fetch-Site`), and has to bring a key that no
-//! page knows. A request over the Unix socket comes from a process of the same user, which the kernel vouches for.
+//! Any web page can make a browser send requests to localhost. A request over TCP must therefore name this daemon
+//! (`Host`), must not come from another site (`Origin`, `Sec-Fetch-Site`), and must carry a token that no page knows.
+//! A request over the Unix socket comes from a process of the same user, which the kernel has verified.
 //!
-//! **Invariant:** what is not known to be harmless is refused.
+//! **Invariant:** fail closed: a request that is not known to be harmless is refused.
 
 use std::net::SocketAddr;
 
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 
-use crate::tokens::Keys;
+use crate::tokens::Tokens;
 
-/// Pages send it with every request, and scripts cannot change it.
+/// Browsers send these headers with every request, and scripts cannot change them.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Where a request came in.
+/// The listener that accepted a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
-    /// The Unix socket, whose other end has been checked by the kernel.
-    Socket,
-    /// TCP, at this address of ours.
+pub(crate) enum ListenerKind {
+    /// The Unix socket, whose peer the kernel has verified.
+    Unix,
+    /// TCP, at this local address.
     Tcp(SocketAddr),
 }
 
-/// What a route asks of whoever comes in over TCP.
+/// What a route requires of a request over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// A key. The rule, for every path that is not known to be another.
-    Key,
-    /// Nothing but to come from here: the page itself, which holds no data, and how it gets its key.
-    Nothing,
+pub(crate) enum AuthRequirement {
+    /// A token. The default.
+    Token,
+    /// Only the `Host` and `Origin` checks: the dashboard's static files, its login and the liveness probe.
+    None,
 }
 
-/// Why somebody is not let in.
+/// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The request is for somebody else.
+pub(crate) enum AccessDenied {
+    /// `Host` does not name this daemon.
     Host,
-    /// It comes from another page.
+    /// The request comes from another site.
     Origin,
-    /// It has no key.
-    NoKey,
-    /// It has a wrong one.
-    WrongKey,
+    /// The request has no token.
+    MissingToken,
+    /// The token is invalid.
+    InvalidToken,
 }
 
-/// What a path asks for.
-pub(crate) fn asked(method: &http::Method, path: &str) -> Asked {
-    let reads = method == http::Method::GET || method == http::Method::HEAD;
+/// The requirement of a route.
+pub(crate) fn auth_requirement(method: &http::Method, path: &str) -> AuthRequirement {
+    let is_read = method == http::Method::GET || method == http::Method::HEAD;
     match path {
-        "/healthz" if reads => Asked::Nothing,
-        "/api/login" if method == http::Method::POST => Asked::Nothing,
-        path if reads && crate::assets::is_asset(path) => Asked::Nothing,
-        _ => Asked::Key,
+        "/healthz" if is_read => AuthRequirement::None,
+        "/api/login" if method == http::Method::POST => AuthRequirement::None,
+        path if is_read && crate::assets::is_asset(path) => AuthRequirement::None,
+        _ => AuthRequirement::Token,
     }
 }
 
-/// Whether a request is let in.
-pub(crate) fn admit(door: Door, head: &Parts, keys: &Keys) -> Result<(), Refusal> {
-    let Door::Tcp(own) = door else { return Ok(()) };
+/// Checks whether a request is allowed.
+pub(crate) fn check(
+    listener: ListenerKind,
+    head: &Parts,
+    tokens: &Tokens,
+) -> Result<(), AccessDenied> {
+    let ListenerKind::Tcp(own) = listener else { return Ok(()) };
     check_host(own, head)?;
     check_origin(own, head)?;
-    match asked(&head.method, head.uri.path()) {
-        Asked::Nothing => Ok(()),
-        Asked::Key => check_key(&head.headers, keys),
+    match auth_requirement(&head.method, head.uri.path()) {
+        AuthRequirement::None => Ok(()),
+        AuthRequirement::Token => check_token(&head.headers, tokens),
     }
 }
 
-fn check_host(own: SocketAddr, head: &Parts) -> Result<(), Refusal> {
-    let host = only(&head.headers, &HOST).map_err(|_several| Refusal::Host)?;
-    if !host.is_some_and(|it| is_own_authority(own, it)) {
-        return Err(Refusal::Host);
+/// DNS rebinding protection: only fixed names of this machine are accepted.
+fn check_host(own: SocketAddr, head: &Parts) -> Result<(), AccessDenied> {
+    let host = single_header(&head.headers, &HOST).map_err(|_several| AccessDenied::Host)?;
+    if !host.is_some_and(|host| is_own_authority(own, host)) {
+        return Err(AccessDenied::Host);
     }
-    // A request line may name a host of its own, and that one counts for whoever routes by it.
+    // A request line in absolute form has an authority of its own, which takes precedence over `Host`.
     match head.uri.authority() {
-        Some(named) if !is_own_authority(own, named.as_str()) => Err(Refusal::Host),
+        Some(authority) if !is_own_authority(own, authority.as_str()) => Err(AccessDenied::Host),
         _ => Ok(()),
     }
 }
 
-fn check_origin(own: SocketAddr, head: &Parts) -> Result<(), Refusal> {
+fn check_origin(own: SocketAddr, head: &Parts) -> Result<(), AccessDenied> {
     let headers = &head.headers;
-    let foreign = |_several| Refusal::Origin;
-    if let Some(origin) = only(headers, &ORIGIN).map_err(foreign)? {
-        let authority = origin.strip_prefix("http://").ok_or(Refusal::Origin)?;
+    let denied = |_several| AccessDenied::Origin;
+    if let Some(origin) = single_header(headers, &ORIGIN).map_err(denied)? {
+        let authority = origin.strip_prefix("http://").ok_or(AccessDenied::Origin)?;
         if !is_own_authority(own, authority) {
-            return Err(Refusal::Origin);
+            return Err(AccessDenied::Origin);
         }
     }
-    match only(headers, &SEC_FETCH_SITE).map_err(foreign)? {
-        // `none` is a person who typed the address or followed a link from outside of the browser.
+    match single_header(headers, &SEC_FETCH_SITE).map_err(denied)? {
+        // `none`: the user typed the address or followed a link from outside the browser.
         None | Some("same-origin" | "none") => Ok(()),
-        Some("cross-site") if is_arrival(head) => Ok(()),
-        Some(_) => Err(Refusal::Origin),
+        Some("cross-site") if is_dashboard_navigation(head) => Ok(()),
+        Some(_) => Err(AccessDenied::Origin),
     }
 }
 
-/// Whether a browser goes to our page, in a window of its own. So it does from the private file that leads here. The
-/// page holds no data, cannot be framed, and whoever sent the browser here sees nothing of it.
-fn is_arrival(head: &Parts) -> bool {
-    let says = |name: HeaderName, value| only(&head.headers, &name) == Ok(Some(value));
+/// Whether a browser navigates to the dashboard in a top-level window, as the login file makes it do.
+///
+/// Safe from any site: the page holds no data, cannot be framed, and the referring site cannot read it.
+fn is_dashboard_navigation(head: &Parts) -> bool {
+    let has = |name: HeaderName, value| single_header(&head.headers, &name) == Ok(Some(value));
     head.method == http::Method::GET
         && head.uri.path() == "/"
-        && says(SEC_FETCH_MODE, "navigate")
-        && says(SEC_FETCH_DEST, "document")
+        && has(SEC_FETCH_MODE, "navigate")
+        && has(SEC_FETCH_DEST, "document")
 }
 
-fn check_key(headers: &HeaderMap, keys: &Keys) -> Result<(), Refusal> {
-    let given = only(headers, &AUTHORIZATION).map_err(|_several| Refusal::WrongKey)?;
-    let Some(given) = given else { return Err(Refusal::NoKey) };
-    let key = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    match key {
-        Some((_, key)) if keys.fits(key.trim()) => Ok(()),
-        _ => Err(Refusal::WrongKey),
+fn check_token(headers: &HeaderMap, tokens: &Tokens) -> Result<(), AccessDenied> {
+    let value =
+        single_header(headers, &AUTHORIZATION).map_err(|_several| AccessDenied::InvalidToken)?;
+    let Some(value) = value else { return Err(AccessDenied::MissingToken) };
+    let token = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    match token {
+        Some((_, token)) if tokens.is_valid(token.trim()) => Ok(()),
+        _ => Err(AccessDenied::InvalidToken),
     }
 }
 
-/// Names of this machine that no name server has a say in, at our own port, letter for letter.
+/// Whether an authority is a name of this machine that does not depend on DNS, with this daemon's port. Exact match.
 fn is_own_authority(own: SocketAddr, authority: &str) -> bool {
     let Some((name, port)) = authority.rsplit_once(':') else { return false };
     matches!(name, "127.0.0.1" | "[::1]" | "localhost") && port == own.port().to_string()
 }
 
-/// The one value of a header. Several, or one that is no text, are an error.
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, ()> {
+/// The value of a header that may occur once. Several values, or one that is not ASCII text, are an error.
+fn single_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, ()> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
@@ -145,23 +152,23 @@ mod tests {
     const OWN: &str = "127.0.0.1:7000";
 
     #[track_caller]
-    fn check(uri: &str, headers: &[(&str, &str)], expected: Result<(), Refusal>) {
-        let keys = Keys::for_test("right");
+    fn check_request(uri: &str, headers: &[(&str, &str)], expected: Result<(), AccessDenied>) {
+        let tokens = Tokens::for_test("right");
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        let door = Door::Tcp(OWN.parse().unwrap());
-        assert_eq!(admit(door, &head, &keys), expected, "{uri} {headers:?}");
-        assert_eq!(admit(Door::Socket, &head, &keys), Ok(()));
+        let listener = ListenerKind::Tcp(OWN.parse().unwrap());
+        assert_eq!(check(listener, &head, &tokens), expected, "{uri} {headers:?}");
+        assert_eq!(check(ListenerKind::Unix, &head, &tokens), Ok(()));
     }
 
     #[test]
-    fn only_this_machine_by_its_own_name_at_our_port() {
-        let key = ("authorization", "Bearer right");
+    fn only_loopback_names_with_own_port_are_accepted_as_host() {
+        let auth = ("authorization", "Bearer right");
         for host in [OWN, "localhost:7000", "[::1]:7000"] {
-            check("/api/tools", &[("host", host), key], Ok(()));
+            check_request("/api/tools", &[("host", host), auth], Ok(()));
         }
         let wrong = [
             "127.0.0.1",
@@ -184,21 +191,21 @@ mod tests {
             " 127.0.0.1:7000",
         ];
         for host in wrong {
-            check("/api/tools", &[("host", host), key], Err(Refusal::Host));
-            check("/", &[("host", host)], Err(Refusal::Host));
+            check_request("/api/tools", &[("host", host), auth], Err(AccessDenied::Host));
+            check_request("/", &[("host", host)], Err(AccessDenied::Host));
         }
-        check("/", &[], Err(Refusal::Host));
-        check("/", &[("host", OWN), ("host", OWN)], Err(Refusal::Host));
-        check("http://evil.example/", &[("host", OWN)], Err(Refusal::Host));
-        check("http://127.0.0.1:7000/", &[("host", OWN)], Ok(()));
+        check_request("/", &[], Err(AccessDenied::Host));
+        check_request("/", &[("host", OWN), ("host", OWN)], Err(AccessDenied::Host));
+        check_request("http://evil.example/", &[("host", OWN)], Err(AccessDenied::Host));
+        check_request("http://127.0.0.1:7000/", &[("host", OWN)], Ok(()));
     }
 
     #[test]
-    fn no_other_page_gets_in() {
+    fn cross_origin_requests_are_refused() {
         let check = |more: &[(&str, &str)], expected| {
             let mut headers = vec![("host", OWN), ("authorization", "Bearer right")];
             headers.extend(more);
-            check("/api/tools", &headers, expected);
+            check_request("/api/tools", &headers, expected);
         };
         for origin in ["http://127.0.0.1:7000", "http://localhost:7000"] {
             check(&[("origin", origin)], Ok(()));
@@ -216,25 +223,25 @@ mod tests {
             "chrome-extension://abc",
         ];
         for origin in wrong {
-            check(&[("origin", origin)], Err(Refusal::Origin));
+            check(&[("origin", origin)], Err(AccessDenied::Origin));
         }
         check(&[("sec-fetch-site", "same-origin")], Ok(()));
         check(&[("sec-fetch-site", "none")], Ok(()));
         for site in ["cross-site", "same-site", "", "NONE", "same-origin, none"] {
-            check(&[("sec-fetch-site", site)], Err(Refusal::Origin));
+            check(&[("sec-fetch-site", site)], Err(AccessDenied::Origin));
         }
     }
 
     #[test]
-    fn a_browser_may_be_sent_to_the_page_and_nowhere_else() {
+    fn cross_site_navigation_reaches_only_the_dashboard() {
         let from = |site, mode, dest| {
             let host = ("host", OWN);
             [host, ("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)]
         };
-        let arrival = from("cross-site", "navigate", "document");
-        check("/", &arrival, Ok(()));
+        let navigation = from("cross-site", "navigate", "document");
+        check_request("/", &navigation, Ok(()));
         for path in ["/app.js", "/healthz", "/api/tools", "/api/login", "/mcp"] {
-            check(path, &arrival, Err(Refusal::Origin));
+            check_request(path, &navigation, Err(AccessDenied::Origin));
         }
         for other in [
             from("same-site", "navigate", "document"),
@@ -242,17 +249,17 @@ mod tests {
             from("cross-site", "no-cors", "document"),
             from("cross-site", "cors", "empty"),
         ] {
-            check("/", &other, Err(Refusal::Origin));
+            check_request("/", &other, Err(AccessDenied::Origin));
         }
-        let with_origin = [&arrival[..], &[("origin", "null")]].concat();
-        check("/", &with_origin, Err(Refusal::Origin));
+        let with_origin = [&navigation[..], &[("origin", "null")]].concat();
+        check_request("/", &with_origin, Err(AccessDenied::Origin));
     }
 
     #[test]
-    fn every_route_but_the_page_wants_a_key() {
+    fn all_routes_but_the_static_ones_require_a_token() {
         let host = ("host", OWN);
         for path in ["/", "/?token=right", "/healthz"] {
-            check(path, &[host], Ok(()));
+            check_request(path, &[host], Ok(()));
         }
         for path in [
             "/readyz",
@@ -264,14 +271,22 @@ mod tests {
             "//",
             "/x/..",
         ] {
-            check(path, &[host], Err(Refusal::NoKey));
-            for key in
+            check_request(path, &[host], Err(AccessDenied::MissingToken));
+            for value in
                 ["Bearer wrong", "Bearer", "Bearer ", "Basic right", "right", "Bearer right right"]
             {
-                check(path, &[host, ("authorization", key)], Err(Refusal::WrongKey));
+                check_request(
+                    path,
+                    &[host, ("authorization", value)],
+                    Err(AccessDenied::InvalidToken),
+                );
             }
-            check(path, &[host, ("authorization", "bearer right")], Ok(()));
-            check(path, &[host, ("cookie", "token=right")], Err(Refusal::NoKey));
+            check_request(path, &[host, ("authorization", "bearer right")], Ok(()));
+            check_request(
+                path,
+                &[host, ("cookie", "token=right")],
+                Err(AccessDenied::MissingToken),
+            );
         }
     }
 }

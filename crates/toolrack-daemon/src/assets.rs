@@ -1,4 +1,4 @@
-//! The page, embedded in the program: static files without data, the only thing that is served without a key.
+//! Static files of the dashboard, embedded in the binary and served without a token: they contain no data.
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -8,68 +8,68 @@ use crate::problem::Problem;
 use crate::state::App;
 
 const HTML: &str = "text/html; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
-const STYLE: &str = "text/css; charset=utf-8";
-const PICTURE: &str = "image/svg+xml";
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SVG: &str = "image/svg+xml";
 
-/// A file of the page: its path, its type and its content.
+/// A file: its path, content type and content.
 type Asset = (&'static str, &'static str, &'static [u8]);
 
-/// A file that is reached by its own name.
+/// A file whose path is its name.
 macro_rules! asset {
-    ($name:literal, $kind:ident) => {
-        (concat!("/", $name), $kind, include_bytes!(concat!("../assets/", $name)))
+    ($name:literal, $content_type:ident) => {
+        (concat!("/", $name), $content_type, include_bytes!(concat!("../assets/", $name)))
     };
 }
 
-/// Every file of the page.
+/// All files of the dashboard.
 const ASSETS: [Asset; 29] = [
     ("/", HTML, include_bytes!("../assets/index.html")),
-    asset!("add-server.js", SCRIPT),
-    asset!("server-parser.js", SCRIPT),
-    asset!("api.js", SCRIPT),
-    asset!("app.js", SCRIPT),
-    asset!("calls.js", SCRIPT),
-    asset!("config.js", SCRIPT),
-    asset!("dom.js", SCRIPT),
-    asset!("server-editor.js", SCRIPT),
-    asset!("diagnostics.js", SCRIPT),
-    asset!("form.js", SCRIPT),
-    asset!("format.js", SCRIPT),
-    asset!("latency.js", SCRIPT),
-    asset!("diff.js", SCRIPT),
-    asset!("notifications.js", SCRIPT),
-    asset!("result.js", SCRIPT),
-    asset!("schema.js", SCRIPT),
-    asset!("search.js", SCRIPT),
-    asset!("server-detail.js", SCRIPT),
-    asset!("servers.js", SCRIPT),
-    asset!("sse.js", SCRIPT),
-    asset!("status.js", SCRIPT),
-    asset!("store.js", SCRIPT),
-    asset!("sanitize.js", SCRIPT),
-    asset!("theme.js", SCRIPT),
-    asset!("timeline.js", SCRIPT),
-    asset!("tools.js", SCRIPT),
-    asset!("icon.svg", PICTURE),
-    asset!("style.css", STYLE),
+    asset!("add-server.js", JAVASCRIPT),
+    asset!("server-parser.js", JAVASCRIPT),
+    asset!("api.js", JAVASCRIPT),
+    asset!("app.js", JAVASCRIPT),
+    asset!("calls.js", JAVASCRIPT),
+    asset!("config.js", JAVASCRIPT),
+    asset!("dom.js", JAVASCRIPT),
+    asset!("server-editor.js", JAVASCRIPT),
+    asset!("diagnostics.js", JAVASCRIPT),
+    asset!("form.js", JAVASCRIPT),
+    asset!("format.js", JAVASCRIPT),
+    asset!("latency.js", JAVASCRIPT),
+    asset!("diff.js", JAVASCRIPT),
+    asset!("notifications.js", JAVASCRIPT),
+    asset!("result.js", JAVASCRIPT),
+    asset!("schema.js", JAVASCRIPT),
+    asset!("search.js", JAVASCRIPT),
+    asset!("server-detail.js", JAVASCRIPT),
+    asset!("servers.js", JAVASCRIPT),
+    asset!("sse.js", JAVASCRIPT),
+    asset!("status.js", JAVASCRIPT),
+    asset!("store.js", JAVASCRIPT),
+    asset!("sanitize.js", JAVASCRIPT),
+    asset!("theme.js", JAVASCRIPT),
+    asset!("timeline.js", JAVASCRIPT),
+    asset!("tools.js", JAVASCRIPT),
+    asset!("icon.svg", SVG),
+    asset!("style.css", CSS),
 ];
 
-/// Whether a path is that of a file, letter for letter.
+/// Whether a path is exactly that of a file.
 pub(crate) fn is_asset(path: &str) -> bool {
-    ASSETS.iter().any(|it| it.0 == path)
+    ASSETS.iter().any(|(asset_path, ..)| *asset_path == path)
 }
 
 /// The paths of all files.
 pub(crate) fn paths() -> impl Iterator<Item = &'static str> {
-    ASSETS.iter().map(|it| it.0)
+    ASSETS.iter().map(|(path, ..)| *path)
 }
 
 pub(crate) async fn serve(State(_app): State<App>, uri: Uri) -> Result<Response, Problem> {
-    let found = ASSETS.iter().find(|it| it.0 == uri.path());
-    let (_, kind, content) = found.ok_or_else(|| Problem::not_found("there is no such page"))?;
+    let asset = ASSETS.iter().find(|(path, ..)| *path == uri.path());
+    let (_, content_type, content) = asset.ok_or_else(|| Problem::not_found("file not found"))?;
     let mut response = (*content).into_response();
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     Ok(response)
 }
 
@@ -77,11 +77,11 @@ pub(crate) async fn serve(State(_app): State<App>, uri: Uri) -> Result<Response,
 mod tests {
     use super::*;
 
-    /// A file that nobody serves is missing only in the browser, where it is noticed last.
+    /// A file that is missing in `ASSETS` would fail only in the browser.
     #[test]
-    fn every_file_is_served() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/assets");
-        for entry in std::fs::read_dir(folder).unwrap() {
+    fn every_asset_file_is_served() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/assets");
+        for entry in std::fs::read_dir(dir).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             assert!(name == "index.html" || is_asset(&format!("/{name}")), "{name}");
         }

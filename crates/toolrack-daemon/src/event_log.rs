@@ -1,9 +1,9 @@
-//! What happened lately, in order, for any number of readers who may come back.
+//! Event log: the events of the API (`ApiEvent`) and a ring buffer of the latest ones that readers can resume.
 //!
-//! Readers have no queues: each remembers the number of the event it wants next and looks it up here. Whoever was
-//! too slow finds it gone, and is told how many are missing.
+//! Readers have no queues: each remembers the number of its next event and looks it up in the ring. A reader that is
+//! too slow finds its event overwritten and learns how many it missed.
 //!
-//! **Invariant:** telling never waits, and memory is bounded however slow the readers are.
+//! **Invariant:** `append` never waits, and memory is bounded no matter how slow the readers are.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,165 +15,50 @@ use toolrack_manager::{CallOutcome, RackEvent};
 use toolrack_transport::{Delivery, plain_text};
 use utoipa::ToSchema;
 
-/// How many events are kept.
+/// Number of events in the ring.
 const CAPACITY: usize = 4096;
+/// Maximum length of a line of server output, in characters.
+const MAX_LINE_CHARS: usize = 2000;
 
-/// The latest events.
-#[derive(Debug)]
-pub(crate) struct Feed {
-    /// Tells events of this daemon from those of one that ran before.
-    run: Arc<str>,
-    ring: Mutex<Ring>,
-    /// The number of the next event.
-    next: watch::Sender<u64>,
-}
-
-#[derive(Debug, Default)]
-struct Ring {
-    /// The number of the first event that is kept.
-    first: u64,
-    events: VecDeque<Arc<Told>>,
-}
-
-/// Where a reader is.
-#[derive(Debug)]
-pub(crate) struct Reader {
-    feed: Arc<Feed>,
-    next: u64,
-    news: watch::Receiver<u64>,
-    /// Whether the reader comes from an earlier run, and does not know yet what it missed.
-    stranger: bool,
-}
-
-/// What a reader gets.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Portion {
-    /// An event and its number.
-    Event(u64, Arc<Told>),
-    /// So many events are gone. `None` if they were of an earlier run and nobody has counted them.
-    Missed(u64, Option<u64>),
-}
-
-impl Feed {
-    pub(crate) fn new(run: &str) -> Self {
-        Self { run: run.into(), ring: Mutex::default(), next: watch::Sender::new(0) }
-    }
-
-    pub(crate) fn tell(&self, time_ms: u64, what: Happening) {
-        let mut ring = self.ring();
-        ring.events.push_back(Arc::new(Told { time_ms, what }));
-        if ring.events.len() > CAPACITY {
-            ring.events.pop_front();
-            ring.first += 1;
-        }
-        let next = ring.first + ring.events.len() as u64;
-        drop(ring);
-        self.next.send_replace(next);
-    }
-
-    /// The id under which an event is known outside.
-    pub(crate) fn id(&self, number: u64) -> String {
-        format!("{}-{number}", self.run)
-    }
-
-    /// Reads on behind the event with this id, or from now on if there is none.
-    pub(crate) fn read(self: &Arc<Self>, last: Option<&str>) -> Reader {
-        let news = self.next.subscribe();
-        let now = *news.borrow();
-        let (next, stranger) = match last.map(|it| resume(&self.run, it)) {
-            None => (now, false),
-            Some(Some(last)) if last < now => (last + 1, false),
-            // Another run, or a number that we never gave.
-            Some(_) => (0, true),
-        };
-        Reader { feed: Arc::clone(self), next, news, stranger }
-    }
-
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The number of an event of this run.
-fn resume(run: &str, id: &str) -> Option<u64> {
-    id.strip_prefix(run)?.strip_prefix('-')?.parse().ok()
-}
-
-impl Reader {
-    /// What comes next, as soon as there is something. `None` once the feed is gone.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> Option<Portion> {
-        loop {
-            self.news.borrow_and_update();
-            if let Some(portion) = self.take() {
-                return Some(portion);
-            }
-            self.news.changed().await.ok()?;
-        }
-    }
-
-    fn take(&mut self) -> Option<Portion> {
-        let ring = self.feed.ring();
-        if std::mem::take(&mut self.stranger) {
-            self.next = ring.first;
-            return Some(Portion::Missed(ring.first.saturating_sub(1), None));
-        }
-        if self.next < ring.first {
-            let missed = ring.first - self.next;
-            self.next = ring.first;
-            return Some(Portion::Missed(ring.first - 1, Some(missed)));
-        }
-        let place = usize::try_from(self.next - ring.first).ok()?;
-        let event = Arc::clone(ring.events.get(place)?);
-        self.next += 1;
-        Some(Portion::Event(self.next - 1, event))
-    }
-}
-
-// What happens to servers and calls, as it is told outside.
-
-/// The longest line of a server that is passed on.
-const LINE_CHARS: usize = 2000;
-
-/// An event and when it was heard of.
+/// An event with its time.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub(crate) struct Told {
-    /// Milliseconds since 1970.
+#[schema(as = Told)]
+pub(crate) struct TimedEvent {
+    /// Unix time in milliseconds.
     pub(crate) time_ms: u64,
     #[serde(flatten)]
-    pub(crate) what: Happening,
+    pub(crate) event: ApiEvent,
 }
 
-/// Something that happened.
+/// An event of the API.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum Happening {
-    /// A server stands elsewhere now.
+#[schema(as = Happening)]
+pub(crate) enum ApiEvent {
+    /// The state of a server changed.
     State {
         #[schema(value_type = String)]
         server: Arc<str>,
         /// `disabled`, `disconnected`, `connecting`, `connected`, `needs-auth`, `failed` or `backing-off`.
         state: &'static str,
-        /// Why, if something went wrong.
+        /// The reason, if something failed.
         reason: Option<String>,
     },
-    /// A server that is being connected has come further.
+    /// A connecting server entered its next phase.
     Phase {
         #[schema(value_type = String)]
         server: Arc<str>,
         /// `installing`, `starting`, `handshake` or `listing`.
         phase: &'static str,
     },
-    /// What installs the package of a server said.
+    /// The installer of a server's package printed a line.
     Install {
         #[schema(value_type = String)]
         server: Arc<str>,
         #[schema(value_type = String)]
         line: Arc<str>,
     },
-    /// The tools of a server are others now.
+    /// The tool list of a server changed.
     Tools {
         #[schema(value_type = String)]
         server: Arc<str>,
@@ -184,7 +69,7 @@ pub(crate) enum Happening {
         #[schema(value_type = Vec<String>)]
         changed: Vec<Arc<str>>,
     },
-    /// A call was sent on its way.
+    /// A call started.
     CallStarted {
         id: String,
         #[schema(value_type = String)]
@@ -192,7 +77,7 @@ pub(crate) enum Happening {
         #[schema(value_type = String)]
         tool: Arc<str>,
     },
-    /// A call has its outcome.
+    /// A call finished.
     CallFinished {
         id: String,
         #[schema(value_type = String)]
@@ -205,32 +90,32 @@ pub(crate) enum Happening {
         delivery: &'static str,
         duration_us: u64,
     },
-    /// A server wrote a line to its error output.
+    /// A server wrote a line to stderr.
     Stderr {
         #[schema(value_type = String)]
         server: Arc<str>,
         #[schema(value_type = String)]
         line: Arc<str>,
     },
-    /// Something is odd and works all the same.
+    /// A problem that does not stop anything from working.
     Warning {
         #[schema(value_type = Option<String>)]
         server: Option<Arc<str>>,
         message: String,
     },
-    /// The config file cannot be used; the servers stay as they were.
+    /// The config file is invalid; the servers keep their previous config.
     ConfigRejected { message: String },
-    /// A changed config was put into effect.
+    /// A changed config was applied.
     ConfigApplied { connected: Vec<String>, disconnected: Vec<String>, reconnected: Vec<String> },
-    /// The daemon itself was too busy to hear of so many events.
+    /// The daemon was too busy and missed this many events.
     Missed { n_events: u64 },
-    /// The daemon is about to end.
+    /// The daemon is shutting down.
     Stopping,
 }
 
-impl Happening {
-    /// The name of the kind, as it is written outside.
-    pub(crate) fn kind(&self) -> &'static str {
+impl ApiEvent {
+    /// The SSE event name, equal to the `type` member.
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::State { .. } => "state",
             Self::Phase { .. } => "phase",
@@ -247,37 +132,45 @@ impl Happening {
         }
     }
 
-    /// What the manager said. `call` makes the id of a call from its number.
-    pub(crate) fn of(event: RackEvent, call: impl Fn(u64) -> String) -> Option<Self> {
+    /// Converts a manager event. `call_id` makes the API's call id from a call number.
+    pub(crate) fn from_manager_event(
+        event: RackEvent,
+        call_id: impl Fn(u64) -> String,
+    ) -> Option<Self> {
         Some(match event {
             RackEvent::State { server, state } => {
-                let reason = state.failure().map(|it| plain_text(it.reason(), LINE_CHARS));
+                let reason =
+                    state.failure().map(|failure| plain_text(failure.reason(), MAX_LINE_CHARS));
                 Self::State { server, state: state.word(), reason }
             }
             RackEvent::Phase { server, phase } => Self::Phase { server, phase: phase.word() },
-            RackEvent::Install { server, line } => Self::Install { server, line: cut(line) },
+            RackEvent::Install { server, line } => {
+                Self::Install { server, line: truncate_line(line) }
+            }
             RackEvent::Tools { server, added, removed, changed } => {
                 Self::Tools { server, added, removed, changed }
             }
             RackEvent::CallStarted { id, server, tool } => {
-                Self::CallStarted { id: call(id), server, tool }
+                Self::CallStarted { id: call_id(id), server, tool }
             }
             RackEvent::CallFinished { id, server, tool, outcome, delivery, duration, .. } => {
                 Self::CallFinished {
-                    id: call(id),
+                    id: call_id(id),
                     server,
                     tool,
-                    outcome: outcome_word(outcome),
-                    delivery: delivery_word(delivery),
-                    duration_us: micros(duration),
+                    outcome: outcome_name(outcome),
+                    delivery: delivery_name(delivery),
+                    duration_us: as_micros(duration),
                 }
             }
-            RackEvent::Stderr { server, line } => Self::Stderr { server, line: cut(line) },
+            RackEvent::Stderr { server, line } => {
+                Self::Stderr { server, line: truncate_line(line) }
+            }
             RackEvent::Warning { server, message } => {
-                Self::Warning { server, message: plain_text(&message, LINE_CHARS) }
+                Self::Warning { server, message: plain_text(&message, MAX_LINE_CHARS) }
             }
             RackEvent::ConfigRejected { message } => {
-                Self::ConfigRejected { message: plain_text(&message, LINE_CHARS) }
+                Self::ConfigRejected { message: plain_text(&message, MAX_LINE_CHARS) }
             }
             RackEvent::ConfigApplied { plan } => Self::ConfigApplied {
                 connected: plan.connect,
@@ -290,7 +183,124 @@ impl Happening {
     }
 }
 
-pub(crate) fn outcome_word(outcome: CallOutcome) -> &'static str {
+/// Ring buffer of the latest events.
+#[derive(Debug)]
+pub(crate) struct EventLog {
+    /// Distinguishes the event ids of this run from those of earlier ones.
+    run_id: Arc<str>,
+    ring: Mutex<Ring>,
+    /// The number of the next event. Wakes up readers.
+    next: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    /// The number of the oldest event in the ring.
+    first: u64,
+    events: VecDeque<Arc<TimedEvent>>,
+}
+
+/// Position of one reader in the event log.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    log: Arc<EventLog>,
+    next: u64,
+    changes: watch::Receiver<u64>,
+    /// The reader resumed with an id of another run and has not been told yet that it missed events.
+    is_from_other_run: bool,
+}
+
+/// An item of an event stream.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum StreamItem {
+    /// An event and its number.
+    Event(u64, Arc<TimedEvent>),
+    /// The number of the last missed event, and how many were missed. `None` if they belong to another run.
+    Missed(u64, Option<u64>),
+}
+
+impl EventLog {
+    pub(crate) fn new(run_id: &str) -> Self {
+        Self { run_id: run_id.into(), ring: Mutex::default(), next: watch::Sender::new(0) }
+    }
+
+    pub(crate) fn append(&self, time_ms: u64, event: ApiEvent) {
+        let mut ring = self.ring();
+        ring.events.push_back(Arc::new(TimedEvent { time_ms, event }));
+        if ring.events.len() > CAPACITY {
+            ring.events.pop_front();
+            ring.first += 1;
+        }
+        let next = ring.first + ring.events.len() as u64;
+        // Readers take the ring lock as soon as they wake up.
+        drop(ring);
+        self.next.send_replace(next);
+    }
+
+    /// The id of an event on the wire.
+    pub(crate) fn event_id(&self, number: u64) -> String {
+        format!("{}-{number}", self.run_id)
+    }
+
+    /// A reader that resumes after the event `last_id`, or starts with the next event.
+    pub(crate) fn reader(self: &Arc<Self>, last_id: Option<&str>) -> Reader {
+        let changes = self.next.subscribe();
+        let now = *changes.borrow();
+        let (next, is_from_other_run) = match last_id.map(|id| parse_event_id(&self.run_id, id)) {
+            None => (now, false),
+            Some(Some(last)) if last < now => (last + 1, false),
+            // An id of another run, or a number that was never issued.
+            Some(_) => (0, true),
+        };
+        Reader { log: Arc::clone(self), next, changes, is_from_other_run }
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The event number of an id of this run.
+fn parse_event_id(run_id: &str, id: &str) -> Option<u64> {
+    id.strip_prefix(run_id)?.strip_prefix('-')?.parse().ok()
+}
+
+impl Reader {
+    /// Waits for the next item. `None` once the log is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no event is lost.
+    pub(crate) async fn next(&mut self) -> Option<StreamItem> {
+        loop {
+            // Marked as seen before the look at the ring: an append in between wakes `changed` at once.
+            self.changes.borrow_and_update();
+            if let Some(item) = self.try_next() {
+                return Some(item);
+            }
+            self.changes.changed().await.ok()?;
+        }
+    }
+
+    fn try_next(&mut self) -> Option<StreamItem> {
+        let ring = self.log.ring();
+        if std::mem::take(&mut self.is_from_other_run) {
+            self.next = ring.first;
+            return Some(StreamItem::Missed(ring.first.saturating_sub(1), None));
+        }
+        if self.next < ring.first {
+            let n_missed = ring.first - self.next;
+            self.next = ring.first;
+            return Some(StreamItem::Missed(ring.first - 1, Some(n_missed)));
+        }
+        let index = usize::try_from(self.next - ring.first).ok()?;
+        let event = Arc::clone(ring.events.get(index)?);
+        self.next += 1;
+        Some(StreamItem::Event(self.next - 1, event))
+    }
+}
+
+pub(crate) fn outcome_name(outcome: CallOutcome) -> &'static str {
     match outcome {
         CallOutcome::Done => "done",
         CallOutcome::ToolError => "tool_error",
@@ -299,7 +309,7 @@ pub(crate) fn outcome_word(outcome: CallOutcome) -> &'static str {
     }
 }
 
-pub(crate) fn delivery_word(delivery: Delivery) -> &'static str {
+pub(crate) fn delivery_name(delivery: Delivery) -> &'static str {
     match delivery {
         Delivery::NotSent => "not_sent",
         Delivery::Unknown => "unknown",
@@ -307,19 +317,19 @@ pub(crate) fn delivery_word(delivery: Delivery) -> &'static str {
     }
 }
 
-pub(crate) fn micros(duration: std::time::Duration) -> u64 {
+pub(crate) fn as_micros(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds since 1970, for people and files. Nothing is measured with it.
-pub(crate) fn wall_clock_ms() -> u64 {
+/// Unix time in milliseconds, for display and records. Not monotonic, so never used to measure durations.
+pub(crate) fn unix_time_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A line that is not longer than it may be.
-pub(crate) fn cut(line: Arc<str>) -> Arc<str> {
-    match line.char_indices().nth(LINE_CHARS) {
+/// Truncates a line of server output to the maximum length.
+pub(crate) fn truncate_line(line: Arc<str>) -> Arc<str> {
+    match line.char_indices().nth(MAX_LINE_CHARS) {
         None => line,
         Some((end, _)) => format!("{}…", line.split_at(end).0).into(),
     }
@@ -329,51 +339,51 @@ pub(crate) fn cut(line: Arc<str>) -> Arc<str> {
 mod tests {
     use super::*;
 
-    fn tell(feed: &Feed, number: u64) {
-        feed.tell(number, Happening::Missed { n_events: number });
+    fn append(log: &EventLog, number: u64) {
+        log.append(number, ApiEvent::Missed { n_events: number });
     }
 
-    /// Everything that is there for a reader, in short.
+    /// All pending items of a reader, in short form.
     fn all(reader: &mut Reader) -> Vec<String> {
         let mut found = Vec::new();
-        while let Some(portion) = reader.take() {
-            found.push(match portion {
-                Portion::Event(number, told) => format!("{number}@{}", told.time_ms),
-                Portion::Missed(last, Some(n)) => format!("missed {n} to {last}"),
-                Portion::Missed(last, None) => format!("missed some to {last}"),
+        while let Some(item) = reader.try_next() {
+            found.push(match item {
+                StreamItem::Event(number, event) => format!("{number}@{}", event.time_ms),
+                StreamItem::Missed(last, Some(n)) => format!("missed {n} to {last}"),
+                StreamItem::Missed(last, None) => format!("missed some to {last}"),
             });
         }
         found
     }
 
     #[test]
-    fn a_reader_goes_on_where_it_was() {
-        let feed = Arc::new(Feed::new("run"));
-        tell(&feed, 10);
-        let mut reader = feed.read(None);
+    fn reader_resumes_after_its_last_event() {
+        let log = Arc::new(EventLog::new("run"));
+        append(&log, 10);
+        let mut reader = log.reader(None);
         assert_eq!(all(&mut reader), Vec::<String>::new());
-        tell(&feed, 11);
-        tell(&feed, 12);
+        append(&log, 11);
+        append(&log, 12);
         assert_eq!(all(&mut reader), ["1@11", "2@12"]);
-        assert_eq!(all(&mut feed.read(Some(&feed.id(1)))), ["2@12"]);
-        assert_eq!(all(&mut feed.read(Some(&feed.id(2)))), Vec::<String>::new());
+        assert_eq!(all(&mut log.reader(Some(&log.event_id(1)))), ["2@12"]);
+        assert_eq!(all(&mut log.reader(Some(&log.event_id(2)))), Vec::<String>::new());
     }
 
     #[test]
-    fn who_comes_from_elsewhere_is_told_and_gets_what_there_is() {
-        let feed = Arc::new(Feed::new("run"));
-        tell(&feed, 10);
+    fn reader_with_a_foreign_id_gets_a_gap_and_all_events() {
+        let log = Arc::new(EventLog::new("run"));
+        append(&log, 10);
         for last in ["", "old-0", "run-1", "run-x", "run-99999999999999999999", "run"] {
-            assert_eq!(all(&mut feed.read(Some(last))), ["missed some to 0", "0@10"], "{last}");
+            assert_eq!(all(&mut log.reader(Some(last))), ["missed some to 0", "0@10"], "{last}");
         }
     }
 
     #[test]
-    fn a_slow_reader_is_told_how_many_it_missed() {
-        let feed = Arc::new(Feed::new("run"));
-        let mut reader = feed.read(None);
+    fn slow_reader_learns_how_many_events_it_missed() {
+        let log = Arc::new(EventLog::new("run"));
+        let mut reader = log.reader(None);
         for number in 0..CAPACITY as u64 + 3 {
-            tell(&feed, number);
+            append(&log, number);
         }
         let found = all(&mut reader);
         assert_eq!(found.len(), CAPACITY + 1);
@@ -381,29 +391,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_waits_for_news_and_ends_with_nothing_lost() {
-        let feed = Arc::new(Feed::new("run"));
-        let mut reader = feed.read(None);
-        let told = async { tell(&feed, 5) };
-        let (portion, ()) = tokio::join!(reader.next(), told);
-        assert!(matches!(portion, Some(Portion::Event(0, _))));
+    async fn reader_waits_for_the_next_event() {
+        let log = Arc::new(EventLog::new("run"));
+        let mut reader = log.reader(None);
+        let appended = async { append(&log, 5) };
+        let (item, ()) = tokio::join!(reader.next(), appended);
+        assert!(matches!(item, Some(StreamItem::Event(0, _))));
     }
 
     #[test]
-    fn an_event_is_named_by_its_kind_and_lines_are_cut() {
+    fn events_serialize_with_their_type_and_long_lines_are_truncated() {
         let server: Arc<str> = "s".into();
-        let line: Arc<str> = "ü".repeat(LINE_CHARS + 1).into();
+        let line: Arc<str> = "ü".repeat(MAX_LINE_CHARS + 1).into();
         let event = RackEvent::Stderr { server: Arc::clone(&server), line };
-        let told = Happening::of(event, |number| number.to_string()).unwrap();
-        let Happening::Stderr { line, .. } = &told else { panic!("{told:?}") };
-        assert_eq!(line.chars().count(), LINE_CHARS + 1);
+        let event = ApiEvent::from_manager_event(event, |number| number.to_string()).unwrap();
+        let ApiEvent::Stderr { line, .. } = &event else { panic!("{event:?}") };
+        assert_eq!(line.chars().count(), MAX_LINE_CHARS + 1);
         let started = RackEvent::CallStarted { id: 7, server, tool: "t".into() };
-        let told = Happening::of(started, |number| format!("run-{number}")).unwrap();
-        let told = Told { time_ms: 5, what: told };
+        let event =
+            ApiEvent::from_manager_event(started, |number| format!("run-{number}")).unwrap();
+        let timed = TimedEvent { time_ms: 5, event };
         assert_eq!(
-            serde_json::to_string(&told).unwrap(),
+            serde_json::to_string(&timed).unwrap(),
             r#"{"time_ms":5,"type":"call_started","id":"run-7","server":"s","tool":"t"}"#
         );
-        assert_eq!(told.what.kind(), "call_started");
+        assert_eq!(timed.event.name(), "call_started");
     }
 }

@@ -1,7 +1,8 @@
-//! The one listener of the daemon: whatever the manager says goes to the feed, the history, the counters and the
-//! logbook from here.
+//! Event recorder: the one consumer of manager events, which feeds the event log, call history, metrics and stderr
+//! buffer.
 //!
-//! **Invariant:** listening never waits for any of them.
+//! **Invariant:** handling an event never waits, and memory is bounded: at most [`MAX_LINES`] lines for each of
+//! `MAX_SERVERS` servers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,54 +14,60 @@ use toolrack_manager::{RackEvent, RackEvents};
 use toolrack_service::LocalService;
 use utoipa::ToSchema;
 
-use crate::event_log::{self, Feed, Happening, cut, wall_clock_ms};
+use crate::event_log::{
+    ApiEvent, EventLog, as_micros, delivery_name, outcome_name, truncate_line, unix_time_ms,
+};
 use crate::history::{CallRecord, History};
-use crate::metrics::{Gauges, Tally};
+use crate::metrics::{Gauges, Metrics};
 
-/// Calls under way that can be looked at. Further ones are made all the same.
+/// Maximum number of running calls that are listed. Further calls run, but are not listed.
 const MAX_RUNNING: usize = 4096;
+/// Lines kept per server. The oldest is dropped.
+pub(crate) const MAX_LINES: usize = 500;
+/// Servers whose lines are kept. Lines of further servers are dropped.
+const MAX_SERVERS: usize = 256;
 
-/// What is known of the present and the past.
+/// Records manager events, and answers questions about running calls, logs and metrics.
 #[derive(Debug)]
-pub(crate) struct Chronicle {
-    run: String,
+pub(crate) struct EventRecorder {
+    run_id: String,
     agent: Option<String>,
-    pub(crate) feed: Arc<Feed>,
+    pub(crate) events: Arc<EventLog>,
     pub(crate) history: Arc<History>,
-    present: Mutex<Present>,
+    live: Mutex<LiveState>,
 }
 
 #[derive(Debug, Default)]
-struct Present {
+struct LiveState {
     running: BTreeMap<u64, RunningCall>,
-    tally: Tally,
-    logbook: Logbook,
+    metrics: Metrics,
+    stderr: StderrBuffer,
 }
 
-/// A call that is not over.
+/// A call that has not finished.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct RunningCall {
-    /// Tells calls apart.
+    /// The id of the call.
     pub(crate) id: String,
-    /// When it began, in milliseconds since 1970.
+    /// Start time, Unix time in milliseconds.
     pub(crate) time_ms: u64,
-    /// Where to.
+    /// The server.
     #[schema(value_type = String)]
     pub(crate) server: Arc<str>,
-    /// Which tool, as the server names it.
+    /// The tool, by the server's name for it.
     #[schema(value_type = String)]
     pub(crate) tool: Arc<str>,
 }
 
-impl Chronicle {
-    /// `run` tells this daemon from those before it.
-    pub(crate) fn new(run: String, agent: Option<String>, history: History) -> Self {
-        let feed = Arc::new(Feed::new(&run));
-        Self { run, agent, feed, history: Arc::new(history), present: Mutex::default() }
+impl EventRecorder {
+    /// `run_id` distinguishes the call and event ids of this run from those of earlier ones.
+    pub(crate) fn new(run_id: String, agent: Option<String>, history: History) -> Self {
+        let events = Arc::new(EventLog::new(&run_id));
+        Self { run_id, agent, events, history: Arc::new(history), live: Mutex::default() }
     }
 
-    /// Listens until the daemon ends.
-    pub(crate) async fn listen(
+    /// Records the events of the daemon's own servers until `stop`.
+    pub(crate) async fn run(
         self: Arc<Self>,
         service: Arc<LocalService>,
         mut events: RackEvents,
@@ -73,69 +80,70 @@ impl Chronicle {
                 event = events.next() => event,
             };
             match event {
-                Some(event) => self.hear(&service, event),
+                Some(event) => self.handle(&service, event),
                 None => return,
             }
         }
-        // What was said before the end is still heard.
+        // Events emitted before the stop are still in the channel, such as the ends of the last calls.
         while let Some(Some(event)) = events.next().now_or_never() {
-            self.hear(&service, event);
+            self.handle(&service, event);
         }
     }
 
-    fn hear(&self, service: &LocalService, event: RackEvent) {
-        let time_ms = wall_clock_ms();
+    fn handle(&self, service: &LocalService, event: RackEvent) {
+        let time_ms = unix_time_ms();
         match &event {
             RackEvent::State { server, .. } => {
-                let launch = service.rack().server(server).ok().and_then(|it| it.launch());
-                self.present().tally.launched(server, launch.unwrap_or_default());
+                let launch = service.rack().server(server).ok().and_then(|server| server.launch());
+                self.live().metrics.record_launch(server, launch.unwrap_or_default());
             }
             RackEvent::CallStarted { id, server, tool } => {
-                self.begin(*id, time_ms, server, tool);
+                self.add_running(*id, time_ms, server, tool);
             }
             RackEvent::CallFinished { id, outcome, duration, .. } => {
-                let mut present = self.present();
-                present.running.remove(id);
-                present.tally.call(*outcome, *duration);
+                let mut live = self.live();
+                live.running.remove(id);
+                live.metrics.record_call(*outcome, *duration);
             }
             RackEvent::Stderr { server, line } | RackEvent::Install { server, line } => {
-                self.present().logbook.add(server, time_ms, cut(Arc::clone(line)));
+                self.live().stderr.push(server, time_ms, truncate_line(Arc::clone(line)));
             }
             RackEvent::ConfigApplied { .. } => {
-                let is_known = |name: &str| service.rack().server(name).is_ok();
-                self.present().logbook.keep(is_known);
+                let is_configured = |name: &str| service.rack().server(name).is_ok();
+                self.live().stderr.retain_servers(is_configured);
             }
             RackEvent::Missed(n) => {
-                let mut present = self.present();
-                present.tally.n_missed += n;
-                // Some of these may be over, and nobody would say so.
-                present.running.clear();
+                let mut live = self.live();
+                live.metrics.n_missed += n;
+                // The missed events may include the end of any of these calls, which would then be listed for ever.
+                live.running.clear();
             }
             _ => {}
         }
-        self.record(time_ms, &event, (self.agent.as_deref(), |number| self.call_id(number)));
-        if let Some(happening) = Happening::of(event, |number| self.call_id(number)) {
-            self.feed.tell(time_ms, happening);
+        self.record_call(time_ms, &event, (self.agent.as_deref(), |number| self.call_id(number)));
+        if let Some(event) = ApiEvent::from_manager_event(event, |number| self.call_id(number)) {
+            self.events.append(time_ms, event);
         }
     }
 
-    fn begin(&self, number: u64, time_ms: u64, server: &Arc<str>, tool: &Arc<str>) {
-        let mut present = self.present();
-        if present.running.len() < MAX_RUNNING {
+    fn add_running(&self, number: u64, time_ms: u64, server: &Arc<str>, tool: &Arc<str>) {
+        let mut live = self.live();
+        if live.running.len() < MAX_RUNNING {
             let (server, tool) = (Arc::clone(server), Arc::clone(tool));
             let call = RunningCall { id: self.call_id(number), time_ms, server, tool };
-            present.running.insert(number, call);
+            live.running.insert(number, call);
         }
     }
 
-    /// Writes down the calls of an agent whose servers run beside those of the daemon, and nothing else of them.
-    pub(crate) async fn listen_beside(
+    /// Records the calls of another agent's servers. Their other events are dropped.
+    pub(crate) async fn run_for_agent(
         self: Arc<Self>,
         agent: String,
         mut events: RackEvents,
         stop: CancellationToken,
     ) {
-        let id = |number| format!("{}-{agent}-{number}", self.run);
+        // Call numbers are unique within a manager only, so the id names the agent.
+        let id = |number| format!("{}-{agent}-{number}", self.run_id);
         loop {
             let event = tokio::select! {
                 biased;
@@ -143,11 +151,12 @@ impl Chronicle {
                 () = stop.cancelled() => return,
             };
             let Some(event) = event else { return };
-            self.record(wall_clock_ms(), &event, (Some(&agent), id));
+            self.record_call(unix_time_ms(), &event, (Some(&agent), id));
         }
     }
 
-    fn record(
+    /// Writes a finished call to the history.
+    fn record_call(
         &self,
         time_ms: u64,
         event: &RackEvent,
@@ -166,117 +175,113 @@ impl Chronicle {
         else {
             return;
         };
-        self.history.remember(CallRecord {
+        self.history.record(CallRecord {
             id: call_id(*id),
             time_ms,
             agent: agent.map(str::to_owned),
             server: server.as_ref().to_owned(),
             tool: tool.as_ref().to_owned(),
-            outcome: event_log::outcome_word(*outcome).into(),
-            delivery: event_log::delivery_word(*delivery).into(),
-            duration_us: event_log::micros(*duration),
+            outcome: outcome_name(*outcome).into(),
+            delivery: delivery_name(*delivery).into(),
+            duration_us: as_micros(*duration),
             argument_bytes: *argument_bytes as u64,
             result_bytes: *result_bytes as u64,
         });
     }
 
-    /// The id of a call outside of this daemon.
+    /// The API's id of a call.
     pub(crate) fn call_id(&self, number: u64) -> String {
-        format!("{}-{number}", self.run)
+        format!("{}-{number}", self.run_id)
     }
 
-    /// The number of a call of this daemon.
+    /// The number of a call of this run.
     pub(crate) fn call_number(&self, id: &str) -> Option<u64> {
-        id.strip_prefix(&self.run)?.strip_prefix('-')?.parse().ok()
+        id.strip_prefix(&self.run_id)?.strip_prefix('-')?.parse().ok()
     }
 
-    /// Calls under way, the oldest first.
+    /// Running calls, oldest first.
     pub(crate) fn running(&self) -> Vec<RunningCall> {
-        self.present().running.values().cloned().collect()
+        self.live().running.values().cloned().collect()
     }
 
     pub(crate) fn running_call(&self, id: &str) -> Option<RunningCall> {
         let number = self.call_number(id)?;
-        self.present().running.get(&number).cloned()
+        self.live().running.get(&number).cloned()
     }
 
     pub(crate) fn n_running(&self) -> usize {
-        self.present().running.len()
+        self.live().running.len()
     }
 
-    pub(crate) fn log(&self, server: &str, after: Option<u64>, limit: usize) -> Vec<LogLine> {
-        self.present().logbook.tail(server, after, limit)
+    pub(crate) fn stderr_lines(
+        &self,
+        server: &str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Vec<LogLine> {
+        self.live().stderr.tail(server, after, limit)
     }
 
-    pub(crate) fn metrics(&self, gauges: &Gauges) -> String {
-        self.present().tally.clone().text(gauges)
+    pub(crate) fn render_metrics(&self, gauges: &Gauges) -> String {
+        self.live().metrics.clone().render(gauges)
     }
 
-    // Consistent between statements, so a panic elsewhere cannot have torn it.
-    fn present(&self) -> MutexGuard<'_, Present> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    // A poisoned lock is safe to use: the state is consistent after every statement.
+    fn live(&self) -> MutexGuard<'_, LiveState> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// The last lines that each server wrote to its error output, or that were said when it was installed.
-//
-// **Invariant:** memory is bounded: so many lines for a server, and so many servers.
-
-/// Lines that are kept for a server. The oldest goes.
-pub(crate) const MAX_LINES: usize = 500;
-/// Servers whose lines are kept. Of more, nothing is.
-const MAX_SERVERS: usize = 256;
-
-/// A line of a server.
+/// A line of a server's stderr or of its installer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct LogLine {
-    /// Counts the lines of a server.
+    /// Sequence number within the server.
     pub(crate) number: u64,
-    /// Milliseconds since 1970.
+    /// Unix time in milliseconds.
     pub(crate) time_ms: u64,
-    /// What was said, without anything that a terminal would obey.
+    /// The line, without terminal escape sequences.
     #[schema(value_type = String)]
     pub(crate) line: Arc<str>,
 }
 
-/// The last lines of all servers.
+/// The last stderr lines of each server.
 #[derive(Debug, Default)]
-pub(crate) struct Logbook {
-    servers: BTreeMap<Arc<str>, Pages>,
+pub(crate) struct StderrBuffer {
+    servers: BTreeMap<Arc<str>, ServerLines>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
-    n_lines: u64,
+struct ServerLines {
+    next_number: u64,
     lines: VecDeque<LogLine>,
 }
 
-impl Logbook {
-    pub(crate) fn add(&mut self, server: &Arc<str>, time_ms: u64, line: Arc<str>) {
+impl StderrBuffer {
+    pub(crate) fn push(&mut self, server: &Arc<str>, time_ms: u64, line: Arc<str>) {
         if !self.servers.contains_key(server) && self.servers.len() >= MAX_SERVERS {
             return;
         }
-        let pages = self.servers.entry(Arc::clone(server)).or_default();
-        pages.lines.push_back(LogLine { number: pages.n_lines, time_ms, line });
-        pages.n_lines += 1;
-        if pages.lines.len() > MAX_LINES {
-            pages.lines.pop_front();
+        let buffer = self.servers.entry(Arc::clone(server)).or_default();
+        buffer.lines.push_back(LogLine { number: buffer.next_number, time_ms, line });
+        buffer.next_number += 1;
+        if buffer.lines.len() > MAX_LINES {
+            buffer.lines.pop_front();
         }
     }
 
-    /// The last lines of a server behind a number, at most so many, oldest first.
+    /// The last `limit` lines of a server after line `after`, oldest first.
     pub(crate) fn tail(&self, server: &str, after: Option<u64>, limit: usize) -> Vec<LogLine> {
-        let Some(pages) = self.servers.get(server) else { return Vec::new() };
-        let is_wanted = |it: &&LogLine| after.is_none_or(|after| it.number > after);
+        let Some(buffer) = self.servers.get(server) else { return Vec::new() };
+        let is_newer = |line: &&LogLine| after.is_none_or(|after| line.number > after);
         let mut lines: Vec<LogLine> =
-            pages.lines.iter().rev().filter(is_wanted).take(limit).cloned().collect();
+            buffer.lines.iter().rev().filter(is_newer).take(limit).cloned().collect();
         lines.reverse();
         lines
     }
 
-    /// Forgets servers that are gone.
-    pub(crate) fn keep(&mut self, is_known: impl Fn(&str) -> bool) {
-        self.servers.retain(|name, _| is_known(name));
+    /// Drops the lines of servers that are no longer configured.
+    pub(crate) fn retain_servers(&mut self, is_configured: impl Fn(&str) -> bool) {
+        self.servers.retain(|name, _| is_configured(name));
     }
 }
 
@@ -285,18 +290,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept() {
-        let mut book = Logbook::default();
+    fn stderr_buffer_keeps_the_last_lines() {
+        let mut buffer = StderrBuffer::default();
         let server: Arc<str> = "s".into();
         for number in 0..MAX_LINES as u64 + 2 {
-            book.add(&server, number, number.to_string().into());
+            buffer.push(&server, number, number.to_string().into());
         }
-        let numbers = |lines: Vec<LogLine>| lines.iter().map(|it| it.number).collect::<Vec<_>>();
-        assert_eq!(numbers(book.tail("s", None, 3)), [499, 500, 501]);
-        assert_eq!(numbers(book.tail("s", Some(499), 9)), [500, 501]);
-        assert_eq!(book.tail("s", None, 9999).len(), MAX_LINES);
-        assert_eq!(book.tail("other", None, 9), Vec::new());
-        book.keep(|_| false);
-        assert_eq!(book.tail("s", None, 9), Vec::new());
+        let numbers =
+            |lines: Vec<LogLine>| lines.iter().map(|line| line.number).collect::<Vec<_>>();
+        assert_eq!(numbers(buffer.tail("s", None, 3)), [499, 500, 501]);
+        assert_eq!(numbers(buffer.tail("s", Some(499), 9)), [500, 501]);
+        assert_eq!(buffer.tail("s", None, 9999).len(), MAX_LINES);
+        assert_eq!(buffer.tail("other", None, 9), Vec::new());
+        buffer.retain_servers(|_| false);
+        assert_eq!(buffer.tail("s", None, 9), Vec::new());
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies of requests: JSON, not too large, and within a time.
+//! Request extractors: JSON bodies with size and time limits, and query parameters.
 
 use std::time::Duration;
 
@@ -16,108 +16,115 @@ use tower_http::timeout::TimeoutError;
 
 use crate::problem::Problem;
 
-/// The largest body. Arguments of calls may hold files.
-pub(crate) const LARGEST_BYTES: usize = 16 << 20;
-/// How long a client may take to send a body.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum size of a body. Call arguments may contain files.
+pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
+/// Timeout for a whole body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body that is JSON and fits.
-pub(crate) struct Body<T>(pub(crate) T);
+/// A JSON body.
+pub(crate) struct JsonBody<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
         let (head, body) = request.into_parts();
+        // A page of another site can send `text/plain` without a preflight, but not JSON.
         if !is_json(&head.headers) {
-            let message = "the body must be JSON, with `Content-Type: application/json`";
+            let message = "the body must be JSON with `Content-Type: application/json`";
             return Err(Problem::malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
-        let bytes = match timeout(PATIENCE, body.collect()).await {
+        let bytes = match timeout(BODY_TIMEOUT, body.collect()).await {
             Ok(Ok(collected)) => collected.to_bytes(),
-            Ok(Err(error)) => return Err(unread(&error)),
-            Err(_late) => return Err(late()),
+            Ok(Err(error)) => return Err(body_error(&error)),
+            Err(_elapsed) => return Err(body_timeout()),
         };
-        parse(&bytes).map(Self)
+        parse_json(&bytes).map(Self)
     }
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let given = headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
-    let kind = given.and_then(|it| it.split(';').next()).unwrap_or_default().trim();
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = value.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
     ["application/json", "application/merge-patch+json"]
         .iter()
-        .any(|it| kind.eq_ignore_ascii_case(it))
+        .any(|accepted| media_type.eq_ignore_ascii_case(accepted))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
+/// Syntax errors are 400, a value of the wrong shape is 422.
+fn parse_json<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
         let status = match error.classify() {
             Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
             Category::Io | Category::Syntax | Category::Eof => StatusCode::BAD_REQUEST,
         };
-        Problem::malformed(status, format!("the body does not fit: {error}"))
+        Problem::malformed(status, format!("invalid body: {error}"))
     })
 }
 
-/// A whole number, or nothing. It may be written as `1.0`, which for JSON is the same.
-pub(crate) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+/// Deserializes an optional integer. Accepts `1.0`, which is the same number in JSON.
+pub(crate) fn optional_integer<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
     let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
-    let written_out = || {
-        let number = number.as_f64().filter(|it| it.fract() == 0.0)?;
+    let from_float = || {
+        let number = number.as_f64().filter(|number| number.fract() == 0.0)?;
         format!("{number:.0}").parse().ok()
     };
-    let whole = number.as_u64().or_else(written_out);
-    whole.map(Some).ok_or_else(|| D::Error::custom("a whole number is wanted"))
+    let integer = number.as_u64().or_else(from_float);
+    integer.map(Some).ok_or_else(|| D::Error::custom("expected an integer"))
 }
 
-fn late() -> Problem {
-    Problem::malformed(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")
+fn body_timeout() -> Problem {
+    Problem::malformed(StatusCode::REQUEST_TIMEOUT, "the body was not received in time")
 }
 
-/// A body of the API that is refused for its size, by whoever noticed it first.
-pub(crate) fn too_large() -> Problem {
+/// The response to a body above [`MAX_BODY_BYTES`].
+pub(crate) fn body_too_large() -> Problem {
     Problem::malformed(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 MiB")
 }
 
-fn unread(error: &axum::Error) -> Problem {
+/// Finds the cause of a body error in its source chain: the limits are layers below axum.
+fn body_error(error: &axum::Error) -> Problem {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
         if error.is::<LengthLimitError>() {
-            return too_large();
+            return body_too_large();
         }
         if error.is::<TimeoutError>() {
-            return late();
+            return body_timeout();
         }
         cause = error.source();
     }
-    Problem::malformed(StatusCode::BAD_REQUEST, "the body did not come whole")
+    Problem::malformed(StatusCode::BAD_REQUEST, "the body is incomplete")
 }
 
-// What stands behind the `?` of a request.
-
-/// A query that cannot be read.
-pub(crate) fn refused(rejection: QueryRejection) -> Problem {
+/// The response to a query string that cannot be parsed.
+pub(crate) fn invalid_query(rejection: QueryRejection) -> Problem {
     let message = rejection.body_text();
     Problem::malformed(StatusCode::BAD_REQUEST, message)
 }
 
-/// A number that every program can hold, also one whose numbers have a sign.
-pub(crate) fn number(field: &str, given: Option<u64>) -> Result<Option<u64>, Problem> {
-    match given {
-        Some(given) if i64::try_from(given).is_err() => {
+/// Checks that a number fits into `i64`, which SQLite and many clients use.
+pub(crate) fn check_integer(field: &str, value: Option<u64>) -> Result<Option<u64>, Problem> {
+    match value {
+        Some(value) if i64::try_from(value).is_err() => {
             Err(Problem::invalid(field, format!("must not be larger than {}", i64::MAX)))
         }
-        given => Ok(given),
+        value => Ok(value),
     }
 }
 
-/// How many are wanted: the usual number, unless somebody says otherwise within reason.
-pub(crate) fn limit(given: Option<usize>, usual: usize, most: usize) -> Result<usize, Problem> {
-    match given {
-        None => Ok(usual),
-        Some(given) if (1..=most).contains(&given) => Ok(given),
-        Some(_) => Err(Problem::invalid("limit", format!("must be between 1 and {most}"))),
+/// Checks the `limit` parameter.
+pub(crate) fn check_limit(
+    value: Option<usize>,
+    default: usize,
+    max: usize,
+) -> Result<usize, Problem> {
+    match value {
+        None => Ok(default),
+        Some(value) if (1..=max).contains(&value) => Ok(value),
+        Some(_) => Err(Problem::invalid("limit", format!("must be between 1 and {max}"))),
     }
 }
 
@@ -128,16 +135,16 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn only_json_is_taken_for_json() {
-        let check = |kind: Option<&'static str>, expected: bool| {
+    fn only_json_content_types_are_accepted() {
+        let check = |value: Option<&'static str>, expected: bool| {
             let mut headers = HeaderMap::new();
-            kind.map(|it| headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(it)));
-            assert_eq!(is_json(&headers), expected, "{kind:?}");
+            value.map(|text| headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(text)));
+            assert_eq!(is_json(&headers), expected, "{value:?}");
         };
         check(Some("application/json"), true);
         check(Some("Application/JSON; charset=utf-8"), true);
         check(Some("application/merge-patch+json"), true);
-        // These three can be sent by any page without asking.
+        // Any page can send these three without a CORS preflight.
         check(Some("text/plain"), false);
         check(Some("application/x-www-form-urlencoded"), false);
         check(Some("multipart/form-data"), false);
@@ -145,10 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_number_is_whole_however_it_is_written() {
+    fn integers_may_be_written_as_floats() {
         let check = |text: &str, expected: Option<Option<u64>>| {
             let mut deserializer = serde_json::Deserializer::from_str(text);
-            assert_eq!(whole(&mut deserializer).ok(), expected, "{text}");
+            assert_eq!(optional_integer(&mut deserializer).ok(), expected, "{text}");
         };
         check("null", Some(None));
         check("7", Some(Some(7)));
@@ -161,18 +168,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_told_apart_from_what_does_not_fit() {
+    fn syntax_errors_are_400_and_wrong_shapes_422() {
         let check = |text: &'static str, expected: u16| {
-            let read = parse::<std::collections::BTreeMap<String, u8>>(&Bytes::from_static(
+            let parsed = parse_json::<std::collections::BTreeMap<String, u8>>(&Bytes::from_static(
                 text.as_bytes(),
             ));
-            assert_eq!(read.unwrap_err().status.as_u16(), expected, "{text}");
+            assert_eq!(parsed.unwrap_err().status.as_u16(), expected, "{text}");
         };
         check("{", 400);
         check("", 400);
         check("{} {}", 400);
         check("[]", 422);
         check(r#"{"a":"b"}"#, 422);
-        assert!(parse::<Value>(&Bytes::from_static(b"{}")).is_ok());
+        assert!(parse_json::<Value>(&Bytes::from_static(b"{}")).is_ok());
     }
 }

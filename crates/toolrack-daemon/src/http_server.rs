@@ -1,6 +1,6 @@
-//! Sockets: who may connect, how many at once, and how a connection ends.
+//! HTTP/1.1 server: accept loop, connection limit and graceful shutdown, over TCP and a Unix socket.
 //!
-//! **Invariant:** a connection that sends nothing ends, and every connection has ended when the tracker says so.
+//! **Invariant:** an idle connection is closed, and every connection has ended once the tracker reports so.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,43 +20,50 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Connections at once, for each socket. Further ones wait in the kernel.
+/// Maximum number of connections per listener. Further ones wait in the kernel's backlog.
 const MAX_CONNECTIONS: usize = 2048;
-/// How long the head of a request may take, and how long a connection may idle.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
-/// The largest head.
-const HEAD_BYTES: usize = 32 << 10;
+/// Timeout for a request head. It also closes idle keep-alive connections.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of a request head.
+const MAX_HEADER_BYTES: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
-/// How long to wait when no connection can be accepted, most likely because there are too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Delay after a failed `accept`, which mostly means that the process is out of file descriptors. Without it the loop
+/// would spin.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What ends connections.
+/// Shutdown signals for connections.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ends {
-    /// No new ones; those there are end after the request they are at.
-    pub(crate) soon: CancellationToken,
-    /// At once.
-    pub(crate) now: CancellationToken,
+pub(crate) struct Shutdown {
+    /// Stops accepting; open connections end after their current request.
+    pub(crate) graceful: CancellationToken,
+    /// Aborts open connections.
+    pub(crate) force: CancellationToken,
     pub(crate) connections: TaskTracker,
 }
 
-/// A socket that others connect to.
+/// A listening socket.
 pub(crate) trait Listener: Send + Sync + 'static {
-    /// A connection.
+    /// An accepted connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next connection. `None` if it is not to be served.
-    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Stream>>>;
+    /// Accepts the next connection. `None` if its peer was rejected.
+    fn poll_accept_allowed(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Self::Stream>>>;
 }
 
 impl Listener for TcpListener {
     type Stream = TcpStream;
 
-    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Option<TcpStream>>> {
+    fn poll_accept_allowed(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<TcpStream>>> {
         self.poll_accept(context).map_ok(|(stream, _)| {
-            // Answers are small, and nobody should wait for the kernel to gather them.
+            // Responses are small; Nagle's algorithm would delay them.
             if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "answers may be held back for a moment");
+                tracing::debug!(%error, "cannot set TCP_NODELAY");
             }
             Some(stream)
         })
@@ -66,84 +73,89 @@ impl Listener for TcpListener {
 impl Listener for UnixListener {
     type Stream = UnixStream;
 
-    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Option<UnixStream>>> {
-        self.poll_accept(context).map_ok(|(stream, _)| Some(stream).filter(is_own))
+    fn poll_accept_allowed(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<UnixStream>>> {
+        self.poll_accept(context).map_ok(|(stream, _)| Some(stream).filter(is_same_user))
     }
 }
 
-/// Whether a process of the same user is at the other end. The kernel says so.
-fn is_own(stream: &UnixStream) -> bool {
+/// Whether the peer runs as the same user, according to the kernel.
+fn is_same_user(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid().as_raw();
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == own => true,
         Ok(peer) => {
-            tracing::warn!(uid = peer.uid(), "somebody else is kept out");
+            tracing::warn!(uid = peer.uid(), "rejected a connection from another user");
             false
         }
         Err(error) => {
-            tracing::warn!(%error, "a peer nobody vouches for is kept out");
+            tracing::warn!(%error, "rejected a connection without peer credentials");
             false
         }
     }
 }
 
-/// Serves whoever connects, until it is to end.
-pub(crate) async fn serve(listener: impl Listener, router: Router, ends: Ends) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+/// Accepts and serves connections until shutdown.
+pub(crate) async fn serve(listener: impl Listener, router: Router, shutdown: Shutdown) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let next = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, poll_fn(|context| listener.poll_next(context)).await)
+            // The slot comes first, so that at the limit no connection is accepted and left unserved.
+            let slot = Arc::clone(&slots).acquire_owned().await;
+            (slot, poll_fn(|context| listener.poll_accept_allowed(context)).await)
         };
-        let (place, accepted) = tokio::select! {
+        let (slot, accepted) = tokio::select! {
             biased;
-            () = ends.soon.cancelled() => return,
+            () = shutdown.graceful.cancelled() => return,
             next = next => next,
         };
         match accepted {
             Ok(Some(stream)) => {
-                let connection = connection(stream, router.clone(), ends.clone());
-                ends.connections.spawn(async move {
+                let connection = serve_connection(stream, router.clone(), shutdown.clone());
+                shutdown.connections.spawn(async move {
                     connection.await;
-                    drop(place);
+                    drop(slot);
                 });
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(%error, "no connection can be accepted for a moment");
-                sleep(PAUSE).await;
+                tracing::warn!(%error, "cannot accept a connection, retrying");
+                sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
 }
 
-async fn connection(
+async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    ends: Ends,
+    shutdown: Shutdown,
 ) {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
-        .max_buf_size(HEAD_BYTES)
+        .header_read_timeout(HEADER_READ_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
         .max_headers(MAX_HEADERS);
-    let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut served = pin!(served);
-    let ended = tokio::select! {
+    let connection =
+        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    let result = tokio::select! {
         biased;
-        () = ends.now.cancelled() => return,
-        ended = served.as_mut() => ended,
-        () = ends.soon.cancelled() => {
-            served.as_mut().graceful_shutdown();
+        () = shutdown.force.cancelled() => return,
+        result = connection.as_mut() => result,
+        () = shutdown.graceful.cancelled() => {
+            connection.as_mut().graceful_shutdown();
             tokio::select! {
                 biased;
-                () = ends.now.cancelled() => return,
-                ended = served => ended,
+                () = shutdown.force.cancelled() => return,
+                result = connection => result,
             }
         }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke");
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection error");
     }
 }

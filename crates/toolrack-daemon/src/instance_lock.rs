@@ -1,7 +1,10 @@
-//! One daemon per home: a lock that the kernel frees with its holder, and what the holder says of itself.
+//! Instance lock: one daemon per home, and the info file through which clients find it.
 //!
-//! **Invariant:** whoever holds the lock owns every other file of the run directory, so that what a killed daemon
-//! left there can be removed. Folder and files are for their owner alone, whatever the umask.
+//! The lock is an `flock` on a file, which the kernel releases when its holder dies. The same file holds the
+//! [`DaemonInfo`] of the holder.
+//!
+//! **Invariant:** the lock holder owns every other file of the run directory, so it may remove the files that a
+//! killed daemon left. Directory and files are private to their owner, regardless of the umask.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -19,204 +22,205 @@ use serde::{Deserialize, Serialize};
 use toolrack_service::Home;
 
 use crate::daemon::DaemonError;
-use crate::tokens;
-use crate::tokens::Token;
+use crate::tokens::{Token, remove_stale_login_files};
 
-/// The name of the Unix socket in the run directory.
-const SOCKET: &str = "daemon.sock";
-/// The name of the file with the key for TCP.
-const TOKEN: &str = "daemon.token";
-/// What a holder says of itself is shorter than this.
-const LARGEST_BYTES: u64 = 16 << 10;
-/// The longest path of a Unix socket that every system takes.
-const LONGEST_PATH: usize = 100;
-/// How often and how long to wait for somebody who only looks at the lock.
-const N_LOOKS: usize = 20;
-const PAUSE: Duration = Duration::from_millis(10);
+/// File name of the Unix socket in the run directory.
+const SOCKET_FILE: &str = "daemon.sock";
+/// File name of the API token in the run directory.
+const TOKEN_FILE: &str = "daemon.token";
+/// Maximum size of the lock file and the token file.
+const MAX_FILE_BYTES: u64 = 16 << 10;
+/// The longest socket path that every system accepts (`sun_path` has 104 bytes on some).
+const MAX_SOCKET_PATH: usize = 100;
+/// `DaemonInfo::find` holds a shared lock for a moment; acquiring retries that often and waits that long in between.
+const LOCK_ATTEMPTS: usize = 20;
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// What a daemon says of itself.
+/// Process, addresses and config of a running daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Running {
-    /// Its process.
+pub struct DaemonInfo {
+    /// Its process id.
     pub pid: u32,
-    /// Where programs of the same user reach it.
+    /// Its Unix socket, for programs of the same user.
     pub socket: PathBuf,
-    /// Where browsers and other clients reach it.
+    /// Its TCP address, for browsers and MCP clients.
     pub addr: Option<SocketAddr>,
-    /// Which version it is.
+    /// Its version.
     pub version: String,
-    /// The config file that it follows.
+    /// The config file that it watches.
     pub config: PathBuf,
-    /// Whose servers it runs, unless everybody's.
+    /// The agent whose servers it runs. `None` for the default servers.
     pub agent: Option<String>,
 }
 
-impl Running {
-    /// The daemon of a home, if one runs.
+impl DaemonInfo {
+    /// Finds the running daemon of a home.
     ///
     /// # Errors
     ///
-    /// When the lock cannot be looked at.
+    /// When the lock file cannot be read.
     pub fn find(home: &Home) -> Result<Option<Self>, DaemonError> {
         let path = home.lock_file();
-        let unread = |source| DaemonError::File { done: "read", path: path.clone(), source };
+        let read_error = |source| DaemonError::File { action: "read", path: path.clone(), source };
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(unread(error)),
+            Err(error) => return Err(read_error(error)),
         };
         match flock(&file, FlockOperation::NonBlockingLockShared) {
-            // Nobody holds it, and dropping the file gives it back.
+            // No daemon holds the lock; dropping the file releases ours.
             Ok(()) => Ok(None),
-            Err(Errno::WOULDBLOCK) => Ok(said(&file)),
-            Err(error) => Err(unread(error.into())),
+            Err(Errno::WOULDBLOCK) => Ok(read_info(&file)),
+            Err(error) => Err(read_error(error.into())),
         }
     }
 }
 
-/// The place of the one daemon of a home. Given up when dropped.
+/// The lock of the one daemon of a home. Released on drop.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct InstanceLock {
     lock: File,
     lock_path: PathBuf,
     socket: PathBuf,
     token: PathBuf,
 }
 
-impl Seat {
-    /// Takes the place, and clears away what a killed predecessor left.
-    pub(crate) fn take(home: &Home) -> Result<Self, DaemonError> {
+impl InstanceLock {
+    /// Acquires the lock and removes the files that a killed daemon left.
+    pub(crate) fn acquire(home: &Home) -> Result<Self, DaemonError> {
         let dir = home.run_dir();
-        make_private(&dir).map_err(|source| trouble("used", &dir, source))?;
-        let (socket, token) = (dir.join(SOCKET), dir.join(TOKEN));
-        if socket.as_os_str().len() > LONGEST_PATH {
-            return Err(trouble("bound", &socket, io::ErrorKind::InvalidInput.into()));
+        create_private_dir(&dir).map_err(|source| file_error("use", &dir, source))?;
+        let (socket, token) = (dir.join(SOCKET_FILE), dir.join(TOKEN_FILE));
+        if socket.as_os_str().len() > MAX_SOCKET_PATH {
+            return Err(file_error("bind", &socket, io::ErrorKind::InvalidInput.into()));
         }
         let lock_path = home.lock_file();
         let lock =
-            open_private(&lock_path).map_err(|source| trouble("opened", &lock_path, source))?;
-        match hold(&lock) {
+            open_private(&lock_path).map_err(|source| file_error("open", &lock_path, source))?;
+        match lock_with_retry(&lock) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                return Err(DaemonError::Running { pid: said(&lock).map(|it| it.pid), socket });
+                let pid = read_info(&lock).map(|info| info.pid);
+                return Err(DaemonError::AlreadyRunning { pid, socket });
             }
-            Err(error) => return Err(trouble("locked", &lock_path, error.into())),
+            Err(error) => return Err(file_error("lock", &lock_path, error.into())),
         }
-        let seat = Self { lock, lock_path, socket, token };
-        seat.clear();
-        Ok(seat)
+        let instance = Self { lock, lock_path, socket, token };
+        instance.remove_stale_files();
+        Ok(instance)
     }
 
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The key for TCP, which clients have in their configs: the one that was used before, or else a new one.
-    /// Whoever wants another removes the file.
+    /// Reads the API token, or creates one. It stays the same across restarts, because client configs contain it;
+    /// removing the file replaces it.
     pub(crate) fn token(&self) -> Result<Token, DaemonError> {
-        let fault = |source| trouble("used", &self.token, source);
-        let mut file = open_private(&self.token).map_err(fault)?;
+        let error = |source| file_error("use", &self.token, source);
+        let mut file = open_private(&self.token).map_err(error)?;
         let mut text = Vec::new();
-        (&file).take(LARGEST_BYTES).read_to_end(&mut text).map_err(fault)?;
+        (&file).take(MAX_FILE_BYTES).read_to_end(&mut text).map_err(error)?;
         if let Some(token) = Token::parse(&text) {
             return Ok(token);
         }
         let token = Token::random()?;
         let written = file.set_len(0).and_then(|()| file.rewind());
         let written = written.and_then(|()| file.write_all(token.reveal().as_bytes()));
-        written.and_then(|()| file.sync_all()).map_err(fault)?;
+        written.and_then(|()| file.sync_all()).map_err(error)?;
         Ok(token)
     }
 
-    /// Says who holds the place.
-    pub(crate) fn introduce(&self, running: &Running) -> Result<(), DaemonError> {
-        let text = serde_json::to_vec(running).unwrap_or_default();
+    /// Writes the info of this daemon into the lock file.
+    pub(crate) fn write_info(&self, info: &DaemonInfo) -> Result<(), DaemonError> {
+        let text = serde_json::to_vec(info).unwrap_or_default();
         let mut file = &self.lock;
         let written =
             file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(&text));
-        written.map_err(|source| trouble("written", &self.lock_path, source))
+        written.map_err(|source| file_error("write", &self.lock_path, source))
     }
 
-    fn clear(&self) {
+    fn remove_stale_files(&self) {
         if let Some(dir) = self.socket.parent() {
-            tokens::sweep(dir);
+            remove_stale_login_files(dir);
         }
         match fs::remove_file(&self.socket) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(%error, path = %self.socket.display(), "is left behind");
+                tracing::warn!(%error, path = %self.socket.display(), "cannot remove the socket");
             }
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for InstanceLock {
     fn drop(&mut self) {
-        // The lock file itself stays: removing it would let two daemons lock two files of one name.
+        // The lock file itself stays: if it were removed, two daemons could lock two files of the same name.
         self.lock.set_len(0).unwrap_or_default();
-        self.clear();
+        self.remove_stale_files();
     }
 }
 
-/// The file with the key for TCP of the daemon of a home.
+/// The file with the API token of a home's daemon.
 pub fn token_file(home: &Home) -> PathBuf {
-    home.run_dir().join(TOKEN)
+    home.run_dir().join(TOKEN_FILE)
 }
 
-/// Takes the lock. Whoever only looks at it holds it for a moment too, and says nothing of itself.
-fn hold(lock: &File) -> Result<(), Errno> {
-    for _look in 0..N_LOOKS {
+/// Takes the exclusive lock. A lock without info is held by a reader (`DaemonInfo::find`) or by a daemon that is
+/// starting, so it is worth a retry.
+fn lock_with_retry(lock: &File) -> Result<(), Errno> {
+    for _attempt in 0..LOCK_ATTEMPTS {
         match flock(lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if said(lock).is_none() => thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) if read_info(lock).is_none() => thread::sleep(LOCK_RETRY_DELAY),
             other => return other,
         }
     }
     Err(Errno::WOULDBLOCK)
 }
 
-fn said(file: &File) -> Option<Running> {
+fn read_info(file: &File) -> Option<DaemonInfo> {
     let mut text = String::new();
     let mut file = file;
     file.rewind().ok()?;
-    file.take(LARGEST_BYTES).read_to_string(&mut text).ok()?;
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-/// A folder of ours that nobody else can enter. One that belongs to somebody else is refused.
-fn make_private(dir: &Path) -> io::Result<()> {
+/// Creates a directory that only its owner can enter. A directory of another user is an error.
+fn create_private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let found = fs::symlink_metadata(dir)?;
-    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
-        let reason = "it is not a folder of this user";
+    let metadata = fs::symlink_metadata(dir)?;
+    if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
+        let reason = "not a directory owned by this user";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
-    if found.mode() & 0o077 != 0 {
+    if metadata.mode() & 0o077 != 0 {
         fs::set_permissions(dir, Permissions::from_mode(0o700))?;
     }
     Ok(())
 }
 
 fn open_private(path: &Path) -> io::Result<File> {
-    let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(no_link);
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow);
     let file = options.open(path)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
 
-fn trouble(done: &'static str, path: &Path, source: io::Error) -> DaemonError {
-    DaemonError::File { done, path: path.to_owned(), source }
+fn file_error(action: &'static str, path: &Path, source: io::Error) -> DaemonError {
+    DaemonError::File { action, path: path.to_owned(), source }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn running(seat: &Seat) -> Running {
-        let socket = seat.socket().to_owned();
-        Running {
+    fn sample_info(instance: &InstanceLock) -> DaemonInfo {
+        let socket = instance.socket().to_owned();
+        DaemonInfo {
             pid: 7,
             socket,
             addr: None,
@@ -227,56 +231,56 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_daemon_per_home() {
+    fn one_daemon_per_home() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
-        assert_eq!(Running::find(&home).unwrap(), None);
-        let seat = Seat::take(&home).unwrap();
-        seat.introduce(&running(&seat)).unwrap();
-        let error = Seat::take(&home).unwrap_err();
-        assert!(matches!(error, DaemonError::Running { pid: Some(7), .. }), "{error}");
-        assert_eq!(Running::find(&home).unwrap(), Some(running(&seat)));
-        drop(seat);
-        assert_eq!(Running::find(&home).unwrap(), None);
-        drop(Seat::take(&home).unwrap());
+        assert_eq!(DaemonInfo::find(&home).unwrap(), None);
+        let instance = InstanceLock::acquire(&home).unwrap();
+        instance.write_info(&sample_info(&instance)).unwrap();
+        let error = InstanceLock::acquire(&home).unwrap_err();
+        assert!(matches!(error, DaemonError::AlreadyRunning { pid: Some(7), .. }), "{error}");
+        assert_eq!(DaemonInfo::find(&home).unwrap(), Some(sample_info(&instance)));
+        drop(instance);
+        assert_eq!(DaemonInfo::find(&home).unwrap(), None);
+        drop(InstanceLock::acquire(&home).unwrap());
     }
 
     #[test]
-    fn what_a_killed_daemon_left_is_cleared_away() {
+    fn files_of_a_killed_daemon_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
-        let seat = Seat::take(&home).unwrap();
-        seat.token().unwrap();
+        let instance = InstanceLock::acquire(&home).unwrap();
+        instance.token().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&home.run_dir()), mode(&token_file(&home))), (0o700, 0o600));
-        drop(seat);
-        // As it would be if it had been killed, with a folder that others can enter.
-        File::create(home.run_dir().join(SOCKET)).unwrap();
+        drop(instance);
+        // The state after a kill, with a directory that other users can enter.
+        File::create(home.run_dir().join(SOCKET_FILE)).unwrap();
         fs::set_permissions(home.run_dir(), Permissions::from_mode(0o755)).unwrap();
-        let seat = Seat::take(&home).unwrap();
-        assert!(!seat.socket().exists());
+        let instance = InstanceLock::acquire(&home).unwrap();
+        assert!(!instance.socket().exists());
         assert_eq!(mode(&home.run_dir()), 0o700);
     }
 
     #[test]
-    fn the_key_stays_until_its_file_is_removed_or_damaged() {
+    fn token_is_kept_until_its_file_is_removed_or_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::at(dir.path());
-        let key = || Seat::take(&home).unwrap().token().unwrap().reveal().to_owned();
-        let (first, second) = (key(), key());
+        let token = || InstanceLock::acquire(&home).unwrap().token().unwrap().reveal().to_owned();
+        let (first, second) = (token(), token());
         assert_eq!(first, second);
         OpenOptions::new().append(true).open(token_file(&home)).unwrap().write_all(b"0").unwrap();
-        let third = key();
+        let third = token();
         fs::remove_file(token_file(&home)).unwrap();
-        let fourth = key();
+        let fourth = token();
         assert!(first != third && third != fourth && third == third.to_lowercase());
         assert_eq!(fs::read_to_string(token_file(&home)).unwrap(), fourth);
     }
 
     #[test]
-    fn a_path_that_no_socket_can_have_is_refused() {
+    fn too_long_socket_path_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Seat::take(&Home::at(dir.path().join("a".repeat(100)))).unwrap_err();
+        let error = InstanceLock::acquire(&Home::at(dir.path().join("a".repeat(100)))).unwrap_err();
         assert!(error.hint().unwrap().contains("shorter"), "{error}");
     }
 }

@@ -38,14 +38,12 @@ mod routes;
 mod state;
 mod tokens;
 
-pub use daemon::{DEFAULT_ADDR, Daemon, DaemonError, DaemonOptions, Ending};
-pub use history::{
-    CallRecord, HistoryOptions, Question as HistoryQuestion, read_call, read_history,
-};
-pub use instance_lock::{Running, token_file};
+pub use daemon::{DEFAULT_ADDR, Daemon, DaemonError, DaemonOptions, ShutdownKind};
+pub use history::{CallRecord, HistoryOptions, HistoryQuery, read_call, read_history};
+pub use instance_lock::{DaemonInfo, token_file};
 pub use tokens::Token;
 
 /// The description of the API (`OpenAPI`), as it is served at `/api/openapi.json`.
 pub fn openapi() -> serde_json::Value {
-    serde_json::to_value(routes::description()).unwrap_or_default()
+    serde_json::to_value(routes::openapi_document()).unwrap_or_default()
 }

@@ -1,11 +1,10 @@
-//! Every MCP endpoint of the daemon: all its servers, one of them, or those of another agent. Each is made when
-//! somebody first asks for it.
+//! MCP endpoints under `/mcp`: one gateway for all servers, one per server and one per agent, created on first use.
 //!
-//! The servers of another agent are processes of their own, because an agent may have a server of its own in the place
-//! of one that all have.
+//! The servers of another agent run as processes of their own, because an agent may override a server of the default
+//! list. These routes are not part of the API, so the OpenAPI document does not contain them.
 //!
-//! **Invariant:** there are no more endpoints than servers and agents of the config file, and one whose server or agent
-//! is gone is gone too, with its sessions.
+//! **Invariant:** there are at most as many endpoints as servers and agents in the config file; an endpoint whose
+//! server or agent was removed is removed too, with its sessions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,60 +23,61 @@ use toolrack_gateway::{Access, Gateway, HttpGateway, HttpGatewayOptions, Scope, 
 use toolrack_service::{Autostart, Follow, Home, LocalService, ServiceOptions};
 
 use crate::daemon::DaemonError;
-use crate::event_recorder::Chronicle;
+use crate::event_recorder::EventRecorder;
 use crate::problem::Problem;
 use crate::state::App;
 
-/// Agents whose servers run at once, beside those of the daemon itself.
+/// Maximum number of agents whose servers run beside the daemon's own.
 const MAX_AGENTS: usize = 16;
 
-/// What a service is opened from.
+/// Home and options from which services are opened.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub(crate) struct ServiceSource {
     pub(crate) home: Home,
     pub(crate) options: ServiceOptions,
 }
 
-/// A service whose servers can ask the clients of a gateway.
+/// A service whose server requests are routed to the clients of its gateways.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenService {
     pub(crate) service: Arc<LocalService>,
-    switchboard: Arc<Switchboard>,
+    request_router: Arc<Switchboard>,
 }
 
-/// The endpoints in front of one service.
+/// The endpoints of one service.
 #[derive(Debug)]
-struct Rack {
-    opened: Opened,
+struct EndpointSet {
+    open_service: OpenService,
     all: HttpGateway,
     servers: Mutex<HashMap<String, HttpGateway>>,
 }
 
-/// Every MCP endpoint of the daemon.
+/// All MCP endpoints of the daemon.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
-    own: Rack,
-    origin: Origin,
-    agents: Mutex<HashMap<String, Arc<OnceCell<Rack>>>>,
-    chronicle: Arc<Chronicle>,
+    own: EndpointSet,
+    source: ServiceSource,
+    /// A cell per agent, so that concurrent first requests open its service once.
+    agents: Mutex<HashMap<String, Arc<OnceCell<EndpointSet>>>>,
+    recorder: Arc<EventRecorder>,
     tasks: TaskTracker,
-    silence: CancellationToken,
+    recorder_stop: CancellationToken,
 }
 
-impl Opened {
-    /// Opens the service of a home, for the agent that the options name or for another one.
+impl OpenService {
+    /// Opens the service of a home, for `agent` or else for the agent of the options.
     pub(crate) async fn open(
         home: Home,
         options: ServiceOptions,
-        other: Option<&str>,
+        agent: Option<&str>,
     ) -> Result<Self, DaemonError> {
-        let switchboard = match options.handler {
+        let request_router = match options.handler {
             Some(fallback) => Switchboard::with_fallback(fallback),
             None => Switchboard::new(),
         };
         let options = ServiceOptions {
-            agent: other.map(str::to_owned).or(options.agent),
-            handler: Some(Arc::clone(&switchboard) as _),
+            agent: agent.map(str::to_owned).or(options.agent),
+            handler: Some(Arc::clone(&request_router) as _),
             limits: Switchboard::limits(),
             autostart: Autostart::Enabled,
             follow: Follow::Yes,
@@ -85,177 +85,187 @@ impl Opened {
             ..options
         };
         let service = LocalService::open(home, options).await.map_err(DaemonError::Service)?;
-        Ok(Self { service: Arc::new(service), switchboard })
+        Ok(Self { service: Arc::new(service), request_router })
     }
 
     fn endpoint(&self, scope: Scope) -> HttpGateway {
-        let rack = Arc::clone(self.service.rack());
-        let gateway = Gateway::new(rack, Arc::clone(&self.switchboard), scope);
-        // Whoever comes here has been let in already.
+        let manager = Arc::clone(self.service.rack());
+        let gateway = Gateway::new(manager, Arc::clone(&self.request_router), scope);
+        // The access control of the daemon has checked the request already.
         let access = Access::Checked(Arc::new(|_request| Ok(())));
         HttpGateway::with_options(gateway, HttpGatewayOptions { access, ..Default::default() })
     }
 }
 
-impl Rack {
-    fn new(opened: Opened) -> Self {
-        let all = opened.endpoint(Scope::All);
-        Self { opened, all, servers: Mutex::default() }
+impl EndpointSet {
+    fn new(open_service: OpenService) -> Self {
+        let all = open_service.endpoint(Scope::All);
+        Self { open_service, all, servers: Mutex::default() }
     }
 
-    /// The endpoint of one server. Those of servers that are gone are forgotten, which ends their sessions.
+    /// The endpoint of one server. Drops those of removed servers, which ends their sessions.
     fn server(&self, name: &str) -> Option<HttpGateway> {
-        let is_known = |name: &str| self.opened.service.id_of(name).is_some();
-        let mut servers = held(&self.servers);
-        servers.retain(|it, _| is_known(it));
-        if !is_known(name) {
+        let is_configured = |name: &str| self.open_service.service.id_of(name).is_some();
+        let mut servers = lock(&self.servers);
+        servers.retain(|name, _| is_configured(name));
+        if !is_configured(name) {
             return None;
         }
-        let make = || self.opened.endpoint(Scope::Server(name.to_owned()));
-        Some(servers.entry(name.to_owned()).or_insert_with(make).clone())
+        let create = || self.open_service.endpoint(Scope::Server(name.to_owned()));
+        Some(servers.entry(name.to_owned()).or_insert_with(create).clone())
     }
 
     fn endpoints(&self) -> Vec<HttpGateway> {
-        let mut endpoints: Vec<HttpGateway> = held(&self.servers).values().cloned().collect();
+        let mut endpoints: Vec<HttpGateway> = lock(&self.servers).values().cloned().collect();
         endpoints.push(self.all.clone());
         endpoints
     }
 
     async fn close(&self) {
-        join_all(self.endpoints().iter().map(|it| it.gateway().close())).await;
-        self.opened.service.close().await;
+        join_all(self.endpoints().iter().map(|endpoint| endpoint.gateway().close())).await;
+        self.open_service.service.close().await;
     }
 }
 
 impl Endpoints {
-    /// The endpoints in front of `opened`, and later of other agents. Their tasks end with the token at the latest.
+    /// Creates the endpoints of `open_service`. Recorder tasks of other agents end with `recorder_stop`.
     pub(crate) fn new(
-        opened: Opened,
-        origin: Origin,
-        chronicle: Arc<Chronicle>,
-        (tasks, silence): (TaskTracker, CancellationToken),
+        open_service: OpenService,
+        source: ServiceSource,
+        recorder: Arc<EventRecorder>,
+        (tasks, recorder_stop): (TaskTracker, CancellationToken),
     ) -> Self {
-        let own = Rack::new(opened);
-        Self { own, origin, agents: Mutex::default(), chronicle, tasks, silence }
+        let own = EndpointSet::new(open_service);
+        Self { own, source, agents: Mutex::default(), recorder, tasks, recorder_stop }
     }
 
     pub(crate) fn service(&self) -> &Arc<LocalService> {
-        &self.own.opened.service
+        &self.own.open_service.service
     }
 
-    pub(crate) fn chronicle(&self) -> &Arc<Chronicle> {
-        &self.chronicle
+    pub(crate) fn recorder(&self) -> &Arc<EventRecorder> {
+        &self.recorder
     }
 
-    /// All servers of the daemon.
+    /// The endpoint of all servers of the daemon.
     pub(crate) fn all(&self) -> HttpGateway {
         self.own.all.clone()
     }
 
-    /// One of them, under the names that it gives itself.
+    /// The endpoint of one server, with its tools under their own names.
     pub(crate) fn server(&self, name: &str) -> Result<HttpGateway, Problem> {
-        let unknown = || Problem::not_found(format!("there is no server `{name}`"));
+        let unknown = || Problem::not_found(format!("no server named `{name}`"));
         self.own.server(name).ok_or_else(unknown)
     }
 
-    /// The servers of an agent, which are started if they do not run yet.
+    /// The endpoint of an agent. Starts its servers on first use.
     pub(crate) async fn agent(&self, id: &str) -> Result<HttpGateway, Problem> {
         if self.service().agent() == Some(id) {
             return Ok(self.all());
         }
-        let place = self.place(id)?;
-        let rack = place.get_or_try_init(|| self.open(id)).await?;
-        Ok(rack.all.clone())
+        let cell = self.agent_cell(id)?;
+        let endpoints = cell.get_or_try_init(|| self.open_agent(id)).await?;
+        Ok(endpoints.all.clone())
     }
 
-    /// Where the servers of an agent are, or will be.
-    fn place(&self, id: &str) -> Result<Arc<OnceCell<Rack>>, Problem> {
-        let known = self.service().agents();
-        let mut agents = held(&self.agents);
-        let is_gone = |it: &String| !known.contains(it);
-        let gone: Vec<String> = agents.keys().filter(|it| is_gone(it)).cloned().collect();
-        for rack in gone.iter().filter_map(|it| agents.remove(it)) {
-            self.tasks.spawn(async move { close(&rack).await });
+    /// The cell of an agent's endpoints. Closes those of removed agents.
+    fn agent_cell(&self, id: &str) -> Result<Arc<OnceCell<EndpointSet>>, Problem> {
+        let configured = self.service().agents();
+        let mut agents = lock(&self.agents);
+        let is_removed = |agent: &String| !configured.contains(agent);
+        let removed: Vec<String> =
+            agents.keys().filter(|agent| is_removed(agent)).cloned().collect();
+        for cell in removed.iter().filter_map(|agent| agents.remove(agent)) {
+            self.tasks.spawn(async move { close_cell(&cell).await });
         }
-        if !known.iter().any(|it| it == id) {
+        if !configured.iter().any(|agent| agent == id) {
             return Err(Problem::not_found(format!(
-                "there is no agent `{id}` in the config file; one server is at `/mcp/server/NAME`"
+                "no agent `{id}` in the config file; a single server is at `/mcp/server/NAME`"
             )));
         }
         if agents.len() >= MAX_AGENTS && !agents.contains_key(id) {
-            return Err(Problem::unavailable("the servers of too many agents run"));
+            return Err(Problem::unavailable("too many agents are active"));
         }
         Ok(Arc::clone(agents.entry(id.to_owned()).or_default()))
     }
 
-    async fn open(&self, id: &str) -> Result<Rack, Problem> {
-        let Origin { home, options } = &self.origin;
-        let opened = Opened::open(home.clone(), options.clone(), Some(id)).await;
-        let opened = opened.map_err(|error| match error {
+    async fn open_agent(&self, id: &str) -> Result<EndpointSet, Problem> {
+        let ServiceSource { home, options } = &self.source;
+        let open_service = OpenService::open(home.clone(), options.clone(), Some(id)).await;
+        let open_service = open_service.map_err(|error| match error {
             DaemonError::Service(error) => Problem::from(error),
             error => Problem::internal(error.to_string()),
         })?;
-        let events = opened.service.subscribe();
-        let listening =
-            Arc::clone(&self.chronicle).listen_beside(id.to_owned(), events, self.silence.clone());
-        self.tasks.spawn(listening);
-        Ok(Rack::new(opened))
+        let events = open_service.service.subscribe();
+        let recording = Arc::clone(&self.recorder).run_for_agent(
+            id.to_owned(),
+            events,
+            self.recorder_stop.clone(),
+        );
+        self.tasks.spawn(recording);
+        Ok(EndpointSet::new(open_service))
     }
 
-    fn others(&self) -> Vec<Arc<OnceCell<Rack>>> {
-        held(&self.agents).values().cloned().collect()
+    fn agent_cells(&self) -> Vec<Arc<OnceCell<EndpointSet>>> {
+        lock(&self.agents).values().cloned().collect()
     }
 
-    /// Ends streams that have no end of their own.
+    /// Ends long-lived streams, so that connections can finish.
     pub(crate) fn drain(&self) {
-        let others = self.others();
-        let racks = others.iter().filter_map(|it| it.get()).chain([&self.own]);
-        racks.flat_map(Rack::endpoints).for_each(|it| it.drain());
+        let cells = self.agent_cells();
+        let sets = cells.iter().filter_map(|cell| cell.get()).chain([&self.own]);
+        sets.flat_map(EndpointSet::endpoints).for_each(|endpoint| endpoint.drain());
     }
 
-    /// Ends every session and every server.
+    /// Ends all sessions and stops all servers.
     pub(crate) async fn close(&self) {
-        let others = self.others();
-        tokio::join!(self.own.close(), join_all(others.iter().map(|it| close(it))));
+        let cells = self.agent_cells();
+        tokio::join!(self.own.close(), join_all(cells.iter().map(|cell| close_cell(cell))));
     }
 }
 
-async fn close(place: &OnceCell<Rack>) {
-    if let Some(rack) = place.get() {
-        rack.close().await;
+async fn close_cell(cell: &OnceCell<EndpointSet>) {
+    if let Some(endpoints) = cell.get() {
+        endpoints.close().await;
     }
 }
 
-// One insert or remove each, so a panic elsewhere cannot have torn it.
-fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
+// A poisoned lock is safe to use: each critical section changes the map by single inserts and removes.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// `/mcp`: the servers themselves, for clients that speak MCP. It is no part of the API, so its description is not
-// either.
-
+/// The routes of the MCP endpoints.
 pub(crate) fn routes() -> Router<App> {
     Router::new()
-        .route("/mcp", any(all))
-        .route("/mcp/{agent}", any(agent))
-        .route("/mcp/server/{name}", any(server))
+        .route("/mcp", any(handle_all))
+        .route("/mcp/{agent}", any(handle_agent))
+        .route("/mcp/server/{name}", any(handle_server))
 }
 
-async fn all(State(app): State<App>, request: Request) -> Response {
-    serve(&app, Ok(app.endpoints.all()), request).await
+async fn handle_all(State(app): State<App>, request: Request) -> Response {
+    handle(&app, Ok(app.endpoints.all()), request).await
 }
 
-async fn agent(State(app): State<App>, Path(id): Path<String>, request: Request) -> Response {
-    serve(&app, app.endpoints.agent(&id).await, request).await
+async fn handle_agent(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    handle(&app, app.endpoints.agent(&id).await, request).await
 }
 
-async fn server(State(app): State<App>, Path(name): Path<String>, request: Request) -> Response {
-    serve(&app, app.endpoints.server(&name), request).await
+async fn handle_server(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Response {
+    handle(&app, app.endpoints.server(&name), request).await
 }
 
-async fn serve(app: &App, endpoint: Result<HttpGateway, Problem>, request: Request) -> Response {
+async fn handle(app: &App, endpoint: Result<HttpGateway, Problem>, request: Request) -> Response {
     if app.is_draining() {
-        return Problem::unavailable("the daemon is about to end").into_response();
+        return Problem::unavailable("the daemon is shutting down").into_response();
     }
     match endpoint {
         Ok(endpoint) => endpoint.handle(request).await.map(Body::new),

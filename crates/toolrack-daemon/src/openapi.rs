@@ -1,4 +1,8 @@
-//! The shapes of types that other crates own, for the published description. A test holds them against real values.
+//! OpenAPI document: schemas of types from other crates, and the error responses of every operation.
+//!
+//! Tests check the schemas against real values and the error responses against random requests.
+//!
+//! **Invariant:** the document lists every status that a route can respond with.
 
 use std::borrow::Cow;
 
@@ -10,53 +14,80 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-/// One configured server.
-pub(crate) enum ServerDocument {}
+/// Schema of a server's configuration.
+pub(crate) enum ServerSchema {}
 
-/// How a server is.
-pub(crate) enum StatusDocument {}
+/// Schema of a server's status.
+pub(crate) enum StatusSchema {}
 
-/// How a call ended.
-pub(crate) enum OutcomeWord {}
+/// Schema of a call's outcome.
+pub(crate) enum OutcomeSchema {}
 
-/// How calls end.
+/// The outcomes of a call.
 pub(crate) const OUTCOMES: [&str; 4] = ["done", "tool_error", "failed", "abandoned"];
 
-/// Any JSON at all.
+/// Schema of any JSON value.
 pub(crate) enum AnyJson {}
 
-fn shape(schema: Value) -> RefOr<Schema> {
-    serde_json::from_value(schema).unwrap_or_else(|_unreadable| RefOr::T(Schema::default()))
+/// Operations that send a request to a server, which may fail in its own ways.
+const SERVER_OPERATIONS: [&str; 6] = [
+    "/api/calls",
+    "/api/agents/mcp/reconnect",
+    "/api/servers/{id}/start",
+    "/api/servers/{id}/stop",
+    "/api/servers/{id}/restart",
+    "/api/servers/{id}/enable",
+];
+
+/// Descriptions of the error statuses.
+const ERROR_DESCRIPTIONS: [(u16, &str); 13] = [
+    (400, "The request is malformed"),
+    (401, "The token is missing or invalid"),
+    (403, "The request is cross-origin, or a rule denies it"),
+    (404, "Not found"),
+    (408, "The body was not received in time"),
+    (409, "The request conflicts with the current state"),
+    (413, "The body is too large"),
+    (415, "The body is not JSON"),
+    (422, "The request is invalid; `field` names the member"),
+    (424, "The server requires a login, or its program is missing"),
+    (500, "Internal error"),
+    (502, "The server cannot be reached, or failed"),
+    (503, "Temporarily unavailable"),
+];
+
+fn from_json(schema: Value) -> RefOr<Schema> {
+    serde_json::from_value(schema).unwrap_or_else(|_error| RefOr::T(Schema::default()))
 }
 
-impl PartialSchema for ServerDocument {
+impl PartialSchema for ServerSchema {
     fn schema() -> RefOr<Schema> {
-        // Where something can be left out, many programs write `null`.
-        let text = json!({ "type": ["string", "null"] });
-        let flag = json!({ "type": ["boolean", "null"] });
-        let some = json!({ "type": ["string", "null"], "minLength": 1 });
-        let word = json!({ "type": "string", "pattern": "\\S" });
-        shape(json!({
+        // Many clients write `null` for a member that is absent.
+        let optional_string = json!({ "type": ["string", "null"] });
+        let optional_bool = json!({ "type": ["boolean", "null"] });
+        let non_empty = json!({ "type": ["string", "null"], "minLength": 1 });
+        let non_blank = json!({ "type": "string", "pattern": "\\S" });
+        from_json(json!({
             "type": "object",
             "required": ["name", "package", "transport"],
             "additionalProperties": false,
             "properties": {
-                "id": { "type": ["string", "null"], "format": "uuid", "description": "Assigned if it is left out" },
-                "name": word,
+                "id": { "type": ["string", "null"], "format": "uuid", "description": "Assigned if absent" },
+                "name": non_blank,
                 "enabled": { "type": ["boolean", "null"], "default": true },
-                "source": source(),
+                "source": source_schema(),
                 "package": {
                     "type": "object",
                     "required": ["package_type", "identifier"],
                     "additionalProperties": false,
                     "properties": {
                         "package_type": { "type": "string", "enum": ["npm", "pypi", "docker", "binary", "http"] },
-                        "identifier": word,
-                        "version": some, "runtime_hint": some,
+                        "identifier": non_blank,
+                        "version": non_empty, "runtime_hint": non_empty,
                     },
                 },
                 "transport": {
-                    "description": "`http` exactly if the package is `http`",
+                    "description": "`http` if and only if `package_type` is `http`",
                     "anyOf": [
                         { "type": "string", "enum": ["stdio"] },
                         {
@@ -65,7 +96,7 @@ impl PartialSchema for ServerDocument {
                             "additionalProperties": false,
                             "properties": {
                                 "type": { "type": "string", "enum": ["stdio", "http"] },
-                                "url": { "type": ["string", "null"], "description": "Of a server over HTTP" },
+                                "url": { "type": ["string", "null"], "description": "URL of an HTTP server" },
                             },
                         },
                     ],
@@ -75,16 +106,16 @@ impl PartialSchema for ServerDocument {
                     "propertyNames": { "type": "string", "pattern": "^[^=\\u0000]+$" },
                     "additionalProperties": {
                         "anyOf": [
-                            { "type": "string", "description": "Its value" },
+                            { "type": "string", "description": "The value" },
                             {
                                 "type": "object",
                                 "additionalProperties": false,
                                 "properties": {
-                                    "name": text,
-                                    "value": { "type": ["string", "null"], "description": "Moved to the secrets if `is_secret`" },
-                                    "secret_ref": { "type": ["string", "null"], "description": "The name of a secret" },
-                                    "is_secret": flag,
-                                    "required": flag,
+                                    "name": optional_string,
+                                    "value": { "type": ["string", "null"], "description": "Moved to the secret store if `is_secret`" },
+                                    "secret_ref": { "type": ["string", "null"], "description": "Name of a secret" },
+                                    "is_secret": optional_bool,
+                                    "required": optional_bool,
                                 },
                             },
                         ],
@@ -92,59 +123,60 @@ impl PartialSchema for ServerDocument {
                 },
                 "config": {
                     "type": ["object", "null"],
-                    "description": "Every other key of the config file, such as `args`, `headers`, `timeout`, `deny`",
+                    "description": "All other keys of the config file, such as `args`, `headers`, `timeout`, `deny`",
                 },
             },
         }))
     }
 }
 
-/// Where a server was found.
-fn source() -> Value {
-    let kind = |word: &str, needed: &[&str]| {
-        let member = |name: &str| {
-            if needed.contains(&name) {
+/// The registry from which a server was installed.
+fn source_schema() -> Value {
+    let source = |name: &str, required: &[&str]| {
+        let property = |name: &str| {
+            if required.contains(&name) {
                 return json!({ "type": "string", "minLength": 1 });
             }
             json!({ "type": ["string", "null"] })
         };
-        let required: Vec<&str> = std::iter::once("type").chain(needed.iter().copied()).collect();
+        let all_required: Vec<&str> =
+            std::iter::once("type").chain(required.iter().copied()).collect();
         json!({
             "type": "object",
-            "required": required,
+            "required": all_required,
             "additionalProperties": false,
             "properties": {
-                "type": { "type": "string", "enum": [word] },
-                "name": member("name"),
-                "version": member("version"),
-                "qualified_name": member("qualified_name"),
+                "type": { "type": "string", "enum": [name] },
+                "name": property("name"),
+                "version": property("version"),
+                "qualified_name": property("qualified_name"),
             },
         })
     };
     json!({ "anyOf": [
-        kind("official", &["name", "version"]),
-        kind("smithery", &["qualified_name"]),
-        kind("manual", &[]),
+        source("official", &["name", "version"]),
+        source("smithery", &["qualified_name"]),
+        source("manual", &[]),
         { "type": "string", "enum": ["manual"] },
         { "type": "null" },
     ] })
 }
 
-impl PartialSchema for OutcomeWord {
+impl PartialSchema for OutcomeSchema {
     fn schema() -> RefOr<Schema> {
-        shape(json!({ "type": "string", "enum": OUTCOMES }))
+        from_json(json!({ "type": "string", "enum": OUTCOMES }))
     }
 }
 
-impl PartialSchema for StatusDocument {
+impl PartialSchema for StatusSchema {
     fn schema() -> RefOr<Schema> {
-        shape(json!({
+        from_json(json!({
             "type": "object",
             "required": ["state"],
             "properties": {
                 "state": { "type": "string", "enum": ["stopped", "starting", "running", "error", "disabled"] },
-                "tools": { "type": "array", "items": { "type": "string" }, "description": "While it runs" },
-                "message": { "type": "string", "description": "Of an error" },
+                "tools": { "type": "array", "items": { "type": "string" }, "description": "Names of the tools, while the server is running" },
+                "message": { "type": "string", "description": "Error message" },
             },
         }))
     }
@@ -156,13 +188,13 @@ impl PartialSchema for AnyJson {
     }
 }
 
-impl ToSchema for ServerDocument {
+impl ToSchema for ServerSchema {
     fn name() -> Cow<'static, str> {
         "Server".into()
     }
 }
 
-impl ToSchema for StatusDocument {
+impl ToSchema for StatusSchema {
     fn name() -> Cow<'static, str> {
         "Status".into()
     }
@@ -174,51 +206,20 @@ impl ToSchema for AnyJson {
     }
 }
 
-impl ToSchema for OutcomeWord {
+impl ToSchema for OutcomeSchema {
     fn name() -> Cow<'static, str> {
         "Outcome".into()
     }
 }
 
-// How an operation can fail, as the published description says it: by what it takes and what it does.
-//
-// **Invariant:** every status that a route can answer with is in the description. Random requests are held against it.
-
-/// Routes under these paths ask a server for something, which may fail in its own ways.
-const TO_SERVERS: [&str; 6] = [
-    "/api/calls",
-    "/api/agents/mcp/reconnect",
-    "/api/servers/{id}/start",
-    "/api/servers/{id}/stop",
-    "/api/servers/{id}/restart",
-    "/api/servers/{id}/enable",
-];
-
-/// Every status of a failure, and what it says.
-const MEANINGS: [(u16, &str); 13] = [
-    (400, "The request cannot be read"),
-    (401, "A key is needed, or does not fit"),
-    (403, "The request comes from elsewhere, or a rule forbids it"),
-    (404, "It is not there"),
-    (408, "The body did not come in time"),
-    (409, "Something stands against it; it may work later or otherwise"),
-    (413, "The body is too large"),
-    (415, "The body is no JSON"),
-    (422, "Something in the request has to be changed; `field` says where"),
-    (424, "What the server needs is not there: a login, or its program"),
-    (500, "A fault of the daemon"),
-    (502, "The server cannot be reached, or failed"),
-    (503, "Not at the moment"),
-];
-
-/// Says of every operation how it can fail, in place of a word for all failures.
-pub(crate) fn name_failures(description: &mut OpenApi) {
-    for (path, item) in &mut description.paths.paths {
-        for (method, operation) in operations(item) {
+/// Replaces the `default` response of every operation by its possible errors.
+pub(crate) fn add_error_responses(document: &mut OpenApi) {
+    for (path, item) in &mut document.paths.paths {
+        for (kind, operation) in operations(item) {
             operation.responses.responses.remove("default");
-            for status in failures(path, method, operation) {
-                let failure = RefOr::T(failure(status));
-                operation.responses.responses.entry(status.to_string()).or_insert(failure);
+            for status in error_statuses(path, kind, operation) {
+                let response = RefOr::T(error_response(status));
+                operation.responses.responses.entry(status.to_string()).or_insert(response);
             }
         }
     }
@@ -226,19 +227,19 @@ pub(crate) fn name_failures(description: &mut OpenApi) {
 
 /// Whether an operation changes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Method {
-    Reads,
-    Changes,
+enum OperationKind {
+    Read,
+    Write,
 }
 
-fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
-    let changing = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
-    let changing = changing.into_iter().flatten().map(|it| (Method::Changes, it));
-    item.get.iter_mut().map(|it| (Method::Reads, it)).chain(changing)
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (OperationKind, &mut Operation)> {
+    let writes = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
+    let writes = writes.into_iter().flatten().map(|operation| (OperationKind::Write, operation));
+    item.get.iter_mut().map(|operation| (OperationKind::Read, operation)).chain(writes)
 }
 
-fn failures(path: &str, method: Method, operation: &Operation) -> Vec<u16> {
-    // Every request passes the gate, and can be one too many.
+fn error_statuses(path: &str, kind: OperationKind, operation: &Operation) -> Vec<u16> {
+    // Any request can be refused by the access control or by a limit.
     let mut statuses = vec![403, 500, 503];
     if path != "/healthz" {
         statuses.push(401);
@@ -249,25 +250,28 @@ fn failures(path: &str, method: Method, operation: &Operation) -> Vec<u16> {
     for parameter in operation.parameters.iter().flatten() {
         let RefOr::T(parameter) = parameter else { continue };
         match parameter.parameter_in {
-            // A path that is no text, or leads nowhere.
+            // Invalid UTF-8, or an unknown name.
             ParameterIn::Path => statuses.extend([400, 404]),
             ParameterIn::Query | ParameterIn::QueryString => statuses.extend([400, 422]),
             ParameterIn::Header | ParameterIn::Cookie => {}
         }
     }
-    if method == Method::Changes {
+    if kind == OperationKind::Write {
         statuses.extend([409, 422]);
-        if TO_SERVERS.contains(&path) {
+        if SERVER_OPERATIONS.contains(&path) {
             statuses.extend([404, 424, 502]);
         }
     }
     statuses
 }
 
-fn failure(status: u16) -> Response {
-    let meaning = MEANINGS.iter().find(|(it, _)| *it == status).map_or("", |(_, meaning)| meaning);
+fn error_response(status: u16) -> Response {
+    let description = ERROR_DESCRIPTIONS
+        .iter()
+        .find(|(described, _)| *described == status)
+        .map_or("", |(_, description)| description);
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-    ResponseBuilder::new().description(meaning).content("application/json", problem).build()
+    ResponseBuilder::new().description(description).content("application/json", problem).build()
 }
 
 #[cfg(test)]
@@ -275,14 +279,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shape_is_published_as_it_is_written() {
+    fn schemas_keep_their_members() {
         let check = |schema: RefOr<Schema>, member: &str| {
             let schema = serde_json::to_value(schema).unwrap();
             assert!(schema.get(member).is_some(), "{schema}");
         };
-        check(ServerDocument::schema(), "properties");
-        check(StatusDocument::schema(), "properties");
-        check(OutcomeWord::schema(), "enum");
+        check(ServerSchema::schema(), "properties");
+        check(StatusSchema::schema(), "properties");
+        check(OutcomeSchema::schema(), "enum");
         assert_eq!(serde_json::to_value(AnyJson::schema()).unwrap(), json!({}));
     }
 }

@@ -1,4 +1,4 @@
-//! What went wrong, as an answer over HTTP: `{code, message, field}` and the status that fits.
+//! Error responses of the API: `{code, message, field}` and the HTTP status.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -8,51 +8,53 @@ use toolrack_service::{CallFault, ErrorCode, ServiceError, ServiceFault};
 use toolrack_transport::Delivery;
 use utoipa::ToSchema;
 
-use crate::access_control::Refusal;
-use crate::event_log::delivery_word;
+use crate::access_control::AccessDenied;
+use crate::event_log::delivery_name;
 
-/// Why a request was not fulfilled.
+/// An error response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Problem {
     #[serde(skip)]
     pub(crate) status: StatusCode,
     #[serde(flatten)]
-    first: Box<Complaint>,
-    /// Every fault, if there are several; the first of them stands outside too.
+    first: Box<ProblemDetail>,
+    /// All errors, if there are several; the first one is repeated at the top level.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<Complaint>,
-    /// How far a call came: `not_sent`, `unknown` or `answered`.
+    errors: Vec<ProblemDetail>,
+    /// Whether the server may have acted on a call: `not_sent`, `unknown` or `answered`.
     #[serde(skip_serializing_if = "Option::is_none")]
     delivery: Option<&'static str>,
 }
 
-/// One fault.
+/// One error.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-struct Complaint {
+#[schema(as = Complaint)]
+struct ProblemDetail {
     /// `VALIDATION_ERROR`, `NOT_FOUND`, `CONFLICT`, `SERVICE_UNAVAILABLE`, `NETWORK_ERROR`, `UNAUTHORIZED`,
     /// `DENIED` or `INTERNAL`.
     code: &'static str,
-    /// One clause for a person.
+    /// A message for people.
     message: String,
-    /// Where it is in the request.
+    /// The path of the invalid member or parameter.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// What to do next.
+    /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
-    /// What happened in detail, where `message` is in words that other programs rely on; `hint` begins with it.
+    /// The cause in detail, where programs rely on the wording of `message`; `hint` starts with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// The status of a code. A server that wants a login is not a client that has none, hence 424.
-fn status(code: ErrorCode) -> StatusCode {
+/// The HTTP status of an error code.
+fn http_status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::ValidationError => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
         ErrorCode::Conflict => StatusCode::CONFLICT,
         ErrorCode::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorCode::NetworkError => StatusCode::BAD_GATEWAY,
+        // 401 is for a client without a token; here an MCP server requires a login.
         ErrorCode::Unauthorized => StatusCode::FAILED_DEPENDENCY,
         ErrorCode::Denied => StatusCode::FORBIDDEN,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -64,7 +66,7 @@ impl Problem {
         Self { status, first: Box::new(fault.into()), errors: Vec::new(), delivery: None }
     }
 
-    /// The request has to be changed; `field` says where.
+    /// A member or parameter of the request is invalid.
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
         let fault = ServiceFault::new(ErrorCode::ValidationError, message).at(field);
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, fault)
@@ -88,13 +90,13 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, fault)
     }
 
-    /// The request itself cannot be read.
+    /// The request cannot be parsed.
     pub(crate) fn malformed(status: StatusCode, message: impl Into<String>) -> Self {
         Self::new(status, ServiceFault::new(ErrorCode::ValidationError, message))
     }
 }
 
-impl From<ServiceFault> for Complaint {
+impl From<ServiceFault> for ProblemDetail {
     fn from(fault: ServiceFault) -> Self {
         let ServiceFault { code, message, field, hint, reason } = fault;
         Self { code: code.word(), message, field, hint, reason }
@@ -103,16 +105,16 @@ impl From<ServiceFault> for Complaint {
 
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Self {
-        let status = status(error.code());
-        let mut faults: Vec<Complaint> =
-            error.faults().iter().cloned().map(Complaint::from).collect();
-        match (faults.len(), faults.first().cloned()) {
-            (0, _) | (_, None) => Self::internal("nobody knows what went wrong"),
+        let status = http_status(error.code());
+        let mut errors: Vec<ProblemDetail> =
+            error.faults().iter().cloned().map(ProblemDetail::from).collect();
+        match (errors.len(), errors.first().cloned()) {
+            (0, _) | (_, None) => Self::internal("unknown error"),
             (n, Some(first)) => {
                 if n == 1 {
-                    faults.clear();
+                    errors.clear();
                 }
-                Self { status, first: Box::new(first), errors: faults, delivery: None }
+                Self { status, first: Box::new(first), errors, delivery: None }
             }
         }
     }
@@ -121,8 +123,8 @@ impl From<ServiceError> for Problem {
 impl From<CallFault> for Problem {
     fn from(fault: CallFault) -> Self {
         let mut problem =
-            Self { delivery: Some(delivery_word(fault.delivery)), ..fault.error.into() };
-        // The server has spoken, and would say the same again: nothing to wait for.
+            Self { delivery: Some(delivery_name(fault.delivery)), ..fault.error.into() };
+        // The server has answered and would answer the same again, so a 503 with `Retry-After` would mislead.
         if fault.delivery == Delivery::Answered && problem.status == StatusCode::SERVICE_UNAVAILABLE
         {
             problem.status = StatusCode::BAD_GATEWAY;
@@ -132,41 +134,42 @@ impl From<CallFault> for Problem {
 }
 
 impl From<Delivery> for Problem {
-    /// A call that its caller took back.
+    /// A call that its client cancelled.
     fn from(delivery: Delivery) -> Self {
-        Self { delivery: Some(delivery_word(delivery)), ..Self::conflict("the call was cancelled") }
+        Self { delivery: Some(delivery_name(delivery)), ..Self::conflict("the call was cancelled") }
     }
 }
 
 impl From<rusqlite::Error> for Problem {
     fn from(error: rusqlite::Error) -> Self {
-        tracing::warn!(%error, "the history cannot be read");
-        Self::unavailable("the history cannot be read at the moment")
+        tracing::warn!(%error, "cannot read the call history");
+        Self::unavailable("the call history is temporarily unavailable")
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
-        let denied = |message: &str, hint: &str| {
+impl From<AccessDenied> for Problem {
+    fn from(denied: AccessDenied) -> Self {
+        let forbidden = |message: &str, hint: &str| {
             let fault = ServiceFault::new(ErrorCode::Denied, message).hint(hint);
             Self::new(StatusCode::FORBIDDEN, fault)
         };
-        let unknown = |message: &str| {
-            let hint = "send `Authorization: Bearer …` with the key from `run/daemon.token`, or open the page \
-                        with `toolrack dashboard`";
+        let unauthorized = |message: &str| {
+            let hint = "send `Authorization: Bearer …` with the token from `run/daemon.token`, or open the \
+                        dashboard with `toolrack dashboard`";
             let fault = ServiceFault::new(ErrorCode::Unauthorized, message).hint(hint);
             Self::new(StatusCode::UNAUTHORIZED, fault)
         };
-        match refusal {
-            Refusal::Host => denied(
-                "the request is for another host",
+        match denied {
+            AccessDenied::Host => forbidden(
+                "the `Host` header does not name this daemon",
                 "use `127.0.0.1`, `[::1]` or `localhost` with the port of the daemon",
             ),
-            Refusal::Origin => {
-                denied("the request comes from another page", "open the page of the daemon itself")
-            }
-            Refusal::NoKey => unknown("a key is needed"),
-            Refusal::WrongKey => unknown("the key does not fit"),
+            AccessDenied::Origin => forbidden(
+                "cross-origin requests are not allowed",
+                "open the dashboard with `toolrack dashboard`",
+            ),
+            AccessDenied::MissingToken => unauthorized("authentication required"),
+            AccessDenied::InvalidToken => unauthorized("invalid token"),
         }
     }
 }
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_its_status_and_several_faults_are_all_told() {
+    fn error_codes_map_to_statuses_and_all_errors_are_listed() {
         let fault = |message: &str| ServiceFault::new(ErrorCode::ValidationError, message).at("x");
         let one = r#"{"code":"VALIDATION_ERROR","message":"a","field":"x"}"#;
         check(ServiceError::from(fault("a")).into(), 422, one);

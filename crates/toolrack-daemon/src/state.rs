@@ -1,4 +1,4 @@
-//! What every route has at hand.
+//! Shared state of all routes (`AppState`).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,75 +12,75 @@ use tokio_util::task::TaskTracker;
 use toolrack_service::{LocalService, ServiceError};
 use uuid::Uuid;
 
-use crate::event_recorder::Chronicle;
+use crate::event_recorder::EventRecorder;
 use crate::mcp_endpoints::Endpoints;
 use crate::problem::Problem;
-use crate::tokens::Keys;
+use crate::tokens::Tokens;
 
-/// Streams of events at once. Further ones are refused.
-const MAX_STREAMS: usize = 64;
+/// Maximum number of concurrent event streams. Further ones get a 503.
+const MAX_EVENT_STREAMS: usize = 64;
 
-/// What every route has at hand. Cheap to clone.
-pub(crate) type App = Arc<Shared>;
+/// The axum state. Cheap to clone.
+pub(crate) type App = Arc<AppState>;
 
-/// One daemon, as its routes see it.
+/// State of one daemon, shared by its routes.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct AppState {
     pub(crate) service: Arc<LocalService>,
-    pub(crate) chronicle: Arc<Chronicle>,
+    pub(crate) recorder: Arc<EventRecorder>,
     pub(crate) endpoints: Endpoints,
-    pub(crate) keys: Keys,
+    pub(crate) tokens: Tokens,
     pub(crate) addr: Option<SocketAddr>,
     pub(crate) socket: PathBuf,
     pub(crate) started_ms: u64,
-    pub(crate) streams: Arc<Semaphore>,
-    /// Calls that this API has made and can take back.
+    pub(crate) event_streams: Arc<Semaphore>,
+    /// Cancellation tokens of the calls made through this API.
     calls: Mutex<HashMap<u64, CancellationToken>>,
-    /// Held while a config is read, changed and written, so that two patches do not undo each other.
-    pub(crate) patching: Mutex<()>,
-    /// Somebody has asked the daemon to end.
-    pub(crate) farewell: CancellationToken,
-    /// Ends what has no end of its own, such as streams of events.
-    pub(crate) stop: CancellationToken,
-    /// Work that goes on when its client has gone.
+    /// Serializes read-modify-write of a server config, so that concurrent patches do not overwrite each other.
+    pub(crate) config_edit_lock: Mutex<()>,
+    /// Cancelled when a client requests a stop.
+    pub(crate) stop_requested: CancellationToken,
+    /// Cancelled at shutdown. Ends endless responses such as event streams.
+    pub(crate) shutdown: CancellationToken,
+    /// Work that continues after its client disconnects.
     pub(crate) tasks: TaskTracker,
     is_draining: AtomicBool,
 }
 
-/// A call of this API, known as long as it runs.
+/// A call made through this API. Unregistered on drop.
 #[derive(Debug)]
-pub(crate) struct OwnCall {
+pub(crate) struct CancellableCall {
     app: App,
     number: u64,
-    pub(crate) recall: CancellationToken,
+    pub(crate) cancel: CancellationToken,
 }
 
-impl Shared {
+impl AppState {
     pub(crate) fn new(
         endpoints: Endpoints,
-        keys: Keys,
+        tokens: Tokens,
         addr: Option<SocketAddr>,
         socket: PathBuf,
     ) -> Self {
         Self {
             service: Arc::clone(endpoints.service()),
-            chronicle: Arc::clone(endpoints.chronicle()),
+            recorder: Arc::clone(endpoints.recorder()),
             endpoints,
-            keys,
+            tokens,
             addr,
             socket,
-            started_ms: crate::event_log::wall_clock_ms(),
-            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
+            started_ms: crate::event_log::unix_time_ms(),
+            event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
             calls: Mutex::default(),
-            patching: Mutex::default(),
-            farewell: CancellationToken::new(),
-            stop: CancellationToken::new(),
+            config_edit_lock: Mutex::default(),
+            stop_requested: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
             is_draining: AtomicBool::new(false),
         }
     }
 
-    /// Whether new work is refused because the daemon is about to end.
+    /// Whether new calls are refused because the daemon is shutting down.
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
     }
@@ -89,48 +89,48 @@ impl Shared {
         self.is_draining.store(true, Ordering::Release);
     }
 
-    /// The server that a path names, by its id or its name.
-    pub(crate) fn server(&self, named: &str) -> Result<Uuid, Problem> {
-        let id = named.parse().ok().or_else(|| self.service.id_of(named));
-        id.ok_or_else(|| Problem::not_found("no server has this id or name"))
+    /// Resolves a server by id or name.
+    pub(crate) fn resolve_server(&self, id_or_name: &str) -> Result<Uuid, Problem> {
+        let id = id_or_name.parse().ok().or_else(|| self.service.id_of(id_or_name));
+        id.ok_or_else(|| Problem::not_found("no server with this id or name"))
     }
 
-    /// Begins a call that can be taken back.
-    pub(crate) fn begin_call(self: &Arc<Self>, number: u64) -> OwnCall {
-        let recall = CancellationToken::new();
-        self.calls().insert(number, recall.clone());
-        OwnCall { app: Arc::clone(self), number, recall }
+    /// Registers a call, so that `cancel_call` can find it.
+    pub(crate) fn register_call(self: &Arc<Self>, number: u64) -> CancellableCall {
+        let cancel = CancellationToken::new();
+        self.calls().insert(number, cancel.clone());
+        CancellableCall { app: Arc::clone(self), number, cancel }
     }
 
-    /// Takes a call back, and says whether it was one of ours.
-    pub(crate) fn recall(&self, number: u64) -> bool {
-        let found = self.calls().get(&number).cloned();
-        found.is_some_and(|it| {
-            it.cancel();
+    /// Cancels a call. Returns `false` if it was not made through this API or has finished.
+    pub(crate) fn cancel_call(&self, number: u64) -> bool {
+        let cancel = self.calls().get(&number).cloned();
+        cancel.is_some_and(|cancel| {
+            cancel.cancel();
             true
         })
     }
 
-    // One insert or remove each, so a panic elsewhere cannot have torn it.
+    // A poisoned lock is safe to use: each critical section is a single insert, get or remove.
     fn calls(&self) -> MutexGuard<'_, HashMap<u64, CancellationToken>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for OwnCall {
+impl Drop for CancellableCall {
     fn drop(&mut self) {
         self.app.calls().remove(&self.number);
     }
 }
 
-/// Does something that touches the disk where it holds up nobody.
-pub(crate) async fn blocking<T: Send + 'static>(
+/// Runs disk work on a blocking thread.
+pub(crate) async fn run_blocking<T: Send + 'static>(
     app: &App,
-    work: impl FnOnce(&Shared) -> Result<T, ServiceError> + Send + 'static,
+    work: impl FnOnce(&AppState) -> Result<T, ServiceError> + Send + 'static,
 ) -> Result<T, Problem> {
     let app = Arc::clone(app);
     match tokio::task::spawn_blocking(move || work(&app)).await {
-        Ok(done) => done.map_err(Problem::from),
-        Err(_crashed) => Err(Problem::internal("the work was not finished")),
+        Ok(result) => result.map_err(Problem::from),
+        Err(_panicked) => Err(Problem::internal("the operation did not complete")),
     }
 }

@@ -1,4 +1,4 @@
-//! `/api/events`: what happens, as it happens.
+//! `/api/events`: event stream (SSE).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,65 +13,66 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use crate::event_log::Told;
-use crate::event_log::{Portion, Reader};
+use crate::event_log::{Reader, StreamItem, TimedEvent};
 use crate::problem::Problem;
 use crate::state::App;
 
-/// A stream ends by itself after this time, so that a reader that is gone without a word does not stay for ever. One
-/// that is there comes back and goes on where it was.
-const LIFE: Duration = Duration::from_hours(1);
-/// How often a sign of life is sent if nothing happens.
-const PULSE: Duration = Duration::from_secs(15);
+/// A stream ends after this time, so that a client that vanished without closing its connection does not hold a place
+/// for ever. A live client reconnects and resumes.
+const MAX_STREAM_AGE: Duration = Duration::from_hours(1);
+/// Interval of keep-alive comments.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// One reader of events.
-struct Listener {
+/// State of one event stream.
+struct EventStream {
     app: App,
     reader: Reader,
-    until: Instant,
+    ends_at: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
-/// What happens, as server-sent events
+/// Event stream (server-sent events)
 ///
-/// Each event has an `id`; a reader that comes back with it in `Last-Event-ID` goes on behind it. A reader that was
-/// too slow, or comes back too late, gets an event `lost` with the number of events that it missed.
+/// Each event has an `id`; a client that reconnects with it in `Last-Event-ID` resumes after it. A client that was too
+/// slow, or reconnects too late, gets an event `lost` with the number of events that it missed.
 #[utoipa::path(get, path = "/api/events", tag = "events",
-    params(("Last-Event-ID" = Option<String>, Header, description = "Where to go on")),
-    responses((status = 200, content_type = "text/event-stream", body = Told), (status = "default", body = Problem)))]
+    params(("Last-Event-ID" = Option<String>, Header, description = "Resume after this event")),
+    responses((status = 200, content_type = "text/event-stream", body = TimedEvent), (status = "default", body = Problem)))]
 pub(super) async fn stream(
     State(app): State<App>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let permit = Arc::clone(&app.streams).try_acquire_owned();
-    let permit = permit.map_err(|_full| Problem::unavailable("too many readers of events"))?;
-    let last = headers.get("last-event-id").and_then(|it| it.to_str().ok());
-    let reader = app.chronicle.feed.read(last);
-    let listener = Listener { app, reader, until: Instant::now() + LIFE, _permit: permit };
-    let events = stream::unfold(listener, |mut listener| async {
-        let event = listener.next().await?;
-        Some((Ok::<_, Infallible>(event), listener))
+    let permit = Arc::clone(&app.event_streams).try_acquire_owned();
+    let permit = permit.map_err(|_full| Problem::unavailable("too many event streams"))?;
+    let last_id = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+    let reader = app.recorder.events.reader(last_id);
+    let ends_at = Instant::now() + MAX_STREAM_AGE;
+    let stream = EventStream { app, reader, ends_at, _permit: permit };
+    let events = stream::unfold(stream, |mut stream| async {
+        let event = stream.next().await?;
+        Some((Ok::<_, Infallible>(event), stream))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(PULSE)).into_response())
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL);
+    Ok(Sse::new(events).keep_alive(keep_alive).into_response())
 }
 
-impl Listener {
+impl EventStream {
     async fn next(&mut self) -> Option<Event> {
-        let portion = tokio::select! {
+        let item = tokio::select! {
             biased;
-            portion = timeout_at(self.until, self.reader.next()) => portion.ok()??,
-            // Last, so that whoever reads hears of the end before it comes.
-            () = self.app.stop.cancelled() => return None,
+            item = timeout_at(self.ends_at, self.reader.next()) => item.ok()??,
+            // After the reader, so that the client still gets the `stopping` event.
+            () = self.app.shutdown.cancelled() => return None,
         };
-        let feed = &self.app.chronicle.feed;
-        let (number, kind, data) = match portion {
-            Portion::Event(number, told) => {
-                (number, told.what.kind(), serde_json::to_string(&*told).unwrap_or_default())
+        let (number, name, data) = match item {
+            StreamItem::Event(number, event) => {
+                (number, event.event.name(), serde_json::to_string(&*event).unwrap_or_default())
             }
-            Portion::Missed(number, n_events) => {
+            StreamItem::Missed(number, n_events) => {
                 (number, "lost", json!({ "type": "lost", "n_events": n_events }).to_string())
             }
         };
-        Some(Event::default().id(feed.id(number)).event(kind).data(data))
+        let id = self.app.recorder.events.event_id(number);
+        Some(Event::default().id(id).event(name).data(data))
     }
 }

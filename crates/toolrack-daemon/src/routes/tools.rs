@@ -1,4 +1,4 @@
-//! `/api/tools`: every tool that can be called.
+//! `/api/tools`: tools of all servers.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -12,72 +12,74 @@ use crate::openapi::AnyJson;
 use crate::problem::Problem;
 use crate::state::App;
 
-/// A tool that can be called.
+/// A tool.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ToolView {
-    /// The public name, to call it by.
+    /// The public name, by which the tool is called.
     name: String,
-    /// Whose it is.
+    /// The server that provides it.
     server: String,
-    /// What its server calls it.
+    /// The server's name for it.
     raw_name: String,
-    /// The name for people.
+    /// The display name.
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<String>,
-    /// What it does.
+    /// The description.
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
-    /// The JSON Schema of its arguments, as its server wrote it.
+    /// JSON Schema of the arguments, as the server sent it.
     #[schema(value_type = AnyJson)]
     input_schema: Box<RawValue>,
-    /// The JSON Schema of its structured result.
+    /// JSON Schema of the structured result.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<AnyJson>)]
     output_schema: Option<Box<RawValue>>,
-    /// Whether its server runs right now.
+    /// Whether its server is connected.
     is_connected: bool,
 }
 
-/// All tools.
+/// A list of tools.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ToolList {
     tools: Vec<ToolView>,
 }
 
-/// Which tools are wanted.
+/// Filter for tools.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ToolQuery {
-    /// Only those of this server, by its name.
+    /// Only tools of this server, by name.
     server: Option<String>,
 }
 
-/// Every tool that is offered, with its schema
+/// List tools with their schemas
 #[utoipa::path(get, path = "/api/tools", tag = "tools", params(ToolQuery),
     responses((status = 200, body = ToolList), (status = "default", body = Problem)))]
 pub(super) async fn list(
     State(app): State<App>,
     query: Result<Query<ToolQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<ToolList>, Problem> {
-    let Query(query) = query.map_err(crate::extract::refused)?;
+    let Query(query) = query.map_err(crate::extract::invalid_query)?;
     let tools = app.service.rack().all_tools();
-    let is_wanted =
-        |it: &&ToolWithServer| query.server.as_deref().is_none_or(|name| **it.server() == *name);
-    let tools = tools.iter().filter(is_wanted).map(|it| view(&app, it)).collect();
+    let matches = |tool: &&ToolWithServer| {
+        query.server.as_deref().is_none_or(|name| **tool.server() == *name)
+    };
+    let tools = tools.iter().filter(matches).map(|tool| tool_view(&app, tool)).collect();
     Ok(Json(ToolList { tools }))
 }
 
-fn view(app: &App, tool: &ToolWithServer) -> ToolView {
-    let plain = tool.tool();
-    let clean = |text: &String| clean_text(text).into_owned();
+fn tool_view(app: &App, tool: &ToolWithServer) -> ToolView {
+    let definition = tool.tool();
+    let sanitize = |text: &String| clean_text(text).into_owned();
+    let server = app.service.rack().server(tool.server());
     ToolView {
         name: tool.name().as_ref().to_owned(),
         server: tool.server().as_ref().to_owned(),
-        raw_name: plain.name.clone(),
-        title: plain.title.as_ref().map(clean),
-        description: plain.description.as_ref().map(clean),
-        input_schema: plain.input_schema.clone(),
-        output_schema: plain.output_schema.clone(),
-        is_connected: app.service.rack().server(tool.server()).is_ok_and(|it| it.is_connected()),
+        raw_name: definition.name.clone(),
+        title: definition.title.as_ref().map(sanitize),
+        description: definition.description.as_ref().map(sanitize),
+        input_schema: definition.input_schema.clone(),
+        output_schema: definition.output_schema.clone(),
+        is_connected: server.is_ok_and(|server| server.is_connected()),
     }
 }

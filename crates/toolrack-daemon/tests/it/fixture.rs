@@ -1,4 +1,4 @@
-//! What the tests of the daemon share: a home of its own, a daemon for it, and requests to that.
+//! Test fixture: a temporary home, its daemon, and a client.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -10,25 +10,25 @@ use toolrack_service::{Home, ServiceOptions};
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Marker, eventually_async, program};
 
-use crate::http::{Answer, request, send, send_unix};
+use crate::http::{Response, encode_request, send, send_unix};
 
 /// Long enough for a busy machine, short enough for a test.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// A home in a temporary folder, and a mark on every process that is started from it.
-pub(crate) struct Stage {
+/// A temporary home, and a marker in the environment of every process started from it.
+pub(crate) struct Fixture {
     pub(crate) dir: TempDir,
     pub(crate) marker: Marker,
 }
 
-/// Who sends a request, and where to.
+/// An API client.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     pub(crate) addr: SocketAddr,
     pub(crate) token: String,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap(), marker: Marker::new() }
     }
@@ -39,11 +39,11 @@ impl Stage {
 
     pub(crate) async fn start(&self) -> (Daemon, Client) {
         let daemon = Daemon::start(self.home(), options()).await.unwrap();
-        let client = Client::of(&daemon);
+        let client = Client::for_daemon(&daemon);
         (daemon, client)
     }
 
-    /// The document of a scripted server.
+    /// The config of a scripted server.
     pub(crate) fn scripted(&self, name: &str, args: &[&str]) -> Value {
         let (variable, value) = self.marker.pair();
         json!({
@@ -55,8 +55,8 @@ impl Stage {
         })
     }
 
-    /// Ends the daemon, and sees that nothing is left.
-    pub(crate) async fn end(&self, daemon: Daemon) {
+    /// Shuts the daemon down and asserts that no process and no socket is left.
+    pub(crate) async fn shutdown(&self, daemon: Daemon) {
         daemon.shutdown().await;
         self.marker.assert_nobody_left(Duration::ZERO);
         assert!(!self.home().run_dir().join("daemon.sock").exists());
@@ -72,57 +72,58 @@ pub(crate) fn options() -> DaemonOptions {
 }
 
 impl Client {
-    pub(crate) fn of(daemon: &Daemon) -> Self {
+    pub(crate) fn for_daemon(daemon: &Daemon) -> Self {
         Self { addr: daemon.addr().unwrap(), token: daemon.token().reveal().to_owned() }
     }
 
-    /// A request as an honest client sends it.
+    /// The bytes of an authorized request.
     pub(crate) fn bytes(&self, method: &str, path: &str, body: Option<&Value>) -> Vec<u8> {
-        let (host, key) = (self.addr.to_string(), format!("Bearer {}", self.token));
+        let (host, bearer) = (self.addr.to_string(), format!("Bearer {}", self.token));
         let headers = [
             ("host", host.as_str()),
-            ("authorization", &key),
+            ("authorization", &bearer),
             ("content-type", "application/json"),
         ];
         let body = body.map(ToString::to_string).unwrap_or_default();
-        request(method, path, &headers, &body)
+        encode_request(method, path, &headers, &body)
     }
 
-    pub(crate) async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
+    pub(crate) async fn request(&self, method: &str, path: &str, body: Option<Value>) -> Response {
         let (addr, bytes) = (self.addr, self.bytes(method, path, body.as_ref()));
         tokio::task::spawn_blocking(move || send(addr, &bytes)).await.unwrap().unwrap()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
-        let answer = self.ask("GET", path, None).await;
-        assert_eq!(answer.status, 200, "{path}: {answer:?}");
-        answer.json()
+        let response = self.request("GET", path, None).await;
+        assert_eq!(response.status, 200, "{path}: {response:?}");
+        response.json()
     }
 
-    /// A request that has to succeed.
+    /// A POST request that must succeed.
     pub(crate) async fn post(&self, path: &str, body: Value) -> Value {
-        let answer = self.ask("POST", path, Some(body)).await;
-        assert!((200..300).contains(&answer.status), "{path}: {answer:?}");
-        if answer.body.is_empty() { Value::Null } else { answer.json() }
+        let response = self.request("POST", path, Some(body)).await;
+        assert!((200..300).contains(&response.status), "{path}: {response:?}");
+        if response.body.is_empty() { Value::Null } else { response.json() }
     }
 
-    /// Adds a server, waits until it runs, and gives its id.
+    /// Adds a server, waits until it runs, and returns its id.
     pub(crate) async fn add(&self, document: &Value) -> String {
-        let made = self.post("/api/servers", document.clone()).await;
-        let id = made["config"]["id"].as_str().unwrap().to_owned();
-        self.until_state(&id, "running").await;
+        let created = self.post("/api/servers", document.clone()).await;
+        let id = created["config"]["id"].as_str().unwrap().to_owned();
+        self.wait_for_state(&id, "running").await;
         id
     }
 
-    /// Every server and its state, as the route of spec 002 lists them.
+    /// All servers with their states, from the route of spec 002.
     pub(crate) async fn states(&self) -> Vec<(String, String)> {
         let listed = self.get("/api/agents/mcp").await;
-        let text = |it: &Value| it.as_str().unwrap().to_owned();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
         let servers = listed["servers"].as_array().unwrap();
-        servers.iter().map(|it| (text(&it["name"]), text(&it["status"]["state"]))).collect()
+        let state = |server: &Value| (text(&server["name"]), text(&server["status"]["state"]));
+        servers.iter().map(state).collect()
     }
 
-    pub(crate) async fn until_state(&self, id: &str, state: &str) {
+    pub(crate) async fn wait_for_state(&self, id: &str, state: &str) {
         let path = format!("/api/servers/{id}");
         eventually(&format!("{id} is {state}"), async || {
             self.get(&path).await["status"]["status"]["state"] == *state
@@ -131,24 +132,25 @@ impl Client {
     }
 }
 
-/// `CODE field` of an answer that has to be a problem with this status.
+/// Asserts the status, code and field of an error response.
 #[track_caller]
-pub(crate) fn check_problem(answer: &Answer, status: u16, code: &str, field: Option<&str>) {
-    let body = answer.json();
+pub(crate) fn check_problem(response: &Response, status: u16, code: &str, field: Option<&str>) {
+    let body = response.json();
     assert_eq!(
-        (answer.status, body["code"].as_str(), body["field"].as_str()),
+        (response.status, body["code"].as_str(), body["field"].as_str()),
         (status, Some(code), field),
-        "{answer:?}"
+        "{response:?}"
     );
-    assert!(body["message"].as_str().is_some_and(|it| !it.is_empty()), "{answer:?}");
+    assert!(body["message"].as_str().is_some_and(|message| !message.is_empty()), "{response:?}");
 }
 
-pub(crate) async fn eventually(what: &str, fact: impl AsyncFnMut() -> bool) {
-    eventually_async(LONG, what, tokio::time::sleep, fact).await;
+pub(crate) async fn eventually(condition: &str, is_true: impl AsyncFnMut() -> bool) {
+    eventually_async(LONG, condition, tokio::time::sleep, is_true).await;
 }
 
-/// A request over the Unix socket, which needs no key.
-pub(crate) async fn ask_unix(daemon: &Daemon, method: &str, path: &str) -> Answer {
-    let (socket, bytes) = (daemon.socket().to_owned(), request(method, path, &[("host", "x")], ""));
+/// A request over the Unix socket, which needs no token.
+pub(crate) async fn request_unix(daemon: &Daemon, method: &str, path: &str) -> Response {
+    let (socket, bytes) =
+        (daemon.socket().to_owned(), encode_request(method, path, &[("host", "x")], ""));
     tokio::task::spawn_blocking(move || send_unix(&socket, &bytes)).await.unwrap().unwrap()
 }
