@@ -1,11 +1,11 @@
-// The dialog that adds servers from what a person pastes.
+// "Add server" dialog.
 
-import { Unreadable, joinWords, readAddition } from "./server-parser.js";
-import { ask } from "./api.js";
-import { button, h, labelled, say, set, sync } from "./dom.js";
-import { faultList } from "./diagnostics.js";
-import { note, open } from "./notifications.js";
-import { known, refreshServers } from "./store.js";
+import { request } from "./api.js";
+import { diagnosticList } from "./diagnostics.js";
+import { button, h, labelledControl, setAttr, setText, syncChildren } from "./dom.js";
+import { notify, openDialog } from "./notifications.js";
+import { ParseError, joinWords, parseServers } from "./server-parser.js";
+import { refreshServers, store } from "./store.js";
 
 const EXAMPLE = `npx -y @modelcontextprotocol/server-everything
 
@@ -13,28 +13,28 @@ or a URL, or JSON such as
 
 {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}`;
 
-/** Opens the dialog. `added` gets the name of the first server that was added. */
-export function addServer(added) {
+/** Opens the dialog. `onAdded` gets the name of the first added server. */
+export function addServer(onAdded) {
   const text = h("textarea", { class: "code", rows: "7", placeholder: EXAMPLE, spellcheck: "false", autofocus: true });
   const name = h("input", {
     type: "text",
-    placeholder: "chosen from the command",
+    placeholder: "derived from the command",
     autocomplete: "off",
     spellcheck: "false",
   });
-  const preview = h("ul", { class: "preview", "aria-label": "Will be added", hidden: true });
+  const preview = h("ul", { class: "preview", "aria-label": "Preview", hidden: true });
   const notes = h("p", { class: "hint" });
-  const faults = faultList("What is wrong");
+  const diagnostics = diagnosticList("Errors");
   const save = button("Add", "primary", () => submit(), { type: "submit" });
   const form = h(
     "form",
     { method: "dialog", class: "stack" },
-    h("h2", { id: "add-title" }, "Add a server"),
-    labelled("Command line, URL or JSON", text),
-    labelled("Name", name),
+    h("h2", { id: "add-title" }, "Add server"),
+    labelledControl("Command line, URL or JSON", text),
+    labelledControl("Name", name),
     preview,
     notes,
-    faults.element,
+    diagnostics.element,
     h(
       "div",
       { class: "actions" },
@@ -44,77 +44,77 @@ export function addServer(added) {
   );
   const dialog = h("dialog", { class: "wide", "aria-labelledby": "add-title" }, form);
 
-  function look() {
-    const read = tryReading(text.value, name.value.trim());
-    const { configs, error } = read;
+  function updatePreview() {
+    const parsed = tryParse(text.value, name.value.trim());
+    const { configs, error } = parsed;
     const isBlank = text.value.trim() === "";
-    faults.show(error && !isBlank ? [{ message: error }] : []);
-    set(preview, "hidden", configs.length === 0);
-    sync(
+    diagnostics.show(error && !isBlank ? [{ message: error }] : []);
+    setAttr(preview, "hidden", configs.length === 0);
+    syncChildren(
       preview,
-      configs.map((it, place) => ({ ...it, place })),
-      (it) => `${it.place} ${JSON.stringify(it)}`,
-      describe,
+      configs.map((config, index) => ({ ...config, index })),
+      (config) => `${config.index} ${JSON.stringify(config)}`,
+      previewItem,
     );
-    say(notes, read.notes.join(" "));
-    set(name, "placeholder", configs[0]?.name ?? "chosen from the command");
-    set(name, "disabled", configs.length > 1);
-    say(save, configs.length > 1 ? `Add ${configs.length}` : "Add");
-    return read;
+    setText(notes, parsed.notes.join(" "));
+    setAttr(name, "placeholder", configs[0]?.name ?? "derived from the command");
+    setAttr(name, "disabled", configs.length > 1);
+    setText(save, configs.length > 1 ? `Add ${configs.length}` : "Add");
+    return parsed;
   }
 
   async function submit() {
-    const { configs, error } = look();
+    const { configs, error } = updatePreview();
     if (error) {
-      faults.show([{ message: error }]);
+      diagnostics.show([{ message: error }]);
       return;
     }
-    const refused = await addAll(configs);
+    const errors = await addAll(configs);
     await refreshServers();
-    if (refused === null) {
+    if (errors === null) {
       dialog.close();
-      added(configs[0].name);
+      onAdded(configs[0].name);
     } else {
-      faults.show(refused);
+      diagnostics.show(errors);
     }
   }
 
-  text.addEventListener("input", look);
-  name.addEventListener("input", look);
+  text.addEventListener("input", updatePreview);
+  name.addEventListener("input", updatePreview);
   form.addEventListener("submit", (event) => event.preventDefault());
-  open(dialog);
+  openDialog(dialog);
 }
 
-function tryReading(text, name) {
+function tryParse(text, name) {
   try {
-    const { configs, notes } = readAddition(text, name);
-    const taken = configs.find((it) => known.servers?.some((other) => other.config.name === it.name));
-    const error = taken ? `There is a server ${taken.name} already. Choose another name.` : null;
+    const { configs, notes } = parseServers(text, name);
+    const existing = configs.find(({ name: added }) => store.servers?.some((server) => server.config.name === added));
+    const error = existing ? `A server named ${existing.name} already exists. Choose another name.` : null;
     return { configs, notes, error };
   } catch (error) {
-    if (error instanceof Unreadable) {
+    if (error instanceof ParseError) {
       return { configs: [], notes: [], error: error.message };
     }
     throw error;
   }
 }
 
-function describe({ name, package: source, transport, config, env_vars }) {
+function previewItem({ name, package: source, transport, config, env_vars }) {
   const words = transport.type === "http" ? [transport.url] : [source.identifier, ...(config?.args ?? [])];
   const variables = Object.keys(env_vars ?? {});
   const more = variables.length > 0 ? h("span", { class: "hint" }, ` with ${variables.join(", ")}`) : null;
   return h("li", {}, h("strong", {}, name ?? "?"), " ", h("code", {}, joinWords(words)), more);
 }
 
-/** Adds them in order, and gives the faults of the first that is refused. */
+/** Adds the servers in order. Returns the errors of the first one that fails, or `null`. */
 async function addAll(configs) {
   for (const config of configs) {
     try {
-      await ask("POST", "/api/servers", config);
-      note(`${config.name} was added.`);
+      await request("POST", "/api/servers", config);
+      notify(`${config.name} added.`);
     } catch (problem) {
-      return problem.errors.map((it) =>
-        configs.length > 1 ? { ...it, message: `${config.name}: ${it.message}` } : it,
+      return problem.errors.map((error) =>
+        configs.length > 1 ? { ...error, message: `${config.name}: ${error.message}` } : error,
       );
     }
   }

@@ -1,39 +1,42 @@
-// Everything that is wrong with an input, as a list under it.
+// List of errors and warnings below an input.
 
-import { h, set, sync } from "./dom.js";
+import { h, setAttr, syncChildren } from "./dom.js";
 import { sentence } from "./notifications.js";
 
-/** An element for faults: `show(faults)` with `{message, field, hint, line, severity}` each. */
-export function faultList(label) {
-  const element = h("ul", { class: "faults", "aria-label": label, "aria-live": "polite", hidden: true });
+/** `{ element, show(diagnostics, onJump) }`. A diagnostic is `{message, field, hint, line, severity}`. */
+export function diagnosticList(label) {
+  const element = h("ul", { class: "diagnostics", "aria-label": label, "aria-live": "polite", hidden: true });
   return {
     element,
-    show(faults, jump) {
-      set(element, "hidden", faults.length === 0);
-      const keyed = faults.map((fault, place) => ({ fault, key: `${place} ${JSON.stringify(fault)}` }));
-      sync(
+    show(diagnostics, onJump) {
+      setAttr(element, "hidden", diagnostics.length === 0);
+      const keyed = diagnostics.map((diagnostic, index) => ({
+        diagnostic,
+        key: `${index} ${JSON.stringify(diagnostic)}`,
+      }));
+      syncChildren(
         element,
         keyed,
-        (it) => it.key,
-        ({ fault }) => item(fault, jump),
+        ({ key }) => key,
+        ({ diagnostic }) => makeItem(diagnostic, onJump),
       );
     },
   };
 }
 
-function item(fault, jump) {
-  const place = [fault.line ? `line ${fault.line}` : null, fault.field].filter(Boolean).join(", ");
-  const where =
-    place !== "" && jump && fault.line
-      ? h("button", { type: "button", class: "link", onclick: () => jump(fault) }, place)
-      : h("code", {}, place);
-  const hint = fault.hint ? h("span", { class: "hint" }, ` ${sentence(fault.hint)}`) : null;
+function makeItem(diagnostic, onJump) {
+  const { line, field, message, hint, severity } = diagnostic;
+  const position = [line ? `line ${line}` : null, field].filter(Boolean).join(", ");
+  const location =
+    position !== "" && onJump && line
+      ? h("button", { type: "button", class: "link", onclick: () => onJump(diagnostic) }, position)
+      : h("code", {}, position);
   return h(
     "li",
-    { class: fault.severity === "warning" ? "warn" : "bad" },
-    place === "" ? null : where,
-    place === "" ? null : " ",
-    h("span", {}, place === "" ? sentence(fault.message) : fault.message),
-    hint,
+    { class: severity === "warning" ? "warn" : "bad" },
+    position === "" ? null : location,
+    position === "" ? null : " ",
+    h("span", {}, position === "" ? sentence(message) : message),
+    hint ? h("span", { class: "hint" }, ` ${sentence(hint)}`) : null,
   );
 }

@@ -1,12 +1,12 @@
-// What is different between two texts, line by line. Pure.
+// Line diff of two texts. Pure.
 
-/** Unchanged lines that are shown around a change. */
+/** Unchanged lines shown around a change. */
 const CONTEXT = 2;
-/** Beyond this many lines that differ, all of the one and all of the other is shown. */
+/** With more changed lines than this, everything is shown as replaced: the table grows with the square. */
 const MAX_LINES = 2000;
 
-/** Lines of both: `{ sign, line }` with `-` for the old, `+` for the new, ` ` for both, `…` for those left out. */
-export function differences(before, after) {
+/** Diff lines `{ sign, line }`: `-` removed, `+` added, ` ` unchanged, `…` for omitted lines. */
+export function diffLines(before, after) {
   const old = before.split("\n");
   const now = after.split("\n");
   let head = 0;
@@ -17,12 +17,12 @@ export function differences(before, after) {
   while (tail < old.length - head && tail < now.length - head && old.at(-1 - tail) === now.at(-1 - tail)) {
     tail += 1;
   }
-  const same = (lines) => lines.map((line) => ({ sign: " ", line }));
+  const unchanged = (lines) => lines.map((line) => ({ sign: " ", line }));
   const middle = compare(old.slice(head, old.length - tail), now.slice(head, now.length - tail));
-  return shortened([...same(old.slice(0, head)), ...middle, ...same(old.slice(old.length - tail))]);
+  return collapse([...unchanged(old.slice(0, head)), ...middle, ...unchanged(old.slice(old.length - tail))]);
 }
 
-/** The longest common subsequence, by its table. */
+/** Longest common subsequence by dynamic programming. */
 function compare(old, now) {
   if (old.length > MAX_LINES || now.length > MAX_LINES) {
     return [...old.map((line) => ({ sign: "-", line })), ...now.map((line) => ({ sign: "+", line }))];
@@ -33,30 +33,30 @@ function compare(old, now) {
       table[a][b] = old[a] === now[b] ? table[a + 1][b + 1] + 1 : Math.max(table[a + 1][b], table[a][b + 1]);
     }
   }
-  const found = [];
+  const lines = [];
   let [a, b] = [0, 0];
   while (a < old.length || b < now.length) {
     if (a < old.length && b < now.length && old[a] === now[b]) {
-      found.push({ sign: " ", line: old[a] });
+      lines.push({ sign: " ", line: old[a] });
       a += 1;
       b += 1;
     } else if (b >= now.length || (a < old.length && table[a + 1][b] >= table[a][b + 1])) {
-      found.push({ sign: "-", line: old[a] });
+      lines.push({ sign: "-", line: old[a] });
       a += 1;
     } else {
-      found.push({ sign: "+", line: now[b] });
+      lines.push({ sign: "+", line: now[b] });
       b += 1;
     }
   }
-  return found;
+  return lines;
 }
 
-function shortened(lines) {
-  const isNear = (place) =>
-    lines.slice(Math.max(0, place - CONTEXT), place + CONTEXT + 1).some((it) => it.sign === "-" || it.sign === "+");
+function collapse(lines) {
+  const isNearChange = (index) =>
+    lines.slice(Math.max(0, index - CONTEXT), index + CONTEXT + 1).some(({ sign }) => sign === "-" || sign === "+");
   const kept = [];
-  for (const [place, line] of lines.entries()) {
-    if (isNear(place)) {
+  for (const [index, line] of lines.entries()) {
+    if (isNearChange(index)) {
       kept.push(line);
     } else if (kept.at(-1)?.sign !== "…") {
       kept.push({ sign: "…", line: "" });

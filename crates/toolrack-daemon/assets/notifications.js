@@ -1,77 +1,77 @@
-// Short messages at the edge of the page, and dialogs that ask something.
+// Notifications (toasts) at the edge of the page, and modal dialogs.
 
 import { button, h } from "./dom.js";
 
-/** How long a message without a fault stays. */
-const STAY_MS = 5000;
-const MAX_NOTICES = 4;
+/** How long a success notification is shown. */
+const DURATION_MS = 5000;
+const MAX_NOTIFICATIONS = 4;
 
-/** Says that something was done. */
-export function note(text) {
-  const element = show("notice", [h("p", {}, text)]);
-  setTimeout(() => element.remove(), STAY_MS);
+/** Shows a success notification. */
+export function notify(text) {
+  const element = show("toast", [h("p", {}, text)]);
+  setTimeout(() => element.remove(), DURATION_MS);
 }
 
-/** Says what went wrong and what to do. Stays until it is closed. */
-export function complain(what, problem) {
-  const lines = [h("p", {}, h("strong", {}, what), ` ${sentence(problem.message)}`)];
+/** Shows an error notification with its hint, until it is closed. */
+export function notifyError(title, problem) {
+  const lines = [h("p", {}, h("strong", {}, title), ` ${sentence(problem.message)}`)];
   if (problem.hint) {
     lines.push(h("p", { class: "hint" }, sentence(problem.hint)));
   }
-  show("notice bad", lines);
+  show("toast bad", lines);
 }
 
 function show(kind, lines) {
   const element = h("div", { class: kind }, h("div", {}, ...lines));
   element.append(button("×", "icon", () => element.remove(), { "aria-label": "Close" }));
-  const notices = document.getElementById("notices");
-  notices.append(element);
-  while (notices.children.length > MAX_NOTICES) {
-    notices.firstElementChild.remove();
+  const container = document.getElementById("toasts");
+  container.append(element);
+  while (container.children.length > MAX_NOTIFICATIONS) {
+    container.firstElementChild.remove();
   }
   return element;
 }
 
-/** A clause as a sentence. */
+/** Turns a clause into a sentence: capital letter and full stop. */
 export function sentence(text) {
-  const begun = text.charAt(0).toUpperCase() + text.slice(1);
-  return /[.!?`)]$/.test(begun) ? begun : `${begun}.`;
+  const capitalized = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?`)]$/.test(capitalized) ? capitalized : `${capitalized}.`;
 }
 
-/** Does something, and complains if it fails. Gives whether it went well. */
-export async function attempt(what, act) {
+/** Runs an action and shows an error notification if it fails. Returns whether it succeeded. */
+export async function attempt(errorTitle, action) {
   try {
-    await act();
+    await action();
     return true;
   } catch (problem) {
-    complain(what, problem);
+    notifyError(errorTitle, problem);
     return false;
   }
 }
 
-/** Asks whether to go on. */
-export function confirm(question, details, yes) {
-  return new Promise((answer) => {
+/** Asks for confirmation. */
+export function confirm(title, details, confirmLabel) {
+  return new Promise((resolve) => {
     const dialog = h("dialog", { "aria-labelledby": "question" });
-    const close = (said) => () => {
+    const closeWith = (isConfirmed) => () => {
       dialog.close();
-      answer(said);
+      resolve(isConfirmed);
     };
-    const no = button("Cancel", "quiet", close(false), { autofocus: true });
+    const cancel = button("Cancel", "quiet", closeWith(false), { autofocus: true });
     dialog.append(
-      h("h2", { id: "question" }, question),
+      h("h2", { id: "question" }, title),
       h("p", {}, details),
-      h("div", { class: "actions" }, no, button(yes, "danger", close(true))),
+      h("div", { class: "actions" }, cancel, button(confirmLabel, "danger", closeWith(true))),
     );
-    open(dialog, () => answer(false));
+    openDialog(dialog, () => resolve(false));
   });
 }
 
-/** Shows a dialog and takes it away when it is closed. */
-export function open(dialog, closed) {
+/** Shows a modal dialog and removes it when it is closed. */
+export function openDialog(dialog, onClose) {
   dialog.addEventListener("close", () => {
     dialog.remove();
-    closed?.();
+    onClose?.();
   });
   document.body.append(dialog);
   dialog.showModal();

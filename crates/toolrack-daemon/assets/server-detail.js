@@ -1,13 +1,13 @@
-// The tabs of one server: what is known of it, and what it writes.
+// Overview and log tabs of one server.
 
-import { h, say, set, sync } from "./dom.js";
+import { h, setAttr, setText, syncChildren } from "./dom.js";
 import { bytes, clock } from "./format.js";
 import { sentence } from "./notifications.js";
-import { origin, standing } from "./status.js";
-import { followLog, known } from "./store.js";
+import { commandOrUrl, describeStatus } from "./status.js";
+import { followLog, store } from "./store.js";
 
-/** A tab is `{ element, update(server) }`. */
-export function overview() {
+/** Overview tab. A tab is `{ element, update(server) }`. */
+export function overviewTab() {
   const problem = h("div", { class: "problem", hidden: true });
   const facts = h("dl", { class: "facts" });
   const tools = h("ul", { class: "chips", "aria-label": "Tools" });
@@ -15,73 +15,72 @@ export function overview() {
   return {
     element: h("div", { class: "tab" }, problem, facts, title, tools),
     update(server) {
-      const { reason, hint } = standing(server, Date.now() - known.servers_at);
-      set(problem, "hidden", reason === null && hint === null);
-      const lines = [reason, hint].filter(Boolean).map((it) => h("p", {}, sentence(it)));
+      const { reason, hint } = describeStatus(server, Date.now() - store.servers_at);
+      setAttr(problem, "hidden", reason === null && hint === null);
+      const lines = [reason, hint].filter(Boolean).map((text) => h("p", {}, sentence(text)));
       problem.replaceChildren(...lines);
-      sync(
+      syncChildren(
         facts,
-        factsOf(server),
+        serverFacts(server),
         ([fact]) => fact,
         ([fact]) => h("div", {}, h("dt", {}, fact), h("dd", {})),
-        (element, [, value]) => say(element.lastElementChild, value),
+        (element, [, value]) => setText(element.lastElementChild, value),
       );
-      const own = (known.tools ?? []).filter((it) => it.server === server.config.name);
-      set(title, "hidden", own.length === 0);
-      sync(
+      const own = (store.tools ?? []).filter((tool) => tool.server === server.config.name);
+      setAttr(title, "hidden", own.length === 0);
+      syncChildren(
         tools,
         own,
-        (it) => it.name,
-        (it) =>
+        (tool) => tool.name,
+        (tool) =>
           h(
             "li",
             {},
-            h("a", { href: `#/tools/${encodeURIComponent(it.name)}`, title: it.description ?? "" }, it.raw_name),
+            h("a", { href: `#/tools/${encodeURIComponent(tool.name)}`, title: tool.description ?? "" }, tool.raw_name),
           ),
       );
     },
   };
 }
 
-function factsOf({ config, status }) {
-  const hidden = (status.n_tools_total ?? status.n_tools) - status.n_tools;
+function serverFacts({ config, status }) {
+  const filtered = (status.n_tools_total ?? status.n_tools) - status.n_tools;
   const variables = Object.values(config.env_vars ?? {});
-  const facts = [
-    [config.transport.type === "http" ? "URL" : "Command", origin(config)],
+  return [
+    [config.transport.type === "http" ? "URL" : "Command", commandOrUrl(config)],
     ["Transport", config.transport.type],
-    ["Tools", hidden > 0 ? `${status.n_tools} offered, ${hidden} filtered` : String(status.n_tools)],
+    ["Tools", filtered > 0 ? `${status.n_tools} offered, ${filtered} filtered out` : String(status.n_tools)],
     ["Memory", status.memory_bytes ? bytes(status.memory_bytes) : "–"],
     ["Launches", status.launch === null ? "–" : String(status.launch)],
-    ["Environment", variables.length === 0 ? "–" : variables.map((it) => it.name).join(", ")],
-    ["Id", config.id],
+    ["Environment", variables.length === 0 ? "–" : variables.map(({ name }) => name).join(", ")],
+    ["ID", config.id],
   ];
-  return facts;
 }
 
-/** The last lines of the error output, and those that come. */
-export function log(server) {
+/** Log tab: the last stderr lines, followed live. */
+export function logTab(server) {
   const { name } = server.config;
-  const lines = h("ol", { class: "log", tabindex: "0", "aria-label": `Error output of ${name}` });
-  const none = h(
+  const lines = h("ol", { class: "log", tabindex: "0", "aria-label": `Log of ${name}` });
+  const placeholder = h(
     "p",
     { class: "hint" },
-    "Nothing was written to the error output yet. New lines appear by themselves.",
+    "No log output yet. New lines appear here live.",
   );
   followLog(name).catch(() => {});
   return {
-    element: h("div", { class: "tab" }, none, lines),
+    element: h("div", { class: "tab" }, placeholder, lines),
     update() {
-      const written = known.logs.get(name) ?? [];
-      set(none, "hidden", written.length > 0);
-      set(lines, "hidden", written.length === 0);
-      const isAtEnd = lines.scrollTop + lines.clientHeight >= lines.scrollHeight - 8;
-      sync(
+      const entries = store.logs.get(name) ?? [];
+      setAttr(placeholder, "hidden", entries.length > 0);
+      setAttr(lines, "hidden", entries.length === 0);
+      const isAtBottom = lines.scrollTop + lines.clientHeight >= lines.scrollHeight - 8;
+      syncChildren(
         lines,
-        written,
-        (it) => it.number,
-        (it) => h("li", {}, h("time", {}, clock(it.time_ms)), " ", h("span", {}, it.line)),
+        entries,
+        (entry) => entry.number,
+        (entry) => h("li", {}, h("time", {}, clock(entry.time_ms)), " ", h("span", {}, entry.line)),
       );
-      if (isAtEnd) {
+      if (isAtBottom) {
         lines.scrollTop = lines.scrollHeight;
       }
     },

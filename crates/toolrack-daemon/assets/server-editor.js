@@ -1,62 +1,64 @@
-// The config of one server as JSON, checked while it is typed and before it is saved.
+// JSON editor for the config of one server, with validation while typing.
 
-import { ask } from "./api.js";
-import { button, h, labelled, set } from "./dom.js";
-import { faultList } from "./diagnostics.js";
-import { note } from "./notifications.js";
+import { request } from "./api.js";
+import { diagnosticList } from "./diagnostics.js";
+import { button, h, labelledControl, setAttr } from "./dom.js";
+import { notify } from "./notifications.js";
 import { refreshServers } from "./store.js";
 
-const PAUSE_MS = 300;
+/** Delay between typing and checking. */
+const CHECK_DELAY_MS = 300;
 
-/** An editor for a server. `saved` gets its new name. */
-export function editor({ config }, saved) {
+/** An editor for a server. `onSaved` gets its new name. */
+export function serverEditor({ config }, onSaved) {
   const { id, ...rest } = config;
-  const before = JSON.stringify(rest, null, 2);
+  const original = JSON.stringify(rest, null, 2);
   const text = h("textarea", { class: "code", rows: "18", spellcheck: "false" });
-  text.value = before;
-  const faults = faultList("What is wrong");
-  const verdict = h("span", { class: "hint", role: "status" });
-  const save = button("Save", "primary", store, { disabled: true });
+  text.value = original;
+  const diagnostics = diagnosticList("Errors");
+  const state = h("span", { class: "hint", role: "status" });
+  const save = button("Save", "primary", saveServer, { disabled: true });
   let timer = null;
 
   async function check() {
-    const read = parse(text.value);
-    const found = read.faults ?? (await refusal(() => ask("POST", "/api/servers/check", { ...read.value, id })));
-    faults.show(found);
-    const isChanged = text.value !== before;
-    set(save, "disabled", found.length > 0 || !isChanged);
-    verdict.textContent =
-      found.length > 0 ? "" : isChanged ? "Sound. Saving restarts it if what runs is different." : "";
-    return found.length === 0 ? read.value : null;
+    const parsed = parse(text.value);
+    const found =
+      parsed.errors ?? (await requestErrors(() => request("POST", "/api/servers/check", { ...parsed.value, id })));
+    diagnostics.show(found);
+    const isChanged = text.value !== original;
+    setAttr(save, "disabled", found.length > 0 || !isChanged);
+    state.textContent =
+      found.length > 0 ? "" : isChanged ? "Valid. Saving restarts the server if needed." : "";
+    return found.length === 0 ? parsed.value : null;
   }
 
-  async function store() {
+  async function saveServer() {
     const value = await check();
     if (value === null) {
       return;
     }
-    const found = await refusal(() => ask("PUT", `/api/servers/${id}`, value));
-    faults.show(found);
+    const found = await requestErrors(() => request("PUT", `/api/servers/${id}`, value));
+    diagnostics.show(found);
     if (found.length === 0) {
       await refreshServers();
-      note(`${value.name} was saved.`);
-      saved(value.name);
+      notify(`${value.name} saved.`);
+      onSaved(value.name);
     }
   }
 
   text.addEventListener("input", () => {
-    set(save, "disabled", true);
+    setAttr(save, "disabled", true);
     clearTimeout(timer);
-    timer = setTimeout(check, PAUSE_MS);
+    timer = setTimeout(check, CHECK_DELAY_MS);
   });
-  const reset = button("Undo", "quiet", () => {
-    text.value = before;
+  const reset = button("Reset", "quiet", () => {
+    text.value = original;
     return check();
   });
-  const actions = h("div", { class: "actions" }, verdict, reset, save);
-  const hint = "Keys of the config file that have no member of their own stand under config: args, timeout, deny …";
+  const actions = h("div", { class: "actions" }, state, reset, save);
+  const hint = "Other keys of the config file go under config: args, timeout, deny …";
   return {
-    element: h("div", { class: "tab stack" }, labelled("Config of this server", text, hint), faults.element, actions),
+    element: h("div", { class: "tab stack" }, labelledControl("Server config", text, hint), diagnostics.element, actions),
   };
 }
 
@@ -64,13 +66,13 @@ function parse(text) {
   try {
     return { value: JSON.parse(text) };
   } catch (error) {
-    return { faults: [{ message: `this is no JSON: ${error.message}` }] };
+    return { errors: [{ message: `invalid JSON: ${error.message}` }] };
   }
 }
 
-async function refusal(act) {
+async function requestErrors(send) {
   try {
-    await act();
+    await send();
     return [];
   } catch (problem) {
     return problem.errors;

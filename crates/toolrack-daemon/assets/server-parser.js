@@ -1,8 +1,8 @@
-// What a person pastes to add a server, made into configs: a command line, a URL, or JSON of another tool. Pure.
+// Parses a pasted command line, URL or JSON config of another tool into server configs. Pure.
 
 const CONTAINERS = ["mcpServers", "servers", "context_servers", "mcp", "extensions"];
 const URL_KEYS = ["url", "serverUrl", "httpUrl", "uri"];
-const KNOWN = [
+const KNOWN_KEYS = [
   "command",
   "cmd",
   "args",
@@ -21,25 +21,25 @@ const KNOWN = [
 ];
 const LAUNCHERS = ["npx", "uvx", "bunx", "pnpm", "dlx", "docker", "run", "node", "python", "python3", "deno", "exec"];
 
-/** Something that cannot be read. Its message says what to do. */
-export class Unreadable extends Error {}
+/** Input that cannot be parsed. The message is shown to the user. */
+export class ParseError extends Error {}
 
-/** Reads what was pasted: `{ configs, notes }`. `name` is for what has none of its own. */
-export function readAddition(text, name) {
-  const pasted = text.trim().replace(/^\$ /, "");
-  if (pasted === "") {
-    throw new Unreadable("Type a command such as `npx -y @modelcontextprotocol/server-everything`, a URL, or JSON.");
+/** Parses input into `{ configs, notes }`. `name` is used for a server without a name. */
+export function parseServers(text, name) {
+  const input = text.trim().replace(/^\$ /, "");
+  if (input === "") {
+    throw new ParseError("Enter a command such as `npx -y @modelcontextprotocol/server-everything`, a URL, or JSON.");
   }
-  if (/^([{["]|\/\/|\/\*)/.test(pasted) && !/^"[^"]*"\s+[^:\s]/.test(pasted)) {
-    return readSnippet(pasted, name);
+  if (/^([{["]|\/\/|\/\*)/.test(input) && !/^"[^"]*"\s+[^:\s]/.test(input)) {
+    return parseSnippet(input, name);
   }
-  if (/^https?:\/\/\S+$/.test(pasted)) {
-    return { configs: [overHttp(name || guessName([pasted]), pasted, {})], notes: [] };
+  if (/^https?:\/\/\S+$/.test(input)) {
+    return { configs: [httpServer(name || guessName([input]), input, {})], notes: [] };
   }
-  return { configs: [readCommand(pasted, name)], notes: [] };
+  return { configs: [parseCommand(input, name)], notes: [] };
 }
 
-function readCommand(text, name) {
+function parseCommand(text, name) {
   const words = splitWords(text);
   const env = {};
   while (/^[A-Za-z_][A-Za-z0-9_]*=/.test(words[0] ?? "")) {
@@ -47,25 +47,25 @@ function readCommand(text, name) {
     env[variable] = words.shift().slice(variable.length + 1);
   }
   if (words.length === 0) {
-    throw new Unreadable("There are variables and no program. Put the program behind them.");
+    throw new ParseError("The command is missing. Enter it after the variables.");
   }
   const [program, ...args] = words;
-  return overStdio(name || guessName(words), program, args, env, {});
+  return stdioServer(name || guessName(words), program, args, env, {});
 }
 
-/** Splits a command line as a shell would, without running or replacing anything. */
+/** Splits a command line like a POSIX shell, without expansion. */
 export function splitWords(text) {
   const words = [];
   let word = null;
   let quote = null;
-  for (let at = 0; at < text.length; at += 1) {
-    const c = text[at];
+  for (let i = 0; i < text.length; i += 1) {
+    const c = text[i];
     if (quote !== null) {
       if (c === quote) {
         quote = null;
-      } else if (c === "\\" && quote === '"' && '"\\$`'.includes(text[at + 1])) {
-        at += 1;
-        word += text[at];
+      } else if (c === "\\" && quote === '"' && '"\\$`'.includes(text[i + 1])) {
+        i += 1;
+        word += text[i];
       } else {
         word += c;
       }
@@ -73,10 +73,10 @@ export function splitWords(text) {
       quote = c;
       word ??= "";
     } else if (c === "\\") {
-      at += 1;
-      // A line that goes on in the next one.
-      if (text[at] !== "\n") {
-        word = (word ?? "") + (text[at] ?? "");
+      i += 1;
+      // Line continuation.
+      if (text[i] !== "\n") {
+        word = (word ?? "") + (text[i] ?? "");
       }
     } else if (/\s/.test(c)) {
       if (word !== null) {
@@ -84,45 +84,45 @@ export function splitWords(text) {
       }
       word = null;
     } else if ("|&;<>`".includes(c)) {
-      const remedy = "No shell runs it: put it in quotes, or write `sh -c '…'`.";
-      throw new Unreadable(`\`${c}\` means something to a shell only. ${remedy}`);
+      const advice = "Commands do not run in a shell: quote it, or use `sh -c '…'`.";
+      throw new ParseError(`\`${c}\` is shell syntax. ${advice}`);
     } else {
       word = (word ?? "") + c;
     }
   }
   if (quote !== null) {
-    throw new Unreadable(`The quote ${quote} is not closed.`);
+    throw new ParseError(`Unclosed quote: ${quote}`);
   }
   return word === null ? words : [...words, word];
 }
 
-/** The opposite: a command line that is split into these words. */
+/** Quotes and joins words; the inverse of `splitWords`. */
 export function joinWords(words) {
   const quoted = (word) => `'${word.replaceAll("'", "'\\''")}'`;
   return words.map((word) => (/^[\w@%+=:,./{}$-]+$/.test(word) ? word : quoted(word))).join(" ");
 }
 
-function readSnippet(text, name) {
-  // Many pages show one member without the braces around it.
-  const whole = text.startsWith('"') ? `{${text.replace(/,\s*$/, "")}}` : text;
+function parseSnippet(text, name) {
+  // READMEs often show a single member without the enclosing braces.
+  const json = text.startsWith('"') ? `{${text.replace(/,\s*$/, "")}}` : text;
   let value;
   try {
-    value = JSON.parse(plainJson(whole));
+    value = JSON.parse(stripComments(json));
   } catch (error) {
-    throw new Unreadable(`This is no JSON: ${error.message}.`);
+    throw new ParseError(`Invalid JSON: ${error.message}`);
   }
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw new Unreadable('Paste an object such as {"mcpServers": {"name": {"command": "…"}}}.');
+    throw new ParseError('Paste an object such as {"mcpServers": {"name": {"command": "…"}}}.');
   }
   const notes = [];
-  const configs = entries(value, name).map(([key, entry]) => readEntry(key, entry, notes));
+  const configs = serverEntries(value, name).map(([key, entry]) => parseEntry(key, entry, notes));
   if (configs.length === 0) {
-    throw new Unreadable("There is no server in it.");
+    throw new ParseError("No servers found.");
   }
   return { configs, notes };
 }
 
-function entries(value, name) {
+function serverEntries(value, name) {
   if (value.package) {
     return [[value.name, value]];
   }
@@ -130,24 +130,25 @@ function entries(value, name) {
     return [[value.name || name, value]];
   }
   const container = CONTAINERS.find((key) => typeof value[key] === "object" && value[key] !== null);
-  const inside = container === undefined ? value : value[container];
-  // VS Code has one container inside of another.
-  return container === "mcp" && inside.servers ? Object.entries(inside.servers) : Object.entries(inside);
+  const members = container === undefined ? value : value[container];
+  // VS Code nests `servers` in `mcp`.
+  return container === "mcp" && members.servers ? Object.entries(members.servers) : Object.entries(members);
 }
 
-function readEntry(key, entry, notes) {
+function parseEntry(key, entry, notes) {
   if (typeof entry !== "object" || entry === null) {
-    throw new Unreadable(`\`${key}\` is no server: an object with \`command\` or \`url\` is expected.`);
+    throw new ParseError(`\`${key}\` is not a server: expected an object with \`command\` or \`url\`.`);
   }
   if (entry.package) {
     return entry;
   }
-  const left = Object.keys(entry).filter((it) => !KNOWN.includes(it));
-  if (left.length > 0) {
-    notes.push(`${key ?? "server"}: ${left.map((it) => `\`${it}\``).join(", ")} left out; set it in the config file.`);
+  const ignored = Object.keys(entry).filter((member) => !KNOWN_KEYS.includes(member));
+  if (ignored.length > 0) {
+    const members = ignored.map((member) => `\`${member}\``).join(", ");
+    notes.push(`${key ?? "server"}: ${members} ignored; set it in the config file.`);
   }
-  const url = URL_KEYS.map((it) => entry[it]).find((it) => typeof it === "string");
-  // Zed has the program, its arguments and its environment below `command`.
+  const url = URL_KEYS.map((member) => entry[member]).find((value) => typeof value === "string");
+  // Zed nests program, arguments and environment in `command`.
   const nested = entry.command?.path ? entry.command : {};
   const command = nested.path ?? entry.command ?? entry.cmd;
   const [program, ...first] = Array.isArray(command) ? command : [command];
@@ -156,15 +157,15 @@ function readEntry(key, entry, notes) {
   const rest = { ...(entry.cwd && { cwd: entry.cwd }), ...(entry.headers && { headers: entry.headers }) };
   const enabled = entry.disabled !== true && entry.enabled !== false;
   if (url !== undefined) {
-    return { ...overHttp(key || guessName([url]), url, rest), enabled };
+    return { ...httpServer(key || guessName([url]), url, rest), enabled };
   }
   if (typeof program !== "string" || program === "") {
-    throw new Unreadable(`\`${key ?? "server"}\` has neither \`command\` nor \`url\`.`);
+    throw new ParseError(`\`${key ?? "server"}\` has neither \`command\` nor \`url\`.`);
   }
-  return { ...overStdio(key || guessName([program, ...args]), program, args, env, rest), enabled };
+  return { ...stdioServer(key || guessName([program, ...args]), program, args, env, rest), enabled };
 }
 
-function overStdio(name, program, args, env, rest) {
+function stdioServer(name, program, args, env, rest) {
   const values = Object.entries(env).map(([variable, value]) => [variable, { name: variable, value: String(value) }]);
   return {
     name,
@@ -175,27 +176,27 @@ function overStdio(name, program, args, env, rest) {
   };
 }
 
-function overHttp(name, url, rest) {
+function httpServer(name, url, rest) {
   const config = Object.keys(rest).length > 0 ? { config: rest } : {};
   return { name, package: { package_type: "http", identifier: url }, transport: { type: "http", url }, ...config };
 }
 
-/** A name for a server that has none: what is left of its package or host without the usual ornaments. */
+/** Derives a name from the package or host, without prefixes such as `mcp-` and `server-`. */
 export function guessName(words) {
-  const telling = words.find((word) => !word.startsWith("-") && !LAUNCHERS.includes(word)) ?? words[0];
-  const host = /^https?:\/\/([^/:]+)/.exec(telling)?.[1];
-  const parts = host?.split(".").filter((it) => !["www", "mcp", "api"].includes(it));
-  const base = parts ? (parts.length > 1 ? parts.slice(0, -1).join("-") : parts[0]) : telling.split(/[/\\]/).pop();
-  const plain = base.replace(/@[^@]*$/, "").replace(/\.(js|mjs|py|sh|exe)$/, "");
-  const short = plain
+  const main = words.find((word) => !word.startsWith("-") && !LAUNCHERS.includes(word)) ?? words[0];
+  const host = /^https?:\/\/([^/:]+)/.exec(main)?.[1];
+  const parts = host?.split(".").filter((part) => !["www", "mcp", "api"].includes(part));
+  const base = parts ? (parts.length > 1 ? parts.slice(0, -1).join("-") : parts[0]) : main.split(/[/\\]/).pop();
+  const stem = base.replace(/@[^@]*$/, "").replace(/\.(js|mjs|py|sh|exe)$/, "");
+  const short = stem
     .replace(/^(mcp-)?server-/, "")
     .replace(/^mcp-/, "")
     .replace(/-mcp(-server)?$|-server$/, "");
-  return (short || plain || "server").replace(/[^A-Za-z0-9_-]/g, "-").slice(0, 40) || "server";
+  return (short || stem || "server").replace(/[^A-Za-z0-9_-]/g, "-").slice(0, 40) || "server";
 }
 
-/** JSON out of JSON with comments and commas behind the last member. Strings are left alone. */
-export function plainJson(text) {
+/** Removes comments and trailing commas from JSON. Strings stay as they are. */
+export function stripComments(text) {
   const tokens = /("(?:\\.|[^"\\])*")|\/\/[^\n]*|\/\*[^]*?\*\//g;
   const bare = text.replace(tokens, (_all, string) => string ?? "");
   return bare.replace(/("(?:\\.|[^"\\])*")|,(?=\s*[}\]])/g, (_all, string) => string ?? "");

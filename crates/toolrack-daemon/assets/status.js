@@ -1,50 +1,61 @@
-// What a server's status means to a person: a word, how serious it is, and what to do next. Pure.
+// Server status for people: label, tone, reason, hint and suggested action. Pure.
 
 import { duration } from "./format.js";
 
-const BUSY = { installing: "Installing", starting: "Starting", handshake: "Handshake", listing: "Listing tools" };
+const PHASES = {
+  installing: "Installing",
+  starting: "Starting",
+  handshake: "Connecting",
+  listing: "Listing tools",
+};
 
 /**
- * `{ word, tone, reason, hint, next }` of a server. `tone` is `ok`, `busy`, `warn`, `bad` or `off`; `next` is what
- * would help most: `{ verb, label }`, a verb of the API or `open`, `login`. `age_ms` is how old the status is.
+ * `{ label, tone, reason, hint, action }` of a server. `tone` is `ok`, `busy`, `warn`, `bad` or `off`; `action` is the
+ * suggested next step: `{ verb, label }`, where `verb` is a verb of the API, `open` or `login`. `age_ms` is the age of
+ * the status.
  */
-export function standing({ config, status }, age_ms) {
+export function describeStatus({ config, status }, age_ms) {
   const problem = status.problem;
-  const told = { reason: problem?.message ?? null, hint: problem?.hint ?? null };
+  const details = { reason: problem?.message ?? null, hint: problem?.hint ?? null };
   if (!config.enabled || status.status.state === "disabled") {
-    return { word: "Disabled", tone: "off", reason: null, hint: null, next: { verb: "enable", label: "Enable" } };
+    return { label: "Disabled", tone: "off", reason: null, hint: null, action: { verb: "enable", label: "Enable" } };
   }
   switch (status.phase) {
     case "connected":
-      return { word: "Running", tone: "ok", ...told, next: { verb: "open", label: "Try a tool" } };
+      return { label: "Running", tone: "ok", ...details, action: { verb: "open", label: "View tools" } };
     case "needs-auth": {
-      const hint = told.hint ?? `run \`toolrack login ${config.name}\``;
+      const hint = details.hint ?? `run \`toolrack login ${config.name}\``;
       return {
-        word: "Login needed",
+        label: "Login required",
         tone: "warn",
-        reason: told.reason,
+        reason: details.reason,
         hint,
-        next: { verb: "login", label: "Log in" },
+        action: { verb: "login", label: "Log in" },
       };
     }
     case "backing-off": {
-      const word = status.is_crash_looping ? "Crash-looping" : "Waiting";
+      const label = status.is_crash_looping ? "Crash loop" : "Retrying";
       const left = Math.max(0, (status.retry_in_ms ?? 0) - age_ms);
-      const wait = left < 1000 ? "next try any moment" : `next try in ${duration(left * 1000)}`;
-      const reason = told.reason === null ? wait : `${told.reason}; ${wait}`;
-      return { word, tone: "bad", reason, hint: told.hint, next: { verb: "restart", label: "Retry now" } };
+      const wait = left < 1000 ? "retrying now" : `next retry in ${duration(left * 1000)}`;
+      const reason = details.reason === null ? wait : `${details.reason}; ${wait}`;
+      return { label, tone: "bad", reason, hint: details.hint, action: { verb: "restart", label: "Retry now" } };
     }
     case "failed":
-      return { word: "Failed", tone: "bad", ...told, next: { verb: "restart", label: "Retry" } };
+      return { label: "Failed", tone: "bad", ...details, action: { verb: "restart", label: "Retry" } };
     case "disconnected":
-      return { word: "Stopped", tone: "off", ...told, next: { verb: "start", label: "Start" } };
+      return { label: "Stopped", tone: "off", ...details, action: { verb: "start", label: "Start" } };
     default:
-      return { word: BUSY[status.phase] ?? "Connecting", tone: "busy", ...told, next: { verb: "stop", label: "Stop" } };
+      return {
+        label: PHASES[status.phase] ?? "Connecting",
+        tone: "busy",
+        ...details,
+        action: { verb: "stop", label: "Stop" },
+      };
   }
 }
 
-/** What is run or reached, in one line. */
-export function origin(config) {
+/** The command line or URL of a server. */
+export function commandOrUrl(config) {
   const { package: source, transport } = config;
   if (transport.type === "http") {
     return transport.url ?? source.identifier;
