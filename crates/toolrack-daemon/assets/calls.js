@@ -43,7 +43,7 @@ let record = null;
 export const calls = {
   open(container) {
     main = container;
-    search = searchBox("Filter calls", "Filter by server, tool or id", update);
+    search = searchBox("Filter calls", "Filter by server, tool or ID", update);
     outcome = h(
       "select",
       { "aria-label": "Outcome", onchange: update },
