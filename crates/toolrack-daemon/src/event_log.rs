@@ -206,7 +206,7 @@ pub(crate) struct Reader {
     log: Arc<EventLog>,
     next: u64,
     changes: watch::Receiver<u64>,
-    /// The reader resumed with an id of another run and has not been told yet that it missed events.
+    /// The reader resumed with an id of another run; its next item reports the gap.
     is_from_other_run: bool,
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn invalid_query(rejection: QueryRejection) -> Problem {
     Problem::malformed(StatusCode::BAD_REQUEST, message)
 }
 
-/// Checks that a number fits into `i64`, which SQLite and many clients use.
+/// Checks that a number fits into `i64`, which `SQLite` and many clients use.
 pub(crate) fn check_integer(field: &str, value: Option<u64>) -> Result<Option<u64>, Problem> {
     match value {
         Some(value) if i64::try_from(value).is_err() => {

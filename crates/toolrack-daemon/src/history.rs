@@ -1,4 +1,4 @@
-//! Call history in SQLite, beside the config file.
+//! Call history in `SQLite`, beside the config file.
 //!
 //! A thread of its own writes to the database, fed through a bounded queue. When the disk is full or the database is
 //! locked, the thread waits and retries. Callers never wait for it; records that do not fit into the queue are
@@ -376,7 +376,7 @@ impl Writer {
     }
 }
 
-/// The SQLite database.
+/// The `SQLite` database.
 #[derive(Debug)]
 struct Db {
     connection: Connection,
@@ -552,7 +552,7 @@ fn is_damaged(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
-/// Creates the file with mode 0600. SQLite gives its WAL and shared-memory files the same mode.
+/// Creates the file with mode 0600. `SQLite` gives its WAL and shared-memory files the same mode.
 fn make_private(path: &Path) {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).mode(0o600).open(path);

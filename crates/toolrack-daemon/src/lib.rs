@@ -27,12 +27,12 @@
 //! | `state` | `AppState`, shared by all routes |
 //! | `extract` | JSON bodies and query parameters with limits |
 //! | `problem` | error responses |
-//! | `openapi` | OpenAPI schemas and error responses |
+//! | `openapi` | `OpenAPI` schemas and error responses |
 //! | `mcp_endpoints` | MCP endpoints: all servers, one server, the servers of an agent |
 //! | `assets` | static files of the dashboard (`assets/`) |
 //! | `event_recorder` | consumer of manager events; running calls, stderr lines |
 //! | `event_log` | events of the API and their ring buffer |
-//! | `history` | call history in SQLite |
+//! | `history` | call history in `SQLite` |
 //! | `metrics` | Prometheus metrics |
 //! | `process_memory` | memory of process trees |
 //!
@@ -46,7 +46,7 @@
 //!
 //! **Invariant:** an event reader gets each event once and in order, or learns how many it missed.
 //!
-//! **Invariant:** the published OpenAPI document is the served one, and responses match it.
+//! **Invariant:** the published `OpenAPI` document is the served one, and responses match it.
 //!
 //! Start reading at `Daemon::start` and `routes::router`. docs/api.md describes the API and its access control.
 

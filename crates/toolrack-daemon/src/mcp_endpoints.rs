@@ -1,7 +1,7 @@
 //! MCP endpoints under `/mcp`: one gateway for all servers, one per server and one per agent, created on first use.
 //!
 //! The servers of another agent run as processes of their own, because an agent may override a server of the default
-//! list. These routes are not part of the API, so the OpenAPI document does not contain them.
+//! list. These routes are not part of the API, so the `OpenAPI` document does not contain them.
 //!
 //! **Invariant:** there are at most as many endpoints as servers and agents in the config file; an endpoint whose
 //! server or agent was removed is removed too, with its sessions.

@@ -1,4 +1,4 @@
-//! OpenAPI document: schemas of types from other crates, and the error responses of every operation.
+//! `OpenAPI` document: schemas of types from other crates, and the error responses of every operation.
 //!
 //! Tests check the schemas against real values and the error responses against random requests.
 //!

@@ -62,14 +62,14 @@ fn http_status(code: ErrorCode) -> StatusCode {
 }
 
 impl Problem {
-    pub(crate) fn new(status: StatusCode, fault: ServiceFault) -> Self {
-        Self { status, first: Box::new(fault.into()), errors: Vec::new(), delivery: None }
+    pub(crate) fn new(status: StatusCode, detail: ServiceFault) -> Self {
+        Self { status, first: Box::new(detail.into()), errors: Vec::new(), delivery: None }
     }
 
     /// A member or parameter of the request is invalid.
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
-        let fault = ServiceFault::new(ErrorCode::ValidationError, message).at(field);
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, fault)
+        let detail = ServiceFault::new(ErrorCode::ValidationError, message).at(field);
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
@@ -81,13 +81,13 @@ impl Problem {
     }
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        let fault = ServiceFault::new(ErrorCode::ServiceUnavailable, message);
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, fault)
+        let detail = ServiceFault::new(ErrorCode::ServiceUnavailable, message);
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        let fault = ServiceFault::new(ErrorCode::Internal, message);
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, fault)
+        let detail = ServiceFault::new(ErrorCode::Internal, message);
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
     }
 
     /// The request cannot be parsed.
@@ -97,8 +97,8 @@ impl Problem {
 }
 
 impl From<ServiceFault> for ProblemDetail {
-    fn from(fault: ServiceFault) -> Self {
-        let ServiceFault { code, message, field, hint, reason } = fault;
+    fn from(detail: ServiceFault) -> Self {
+        let ServiceFault { code, message, field, hint, reason } = detail;
         Self { code: code.word(), message, field, hint, reason }
     }
 }
@@ -121,11 +121,12 @@ impl From<ServiceError> for Problem {
 }
 
 impl From<CallFault> for Problem {
-    fn from(fault: CallFault) -> Self {
+    fn from(failure: CallFault) -> Self {
         let mut problem =
-            Self { delivery: Some(delivery_name(fault.delivery)), ..fault.error.into() };
+            Self { delivery: Some(delivery_name(failure.delivery)), ..failure.error.into() };
         // The server has answered and would answer the same again, so a 503 with `Retry-After` would mislead.
-        if fault.delivery == Delivery::Answered && problem.status == StatusCode::SERVICE_UNAVAILABLE
+        if failure.delivery == Delivery::Answered
+            && problem.status == StatusCode::SERVICE_UNAVAILABLE
         {
             problem.status = StatusCode::BAD_GATEWAY;
         }
@@ -150,14 +151,14 @@ impl From<rusqlite::Error> for Problem {
 impl From<AccessDenied> for Problem {
     fn from(denied: AccessDenied) -> Self {
         let forbidden = |message: &str, hint: &str| {
-            let fault = ServiceFault::new(ErrorCode::Denied, message).hint(hint);
-            Self::new(StatusCode::FORBIDDEN, fault)
+            let detail = ServiceFault::new(ErrorCode::Denied, message).hint(hint);
+            Self::new(StatusCode::FORBIDDEN, detail)
         };
         let unauthorized = |message: &str| {
             let hint = "send `Authorization: Bearer …` with the token from `run/daemon.token`, or open the \
                         dashboard with `toolrack dashboard`";
-            let fault = ServiceFault::new(ErrorCode::Unauthorized, message).hint(hint);
-            Self::new(StatusCode::UNAUTHORIZED, fault)
+            let detail = ServiceFault::new(ErrorCode::Unauthorized, message).hint(hint);
+            Self::new(StatusCode::UNAUTHORIZED, detail)
         };
         match denied {
             AccessDenied::Host => forbidden(
@@ -200,10 +201,10 @@ mod tests {
 
     #[test]
     fn error_codes_map_to_statuses_and_all_errors_are_listed() {
-        let fault = |message: &str| ServiceFault::new(ErrorCode::ValidationError, message).at("x");
+        let detail = |message: &str| ServiceFault::new(ErrorCode::ValidationError, message).at("x");
         let one = r#"{"code":"VALIDATION_ERROR","message":"a","field":"x"}"#;
-        check(ServiceError::from(fault("a")).into(), 422, one);
-        let two = ServiceError::unless_empty(vec![fault("a"), fault("b")]).unwrap_err();
+        check(ServiceError::from(detail("a")).into(), 422, one);
+        let two = ServiceError::unless_empty(vec![detail("a"), detail("b")]).unwrap_err();
         let body = r#"{"code":"VALIDATION_ERROR","message":"a","field":"x","errors":[{"code":"VALIDATION_ERROR","message":"a","field":"x"},{"code":"VALIDATION_ERROR","message":"b","field":"x"}]}"#;
         check(two.into(), 422, body);
         let statuses = [
@@ -218,11 +219,15 @@ mod tests {
         for (code, expected) in statuses {
             assert_eq!(Problem::from(ServiceError::new(code, "m")).status.as_u16(), expected);
         }
-        let fault = CallFault {
+        let failure = CallFault {
             error: ServiceError::new(ErrorCode::NetworkError, "m"),
             delivery: Delivery::Unknown,
         };
-        check(fault.into(), 502, r#"{"code":"NETWORK_ERROR","message":"m","delivery":"unknown"}"#);
+        check(
+            failure.into(),
+            502,
+            r#"{"code":"NETWORK_ERROR","message":"m","delivery":"unknown"}"#,
+        );
         for (delivery, expected) in [(Delivery::Answered, 502), (Delivery::NotSent, 503)] {
             let error = ServiceError::new(ErrorCode::ServiceUnavailable, "m");
             let problem = Problem::from(CallFault { error, delivery });

@@ -1,4 +1,4 @@
-//! HTTP routes, the OpenAPI document, and the middleware that all routes share.
+//! HTTP routes, the `OpenAPI` document, and the middleware that all routes share.
 
 mod calls;
 mod config;
@@ -55,7 +55,7 @@ const RESPONSE_HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// The API routes and their OpenAPI document.
+/// The API routes and their `OpenAPI` document.
 fn api() -> (Router<App>, OpenApi) {
     let info = InfoBuilder::new()
         .title("Toolrack")
@@ -96,7 +96,7 @@ fn api() -> (Router<App>, OpenApi) {
         .split_for_parts()
 }
 
-/// The OpenAPI document, as it is served and published.
+/// The `OpenAPI` document, as it is served and published.
 pub(crate) fn openapi_document() -> OpenApi {
     let (_, mut document) = api();
     add_error_responses(&mut document);

@@ -21,7 +21,7 @@ pub(super) struct ConfigText {
     path: String,
     /// The complete text, valid or not. Empty if there is no file.
     text: String,
-    /// The version of the file (ETag). A save request must repeat it.
+    /// The version of the file. A save request must repeat it.
     #[schema(pattern = "^[0-9a-f]{32}$")]
     generation: String,
     /// Errors and warnings.
@@ -92,16 +92,16 @@ fn diagnose(text: &str) -> Vec<ConfigDiagnostic> {
 }
 
 impl From<Fault> for ConfigDiagnostic {
-    fn from(fault: Fault) -> Self {
+    fn from(diagnostic: Fault) -> Self {
         Self {
-            severity: match fault.severity {
+            severity: match diagnostic.severity {
                 Severity::Error => "error",
                 Severity::Warning => "warning",
             },
-            message: fault.message,
-            field: Some(fault.field).filter(|field| !field.is_empty()),
-            line: fault.at.map(|position| position.line),
-            column: fault.at.map(|position| position.column),
+            message: diagnostic.message,
+            field: Some(diagnostic.field).filter(|field| !field.is_empty()),
+            line: diagnostic.at.map(|position| position.line),
+            column: diagnostic.at.map(|position| position.column),
         }
     }
 }

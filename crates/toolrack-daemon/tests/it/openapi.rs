@@ -1,4 +1,4 @@
-//! The OpenAPI document is published, complete and correct.
+//! The `OpenAPI` document is published, complete and correct.
 
 use serde_json::{Value, json};
 

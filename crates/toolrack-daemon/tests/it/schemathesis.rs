@@ -1,4 +1,4 @@
-//! Property-based test: Schemathesis generates valid and invalid requests from the OpenAPI document.
+//! Property-based test: Schemathesis generates valid and invalid requests from the `OpenAPI` document.
 //!
 //! No response may be a 5xx of the daemon itself, have an undocumented status or content type, or a body that does not
 //! match its schema; invalid requests must be refused and valid ones accepted. schemathesis.toml lists the exceptions.
