@@ -1,7 +1,7 @@
-// The dashboard in a real browser, against a real daemon with real servers.
+// End-to-end test of the dashboard in Chromium, against a daemon with real servers.
 //
-// node --test-reporter is not used: this is one story, told in steps, each of which says its name when it has passed.
-// Usage: node browser.js DAEMON DEMO_SERVER CHROMIUM [PICTURES], where PICTURES is a folder for screenshots.
+// The steps depend on each other, so this is one script and not a `node --test` suite.
+// Usage: node browser.js DAEMON DEMO_SERVER CHROMIUM [PICTURES], where PICTURES is a directory for screenshots.
 
 import assert from "node:assert/strict";
 import { access, mkdir, readFile, writeFile } from "node:fs/promises";
@@ -10,7 +10,7 @@ import { basename, dirname, join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 
-import { descendants, eventually, openPage, startBrowser, startDaemon, startDetour } from "./harness.js";
+import { descendants, eventually, openPage, startBrowser, startDaemon, startProxy } from "./harness.js";
 
 const [daemonProgram, demoServer, chromium, pictures] = process.argv.slice(2);
 const nodeServers = fileURLToPath(new URL("../servers/node/node_modules/.bin", import.meta.url));
@@ -25,11 +25,11 @@ const NARROW = { width: 360, height: 740 };
 let daemon;
 let page;
 let context;
-let complaints;
+let errors;
 
 const steps = [
   [
-    "without a key the page says how to get one",
+    "without a token the page explains how to log in",
     async () => {
       await page.goto(`http://${daemon.addr}/`);
       await page.getByText("toolrack dashboard").waitFor();
@@ -38,7 +38,7 @@ const steps = [
   ],
 
   [
-    "a link opens the page once, and leaves nothing in the address",
+    "a login link works once and leaves no code in the URL",
     async () => {
       const link = await daemon.link();
       await page.goto("about:blank");
@@ -48,39 +48,39 @@ const steps = [
       assert.ok(!page.url().includes("code"), page.url());
       const other = await openPage(context.browser(), daemon.addr, { viewport: WIDE });
       await other.page.goto(link);
-      await other.page.getByText("This page has no key.").waitFor();
+      await other.page.getByText("You are not logged in.").waitFor();
       await other.context.close();
       await audit("no servers");
     },
   ],
 
   [
-    "a wrong addition says what is wrong",
+    "invalid input for a new server shows an error",
     async () => {
       await page.getByRole("button", { name: "Add server" }).click();
       const text = page.getByLabel("Command line, URL or JSON");
       await text.fill("npx 'open");
-      await page.getByText("is not closed").waitFor();
+      await page.getByText("Unclosed quote").waitFor();
       await text.fill('{"mcpServers": {');
-      await page.getByText("This is no JSON").waitFor();
+      await page.getByText("Invalid JSON").waitFor();
       await audit("adding");
     },
   ],
 
   [
-    "a server is added from its command line, and connects",
+    "a server is added from a command line and connects",
     async () => {
       await page.getByLabel("Command line, URL or JSON").fill(basename(demoServer));
       await page.getByLabel("Name", { exact: true }).fill("demo");
       await picture("add", ["light"]);
       await page.getByRole("dialog").getByRole("button", { name: "Add", exact: true }).click();
       await row("demo").getByText("Running").waitFor();
-      await eventually("its tools are counted", async () => /\d+ tools/.test(await row("demo").textContent()));
+      await eventually("its tool count is shown", async () => /\d+ tools/.test(await row("demo").textContent()));
     },
   ],
 
   [
-    "another is added from the JSON of another tool, and its failure says what to do",
+    "a server is added from a JSON snippet and its failure is explained",
     async () => {
       await page.goto(`http://${daemon.addr}/#/servers`);
       await page.getByRole("button", { name: "Add server" }).click();
@@ -90,14 +90,14 @@ const steps = [
       await page.getByLabel("Command line, URL or JSON").fill(JSON.stringify(snippet));
       await page.getByRole("dialog").getByRole("button", { name: "Add", exact: true }).click();
       await row("missing")
-        .getByText(/Failed|Waiting|Crash-looping/)
+        .getByText(/Failed|Retrying|Crash loop/)
         .waitFor();
       await page.locator(".detail .problem").getByText("no-such-program-anywhere").waitFor();
     },
   ],
 
   [
-    "a tool is called from its form, and its text is shown",
+    "a tool is called from its form and its result is shown",
     async () => {
       await page.goto(`http://${daemon.addr}/#/tools`);
       await page.keyboard.press("/");
@@ -116,15 +116,15 @@ const steps = [
   ],
 
   [
-    "an argument that is none is not sent",
+    "invalid arguments are not sent",
     async () => {
       await page.goto(`http://${daemon.addr}/#/tools/demo_add`);
       await page.locator('[data-argument="a"]').fill("two");
       await page.getByRole("button", { name: "Run" }).click();
-      await page.getByText("this is no number").waitFor();
+      await page.getByText("must be a number").waitFor();
       await page.locator('[data-argument="a"]').fill("2");
       await page.locator('[data-argument="b"]').fill("40");
-      await page.getByRole("button", { name: "As JSON" }).click();
+      await page.getByRole("button", { name: "Edit as JSON" }).click();
       assert.deepEqual(JSON.parse(await page.getByLabel("Arguments as JSON").inputValue()), { a: 2, b: 40 });
       await page.getByRole("button", { name: "Run" }).click();
       await page.locator(".output").getByText("42").waitFor();
@@ -132,7 +132,7 @@ const steps = [
   ],
 
   [
-    "calls are listed as they happen, one by one and in sum",
+    "calls are listed live, with latencies",
     async () => {
       const call = (tool, args) => daemon.request("POST", "/api/calls", { server: "demo", tool, arguments: args });
       await page.goto(`http://${daemon.addr}/#/calls`);
@@ -142,12 +142,12 @@ const steps = [
       await Promise.all([4, 5].map((n) => call("add", { a: n, b: n })));
       await slow;
       await eventually(
-        "no call is left running",
+        "no call is running",
         async () => (await page.locator("tr.call[data-tone=busy]").count()) === 0,
       );
       await page.locator(".latency").getByText("countdown").waitFor();
       await page.getByLabel("Filter calls").fill("tool:countdown");
-      await eventually("the filter leaves one", async () => (await page.locator("tr.call").count()) === 1);
+      await eventually("the filter matches one call", async () => (await page.locator("tr.call").count()) === 1);
       await page.getByLabel("Filter calls").fill("");
       await audit("calls");
       await picture("calls");
@@ -158,10 +158,10 @@ const steps = [
   ],
 
   [
-    "a picture is shown as one, and the error output as it comes",
+    "images are rendered and the log is followed",
     async () => {
       if (!hasEverything) {
-        process.stdout.write("not shown: a picture, because `cargo xtask servers` did not install server-everything\n");
+        process.stdout.write("skipped: images, because server-everything is missing; run `cargo xtask servers`\n");
         return;
       }
       const config = {
@@ -174,8 +174,8 @@ const steps = [
       await row("everything").getByText("Running").waitFor();
       await page.goto(`http://${daemon.addr}/#/tools/everything_get-tiny-image`);
       await page.getByRole("button", { name: "Run" }).click();
-      const shown = page.getByRole("img", { name: "Picture 1" });
-      await eventually("the browser can read it", () => shown.evaluate((it) => it.complete && it.naturalWidth > 0));
+      const image = page.getByRole("img", { name: "Image 1" });
+      await eventually("the image is decoded", () => image.evaluate(({ complete, naturalWidth }) => complete && naturalWidth > 0));
       await picture("image", ["light"]);
       await page.goto(`http://${daemon.addr}/#/calls`);
     },
@@ -188,41 +188,41 @@ const steps = [
         .request("POST", "/api/calls", { server: "demo", tool: "countdown", arguments: { from: 20 } })
         .catch(String);
       await page.locator("tr.call[data-tone=busy] a").first().click();
-      await page.getByRole("button", { name: "Cancel the call" }).click();
+      await page.getByRole("button", { name: "Cancel call" }).click();
       assert.match(await slow, /cancelled/);
-      await page.locator(".detail").getByText("Abandoned").waitFor();
+      await page.locator(".detail").getByText("Cancelled").waitFor();
     },
   ],
 
   [
-    "a page that was cut off goes on where it was",
+    "an interrupted event stream is resumed",
     async () => {
-      const detour = await startDetour(daemon.addr);
-      const other = await openPage(context.browser(), detour.addr, { viewport: WIDE });
+      const proxy = await startProxy(daemon.addr);
+      const other = await openPage(context.browser(), proxy.addr, { viewport: WIDE });
       try {
         const link = new URL(await daemon.link());
-        await other.page.goto(`http://${detour.addr}/${link.hash}`);
+        await other.page.goto(`http://${proxy.addr}/${link.hash}`);
         await other.page.locator("#live[data-state=live]").waitFor();
         await other.page.keyboard.press("3");
         await other.page.getByLabel("Filter calls").fill("tool:word_count");
-        detour.cut();
+        proxy.interrupt();
         await other.page.locator("#live[data-state=lost]").waitFor();
-        const call = { server: "demo", tool: "word_count", arguments: { text: "while nobody listened" } };
+        const call = { server: "demo", tool: "word_count", arguments: { text: "while the stream was down" } };
         await daemon.request("POST", "/api/calls", call);
         assert.equal(await other.page.locator("tr.call").count(), 0);
-        const resumed = other.page.waitForRequest((it) => it.headers()["last-event-id"] !== undefined);
-        detour.mend();
+        const resumed = other.page.waitForRequest((request) => request.headers()["last-event-id"] !== undefined);
+        proxy.restore();
         await resumed;
         await other.page.locator("tr.call[data-tone=ok]").waitFor();
         await other.page.locator("#live[data-state=live]").waitFor();
       } finally {
         await other.context.close();
-        detour.stop();
+        proxy.stop();
       }
     },
   ],
   [
-    "a server that is killed comes back",
+    "a killed server is restarted",
     async () => {
       await page.goto(`http://${daemon.addr}/#/servers/demo`);
       const launches = () => page.locator(".facts div", { hasText: "Launches" }).locator("dd").textContent();
@@ -232,9 +232,9 @@ const steps = [
         return found.length > 0 && found;
       });
       process.kill(pid, "SIGKILL");
-      await eventually("it is another launch", async () => Number(await launches()) > before);
+      await eventually("the server was launched again", async () => Number(await launches()) > before);
       await row("demo").getByText("Running").waitFor();
-      const [now] = await eventually("it has a process again", async () => {
+      const [now] = await eventually("the server has a new process", async () => {
         const found = await descendants("demo-server");
         return found.length > 0 && found;
       });
@@ -243,7 +243,7 @@ const steps = [
   ],
 
   [
-    "a server is switched off and on, restarted and its log read",
+    "a server is disabled, enabled and restarted",
     async () => {
       const toggle = row("demo").getByRole("switch");
       await toggle.click();
@@ -251,25 +251,25 @@ const steps = [
       await toggle.click();
       await row("demo").getByText("Running").waitFor();
       await page.locator(".detail").getByRole("button", { name: "Restart" }).click();
-      await page.getByText("demo was restarted.").waitFor();
+      await page.getByText("demo restarted.").waitFor();
       await page.locator(".tabs").getByText("Log").click();
-      await page.getByText("Nothing was written").waitFor();
+      await page.getByText("No log output yet").waitFor();
     },
   ],
 
   [
-    "an edit is checked before it is saved",
+    "a server config is validated before it is saved",
     async () => {
       await page.locator(".tabs").getByText("Edit").click();
-      const text = page.getByLabel("Config of this server");
+      const text = page.getByLabel("Server config");
       const config = JSON.parse(await text.inputValue());
       await text.fill(JSON.stringify({ ...config, name: "" }));
-      await page.locator(".faults li").first().waitFor();
+      await page.locator(".diagnostics li").first().waitFor();
       assert.ok(await page.getByRole("button", { name: "Save" }).isDisabled());
-      await audit("an edit with a fault");
+      await audit("server config with an error");
       await text.fill(JSON.stringify({ ...config, config: { ...config.config, deny: ["dice"] } }, null, 2));
       await page.getByRole("button", { name: "Save" }).click();
-      await page.getByText("demo was saved.").waitFor();
+      await page.getByText("demo saved.").waitFor();
       await page.goto(`http://${daemon.addr}/#/tools`);
       await eventually(
         "the denied tool is gone",
@@ -279,50 +279,50 @@ const steps = [
   ],
 
   [
-    "a broken config shows its fault at its line, and is not saved",
+    "an invalid config shows errors at their lines and cannot be saved",
     async () => {
       await page.goto(`http://${daemon.addr}/#/config`);
       const text = page.getByLabel("Config file");
-      const sound = await eventually("the text is there", () => text.inputValue());
-      await text.fill(`${sound}\n[[defaults.mcp]]\nname = "x"\ntimeout = "soon"\n`);
-      await page.locator(".gutter [data-fault=error]").first().waitFor();
-      await page.locator(".faults li").first().waitFor();
+      const valid = await eventually("the text is loaded", () => text.inputValue());
+      await text.fill(`${valid}\n[[defaults.mcp]]\nname = "x"\ntimeout = "soon"\n`);
+      await page.locator(".gutter [data-severity=error]").first().waitFor();
+      await page.locator(".diagnostics li").first().waitFor();
       assert.ok(await page.getByRole("button", { name: "Save" }).isDisabled());
-      await audit("a broken config");
+      await audit("invalid config");
       await picture("config");
-      await text.fill(`# mine\n${sound}`);
-      await page.getByText("Sound, not saved").waitFor();
+      await text.fill(`# mine\n${valid}`);
+      await page.getByText("Valid, not saved").waitFor();
     },
   ],
 
   [
-    "a file that somebody else changed is not overwritten unasked",
+    "a config that changed on disk is not overwritten without confirmation",
     async () => {
       const { text, generation } = await daemon.request("GET", "/api/config");
       await daemon.request("PUT", "/api/config", { text: `# theirs\n${text}`, generation });
       await page.getByRole("button", { name: "Save" }).click();
-      await page.getByText("changed by somebody else").waitFor();
+      await page.getByText("changed on disk").waitFor();
       await page.locator(".diff .mine", { hasText: "# mine" }).waitFor();
       await page.locator(".diff .theirs", { hasText: "# theirs" }).waitFor();
       await audit("a conflict");
-      await page.getByRole("button", { name: "Save mine over it" }).click();
-      await page.getByText("Saved and in use").waitFor();
+      await page.getByRole("button", { name: "Overwrite" }).click();
+      await page.getByText("Saved and active").waitFor();
       assert.match((await daemon.request("GET", "/api/config")).text, /^# mine\n/);
     },
   ],
 
   [
-    "a server is removed after a question",
+    "a server is removed after confirmation",
     async () => {
       await page.goto(`http://${daemon.addr}/#/servers/missing`);
       await page.getByRole("button", { name: "Remove" }).click();
       await page.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
-      await eventually("it is gone", async () => (await row("missing").count()) === 0);
+      await eventually("the server is removed", async () => (await row("missing").count()) === 0);
     },
   ],
 
   [
-    "views are reached with keys, and dialogs closed",
+    "keyboard shortcuts switch views and close dialogs",
     async () => {
       for (const [key, title] of [
         ["2", "Tools"],
@@ -336,14 +336,14 @@ const steps = [
       }
       await page.keyboard.press("?");
       await page.getByRole("dialog").waitFor();
-      await audit("keys");
+      await audit("keyboard shortcuts");
       await page.keyboard.press("Escape");
       await page.getByRole("dialog").waitFor({ state: "detached" });
     },
   ],
 
   [
-    "a theme is chosen and kept",
+    "the theme is saved",
     async () => {
       const theme = () => page.evaluate(() => document.documentElement.dataset.theme ?? "auto");
       await page.getByRole("button", { name: /Theme/ }).click();
@@ -357,7 +357,7 @@ const steps = [
   ],
 
   [
-    "every view fits a narrow screen",
+    "all views fit a narrow screen",
     async () => {
       await page.setViewportSize(NARROW);
       for (const view of ["servers", "servers/demo", "tools", "tools/demo_greet", "calls", "config"]) {
@@ -374,9 +374,9 @@ const steps = [
   ],
 
   [
-    "the servers, as on the first page of the documents",
+    "screenshots of the servers view",
     async () => {
-      await dress();
+      await addSampleServers();
       await page.goto(`http://${daemon.addr}/#/servers`);
       await eventually("memory is shown", async () => /[KM]iB/.test(await row("demo").textContent()));
       await picture("servers");
@@ -391,8 +391,8 @@ const steps = [
 const row = (name) => page.locator(".servers .row").filter({ has: page.getByRole("link", { name, exact: true }) });
 const live = () => page.locator("#live[data-state=live]").waitFor();
 
-/** More servers for the picture: one that is off, one that fails, one of a kind that many have. */
-async function dress() {
+/** Adds servers for the screenshots: a disabled one and a failing one. */
+async function addSampleServers() {
   const binary = (name, identifier, args, more) =>
     daemon.request("POST", "/api/servers", {
       name,
@@ -404,21 +404,21 @@ async function dress() {
   await binary("github", "docker", ["run", "-i", "--rm", "ghcr.io/github/github-mcp-server"], { enabled: false });
   await binary("postgres", "mcp-server-postgres", ["postgresql://localhost/shop"], {});
   await row("postgres")
-    .getByText(/Failed|Waiting|Crash-looping/)
+    .getByText(/Failed|Retrying|Crash loop/)
     .waitFor();
 }
 
-/** Nothing that keeps people out, in both themes. */
+/** Accessibility audit with axe-core, in both themes. */
 async function audit(where) {
   for (const colorScheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme });
     await page.evaluate(axe);
     const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-    const bad = violations.filter((it) => ["serious", "critical"].includes(it.impact));
-    const told = bad.map(
-      (it) => `${it.id}: ${it.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("\n")}`,
+    const bad = violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
+    const findings = bad.map(
+      ({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.html} ${node.failureSummary}`).join("\n")}`,
     );
-    assert.deepEqual(told, [], `${where}, ${colorScheme}`);
+    assert.deepEqual(findings, [], `${where}, ${colorScheme}`);
   }
   await page.emulateMedia({ colorScheme: null });
 }
@@ -431,11 +431,11 @@ async function picture(name, themes = ["light", "dark"], size = WIDE) {
   for (const colorScheme of themes) {
     await page.emulateMedia({ colorScheme });
     await page.evaluate(() => {
-      document.getElementById("notices").replaceChildren();
+      document.getElementById("toasts").replaceChildren();
       document.activeElement?.blur();
     });
-    const taken = await page.screenshot({ animations: "disabled", caret: "hide" });
-    await writeFile(join(pictures, `dashboard-${name}-${colorScheme}.png`), taken);
+    const screenshot = await page.screenshot({ animations: "disabled", caret: "hide" });
+    await writeFile(join(pictures, `dashboard-${name}-${colorScheme}.png`), screenshot);
   }
   await page.emulateMedia({ colorScheme: null });
 }
@@ -448,28 +448,28 @@ async function main() {
   let browser = null;
   try {
     browser = await startBrowser(chromium);
-    ({ context, page, complaints } = await openPage(browser, daemon.addr, { viewport: WIDE, reducedMotion: "reduce" }));
-    for (const [name, act] of steps) {
-      const began = Date.now();
+    ({ context, page, errors } = await openPage(browser, daemon.addr, { viewport: WIDE, reducedMotion: "reduce" }));
+    for (const [name, run] of steps) {
+      const started = Date.now();
       try {
-        await act();
-        assert.deepEqual(complaints.splice(0).filter(isUnexpected), [], "the browser complained");
+        await run();
+        assert.deepEqual(errors.splice(0).filter(isUnexpected), [], "browser errors");
       } catch (error) {
         await page.screenshot({ path: join(pictures ?? ".", "failure.png") }).catch(() => {});
         throw new Error(`${name}: ${error.stack}`, { cause: error });
       }
-      process.stdout.write(`ok: ${name} (${Date.now() - began} ms)\n`);
+      process.stdout.write(`ok: ${name} (${Date.now() - started} ms)\n`);
     }
   } finally {
     await browser?.close();
     await daemon.stop();
   }
-  assert.deepEqual(await descendants("demo-server"), [], "a server is left");
+  assert.deepEqual(await descendants("demo-server"), [], "a server process is left");
 }
 
-/** Chromium reports every refusal of the daemon as an error; those that a step provokes are expected. */
-function isUnexpected(complaint) {
-  return !/the server responded with a status of (401|404|409|422|424|502|503)/i.test(complaint);
+/** Chromium logs every error response; those that a step provokes are expected. */
+function isUnexpected(error) {
+  return !/the server responded with a status of (401|404|409|422|424|502|503)/i.test(error);
 }
 
 await main();

@@ -1,4 +1,4 @@
-// A daemon of its own and a browser of its own, both gone when the test is over.
+// Test harness: a temporary daemon, a browser, and a proxy that can be interrupted.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -19,72 +19,72 @@ const FLAGS = [
   "--disable-component-update",
   "--disable-sync",
 ];
-/** How long anything on the page may take. The machine may be busy. */
-export const PATIENCE_MS = 30_000;
+/** Timeout of each wait. Generous, for busy machines. */
+export const TIMEOUT_MS = 30_000;
 
-/** Starts the daemon on a temporary home: `{ addr, request(), link(), stop() }`. It finds programs in `folders` too. */
-export async function startDaemon(program, folders) {
+/** Starts a daemon on a temporary home, with `dirs` in its `PATH`: `{ addr, request(), link(), stop() }`. */
+export async function startDaemon(program, dirs) {
   const home = await mkdtemp(join(tmpdir(), "toolrack-dashboard-"));
-  const env = { ...process.env, PATH: [...folders, process.env.PATH].join(":") };
+  const env = { ...process.env, PATH: [...dirs, process.env.PATH].join(":") };
   const child = spawn(program, [home], { stdio: ["ignore", "pipe", "inherit"], env });
-  const ended = once(child, "exit");
+  const exited = once(child, "exit");
   const lines = createInterface({ input: child.stdout });
-  const first = await Promise.race([once(lines, "line"), ended.then(() => null)]);
+  const first = await Promise.race([once(lines, "line"), exited.then(() => null)]);
   const addr = /^ready on (\S+)/.exec(first?.[0] ?? "")?.[1];
   if (addr === undefined) {
     throw new Error("the daemon did not start");
   }
   const token = (await readFile(join(home, "run", "daemon.token"), "utf8")).trim();
-  const askDaemon = async (method, path, body) => {
+  const sendRequest = async (method, path, body) => {
     const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-    const answer = await fetch(`http://${addr}${path}`, { method, headers, body: body && JSON.stringify(body) });
-    if (!answer.ok) {
-      throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`);
+    const response = await fetch(`http://${addr}${path}`, { method, headers, body: body && JSON.stringify(body) });
+    if (!response.ok) {
+      throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
     }
-    return answer.status === 204 ? null : answer.json();
+    return response.status === 204 ? null : response.json();
   };
   return {
     addr,
-    request: askDaemon,
-    link: async () => (await askDaemon("POST", "/api/daemon/link")).url,
+    request: sendRequest,
+    link: async () => (await sendRequest("POST", "/api/daemon/link")).url,
     async stop() {
       child.kill("SIGTERM");
-      const late = setTimeout(() => child.kill("SIGKILL"), 20_000);
-      await ended;
-      clearTimeout(late);
+      const killTimer = setTimeout(() => child.kill("SIGKILL"), 20_000);
+      await exited;
+      clearTimeout(killTimer);
       await rm(home, { recursive: true, force: true });
     },
   };
 }
 
-/** A way to the daemon that can be cut: `{ addr, cut(), mend(), stop() }`. What goes through it seems to come from here. */
-export async function startDetour(addr) {
-  let isCut = false;
-  const server = createServer((incoming, answer) => {
+/** Reverse proxy that can be interrupted: `{ addr, interrupt(), restore(), stop() }`. It rewrites `Host` and `Origin`. */
+export async function startProxy(addr) {
+  let isInterrupted = false;
+  const server = createServer((incoming, outgoing) => {
     const headers = { ...incoming.headers, host: addr };
     if (headers.origin !== undefined) {
       headers.origin = `http://${addr}`;
     }
     const [host, port] = addr.split(":");
-    const onward = request({ host, port, method: incoming.method, path: incoming.url, headers }, (answered) => {
-      answer.writeHead(answered.statusCode, answered.headers);
-      answered.pipe(answer);
+    const upstream = request({ host, port, method: incoming.method, path: incoming.url, headers }, (response) => {
+      outgoing.writeHead(response.statusCode, response.headers);
+      response.pipe(outgoing);
     });
-    onward.on("error", () => answer.destroy());
-    answer.on("close", () => onward.destroy());
-    incoming.pipe(onward);
+    upstream.on("error", () => outgoing.destroy());
+    outgoing.on("close", () => upstream.destroy());
+    incoming.pipe(upstream);
   });
-  server.on("connection", (socket) => (isCut ? socket.destroy() : null));
+  server.on("connection", (socket) => (isInterrupted ? socket.destroy() : null));
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   return {
     addr: `127.0.0.1:${server.address().port}`,
-    cut() {
-      isCut = true;
+    interrupt() {
+      isInterrupted = true;
       server.closeAllConnections();
     },
-    mend() {
-      isCut = false;
+    restore() {
+      isInterrupted = false;
     },
     stop() {
       server.close();
@@ -93,10 +93,10 @@ export async function startDetour(addr) {
   };
 }
 
-/** Where a program is, as a shell would find it. */
-async function lookUp(name) {
-  for (const folder of name.includes("/") ? [""] : (process.env.PATH ?? "").split(":")) {
-    const path = join(folder, name);
+/** Finds a program in `PATH`. */
+async function findProgram(name) {
+  for (const dir of name.includes("/") ? [""] : (process.env.PATH ?? "").split(":")) {
+    const path = join(dir, name);
     if (
       await access(path, constants.X_OK).then(
         () => true,
@@ -109,62 +109,62 @@ async function lookUp(name) {
   throw new Error(`${name} is not installed`);
 }
 
-/** A browser with a fresh profile. */
+/** Starts a browser with a fresh profile. */
 export async function startBrowser(executablePath) {
-  return chromium.launch({ executablePath: await lookUp(executablePath), args: FLAGS, timeout: 60_000 });
+  return chromium.launch({ executablePath: await findProgram(executablePath), args: FLAGS, timeout: 60_000 });
 }
 
-/** A page that remembers every complaint of the browser and every request that leaves the machine. */
+/** Opens a page that collects console errors and requests to other hosts in `errors`. */
 export async function openPage(browser, addr, options) {
   const context = await browser.newContext(options);
   const page = await context.newPage();
-  const complaints = [];
-  page.setDefaultTimeout(PATIENCE_MS);
+  const errors = [];
+  page.setDefaultTimeout(TIMEOUT_MS);
   page.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) {
-      complaints.push(`${message.type()}: ${message.text()} ${message.location().url ?? ""}`);
+      errors.push(`${message.type()}: ${message.text()} ${message.location().url ?? ""}`);
     }
   });
-  page.on("pageerror", (error) => complaints.push(`page error: ${error.stack}`));
+  page.on("pageerror", (error) => errors.push(`page error: ${error.stack}`));
   page.on("request", (request) => {
     const url = new URL(request.url());
     if (url.protocol !== "data:" && url.host !== addr) {
-      complaints.push(`a request left the page: ${request.url()}`);
+      errors.push(`request to another host: ${request.url()}`);
     }
   });
-  return { context, page, complaints };
+  return { context, page, errors };
 }
 
-/** The processes below this one whose program has such a name. */
+/** Descendant processes that run the program `name`. */
 export async function descendants(name) {
   const parents = new Map();
-  for (const pid of (await readdir("/proc")).filter((it) => /^\d+$/.test(it))) {
+  for (const pid of (await readdir("/proc")).filter((entry) => /^\d+$/.test(entry))) {
     const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => null);
     if (stat !== null) {
       parents.set(Number(pid), Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]));
     }
   }
-  const isOurs = (pid) => pid === process.pid || (parents.has(pid) && isOurs(parents.get(pid)));
+  const isDescendant = (pid) => pid === process.pid || (parents.has(pid) && isDescendant(parents.get(pid)));
   const found = [];
   for (const pid of parents.keys()) {
     const program = await readlink(`/proc/${pid}/exe`).catch(() => "");
-    if (program.endsWith(`/${name}`) && isOurs(pid)) {
+    if (program.endsWith(`/${name}`) && isDescendant(pid)) {
       found.push(pid);
     }
   }
   return found;
 }
 
-/** Asks again and again until the answer is yes. */
-export async function eventually(what, ask) {
-  const until = Date.now() + PATIENCE_MS;
+/** Polls until `probe` returns a truthy value, and returns it. */
+export async function eventually(description, probe) {
+  const deadline = Date.now() + TIMEOUT_MS;
   for (;;) {
-    const answer = await ask();
-    if (answer) {
-      return answer;
+    const result = await probe();
+    if (result) {
+      return result;
     }
-    if (Date.now() > until) {
-      throw new Error(`not in time: ${what}`);
+    if (Date.now() > deadline) {
+      throw new Error(`timed out: ${description}`);
     }
     await new Promise((done) => setTimeout(done, 50));
   }

@@ -1,4 +1,4 @@
-// Tests of the pure parts of the page, without a browser: `node --test unit.js`.
+// Unit tests of the pure dashboard modules, without a browser: `node --test unit.js`.
 
 import assert from "node:assert/strict";
 import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -6,23 +6,23 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 
-// The page has no package.json that would tell Node what its files are.
+// The assets have no package.json, so Node would not load them as modules.
 const copy = await mkdtemp(join(tmpdir(), "dashboard-unit-"));
 await cp(new URL("../../crates/toolrack-daemon/assets", import.meta.url), copy, { recursive: true });
 await writeFile(join(copy, "package.json"), '{"type": "module"}');
 after(() => rm(copy, { recursive: true }));
 
-const { guessName, joinWords, plainJson, readAddition, splitWords } = await import(join(copy, "addition.js"));
+const { guessName, joinWords, parseServers, splitWords, stripComments } = await import(join(copy, "server-parser.js"));
 const { bytes, duration, tick } = await import(join(copy, "format.js"));
-const { differences } = await import(join(copy, "lines.js"));
-const { fieldOf, typedOf, valueOf } = await import(join(copy, "schema.js"));
-const { callFits, findTools, wanted } = await import(join(copy, "search.js"));
+const { diffLines } = await import(join(copy, "diff.js"));
+const { formField, formatValue, parseValue } = await import(join(copy, "schema.js"));
+const { callMatches, findTools, parseQuery } = await import(join(copy, "search.js"));
 const { EventReader } = await import(join(copy, "sse.js"));
-const { origin, standing } = await import(join(copy, "standing.js"));
-const { clean, compact, pretty } = await import(join(copy, "text.js"));
-const { axisOf, barOf, marksOf } = await import(join(copy, "timeline.js"));
+const { commandOrUrl, describeStatus } = await import(join(copy, "status.js"));
+const { compactJson, prettyJson, sanitize } = await import(join(copy, "sanitize.js"));
+const { axisTicks, callBar, timeAxis } = await import(join(copy, "timeline.js"));
 
-test("a command line is split as a shell would", () => {
+test("splitWords follows shell quoting", () => {
   const check = (text, expected) => assert.deepEqual(splitWords(text), expected);
   check("npx -y server", ["npx", "-y", "server"]);
   check(`a 'b c' "d \\" e" f\\ g ''`, ["a", "b c", 'd " e', "f g", ""]);
@@ -31,19 +31,23 @@ test("a command line is split as a shell would", () => {
   for (const text of ["a | b", "a && b", "a > b", "echo `b`"]) {
     assert.throws(() => splitWords(text), /shell/);
   }
-  assert.throws(() => splitWords("a 'b"), /not closed/);
+  assert.throws(() => splitWords("a 'b"), /Unclosed quote/);
 });
 
-test("words survive being joined and split", () => {
+test("splitWords inverts joinWords", () => {
   for (const words of [["a"], ["a b", "c'd", '"', "$X", "", "|"], ["--x=1", "/tmp/ü"]]) {
     assert.deepEqual(splitWords(joinWords(words)), words);
   }
 });
 
-test("whatever is pasted becomes a config", () => {
+test("commands, URLs and JSON snippets are parsed", () => {
   const check = (text, name, expected) => {
-    const { configs } = readAddition(text, name);
-    const brief = configs.map((it) => [it.name, it.transport.url ?? it.package.identifier, it.config?.args ?? []]);
+    const { configs } = parseServers(text, name);
+    const brief = configs.map((server) => [
+      server.name,
+      server.transport.url ?? server.package.identifier,
+      server.config?.args ?? [],
+    ]);
     assert.deepEqual(brief, expected);
   };
   check("npx -y @modelcontextprotocol/server-everything", "", [
@@ -62,24 +66,24 @@ test("whatever is pasted becomes a config", () => {
   check('// a note\n{"a": {"command": "x // no note",},}', "", [["a", "x // no note", []]]);
   for (const text of ["", "{", "[]", "{}", '{"a": 1}', '{"a": {}}', "A=1"]) {
     assert.throws(
-      () => readAddition(text, ""),
+      () => parseServers(text, ""),
       (error) => error.message.length > 10,
       text,
     );
   }
 });
 
-test("variables, headers and switches are kept, and what is not is told", () => {
-  const [plain] = readAddition("TOKEN=a=b DEBUG= run it", "").configs;
+test("variables, headers and flags are kept, and ignored keys are noted", () => {
+  const [plain] = parseServers("TOKEN=a=b DEBUG= run it", "").configs;
   assert.deepEqual(plain.env_vars.TOKEN, { name: "TOKEN", value: "a=b" });
   assert.equal(plain.env_vars.DEBUG.value, "");
   const text = '{"a": {"url": "http://h/", "headers": {"X": "1"}, "disabled": true, "autoApprove": []}}';
-  const { configs, notes } = readAddition(text, "");
+  const { configs, notes } = parseServers(text, "");
   assert.deepEqual([configs[0].config.headers, configs[0].enabled], [{ X: "1" }, false]);
   assert.match(notes[0], /autoApprove/);
 });
 
-test("names are guessed from what tells most", () => {
+test("names are derived from package or host", () => {
   const check = (words, expected) => assert.equal(guessName(words), expected);
   check(["npx", "-y", "@scope/mcp-server-git@1.2.3"], "git");
   check(["docker", "run", "--rm", "ghcr.io/x/y-mcp"], "y");
@@ -88,20 +92,20 @@ test("names are guessed from what tells most", () => {
   check(["http://localhost:3000/mcp"], "localhost");
 });
 
-test("comments and last commas are taken out of JSON, and nothing out of strings", () => {
-  const check = (text, expected) => assert.deepEqual(JSON.parse(plainJson(text)), expected);
+test("comments and trailing commas are removed outside of strings", () => {
+  const check = (text, expected) => assert.deepEqual(JSON.parse(stripComments(text)), expected);
   check('{"a": 1, // x\n "b": [1, /* y */ 2,],}', { a: 1, b: [1, 2] });
   check('{"u": "http://h//x", "c": ",}", "q": "\\"//"}', { u: "http://h//x", c: ",}", q: '"//' });
 });
 
-test("events are read however they are cut", () => {
+test("SSE is parsed from chunks of any size", () => {
   const text =
     ': hello\n\nevent: state\nid: r-1\ndata: {"a":\ndata: 1}\n\nid: r-2\r\ndata: x\r\n\r\ndata: unfinished\n';
   for (let size = 1; size <= text.length; size += 1) {
     const reader = new EventReader();
     const events = [];
-    for (let at = 0; at < text.length; at += size) {
-      events.push(...reader.feed(text.slice(at, at + size)));
+    for (let start = 0; start < text.length; start += size) {
+      events.push(...reader.feed(text.slice(start, start + size)));
     }
     assert.deepEqual(
       events,
@@ -109,14 +113,14 @@ test("events are read however they are cut", () => {
         { type: "state", data: '{"a":\n1}' },
         { type: "message", data: "x" },
       ],
-      `cut by ${size}`,
+      `chunks of ${size}`,
     );
     assert.equal(reader.lastId, "r-2");
   }
 });
 
-test("every kind of argument has its field", () => {
-  const check = (schema, expected) => assert.equal(fieldOf(schema).kind, expected, JSON.stringify(schema));
+test("schemas map to form fields", () => {
+  const check = (schema, expected) => assert.equal(formField(schema).kind, expected, JSON.stringify(schema));
   check({ type: "string" }, "text");
   check({ type: ["integer", "null"] }, "integer");
   check({ anyOf: [{ type: "number" }, { type: "null" }] }, "number");
@@ -132,46 +136,46 @@ test("every kind of argument has its field", () => {
   check({}, "json");
 });
 
-test("references are followed, also round in a circle", () => {
+test("references are resolved, and cycles terminate", () => {
   const schema = {
     type: "object",
     properties: { n: { $ref: "#/$defs/n" } },
     $defs: { n: { type: "object", properties: { n: { $ref: "#/$defs/n" } } } },
   };
-  assert.equal(fieldOf(schema).fields[0].kind, "group");
-  assert.equal(fieldOf({ $ref: "#/nowhere" }).kind, "json");
+  assert.equal(formField(schema).fields[0].kind, "group");
+  assert.equal(formField({ $ref: "#/nowhere" }).kind, "json");
 });
 
-test("what was typed becomes an argument or a fault", () => {
+test("input is parsed to a value or an error", () => {
   const check = (schema, typed, expected) => {
-    const got = valueOf(fieldOf(schema, "x", true), typed);
-    assert.deepEqual(got.fault === undefined ? got.value : "fault", expected, `${JSON.stringify(schema)} ${typed}`);
+    const result = parseValue(formField(schema, "x", true), typed);
+    assert.deepEqual(result.error === undefined ? result.value : "error", expected, `${JSON.stringify(schema)} ${typed}`);
   };
   check({ type: "string" }, " a ", " a ");
   check({ type: "string" }, "", "");
   check({ type: "integer" }, "7", 7);
-  check({ type: "integer" }, "7.5", "fault");
+  check({ type: "integer" }, "7.5", "error");
   check({ type: "number" }, "1e3", 1000);
-  check({ type: "number" }, "x", "fault");
-  check({ type: "number" }, "", "fault");
+  check({ type: "number" }, "x", "error");
+  check({ type: "number" }, "", "error");
   check({ type: "boolean" }, "false", false);
   check({ enum: ["a", 1] }, "1", 1);
   check({ type: "array", items: { type: "integer" } }, "1\n 2 \n", [1, 2]);
-  check({ type: "array", items: { type: "integer" } }, "1\nx", "fault");
+  check({ type: "array", items: { type: "integer" } }, "1\nx", "error");
   check({}, '{"a": 1}', { a: 1 });
-  check({}, "{", "fault");
-  assert.deepEqual(valueOf(fieldOf({ type: "integer" }, "x", false), " "), {});
+  check({}, "{", "error");
+  assert.deepEqual(parseValue(formField({ type: "integer" }, "x", false), " "), {});
   for (const [schema, value] of [
     [{ enum: ["a", null, 3] }, 3],
     [{ type: "array", items: { type: "string" } }, ["a", "b"]],
     [{}, { a: [1] }],
   ]) {
-    const field = fieldOf(schema);
-    assert.deepEqual(valueOf(field, typedOf(field, value)).value, value);
+    const field = formField(schema);
+    assert.deepEqual(parseValue(field, formatValue(field, value)).value, value);
   }
 });
 
-test("tools are found by all words, names first", () => {
+test("tools match all terms, names first", () => {
   const tool = (server, raw_name, description) => ({ server, raw_name, name: `${server}_${raw_name}`, description });
   const tools = [
     tool("fs", "list", "reads files"),
@@ -180,7 +184,7 @@ test("tools are found by all words, names first", () => {
   ];
   const check = (query, expected) =>
     assert.deepEqual(
-      findTools(tools, query).map((it) => it.raw_name),
+      findTools(tools, query).map((found) => found.raw_name),
       expected,
       query,
     );
@@ -192,38 +196,38 @@ test("tools are found by all words, names first", () => {
   check("nothing", []);
 });
 
-test("calls are filtered by words and outcome", () => {
+test("calls are filtered by query and outcome", () => {
   const call = { server: "fs", tool: "list", outcome: "done", id: "r-1" };
   const check = (query, outcome, expected) =>
-    assert.equal(callFits(call, wanted(query), outcome), expected, `${query} ${outcome}`);
+    assert.equal(callMatches(call, parseQuery(query), outcome), expected, `${query} ${outcome}`);
   check("", "", true);
   check("fs list", "done", true);
   check("web", "", false);
   check("tool:fs", "", false);
-  check("", "trouble", false);
+  check("", "unsuccessful", false);
   check("", "running", false);
-  assert.equal(callFits({ ...call, outcome: null }, [], "running"), true);
+  assert.equal(callMatches({ ...call, outcome: null }, [], "running"), true);
 });
 
-test("every phase has a word and a next step", () => {
+test("every phase has a label and an action", () => {
   const check = (phase, enabled, expected, more) => {
     const status = { status: { state: "x" }, phase, problem: null, ...more };
-    const it = standing({ config: { name: "s", enabled }, status }, 0);
-    assert.deepEqual([it.word, it.tone, it.next.verb], expected);
+    const { label, tone, action } = describeStatus({ config: { name: "s", enabled }, status }, 0);
+    assert.deepEqual([label, tone, action.verb], expected);
   };
   check("connected", true, ["Running", "ok", "open"]);
   check("connected", false, ["Disabled", "off", "enable"]);
-  check("needs-auth", true, ["Login needed", "warn", "login"]);
-  check("backing-off", true, ["Waiting", "bad", "restart"], { retry_in_ms: 3000 });
-  check("backing-off", true, ["Crash-looping", "bad", "restart"], { retry_in_ms: 3000, is_crash_looping: true });
+  check("needs-auth", true, ["Login required", "warn", "login"]);
+  check("backing-off", true, ["Retrying", "bad", "restart"], { retry_in_ms: 3000 });
+  check("backing-off", true, ["Crash loop", "bad", "restart"], { retry_in_ms: 3000, is_crash_looping: true });
   check("failed", true, ["Failed", "bad", "restart"]);
   check("disconnected", true, ["Stopped", "off", "start"]);
-  check("handshake", true, ["Handshake", "busy", "stop"]);
+  check("handshake", true, ["Connecting", "busy", "stop"]);
   check("connecting", true, ["Connecting", "busy", "stop"]);
 });
 
-test("a server is described by what is run or reached", () => {
-  const check = (config, expected) => assert.equal(origin(config), expected);
+test("a server is shown by its command or URL", () => {
+  const check = (config, expected) => assert.equal(commandOrUrl(config), expected);
   const stdio = { type: "stdio" };
   check(
     { package: { package_type: "binary", identifier: "npx" }, transport: stdio, config: { args: ["-y", "x"] } },
@@ -236,7 +240,7 @@ test("a server is described by what is run or reached", () => {
   );
 });
 
-test("numbers are short", () => {
+test("durations, sizes and ticks are formatted", () => {
   const times = [
     [0, "0 µs"],
     [840, "840 µs"],
@@ -256,30 +260,30 @@ test("numbers are short", () => {
   assert.deepEqual([tick(100, 4), tick(1000, 4), tick(7, 4)], [50, 500, 2]);
 });
 
-test("calls stand on one axis, and an old burst is not on it", () => {
+test("the time axis shows the latest burst only", () => {
   const call = (started_ms, ms) => ({ started_ms, duration_us: ms === null ? null : ms * 1000 });
   const calls = [call(1_000_100, null), call(1_000_000, 50), call(1000, 5)];
-  const axis = axisOf(calls, 1_000_200);
+  const axis = timeAxis(calls, 1_000_200);
   assert.equal(axis.from, 1_000_000);
   assert.ok(axis.to >= 1_000_200 && axis.to < 1_000_220);
-  assert.equal(barOf(calls[2], axis, 1_000_200), null);
-  const bar = barOf(calls[1], axis, 1_000_200);
+  assert.equal(callBar(calls[2], axis, 1_000_200), null);
+  const bar = callBar(calls[1], axis, 1_000_200);
   assert.equal(bar.left, 0);
   assert.ok(bar.width > 20 && bar.width < 26);
-  assert.ok(marksOf(axis, 4).length >= 2 && marksOf(axis, 4).length <= 6);
+  assert.ok(axisTicks(axis, 4).length >= 2 && axisTicks(axis, 4).length <= 6);
 });
 
-test("differences show what changed and little else", () => {
+test("diff shows changes with context", () => {
   const text = (lines) => lines.join("\n");
   const before = text(["a", "b", "c", "d", "e", "f", "g", "h"]);
   const after = text(["a", "b", "c", "d", "X", "f", "g", "h", "i"]);
-  const shown = differences(before, after).map((it) => `${it.sign}${it.line}`);
+  const shown = diffLines(before, after).map(({ sign, line }) => `${sign}${line}`);
   assert.deepEqual(shown, ["…", " c", " d", "-e", "+X", " f", " g", " h", "+i"]);
-  assert.deepEqual(differences("a", "a"), [{ sign: "…", line: "" }]);
+  assert.deepEqual(diffLines("a", "a"), [{ sign: "…", line: "" }]);
 });
 
-test("nothing hidden is shown, and what belongs to words and emoji stays", () => {
-  const check = (text, expected) => assert.equal(clean(text), expected);
+test("invisible characters are removed, joiners in words and emoji stay", () => {
+  const check = (text, expected) => assert.equal(sanitize(text), expected);
   check("one\n\ttwo ü 漢字", "one\n\ttwo ü 漢字");
   check("\u001b[31mred\u001b[0m \u001b]0;title\u0007after", "red after");
   check("\u001b]8;;http://x\u001b\\link \u001b]never ends\ntext", "link \ntext");
@@ -289,14 +293,14 @@ test("nothing hidden is shown, and what belongs to words and emoji stays", () =>
   check("❤\ufe0f\ufe0f a\ufe0f\ufe01 git\u200d", "❤\ufe0f a git");
 });
 
-test("JSON is written for people, however deep it is", () => {
+test("JSON is formatted at any depth", () => {
   for (const value of [{ a: [1, 2.5, {}], b: { c: null, d: [] }, "e\n": "x\"y" }, [], "text", 7, null, [[]]]) {
-    assert.equal(pretty(value), JSON.stringify(value, null, 2));
-    assert.equal(compact(value), JSON.stringify(value));
+    assert.equal(prettyJson(value), JSON.stringify(value, null, 2));
+    assert.equal(compactJson(value), JSON.stringify(value));
   }
   const hidden = "a\u202e\u{e0041}b\u001b";
-  assert.equal(pretty(hidden), '"a\\u202e\\udb40\\udc41b\\u001b"');
-  assert.equal(JSON.parse(pretty(hidden)), hidden);
+  assert.equal(prettyJson(hidden), '"a\\u202e\\udb40\\udc41b\\u001b"');
+  assert.equal(JSON.parse(prettyJson(hidden)), hidden);
   const text = `${"[".repeat(100_000)}1${"]".repeat(100_000)}`;
-  assert.equal(pretty(JSON.parse(text)), text);
+  assert.equal(prettyJson(JSON.parse(text)), text);
 });

@@ -1,20 +1,20 @@
-// The daemon's API, as the page uses it: requests with its key, problems as errors, events that go on after a break.
+// API client: authorized requests, errors as exceptions, and the event stream with reconnects.
 //
-// The key never stands in an address: the link that opens the page carries a code behind `#`, which the page trades
-// for a key of its own and removes from the address bar. The key is kept for this tab only.
+// The token never stands in a URL: the link that opens the dashboard carries a one-time code behind `#`, which is
+// exchanged for a token and removed from the address bar. The token is kept for this tab only.
 
 import { EventReader } from "./sse.js";
 
-const KEY = "toolrack.key";
-/** How long an answer may take. Starting a server takes longest. */
-const PATIENCE_MS = 100_000;
-/** The daemon says something every few seconds, if only that it is there. */
-const SILENCE_MS = 45_000;
+const TOKEN_KEY = "toolrack.key";
+/** Timeout of a request. Starting a server takes longest. */
+const REQUEST_TIMEOUT_MS = 100_000;
+/** The daemon sends a keep-alive every 15 seconds, so a stream that is silent for longer is dead. */
+const STREAM_TIMEOUT_MS = 45_000;
 
-/** Why a request was not fulfilled. */
+/** An error response of the API. */
 export class Problem extends Error {
   constructor(status, body) {
-    super(body?.message ?? `the daemon answered with status ${status}`);
+    super(body?.message ?? `the daemon responded with status ${status}`);
     this.status = status;
     this.code = body?.code ?? "INTERNAL";
     this.field = body?.field ?? null;
@@ -24,13 +24,13 @@ export class Problem extends Error {
   }
 }
 
-/** Sends a request, and gives what was answered. */
-export async function ask(method, path, body, options = {}) {
-  const headers = { authorization: `Bearer ${sessionStorage.getItem(KEY) ?? ""}` };
+/** Sends a request and returns the parsed response. `timeout: null` disables the timeout. */
+export async function request(method, path, body, options = {}) {
+  const headers = { authorization: `Bearer ${sessionStorage.getItem(TOKEN_KEY) ?? ""}` };
   if (body !== undefined) {
     headers["content-type"] = method === "PATCH" ? "application/merge-patch+json" : "application/json";
   }
-  const signals = [options.signal, options.patience === null ? null : AbortSignal.timeout(PATIENCE_MS)];
+  const signals = [options.signal, options.timeout === null ? null : AbortSignal.timeout(REQUEST_TIMEOUT_MS)];
   let response;
   try {
     response = await fetch(path, {
@@ -40,25 +40,25 @@ export async function ask(method, path, body, options = {}) {
       signal: AbortSignal.any(signals.filter(Boolean)),
     });
   } catch (error) {
-    throw unreachable(error);
+    throw networkProblem(error);
   }
   const text = await response.text();
-  const value = parsed(text);
+  const value = parseJson(text);
   if (!response.ok) {
     throw new Problem(response.status, value);
   }
   return value;
 }
 
-function unreachable(error) {
+function networkProblem(error) {
   if (error.name === "AbortError") {
-    return new Problem(0, { code: "CANCELLED", message: "the request was taken back" });
+    return new Problem(0, { code: "CANCELLED", message: "the request was cancelled" });
   }
-  const message = error.name === "TimeoutError" ? "the daemon did not answer in time" : "the daemon cannot be reached";
-  return new Problem(0, { code: "NETWORK_ERROR", message, hint: "look whether it runs with `toolrack daemon status`" });
+  const message = error.name === "TimeoutError" ? "the daemon did not respond in time" : "cannot reach the daemon";
+  return new Problem(0, { code: "NETWORK_ERROR", message, hint: "check it with `toolrack daemon status`" });
 }
 
-function parsed(text) {
+function parseJson(text) {
   try {
     return text === "" ? null : JSON.parse(text);
   } catch {
@@ -66,72 +66,73 @@ function parsed(text) {
   }
 }
 
-/** Whether a code or a key in the address was put to use. The address is cleaned in any case. */
+/** Logs in with the code or token in the URL fragment, if there is one, and removes it from the URL. */
 export async function login() {
-  const given = new URLSearchParams(location.hash.slice(1));
-  const code = given.get("code");
-  const key = given.get("token");
-  if (code === null && key === null) {
+  const fragment = new URLSearchParams(location.hash.slice(1));
+  const code = fragment.get("code");
+  const token = fragment.get("token");
+  if (code === null && token === null) {
     return;
   }
   history.replaceState(null, "", `${location.pathname}#/servers`);
-  if (key !== null) {
-    sessionStorage.setItem(KEY, key);
+  if (token !== null) {
+    sessionStorage.setItem(TOKEN_KEY, token);
     return;
   }
-  const answer = await ask("POST", "/api/login", { code });
-  sessionStorage.setItem(KEY, answer.token);
+  const response = await request("POST", "/api/login", { code });
+  sessionStorage.setItem(TOKEN_KEY, response.token);
 }
 
-/** Forgets a key that does not fit any more. */
+/** Discards the token. */
 export function logout() {
-  sessionStorage.removeItem(KEY);
+  sessionStorage.removeItem(TOKEN_KEY);
 }
 
-/** Whether there is a key to try. */
-export function hasKey() {
-  return sessionStorage.getItem(KEY) !== null;
+/** Whether there is a token, valid or not. */
+export function hasToken() {
+  return sessionStorage.getItem(TOKEN_KEY) !== null;
 }
 
 /**
- * Listens to events as long as the page is open. `hear.event` gets each of them, `hear.state` gets `live`, `lost` or
- * `locked`, and `hear.gap` is told when something was missed and everything has to be asked for again.
+ * Reads the event stream as long as the page is open, and reconnects with backoff. `handlers.event` gets each event,
+ * `handlers.state` gets `live`, `lost` or `locked`, and `handlers.gap` is called when events were missed and all data
+ * must be loaded again.
  */
-export async function listen(hear) {
+export async function subscribe(handlers) {
   const reader = new EventReader();
-  let n_failures = 0;
+  let failures = 0;
   for (;;) {
     try {
-      await follow(reader, hear, () => {
-        n_failures = 0;
+      await readStream(reader, handlers, () => {
+        failures = 0;
       });
     } catch (error) {
       if (error instanceof Problem && error.status === 401) {
-        hear.state("locked");
+        handlers.state("locked");
         return;
       }
     }
-    hear.state("lost");
-    n_failures += 1;
-    const longest = Math.min(10_000, 250 * 2 ** n_failures);
-    await new Promise((done) => setTimeout(done, longest * (0.5 + Math.random() / 2)));
+    handlers.state("lost");
+    failures += 1;
+    const maxDelay = Math.min(10_000, 250 * 2 ** failures);
+    await new Promise((done) => setTimeout(done, maxDelay * (0.5 + Math.random() / 2)));
   }
 }
 
-async function follow(reader, hear, connected) {
-  const silence = new AbortController();
-  let timer = setTimeout(() => silence.abort(), SILENCE_MS);
-  const headers = { authorization: `Bearer ${sessionStorage.getItem(KEY) ?? ""}`, accept: "text/event-stream" };
+async function readStream(reader, handlers, onConnected) {
+  const abort = new AbortController();
+  let timer = setTimeout(() => abort.abort(), STREAM_TIMEOUT_MS);
+  const headers = { authorization: `Bearer ${sessionStorage.getItem(TOKEN_KEY) ?? ""}`, accept: "text/event-stream" };
   if (reader.lastId !== null) {
     headers["last-event-id"] = reader.lastId;
   }
   try {
-    const response = await fetch("/api/events", { headers, signal: silence.signal });
+    const response = await fetch("/api/events", { headers, signal: abort.signal });
     if (!response.ok) {
-      throw new Problem(response.status, parsed(await response.text()));
+      throw new Problem(response.status, parseJson(await response.text()));
     }
-    connected();
-    hear.state("live");
+    onConnected();
+    handlers.state("live");
     const chunks = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
       const { done, value } = await chunks.read();
@@ -139,22 +140,22 @@ async function follow(reader, hear, connected) {
         return;
       }
       clearTimeout(timer);
-      timer = setTimeout(() => silence.abort(), SILENCE_MS);
+      timer = setTimeout(() => abort.abort(), STREAM_TIMEOUT_MS);
       for (const event of reader.feed(value)) {
-        pass(event, hear);
+        dispatch(event, handlers);
       }
     }
   } finally {
     clearTimeout(timer);
-    silence.abort();
+    abort.abort();
   }
 }
 
-function pass(event, hear) {
-  const told = parsed(event.data);
-  if (told?.type === "lost" || told?.type === "missed") {
-    hear.gap();
-  } else if (told !== null) {
-    hear.event(told);
+function dispatch(message, handlers) {
+  const event = parseJson(message.data);
+  if (event?.type === "lost" || event?.type === "missed") {
+    handlers.gap();
+  } else if (event !== null) {
+    handlers.event(event);
   }
 }

@@ -1,84 +1,84 @@
-// The page: which view is shown, what the header says, and the keys.
+// Application shell: routing between views, header and keyboard shortcuts.
 
-import { hasKey, login, logout } from "./api.js";
+import { hasToken, login, logout } from "./api.js";
 import { calls } from "./calls.js";
 import { config } from "./config.js";
-import { empty, h, say, set } from "./dom.js";
-import { complain, open } from "./notice.js";
+import { emptyState, h, setAttr, setText } from "./dom.js";
+import { notifyError, openDialog } from "./notifications.js";
 import { servers } from "./servers.js";
-import { follow, known, watch } from "./store.js";
+import { onChange, start, store } from "./store.js";
 import { tools } from "./tools.js";
 
-/** A view has `open(main)`, `go(rest)` for what stands behind its name in the address, `update()` and `close()`. */
+/** A view has `open(main)`, `navigate(path)` for the rest of the URL path, `update()` and `close()`. */
 const VIEWS = { servers, tools, calls, config };
 const THEMES = { auto: "◐", light: "☀", dark: "☾" };
-const KEYS = [
-  ["1 – 4", "Servers, tools, calls, config"],
+const SHORTCUTS = [
+  ["1 – 4", "Go to servers, tools, calls, config"],
   ["/", "Search"],
-  ["↑ ↓", "Move through a list"],
-  ["Esc", "Close what is open"],
-  ["Ctrl Enter", "Run the tool, save the config"],
-  ["t", "Change the theme"],
-  ["?", "This list"],
+  ["↑ ↓", "Move in a list"],
+  ["Esc", "Close"],
+  ["Ctrl Enter", "Run the tool or save the config"],
+  ["t", "Change theme"],
+  ["?", "Show keyboard shortcuts"],
 ];
 
 const main = document.getElementById("main");
-let shown = null;
+let current = null;
 
 function route() {
-  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [name, ...path] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   const view = VIEWS[name] ? name : "servers";
-  if (shown !== view) {
-    VIEWS[shown]?.close();
-    shown = view;
+  if (current !== view) {
+    VIEWS[current]?.close();
+    current = view;
     main.replaceChildren();
     VIEWS[view].open(main);
     document.title = `${view.charAt(0).toUpperCase()}${view.slice(1)} · Toolrack`;
     for (const link of document.querySelectorAll("#views a")) {
-      set(link, "aria-current", link.dataset.view === view ? "page" : null);
+      setAttr(link, "aria-current", link.dataset.view === view ? "page" : null);
     }
   }
-  VIEWS[view].go(rest);
+  VIEWS[view].navigate(path);
 }
 
 function update() {
-  if (known.live === "locked") {
-    lock();
+  if (store.connection === "locked") {
+    showLocked();
     return;
   }
-  const running = known.calls.filter((it) => it.outcome === null).length;
-  say(document.getElementById("n-servers"), known.servers === null ? "" : String(known.servers.length));
-  say(document.getElementById("n-tools"), known.tools === null ? "" : String(known.tools.length));
-  say(document.getElementById("n-calls"), running === 0 ? "" : String(running));
-  say(document.getElementById("n-config"), known.rejected === null ? "" : "!");
-  const live = document.getElementById("live");
-  set(live, "data-state", known.live);
-  say(live, { connecting: "Connecting", live: "Live", lost: "Reconnecting" }[known.live]);
-  VIEWS[shown]?.update();
+  const running = store.calls.filter((call) => call.outcome === null).length;
+  setText(document.getElementById("n-servers"), store.servers === null ? "" : String(store.servers.length));
+  setText(document.getElementById("n-tools"), store.tools === null ? "" : String(store.tools.length));
+  setText(document.getElementById("n-calls"), running === 0 ? "" : String(running));
+  setText(document.getElementById("n-config"), store.rejected === null ? "" : "!");
+  const indicator = document.getElementById("live");
+  setAttr(indicator, "data-state", store.connection);
+  setText(indicator, { connecting: "Connecting", live: "Live", lost: "Reconnecting" }[store.connection]);
+  VIEWS[current]?.update();
 }
 
-/** Without a key there is nothing to show but how to get one. */
-function lock() {
-  VIEWS[shown]?.close();
-  shown = "locked";
-  set(document.getElementById("views"), "hidden", true);
-  set(document.getElementById("live"), "data-state", "locked");
-  say(document.getElementById("live"), "Locked");
+/** Shows how to log in. */
+function showLocked() {
+  VIEWS[current]?.close();
+  current = "locked";
+  setAttr(document.getElementById("views"), "hidden", true);
+  setAttr(document.getElementById("live"), "data-state", "locked");
+  setText(document.getElementById("live"), "Not logged in");
   main.replaceChildren(
-    h("h1", { class: "unseen" }, "Toolrack"),
-    empty(
-      "This page has no key.",
-      h("p", {}, "A link opens it once, and only for a minute. Get a new one with:"),
+    h("h1", { class: "visually-hidden" }, "Toolrack"),
+    emptyState(
+      "You are not logged in.",
+      h("p", {}, "Login links are single-use and valid for 60 seconds. Open the dashboard again with:"),
       h("pre", {}, "toolrack dashboard"),
     ),
   );
 }
 
-function theme() {
+function currentTheme() {
   return document.documentElement.dataset.theme ?? "auto";
 }
 
-function choose(next) {
+function setTheme(next) {
   if (next === "auto") {
     delete document.documentElement.dataset.theme;
     localStorage.removeItem("toolrack.theme");
@@ -86,102 +86,102 @@ function choose(next) {
     document.documentElement.dataset.theme = next;
     localStorage.setItem("toolrack.theme", next);
   }
-  const control = document.getElementById("theme");
-  say(control, THEMES[next]);
-  set(control, "aria-label", `Theme: ${next}`);
-  set(control, "title", `Theme: ${next}`);
+  const button = document.getElementById("theme");
+  setText(button, THEMES[next]);
+  setAttr(button, "aria-label", `Theme: ${next}`);
+  setAttr(button, "title", `Theme: ${next}`);
 }
 
-function changeTheme() {
+function cycleTheme() {
   const names = Object.keys(THEMES);
-  choose(names[(names.indexOf(theme()) + 1) % names.length]);
+  setTheme(names[(names.indexOf(currentTheme()) + 1) % names.length]);
 }
 
-function showKeys() {
-  const rows = KEYS.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)));
+function showShortcuts() {
+  const rows = SHORTCUTS.map(([key, action]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, action)));
   const close = h("button", { type: "submit", class: "quiet" }, "Close");
   const body = h(
     "form",
     { method: "dialog" },
-    h("h2", { id: "keys-title" }, "Keys"),
+    h("h2", { id: "keys-title" }, "Keyboard shortcuts"),
     h("dl", { class: "keys" }, ...rows),
   );
   body.append(h("div", { class: "actions" }, close));
-  open(h("dialog", { "aria-labelledby": "keys-title" }, body));
+  openDialog(h("dialog", { "aria-labelledby": "keys-title" }, body));
 }
 
-function press(event) {
+function handleKey(event) {
   const isTyping = event.target.closest("input, textarea, select, [contenteditable]") !== null;
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) {
     return;
   }
-  if (event.key === "Escape" && shown !== "locked") {
+  if (event.key === "Escape" && current !== "locked") {
     if (isTyping) {
       event.target.blur();
     } else if (location.hash.split("/").length > 2) {
-      location.hash = `#/${shown}`;
+      location.hash = `#/${current}`;
     }
   } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && !isTyping) {
-    move(event);
+    moveFocus(event);
   } else if (!isTyping) {
-    shortcut(event);
+    handleShortcut(event);
   }
 }
 
-/** Moves the focus within the list that has it. */
-function move(event) {
+/** Moves the focus within the focused list. */
+function moveFocus(event) {
   const list = event.target.closest("[data-list]");
   if (list === null) {
     return;
   }
   const links = [...list.querySelectorAll("[data-item]")];
-  const here = links.findIndex((it) => it === event.target || it.contains(event.target));
-  const next = links[here + (event.key === "ArrowDown" ? 1 : -1)];
+  const index = links.findIndex((link) => link === event.target || link.contains(event.target));
+  const next = links[index + (event.key === "ArrowDown" ? 1 : -1)];
   if (next !== undefined) {
     event.preventDefault();
     next.focus();
   }
 }
 
-function shortcut(event) {
-  const number = "1234".indexOf(event.key);
-  if (number >= 0) {
-    location.hash = `#/${Object.keys(VIEWS)[number]}`;
+function handleShortcut(event) {
+  const index = "1234".indexOf(event.key);
+  if (index >= 0) {
+    location.hash = `#/${Object.keys(VIEWS)[index]}`;
   } else if (event.key === "/") {
     event.preventDefault();
     main.querySelector("[data-search]")?.focus();
   } else if (event.key === "?") {
-    showKeys();
+    showShortcuts();
   } else if (event.key === "t") {
-    changeTheme();
+    cycleTheme();
   }
 }
 
-async function begin() {
-  choose(theme());
-  document.getElementById("theme").addEventListener("click", changeTheme);
-  document.getElementById("keys").addEventListener("click", showKeys);
+async function run() {
+  setTheme(currentTheme());
+  document.getElementById("theme").addEventListener("click", cycleTheme);
+  document.getElementById("keys").addEventListener("click", showShortcuts);
   document.getElementById("skip").addEventListener("click", (event) => {
     event.preventDefault();
     main.focus();
   });
-  document.addEventListener("keydown", press);
-  // Another link in the same tab changes only what stands behind the `#`.
+  document.addEventListener("keydown", handleKey);
+  // A new login link in the same tab changes only the fragment, which does not reload the page.
   addEventListener("hashchange", () => (/^#(code|token)=/.test(location.hash) ? location.reload() : null));
   try {
     await login();
   } catch (problem) {
     logout();
-    complain("The link does not open the page.", problem);
+    notifyError("Login failed.", problem);
   }
-  if (!hasKey()) {
-    lock();
+  if (!hasToken()) {
+    showLocked();
     return;
   }
   addEventListener("hashchange", route);
-  watch(update);
+  onChange(update);
   route();
-  await follow();
+  await start();
 }
 
-begin();
+run();

@@ -1,30 +1,30 @@
-// The view of calls: the latest on a common axis of time, how long they take, and one of them in full.
+// Calls view: waterfall of recent calls, latency table, and details of one call.
 
-import { ask } from "./api.js";
-import { button, empty, h, part, s, say, searchBox, set, sync } from "./dom.js";
+import { request } from "./api.js";
+import { button, emptyState, h, part, searchBox, setAttr, setText, svg, syncChildren } from "./dom.js";
 import { bytes, clock, count, duration } from "./format.js";
-import { latencies } from "./latency.js";
-import { attempt } from "./notice.js";
-import { callFits, wanted } from "./search.js";
-import { known } from "./store.js";
-import { axisOf, barOf, endOf, marksOf } from "./timeline.js";
+import { latencyTable } from "./latency.js";
+import { attempt } from "./notifications.js";
+import { callMatches, parseQuery } from "./search.js";
+import { store } from "./store.js";
+import { axisTicks, callBar, endTime, timeAxis } from "./timeline.js";
 
-const MAX_SHOWN = 200;
+const MAX_ROWS = 200;
 const TONES = { done: "ok", tool_error: "warn", failed: "bad", abandoned: "off" };
-const WORDS = { done: "Done", tool_error: "Tool error", failed: "Failed", abandoned: "Abandoned" };
+const LABELS = { done: "Done", tool_error: "Tool error", failed: "Failed", abandoned: "Cancelled" };
 const OUTCOMES = [
-  ["", "Any outcome"],
+  ["", "All outcomes"],
   ["running", "Running"],
   ["done", "Done"],
-  ["trouble", "Anything but done"],
+  ["unsuccessful", "Not successful"],
   ["tool_error", "Tool error"],
   ["failed", "Failed"],
-  ["abandoned", "Abandoned"],
+  ["abandoned", "Cancelled"],
 ];
 const DELIVERIES = {
-  not_sent: "Not sent: the server did not get it.",
-  unknown: "Unknown: the server may have acted on it.",
-  answered: "Answered: the server got it and said so.",
+  not_sent: "Not sent: the server did not receive the call.",
+  unknown: "Unknown: the server may have acted on the call.",
+  answered: "Answered: the server received the call and responded.",
 };
 
 let main = null;
@@ -34,40 +34,40 @@ let rows = null;
 let detail = null;
 let latency = null;
 let timer = null;
-/** The calls that were there when the list was paused. */
+/** The calls at the time the list was paused. */
 let paused = null;
-let opened = null;
-/** What the daemon says of the call that is open, if the list does not have it. */
+let selected = null;
+/** The record of the selected call from the history: the list lacks old calls and sizes. */
 let record = null;
 
 export const calls = {
-  open(where) {
-    main = where;
-    search = searchBox("Filter calls", "Filter by server, tool or id", update);
+  open(container) {
+    main = container;
+    search = searchBox("Filter calls", "Filter by server, tool or ID", update);
     outcome = h(
       "select",
       { "aria-label": "Outcome", onchange: update },
       ...OUTCOMES.map(([value, text]) => h("option", { value }, text)),
     );
     const pause = button("Pause", "quiet", () => {
-      paused = paused === null ? [...known.calls] : null;
-      say(pause, paused === null ? "Pause" : "Resume");
+      paused = paused === null ? [...store.calls] : null;
+      setText(pause, paused === null ? "Pause" : "Resume");
       update();
     });
     rows = h("tbody", { "data-list": true });
     const head = h(
       "tr",
       {},
-      ...["Started", "Tool", "Outcome", "Took"].map((it) => h("th", { scope: "col" }, it)),
+      ...["Started", "Tool", "Outcome", "Duration"].map((title) => h("th", { scope: "col" }, title)),
       h(
         "th",
-        { scope: "col", class: "flow" },
-        h("span", { class: "unseen" }, "Waterfall"),
+        { scope: "col", class: "waterfall" },
+        h("span", { class: "visually-hidden" }, "Waterfall"),
         h("span", { class: "axis", "data-part": "axis" }),
       ),
     );
     const table = h("table", { class: "calls", "data-part": "table" }, h("thead", {}, head), rows);
-    latency = latencies();
+    latency = latencyTable();
     detail = h("section", { class: "detail", hidden: true });
     main.append(
       h(
@@ -86,24 +86,24 @@ export const calls = {
             pause,
           ),
           table,
-          h("div", { "data-part": "nothing" }),
+          h("div", { "data-part": "footer" }),
           latency.element,
         ),
         detail,
       ),
     );
-    // Bars of calls under way grow.
+    // The bars of running calls grow.
     timer = setInterval(
-      () => (paused === null && known.calls.some((it) => it.outcome === null) ? update() : null),
+      () => (paused === null && store.calls.some((call) => call.outcome === null) ? update() : null),
       200,
     );
   },
 
-  go([id = null]) {
-    if (id !== opened) {
-      opened = id;
+  navigate([id = null]) {
+    if (id !== selected) {
+      selected = id;
       record = null;
-      look();
+      loadRecord();
     }
     update();
   },
@@ -113,97 +113,100 @@ export const calls = {
   close() {
     clearInterval(timer);
     paused = null;
-    opened = null;
+    selected = null;
   },
 };
 
 function update() {
   const now = Date.now();
-  const words = wanted(search.value);
-  const all = paused ?? known.calls;
-  const found = all.filter((it) => callFits(it, words, outcome.value));
-  const shown = found.slice(0, MAX_SHOWN);
-  const axis = axisOf(shown, now);
-  const running = shown.filter((it) => it.outcome === null).length;
-  say(
+  const terms = parseQuery(search.value);
+  const all = paused ?? store.calls;
+  const matches = all.filter((call) => callMatches(call, terms, outcome.value));
+  const shown = matches.slice(0, MAX_ROWS);
+  const axis = timeAxis(shown, now);
+  const running = shown.filter((call) => call.outcome === null).length;
+  setText(
     part(main, "summary"),
-    [count(found.length, "call"), running > 0 ? `${running} running` : null].filter(Boolean).join(", "),
+    [count(matches.length, "call"), running > 0 ? `${running} running` : null].filter(Boolean).join(", "),
   );
-  sync(
+  syncChildren(
     rows,
     shown,
-    (it) => it.id,
+    (call) => call.id,
     makeRow,
     (row, call) => updateRow(row, call, axis, now),
   );
-  set(part(main, "table"), "hidden", shown.length === 0);
-  sync(
+  setAttr(part(main, "table"), "hidden", shown.length === 0);
+  syncChildren(
     part(main, "axis"),
-    marksOf(axis, 4),
-    (it) => it.label,
-    (it) => h("span", {}, it.label),
-    (mark, { left }) => {
-      mark.style.left = `${left}%`;
+    axisTicks(axis, 4),
+    ({ label }) => label,
+    ({ label }) => h("span", {}, label),
+    (element, { left }) => {
+      element.style.left = `${left}%`;
     },
   );
-  part(main, "nothing").replaceChildren(...nothing(all.length, shown.length, found.length));
-  latency.update(words);
+  part(main, "footer").replaceChildren(...listFooter(all.length, shown.length, matches.length));
+  latency.update(terms);
   updateDetail(now);
 }
 
-function nothing(n_all, n_shown, n_found) {
-  if (n_all === 0) {
-    const text = "Calls of every agent and program that uses this daemon appear here as they happen.";
-    return [empty("No calls yet.", h("p", {}, text), h("a", { href: "#/tools" }, "Try a tool"))];
+/** Empty state, or how many calls are not shown. */
+function listFooter(allCount, shownCount, matchCount) {
+  if (allCount === 0) {
+    const text = "Calls from all clients of this daemon appear here live.";
+    return [emptyState("No calls yet.", h("p", {}, text), h("a", { href: "#/tools" }, "Try a tool"))];
   }
-  if (n_shown === 0) {
-    return [empty("No call fits.", h("p", {}, "Change the filter, or choose any outcome."))];
+  if (shownCount === 0) {
+    return [emptyState("No matching calls.", h("p", {}, "Change the filter or the outcome."))];
   }
-  return n_found > n_shown ? [h("p", { class: "hint" }, `${n_found - n_shown} older ones; filter to see them.`)] : [];
+  const hiddenCount = matchCount - shownCount;
+  const text = `${hiddenCount} older calls not shown. Filter to see them.`;
+  return hiddenCount > 0 ? [h("p", { class: "hint" }, text)] : [];
 }
 
 function makeRow(call) {
-  const bar = s("rect", { "data-part": "bar", y: "3", height: "8", rx: "1.5" });
+  const bar = svg("rect", { "data-part": "bar", y: "3", height: "8", rx: "1.5" });
   return h(
     "tr",
     { class: "call" },
     h("td", { class: "time" }, clock(call.started_ms)),
     h(
       "td",
-      { class: "what" },
+      { class: "call-name" },
       h("a", { href: `#/calls/${encodeURIComponent(call.id)}`, "data-item": true, "data-part": "name" }, call.tool),
       h("span", { class: "server-name" }, call.server),
     ),
-    h("td", {}, h("span", { class: "word", "data-part": "outcome" })),
-    h("td", { class: "took", "data-part": "took" }),
-    h("td", { class: "flow" }, s("svg", { class: "bar", height: "14", "aria-hidden": "true" }, bar)),
+    h("td", {}, h("span", { class: "label", "data-part": "outcome" })),
+    h("td", { class: "duration", "data-part": "duration" }),
+    h("td", { class: "waterfall" }, svg("svg", { class: "bar", height: "14", "aria-hidden": "true" }, bar)),
   );
 }
 
 function updateRow(row, call, axis, now) {
-  set(row, "data-tone", TONES[call.outcome] ?? "busy");
-  set(row, "data-open", call.id === opened);
-  set(part(row, "name"), "aria-current", call.id === opened ? "true" : null);
-  say(part(row, "outcome"), WORDS[call.outcome] ?? "Running");
-  say(part(row, "took"), duration((endOf(call, now) - call.started_ms) * 1000));
-  const bar = barOf(call, axis, now);
-  set(part(row, "bar"), "x", `${(bar?.left ?? 0).toFixed(2)}%`);
-  set(part(row, "bar"), "width", bar === null ? "0" : `${bar.width.toFixed(2)}%`);
+  setAttr(row, "data-tone", TONES[call.outcome] ?? "busy");
+  setAttr(row, "data-open", call.id === selected);
+  setAttr(part(row, "name"), "aria-current", call.id === selected ? "true" : null);
+  setText(part(row, "outcome"), LABELS[call.outcome] ?? "Running");
+  setText(part(row, "duration"), duration((endTime(call, now) - call.started_ms) * 1000));
+  const bar = callBar(call, axis, now);
+  setAttr(part(row, "bar"), "x", `${(bar?.left ?? 0).toFixed(2)}%`);
+  setAttr(part(row, "bar"), "width", bar === null ? "0" : `${bar.width.toFixed(2)}%`);
 }
 
-/** Asks for the call that is open: the list may not have it, or not its sizes. */
-async function look() {
-  const id = opened;
+/** Loads the selected call from the history. */
+async function loadRecord() {
+  const id = selected;
   if (id === null) {
     return;
   }
   try {
-    const found = await ask("GET", `/api/calls/${encodeURIComponent(id)}`);
-    if (id === opened) {
-      record = found.outcome === undefined ? null : { ...found, started_ms: found.time_ms - found.duration_us / 1000 };
+    const call = await request("GET", `/api/calls/${encodeURIComponent(id)}`);
+    if (id === selected) {
+      record = call.outcome === undefined ? null : { ...call, started_ms: call.time_ms - call.duration_us / 1000 };
     }
   } catch (problem) {
-    if (id === opened) {
+    if (id === selected) {
       record = { problem };
     }
   }
@@ -211,67 +214,67 @@ async function look() {
 }
 
 function updateDetail(now) {
-  set(detail, "hidden", opened === null);
-  set(detail.parentElement, "data-open", opened !== null);
-  if (opened === null) {
+  setAttr(detail, "hidden", selected === null);
+  setAttr(detail.parentElement, "data-open", selected !== null);
+  if (selected === null) {
     detail.replaceChildren();
-    detail.dataset.shown = "";
+    detail.dataset.rendered = "";
     return;
   }
-  const listed = known.calls.find((it) => it.id === opened);
+  const listed = store.calls.find((call) => call.id === selected);
   const call = listed?.outcome === null ? listed : { ...listed, ...record };
-  if (listed && listed.outcome !== null && record === null && detail.dataset.asked !== opened) {
-    detail.dataset.asked = opened;
-    look();
+  if (listed && listed.outcome !== null && record === null && detail.dataset.requested !== selected) {
+    detail.dataset.requested = selected;
+    loadRecord();
   }
-  // What is shown is made anew only if it is different, so that a selection in it survives.
+  // Rebuilt only if something changed, so that a text selection survives.
   const state = JSON.stringify([call, call.outcome === null ? Math.floor(now / 200) : 0]);
-  if (detail.dataset.shown !== state) {
-    detail.dataset.shown = state;
-    detail.replaceChildren(...build(call, now));
+  if (detail.dataset.rendered !== state) {
+    detail.dataset.rendered = state;
+    detail.replaceChildren(...buildDetail(call, now));
   }
 }
 
-function build(call, now) {
+function buildDetail(call, now) {
   const close = h("a", { class: "back", href: "#/calls", "aria-label": "Close" }, "×");
   if (call.server === undefined) {
-    const text = call.problem ? call.problem.message : "It is being looked up.";
+    const text = call.problem ? call.problem.message : "Loading…";
     return [
       h("div", { class: "detail-head" }, close, h("h2", {}, "Call")),
-      empty(text, h("a", { href: "#/calls" }, "All calls")),
+      emptyState(text, h("a", { href: "#/calls" }, "All calls")),
     ];
   }
-  set(detail, "aria-label", `Call of ${call.tool}`);
+  setAttr(detail, "aria-label", `Call of ${call.tool}`);
   const tone = TONES[call.outcome] ?? "busy";
   const facts = [
     ["Server", h("a", { href: `#/servers/${encodeURIComponent(call.server)}` }, call.server)],
     ["Started", new Date(call.started_ms).toLocaleString()],
-    ["Took", duration((endOf({ ...call, duration_us: call.duration_us ?? null }, now) - call.started_ms) * 1000)],
-    ["Delivery", DELIVERIES[call.delivery] ?? "Under way."],
+    ["Duration", duration((endTime({ ...call, duration_us: call.duration_us ?? null }, now) - call.started_ms) * 1000)],
+    ["Delivery", DELIVERIES[call.delivery] ?? "Running."],
     ["Arguments", call.argument_bytes === undefined ? "–" : bytes(call.argument_bytes)],
     ["Result", call.result_bytes === undefined ? "–" : bytes(call.result_bytes)],
     ["Agent", call.agent ?? "–"],
-    ["Id", call.id],
+    ["ID", call.id],
   ];
-  const tool = known.tools?.find((it) => it.server === call.server && it.raw_name === call.tool);
-  const again = tool
-    ? h("a", { class: "button quiet", href: `#/tools/${encodeURIComponent(tool.name)}` }, "Open the tool")
+  const tool = store.tools?.find((other) => other.server === call.server && other.raw_name === call.tool);
+  const toolLink = tool
+    ? h("a", { class: "button quiet", href: `#/tools/${encodeURIComponent(tool.name)}` }, "Open tool")
     : null;
-  const cancel = call.outcome === null ? button("Cancel the call", "quiet", () => takeBack(call.id)) : null;
+  const cancel = call.outcome === null ? button("Cancel call", "quiet", () => cancelCall(call.id)) : null;
   return [
     h(
       "div",
       { class: "detail-head" },
       close,
       h("h2", {}, call.tool),
-      h("span", { class: "pill", "data-tone": tone }, WORDS[call.outcome] ?? "Running"),
+      h("span", { class: "pill", "data-tone": tone }, LABELS[call.outcome] ?? "Running"),
     ),
-    h("div", { class: "actions" }, again, cancel),
+    h("div", { class: "actions" }, toolLink, cancel),
     h("dl", { class: "facts" }, ...facts.map(([fact, value]) => h("div", {}, h("dt", {}, fact), h("dd", {}, value)))),
-    h("p", { class: "hint" }, "Arguments and results are not kept."),
+    h("p", { class: "hint" }, "Arguments and results are not stored."),
   ];
 }
 
-async function takeBack(id) {
-  await attempt("The call was not cancelled.", () => ask("POST", `/api/calls/${encodeURIComponent(id)}/cancel`));
+async function cancelCall(id) {
+  await attempt("Could not cancel the call.", () => request("POST", `/api/calls/${encodeURIComponent(id)}/cancel`));
 }

@@ -1,29 +1,30 @@
-// The view of the config file: its text, what is wrong with it and where, and saving without losing anybody's work.
+// Config view: text editor with diagnostics, and conflict handling when the file was changed elsewhere.
 
-import { ask } from "./api.js";
-import { button, h, part, say, set, sync } from "./dom.js";
-import { faultList } from "./faults.js";
-import { differences } from "./lines.js";
-import { attempt, note, sentence } from "./notice.js";
-import { known, refreshServers } from "./store.js";
+import { request } from "./api.js";
+import { diagnosticList } from "./diagnostics.js";
+import { diffLines } from "./diff.js";
+import { button, h, part, setAttr, setText, syncChildren } from "./dom.js";
+import { attempt, notify, sentence } from "./notifications.js";
+import { refreshServers, store } from "./store.js";
 
-const PAUSE_MS = 250;
+/** Delay between typing and checking. */
+const CHECK_DELAY_MS = 250;
 
 let main = null;
 let text = null;
 let gutter = null;
-let faults = null;
+let diagnostics = null;
 let save = null;
 let timer = null;
-/** The file as it was read: `{ path, text, generation }`. Survives a look at another view, as does what was typed. */
+/** The file as loaded: `{ path, text, generation }`. It and the edited text survive a change of view. */
 let file = null;
-let typed = null;
-/** How many checks were begun; an answer to an older one says nothing. */
-let n_checks = 0;
+let draft = null;
+/** Number of the latest check; responses to older ones are ignored. */
+let checkNumber = 0;
 
 export const config = {
-  open(where) {
-    main = where;
+  open(container) {
+    main = container;
     text = h("textarea", {
       class: "code file",
       spellcheck: "false",
@@ -33,8 +34,8 @@ export const config = {
       "data-search": true,
     });
     gutter = h("div", { class: "gutter", "aria-hidden": "true" });
-    faults = faultList("Faults of the config");
-    save = button("Save", "primary", () => store(file.generation), { disabled: true });
+    diagnostics = diagnosticList("Errors and warnings");
+    save = button("Save", "primary", () => saveConfig(file.generation), { disabled: true });
     const reload = button("Reload", "quiet", () => load());
     main.append(
       h(
@@ -45,16 +46,16 @@ export const config = {
           { class: "head" },
           h("h1", {}, "Config"),
           h("p", { class: "summary" }, h("code", { "data-part": "path" })),
-          h("span", { class: "hint", role: "status", "data-part": "verdict" }),
+          h("span", { class: "hint", role: "status", "data-part": "state" }),
           reload,
           save,
         ),
         h("div", { "data-part": "conflict" }),
-        h("div", { class: "sheet" }, gutter, text),
-        faults.element,
+        h("div", { class: "editor" }, gutter, text),
+        diagnostics.element,
       ),
     );
-    text.addEventListener("input", edited);
+    text.addEventListener("input", handleInput);
     text.addEventListener("scroll", () => (gutter.scrollTop = text.scrollTop));
     text.addEventListener("keydown", (event) => {
       if ((event.ctrlKey || event.metaKey) && (event.key === "Enter" || event.key === "s")) {
@@ -62,18 +63,18 @@ export const config = {
         save.click();
       }
     });
-    if (typed !== null && file !== null && typed !== file.text) {
-      show(typed);
+    if (draft !== null && file !== null && draft !== file.text) {
+      show(draft);
     } else {
       load();
     }
   },
 
-  go() {},
+  navigate() {},
 
   update() {
-    const isOld = known.rejected !== null && !isEdited();
-    set(main.querySelector(".pane"), "data-rejected", isOld);
+    const isRejected = store.rejected !== null && !isEdited();
+    setAttr(main.querySelector(".pane"), "data-rejected", isRejected);
   },
 
   close() {
@@ -84,8 +85,8 @@ export const config = {
 const isEdited = () => file !== null && text.value !== file.text;
 
 async function load() {
-  await attempt("The config was not read.", async () => {
-    file = await ask("GET", "/api/config");
+  await attempt("Could not load the config.", async () => {
+    file = await request("GET", "/api/config");
     part(main, "conflict").replaceChildren();
     show(file.text);
   });
@@ -93,66 +94,69 @@ async function load() {
 
 function show(content) {
   text.value = content;
-  say(part(main, "path"), file.path);
-  typed = content;
+  setText(part(main, "path"), file.path);
+  draft = content;
   check();
 }
 
-function edited() {
-  typed = text.value;
-  set(save, "disabled", true);
-  number([]);
+function handleInput() {
+  draft = text.value;
+  setAttr(save, "disabled", true);
+  updateGutter([]);
   clearTimeout(timer);
-  timer = setTimeout(check, PAUSE_MS);
+  timer = setTimeout(check, CHECK_DELAY_MS);
 }
 
 async function check() {
-  n_checks += 1;
-  const own = n_checks;
+  checkNumber += 1;
+  const own = checkNumber;
   let found = [];
   try {
-    found = (await ask("POST", "/api/config/check", { text: text.value })).faults;
+    found = (await request("POST", "/api/config/check", { text: text.value })).faults;
   } catch (problem) {
-    found = problem.errors.map((it) => ({ ...it, severity: "error" }));
+    found = problem.errors.map((error) => ({ ...error, severity: "error" }));
   }
-  if (own !== n_checks || !main.contains(text)) {
+  if (own !== checkNumber || !main.contains(text)) {
     return;
   }
-  mark(found);
+  showDiagnostics(found);
 }
 
-function mark(found) {
-  const errors = found.filter((it) => it.severity === "error");
-  number(found);
-  faults.show(found, jump);
-  set(save, "disabled", errors.length > 0 || !isEdited());
-  set(text, "aria-invalid", errors.length > 0 ? "true" : null);
-  const verdict =
+function showDiagnostics(found) {
+  const errors = found.filter(({ severity }) => severity === "error");
+  updateGutter(found);
+  diagnostics.show(found, jump);
+  setAttr(save, "disabled", errors.length > 0 || !isEdited());
+  setAttr(text, "aria-invalid", errors.length > 0 ? "true" : null);
+  const state =
     errors.length > 0
-      ? `${errors.length === 1 ? "1 fault" : `${errors.length} faults`}; the last sound config stays in use`
+      ? `${errors.length === 1 ? "1 error" : `${errors.length} errors`}; the last valid config stays active`
       : isEdited()
-        ? "Sound, not saved"
-        : "Saved and in use";
-  say(part(main, "verdict"), verdict);
+        ? "Valid, not saved"
+        : "Saved and active";
+  setText(part(main, "state"), state);
 }
 
-/** Line numbers, and marks at those that have a fault. */
-function number(found) {
-  const at = new Map();
-  for (const fault of found) {
-    if (fault.line && at.get(fault.line)?.severity !== "error") {
-      at.set(fault.line, fault);
+/** Updates the line numbers and marks lines with diagnostics. */
+function updateGutter(found) {
+  const byLine = new Map();
+  for (const diagnostic of found) {
+    if (diagnostic.line && byLine.get(diagnostic.line)?.severity !== "error") {
+      byLine.set(diagnostic.line, diagnostic);
     }
   }
-  const lines = text.value.split("\n").map((_line, place) => ({ line: place + 1, fault: at.get(place + 1) }));
-  sync(
+  const lines = text.value.split("\n").map((_line, index) => ({
+    line: index + 1,
+    diagnostic: byLine.get(index + 1),
+  }));
+  syncChildren(
     gutter,
     lines,
-    (it) => it.line,
-    (it) => h("span", {}, String(it.line)),
-    (element, { fault }) => {
-      set(element, "data-fault", fault?.severity);
-      set(element, "title", fault ? sentence(fault.message) : null);
+    ({ line }) => line,
+    ({ line }) => h("span", {}, String(line)),
+    (element, { diagnostic }) => {
+      setAttr(element, "data-severity", diagnostic?.severity);
+      setAttr(element, "title", diagnostic ? sentence(diagnostic.message) : null);
     },
   );
   gutter.scrollTop = text.scrollTop;
@@ -170,30 +174,30 @@ function jump({ line, column }) {
   text.scrollTop = Math.max(0, (line - 4) * height);
 }
 
-async function store(generation) {
+async function saveConfig(generation) {
   if (generation === undefined || save.disabled) {
     return;
   }
   const content = text.value;
   try {
-    const saved = await ask("PUT", "/api/config", { text: content, generation });
+    const saved = await request("PUT", "/api/config", { text: content, generation });
     part(main, "conflict").replaceChildren();
     file = { ...file, text: content, generation: saved.generation };
-    note("The config was saved.");
+    notify("Config saved.");
     await Promise.all([check(), refreshServers()]);
   } catch (problem) {
     if (problem.status === 409) {
-      await conflict();
+      await showConflict();
     } else {
-      faults.show(problem.errors.map((it) => ({ severity: "error", ...it })));
+      diagnostics.show(problem.errors.map((error) => ({ severity: "error", ...error })));
     }
   }
 }
 
-/** Somebody else has changed the file: both texts are shown, and a person decides. */
-async function conflict() {
-  const theirs = await ask("GET", "/api/config");
-  const changes = differences(theirs.text, text.value);
+/** The file was changed elsewhere: shows the diff and lets the user decide. */
+async function showConflict() {
+  const onDisk = await request("GET", "/api/config");
+  const changes = diffLines(onDisk.text, text.value);
   const lines = changes.map(({ sign, line }) =>
     h("span", { class: sign === "+" ? "mine" : sign === "-" ? "theirs" : null }, `${sign} ${line}\n`),
   );
@@ -202,25 +206,25 @@ async function conflict() {
     h(
       "div",
       { class: "problem", role: "alert" },
-      h("p", {}, h("strong", {}, "The file was changed by somebody else since it was read here.")),
-      h("p", { class: "hint" }, "Lines with − are in the file now, lines with + are yours."),
+      h("p", {}, h("strong", {}, "The file has changed on disk since you opened it.")),
+      h("p", { class: "hint" }, "− lines are on disk, + lines are yours."),
       h("pre", { class: "output diff", tabindex: "0" }, ...lines),
       h(
         "div",
         { class: "actions" },
-        button("Take the file", "quiet", () => {
-          file = theirs;
+        button("Reload from disk", "quiet", () => {
+          file = onDisk;
           box.replaceChildren();
-          show(theirs.text);
+          show(onDisk.text);
         }),
-        button("Keep editing mine", "quiet", () => {
-          file = theirs;
+        button("Keep editing", "quiet", () => {
+          file = onDisk;
           box.replaceChildren();
           return check();
         }),
-        button("Save mine over it", "danger", () => {
-          file = theirs;
-          return store(theirs.generation);
+        button("Overwrite", "danger", () => {
+          file = onDisk;
+          return saveConfig(onDisk.generation);
         }),
       ),
     ),

@@ -1,21 +1,20 @@
-// Elements out of plain values.
+// DOM helpers.
 //
-// Invariant: whatever comes from outside goes into the page as text, without what is hidden in it. Nothing here, and
-// nobody else, reads HTML.
+// Invariant: external data enters the page as sanitized text only. No module parses HTML.
 
-import { clean } from "./text.js";
+import { sanitize } from "./sanitize.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-/** Attributes that people read or hear. */
-const READ = ["alt", "aria-label", "placeholder", "title"];
+/** Attributes that are shown or read aloud, and are therefore sanitized. */
+const TEXT_ATTRIBUTES = ["alt", "aria-label", "placeholder", "title"];
 
-/** An element: `h("button", { class: "quiet", onclick: act }, "Restart")`. */
+/** Creates an element: `h("button", { class: "quiet", onclick: act }, "Restart")`. */
 export function h(tag, attributes, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same for pictures. */
-export function s(tag, attributes, ...children) {
+/** Creates an SVG element. */
+export function svg(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
@@ -24,69 +23,69 @@ function fill(element, attributes, children) {
     if (name.startsWith("on")) {
       element.addEventListener(name.slice(2), value);
     } else {
-      set(element, name, value);
+      setAttr(element, name, value);
     }
   }
-  const shown = children.flat().filter((it) => it !== null && it !== undefined && it !== false);
-  element.append(...shown.map((it) => (typeof it === "string" ? clean(it) : it)));
+  const present = children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+  element.append(...present.map((child) => (typeof child === "string" ? sanitize(child) : child)));
   return element;
 }
 
-/** Sets an attribute; `false`, `null` and `undefined` take it away. Nothing is written that is there already. */
-export function set(element, name, value) {
+/** Sets an attribute; `false`, `null` and `undefined` remove it. An unchanged value is not written. */
+export function setAttr(element, name, value) {
   if (value === false || value === null || value === undefined) {
     element.removeAttribute(name);
     return;
   }
-  const plain = value === true ? "" : String(value);
-  const text = READ.includes(name) ? clean(plain) : plain;
+  const raw = value === true ? "" : String(value);
+  const text = TEXT_ATTRIBUTES.includes(name) ? sanitize(raw) : raw;
   if (element.getAttribute(name) !== text) {
     element.setAttribute(name, text);
   }
 }
 
-/** Sets the text of an element, unless it is there already: a selection in it survives. */
-export function say(element, text) {
-  const shown = clean(text);
-  if (element.textContent !== shown) {
-    element.textContent = shown;
+/** Sets the text of an element. An unchanged text is not written, so that a selection survives. */
+export function setText(element, text) {
+  const sanitized = sanitize(text);
+  if (element.textContent !== sanitized) {
+    element.textContent = sanitized;
   }
 }
 
 /**
- * Makes the children of `parent` stand for `items`, in order. Those that were there before stay the same elements, so
- * that focus, selection and scroll position survive.
+ * Reconciles the children of `parent` with `items` by key. Existing children are reused, so that focus, selection and
+ * scroll position survive.
  */
-export function sync(parent, items, key, make, update) {
-  const known = new Map(Array.from(parent.children, (child) => [child.dataset.key, child]));
-  let place = parent.firstElementChild;
+export function syncChildren(parent, items, key, make, update) {
+  const existing = new Map(Array.from(parent.children, (child) => [child.dataset.key, child]));
+  let next = parent.firstElementChild;
   for (const item of items) {
     const name = String(key(item));
-    let child = known.get(name);
-    known.delete(name);
+    let child = existing.get(name);
+    existing.delete(name);
     if (child === undefined) {
       child = make(item);
       child.dataset.key = name;
     }
     update?.(child, item);
-    if (child === place) {
-      place = place.nextElementSibling;
+    if (child === next) {
+      next = next.nextElementSibling;
     } else {
-      parent.insertBefore(child, place);
+      parent.insertBefore(child, next);
     }
   }
-  for (const gone of known.values()) {
-    gone.remove();
+  for (const removed of existing.values()) {
+    removed.remove();
   }
 }
 
-/** Part of an element that its maker gave a name with `data-part`. */
+/** Finds a descendant by its `data-part` name. */
 export function part(element, name) {
   return element.querySelector(`[data-part="${name}"]`);
 }
 
-/** A control with its label above it. */
-export function labelled(text, control, hint) {
+/** A control with a label above it. */
+export function labelledControl(text, control, hint) {
   const label = h("label", { class: "field" }, h("span", { class: "field-name" }, text), control);
   if (hint) {
     label.append(h("span", { class: "hint" }, hint));
@@ -94,7 +93,7 @@ export function labelled(text, control, hint) {
   return label;
 }
 
-/** The box in which a view is searched. The key that jumps to it finds it by its name. */
+/** Search box of a view. The `/` shortcut finds it by `data-search`. */
 export function searchBox(label, placeholder, oninput) {
   return h("input", {
     type: "search",
@@ -107,21 +106,21 @@ export function searchBox(label, placeholder, oninput) {
   });
 }
 
-/** What a view shows when there is nothing to show. */
-export function empty(title, ...advice) {
+/** Empty state of a view. */
+export function emptyState(title, ...advice) {
   return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), ...advice);
 }
 
-/** A button. While what it started is under way it cannot be pressed again. */
-export function button(text, kind, act, attributes) {
-  const element = h("button", { type: "button", class: kind, ...attributes }, text);
+/** A button that ignores clicks while its action is running. */
+export function button(text, className, action, attributes) {
+  const element = h("button", { type: "button", class: className, ...attributes }, text);
   element.addEventListener("click", async () => {
     if (element.getAttribute("aria-busy") === "true") {
       return;
     }
     element.setAttribute("aria-busy", "true");
     try {
-      await act(element);
+      await action(element);
     } finally {
       element.removeAttribute("aria-busy");
     }

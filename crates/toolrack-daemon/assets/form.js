@@ -1,94 +1,94 @@
-// A form for the arguments of a tool, from the schema of its server.
+// Form for the arguments of a tool, generated from its JSON Schema.
 
-import { h, say, set } from "./dom.js";
-import { fieldOf, typedOf, valueOf } from "./schema.js";
+import { h, setAttr, setText } from "./dom.js";
+import { formField, formatValue, parseValue } from "./schema.js";
 
-let n_fields = 0;
+let fieldCount = 0;
 
-/** `{ element, read, write }`: `read` gives `{ value, isSound }` and marks what is wrong. */
-export function form(schema) {
-  const field = fieldOf(schema);
-  const made = field.kind === "group" ? group(field, true) : control({ ...field, required: false, title: "Arguments" });
+/** `{ element, read, write }`: `read` returns `{ value, isValid }` and marks invalid fields. */
+export function argumentForm(schema) {
+  const field = formField(schema);
+  const root = field.kind === "group" ? group(field, true) : control({ ...field, required: false, title: "Arguments" });
   return {
-    element: made.element,
+    element: root.element,
     read() {
-      const { value, isSound } = made.read();
-      return { value: value ?? {}, isSound };
+      const { value, isValid } = root.read();
+      return { value: value ?? {}, isValid };
     },
-    write: made.write,
+    write: root.write,
   };
 }
 
-function group(field, isWhole) {
-  const inner = field.fields.map((it) => [it, it.kind === "group" ? group(it, false) : control(it)]);
-  const element = isWhole
-    ? h("div", { class: "stack" }, ...inner.map(([, it]) => it.element))
-    : h("fieldset", { class: "stack" }, h("legend", {}, field.title), ...inner.map(([, it]) => it.element));
-  if (isWhole && inner.length === 0) {
+function group(field, isRoot) {
+  const children = field.fields.map((child) => [child, child.kind === "group" ? group(child, false) : control(child)]);
+  const element = isRoot
+    ? h("div", { class: "stack" }, ...children.map(([, input]) => input.element))
+    : h("fieldset", { class: "stack" }, h("legend", {}, field.title), ...children.map(([, input]) => input.element));
+  if (isRoot && children.length === 0) {
     element.append(h("p", { class: "hint" }, "This tool takes no arguments."));
   }
   return {
     element,
     read() {
       const value = {};
-      let isSound = true;
-      for (const [{ name }, it] of inner) {
-        const got = it.read();
-        isSound &&= got.isSound;
-        if (got.value !== undefined) {
-          value[name] = got.value;
+      let isValid = true;
+      for (const [{ name }, input] of children) {
+        const result = input.read();
+        isValid &&= result.isValid;
+        if (result.value !== undefined) {
+          value[name] = result.value;
         }
       }
-      // A group that nobody asked for and nobody filled in is left out.
-      const isLeft = !field.required && Object.keys(value).length === 0;
-      return { value: isLeft ? undefined : value, isSound: isSound || isLeft };
+      // An optional group without values is omitted.
+      const isOmitted = !field.required && Object.keys(value).length === 0;
+      return { value: isOmitted ? undefined : value, isValid: isValid || isOmitted };
     },
     write(value) {
-      for (const [{ name }, it] of inner) {
-        it.write(value?.[name]);
+      for (const [{ name }, input] of children) {
+        input.write(value?.[name]);
       }
     },
   };
 }
 
 function control(field) {
-  n_fields += 1;
-  const id = `field-${n_fields}`;
-  const input = inputOf(field, id);
-  const fault = h("span", { class: "fault", id: `${id}-fault`, role: "alert" });
+  fieldCount += 1;
+  const id = `field-${fieldCount}`;
+  const input = makeInput(field, id);
+  const error = h("span", { class: "field-error", id: `${id}-error`, role: "alert" });
   const name = h("label", { class: "field-name", for: id }, h("code", {}, field.name || field.title));
   if (field.required) {
     name.append(h("span", { class: "required" }, " required"));
   }
-  const about = [field.description, field.limits].filter(Boolean).join(" · ");
+  const details = [field.description, field.limits].filter(Boolean).join(" · ");
   const hint = h(
     "span",
     { class: "hint", id: `${id}-hint` },
-    field.kind === "list" ? `${about} One per line.`.trim() : about,
+    field.kind === "list" ? `${details} One per line.`.trim() : details,
   );
   return {
-    element: h("div", { class: "field" }, name, input, hint, fault),
+    element: h("div", { class: "field" }, name, input, hint, error),
     read() {
-      const got = valueOf(field, input.value);
-      say(fault, got.fault ?? "");
-      set(input, "aria-invalid", got.fault ? "true" : null);
-      return { value: got.value, isSound: got.fault === undefined };
+      const result = parseValue(field, input.value);
+      setText(error, result.error ?? "");
+      setAttr(input, "aria-invalid", result.error ? "true" : null);
+      return { value: result.value, isValid: result.error === undefined };
     },
     write(value) {
-      input.value = typedOf(field, value);
+      input.value = formatValue(field, value);
     },
   };
 }
 
-function inputOf(field, id) {
-  const common = { id, "aria-describedby": `${id}-hint ${id}-fault`, "data-argument": field.name };
-  const example = field.example === undefined ? "" : typedOf(field, field.example);
+function makeInput(field, id) {
+  const common = { id, "aria-describedby": `${id}-hint ${id}-error`, "data-argument": field.name };
+  const example = field.example === undefined ? "" : formatValue(field, field.example);
   if (field.kind === "choice" || field.kind === "flag") {
-    const texts = field.kind === "flag" ? ["true", "false"] : field.options.map((it) => String(it));
-    const options = texts.map((text, place) =>
-      h("option", { value: field.kind === "flag" ? text : String(place) }, text),
+    const texts = field.kind === "flag" ? ["true", "false"] : field.options.map((option) => String(option));
+    const options = texts.map((text, index) =>
+      h("option", { value: field.kind === "flag" ? text : String(index) }, text),
     );
-    const select = h("select", common, h("option", { value: "" }, field.required ? "choose" : "not set"), ...options);
+    const select = h("select", common, h("option", { value: "" }, field.required ? "Select…" : "Not set"), ...options);
     select.value = example;
     return select;
   }

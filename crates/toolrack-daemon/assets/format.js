@@ -1,6 +1,6 @@
-// Numbers and times as people read them. Pure.
+// Formatting of durations, sizes, counts and times. Pure.
 
-/** `840 µs`, `12 ms`, `1.4 s`, `2 min 5 s` from microseconds. */
+/** Formats microseconds: `840 µs`, `12 ms`, `1.4 s`, `2 min 5 s`. */
 export function duration(us) {
   if (us < 1000) {
     return `${Math.round(us)} µs`;
@@ -18,11 +18,11 @@ export function duration(us) {
   if (seconds < 60) {
     return `${Math.round(seconds)} s`;
   }
-  const whole = Math.round(seconds);
-  return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  const rounded = Math.round(seconds);
+  return `${Math.floor(rounded / 60)} min ${rounded % 60} s`;
 }
 
-/** `512 B`, `3.4 KiB`, `12 MiB`. */
+/** Formats a size: `512 B`, `3.4 KiB`, `12 MiB`. */
 export function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let value = n;
@@ -34,23 +34,23 @@ export function bytes(n) {
   return unit === 0 || value >= 10 ? `${Math.round(value)} ${units[unit]}` : `${value.toFixed(1)} ${units[unit]}`;
 }
 
-/** `1 tool`, `3 tools`. */
+/** Formats a count: `1 tool`, `3 tools`. */
 export function count(n, noun) {
   return `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 }
 
-/** The time of day, with milliseconds: `14:03:07.120`. */
+/** Formats the time of day with milliseconds: `14:03:07.120`. */
 export function clock(ms) {
   const time = new Date(ms);
-  const two = (n) => String(n).padStart(2, "0");
-  const day = `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
-  return `${day}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+  const pad = (n) => String(n).padStart(2, "0");
+  const seconds = `${pad(time.getHours())}:${pad(time.getMinutes())}:${pad(time.getSeconds())}`;
+  return `${seconds}.${String(time.getMilliseconds()).padStart(3, "0")}`;
 }
 
-/** A number of milliseconds that is 1, 2 or 5 times a power of ten, such that about `n` of them make `span`. */
+/** Tick interval of an axis: 1, 2 or 5 times a power of ten, so that about `n` ticks fit into `span`. */
 export function tick(span, n) {
   const rough = Math.max(span / n, 1);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].find((it) => it * power >= rough);
+  const step = [1, 2, 5, 10].find((factor) => factor * power >= rough);
   return step * power;
 }

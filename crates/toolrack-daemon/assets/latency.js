@@ -1,52 +1,52 @@
-// How long calls take, by server and by tool.
+// Latency table: percentiles by server and tool.
 
-import { h, say, set, sync } from "./dom.js";
+import { h, setAttr, setText, syncChildren } from "./dom.js";
 import { duration } from "./format.js";
-import { callFits } from "./search.js";
-import { known } from "./store.js";
+import { callMatches } from "./search.js";
+import { store } from "./store.js";
 
-const TITLES = ["Server, tool", "Calls", "Failed", "p50", "p90", "p99", "Longest"];
+const COLUMNS = ["Server / tool", "Calls", "Failed", "p50", "p90", "p99", "Max"];
 
-/** `{ element, update }`: `update` gets the words of a filter. */
-export function latencies() {
-  const titles = TITLES.map((it, place) => h("th", { scope: "col", class: place > 0 ? "number" : null }, it));
+/** `{ element, update(terms) }`. `terms` is a parsed query. */
+export function latencyTable() {
+  const headers = COLUMNS.map((title, index) => h("th", { scope: "col", class: index > 0 ? "number" : null }, title));
   const rows = h("tbody");
-  const table = h("table", { class: "latency" }, h("thead", {}, h("tr", {}, ...titles)), rows);
+  const table = h("table", { class: "latency" }, h("thead", {}, h("tr", {}, ...headers)), rows);
   const element = h(
     "div",
     { class: "pane", hidden: true },
     h("h2", {}, "Latency"),
-    h("p", { class: "hint" }, "Of the latest calls of each server and tool."),
+    h("p", { class: "hint" }, "Recent calls by server and tool."),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Latency by server and tool" }, table),
   );
   return {
     element,
-    update(words) {
-      const fits = (it) => callFits({ ...it, tool: it.tool ?? "", outcome: "done", id: "" }, words, "");
-      const found = known.latencies.filter(fits);
-      set(element, "hidden", found.length === 0);
-      const longest = Math.max(1, ...found.map((it) => it.p99_us));
-      const key = (it) => `${it.server}\n${it.tool ?? ""}`;
-      sync(rows, found, key, makeRow, (row, it) => updateRow(row, it, longest));
+    update(terms) {
+      const matches = (row) => callMatches({ ...row, tool: row.tool ?? "", outcome: "done", id: "" }, terms, "");
+      const shown = store.latencies.filter(matches);
+      setAttr(element, "hidden", shown.length === 0);
+      const longest = Math.max(1, ...shown.map((row) => row.p99_us));
+      const key = ({ server, tool }) => `${server}\n${tool ?? ""}`;
+      syncChildren(rows, shown, key, makeRow, (row, latency) => updateRow(row, latency, longest));
     },
   };
 }
 
-function updateRow(row, it, longest) {
-  const counts = [it.n_calls, it.n_failed].map((n) => n.toLocaleString("en"));
-  const values = [...counts, ...[it.p50_us, it.p90_us, it.p99_us, it.max_us].map(duration)];
-  [...row.children].slice(1).forEach((cell, place) => say(cell.firstElementChild, values[place]));
-  set(row.children[2], "data-tone", it.n_failed > 0 ? "bad" : null);
-  [it.p50_us, it.p90_us, it.p99_us].forEach((us, place) => {
-    row.children[3 + place].lastElementChild.style.width = `${Math.max(2, (us / longest) * 100)}%`;
+function updateRow(row, latency, longest) {
+  const counts = [latency.n_calls, latency.n_failed].map((n) => n.toLocaleString("en"));
+  const values = [...counts, ...[latency.p50_us, latency.p90_us, latency.p99_us, latency.max_us].map(duration)];
+  [...row.children].slice(1).forEach((cell, index) => setText(cell.firstElementChild, values[index]));
+  setAttr(row.children[2], "data-tone", latency.n_failed > 0 ? "bad" : null);
+  [latency.p50_us, latency.p90_us, latency.p99_us].forEach((us, index) => {
+    row.children[3 + index].lastElementChild.style.width = `${Math.max(2, (us / longest) * 100)}%`;
   });
 }
 
-function makeRow(it) {
-  const cells = [0, 1, 2, 3, 4, 5].map((place) => {
-    const gauge = place >= 2 && place <= 4 ? h("span", { class: "gauge", "aria-hidden": "true" }) : null;
+function makeRow({ server, tool }) {
+  const cells = [0, 1, 2, 3, 4, 5].map((index) => {
+    const gauge = index >= 2 && index <= 4 ? h("span", { class: "gauge", "aria-hidden": "true" }) : null;
     return h("td", { class: "number" }, h("span", {}), gauge);
   });
-  const name = it.tool === undefined ? h("strong", {}, it.server) : h("span", { class: "indent" }, it.tool);
-  return h("tr", { class: it.tool === undefined ? "whole" : null }, h("th", { scope: "row" }, name), ...cells);
+  const name = tool === undefined ? h("strong", {}, server) : h("span", { class: "indent" }, tool);
+  return h("tr", { class: tool === undefined ? "total" : null }, h("th", { scope: "row" }, name), ...cells);
 }

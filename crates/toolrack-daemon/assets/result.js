@@ -1,44 +1,44 @@
-// What a tool answered: as text, as JSON, and its pictures.
+// Result of a call: text, images and JSON in tabs.
 
-import { h, set } from "./dom.js";
-import { sentence } from "./notice.js";
-import { pretty } from "./text.js";
+import { h, setAttr } from "./dom.js";
+import { sentence } from "./notifications.js";
+import { prettyJson } from "./sanitize.js";
 
-const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"];
-/** More text than this makes a browser slow. */
-const MAX_SHOWN = 400_000;
+const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"];
+/** Longer text makes browsers slow. */
+const MAX_CHARS = 400_000;
 
-const FAR = {
-  not_sent: "The server did not get it; it is safe to run it again.",
-  unknown: "Whether the server acted on it is not known.",
-  answered: "The server got it and answered.",
+const DELIVERY_HINTS = {
+  not_sent: "The server did not receive the call. It is safe to run it again.",
+  unknown: "The server may have acted on the call.",
+  answered: "The server received the call and responded.",
 };
 
-/** The answer to a call, with a tab for each way to look at it. */
-export function resultOf(answer) {
-  const content = Array.isArray(answer.result?.content) ? answer.result.content : [];
-  const pictures = content.filter((it) => it?.type === "image" && PICTURES.includes(it.mimeType));
-  const tabs = [["Text", () => h("pre", { class: "output", tabindex: "0" }, cut(answer.text) || "(no text)")]];
-  if (pictures.length > 0) {
-    tabs.unshift([pictures.length === 1 ? "Image" : `Images (${pictures.length})`, () => gallery(pictures)]);
+/** The result of a call, in tabs. */
+export function resultView(response) {
+  const content = Array.isArray(response.result?.content) ? response.result.content : [];
+  const images = content.filter((block) => block?.type === "image" && IMAGE_TYPES.includes(block.mimeType));
+  const tabs = [["Text", () => h("pre", { class: "output", tabindex: "0" }, truncate(response.text) || "(no text)")]];
+  if (images.length > 0) {
+    tabs.unshift([images.length === 1 ? "Image" : `Images (${images.length})`, () => gallery(images)]);
   }
-  if (answer.result?.structuredContent !== undefined) {
-    tabs.push(["Structured", () => json(answer.result.structuredContent)]);
+  if (response.result?.structuredContent !== undefined) {
+    tabs.push(["Structured content", () => jsonView(response.result.structuredContent)]);
   }
-  tabs.push(["JSON", () => json(answer.result)]);
-  return tabbed(tabs);
+  tabs.push(["JSON", () => jsonView(response.result)]);
+  return tabView(tabs);
 }
 
-function tabbed(tabs) {
+function tabView(tabs) {
   const body = h("div", { role: "tabpanel", "aria-label": "Result" });
-  const controls = tabs.map(([title, make], place) =>
-    h("button", { type: "button", role: "tab", onclick: () => show(place, make) }, title),
+  const controls = tabs.map(([title, make], index) =>
+    h("button", { type: "button", role: "tab", onclick: () => show(index, make) }, title),
   );
-  const bar = h("div", { class: "tabs", role: "tablist", "aria-label": "Result as" }, ...controls);
-  const show = (place, make) => {
-    controls.forEach((it, other) => {
-      set(it, "aria-selected", String(other === place));
-      set(it, "tabindex", other === place ? "0" : "-1");
+  const bar = h("div", { class: "tabs", role: "tablist", "aria-label": "Result format" }, ...controls);
+  const show = (selected, make) => {
+    controls.forEach((control, index) => {
+      setAttr(control, "aria-selected", String(index === selected));
+      setAttr(control, "tabindex", index === selected ? "0" : "-1");
     });
     body.replaceChildren(make());
   };
@@ -54,28 +54,28 @@ function tabbed(tabs) {
   return h("div", { class: "result-body" }, bar, body);
 }
 
-function gallery(pictures) {
-  const shown = pictures.map((it, place) =>
-    h("img", { src: `data:${it.mimeType};base64,${it.data}`, alt: `Picture ${place + 1} of the result` }),
+function gallery(images) {
+  const elements = images.map(({ mimeType, data }, index) =>
+    h("img", { src: `data:${mimeType};base64,${data}`, alt: `Image ${index + 1} of the result` }),
   );
-  return h("div", { class: "gallery" }, ...shown);
+  return h("div", { class: "gallery" }, ...elements);
 }
 
-function json(value) {
-  return h("pre", { class: "output", tabindex: "0" }, cut(pretty(value)));
+function jsonView(value) {
+  return h("pre", { class: "output", tabindex: "0" }, truncate(prettyJson(value)));
 }
 
-/** As much of a text as a browser shows quickly. */
-export function cut(text) {
-  return text.length <= MAX_SHOWN ? text : `${text.slice(0, MAX_SHOWN)}\n… ${text.length - MAX_SHOWN} more characters`;
+/** Truncates long text. */
+export function truncate(text) {
+  return text.length <= MAX_CHARS ? text : `${text.slice(0, MAX_CHARS)}\n… ${text.length - MAX_CHARS} more characters`;
 }
 
-/** Why there is no answer. */
-export function failureOf(problem) {
-  const lines = problem.errors.map((it) => {
-    const place = it.field ? h("code", {}, `${it.field} `) : null;
-    return h("p", {}, place, sentence(it.message));
+/** The error of a failed call. */
+export function problemView(problem) {
+  const lines = problem.errors.map(({ field, message }) => {
+    const location = field ? h("code", {}, `${field} `) : null;
+    return h("p", {}, location, sentence(message));
   });
-  const advice = [problem.hint ? sentence(problem.hint) : null, FAR[problem.delivery]].filter(Boolean);
-  return h("div", { class: "problem" }, ...lines, ...advice.map((it) => h("p", { class: "hint" }, it)));
+  const hints = [problem.hint ? sentence(problem.hint) : null, DELIVERY_HINTS[problem.delivery]].filter(Boolean);
+  return h("div", { class: "problem" }, ...lines, ...hints.map((hint) => h("p", { class: "hint" }, hint)));
 }

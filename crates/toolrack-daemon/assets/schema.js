@@ -1,9 +1,8 @@
-// A JSON Schema as fields of a form, and the values of such a form as arguments. Pure.
+// JSON Schema to form fields, and form input to arguments. Pure.
 //
-// Only what a person can fill in is understood. Everything else becomes a field for JSON, so that every tool can be
-// called.
+// Schemas that no simple control can express become JSON fields, so that every tool can be called.
 
-import { compact, pretty } from "./text.js";
+import { compactJson, prettyJson } from "./sanitize.js";
 
 const MAX_DEPTH = 6;
 const SCALARS = ["string", "number", "integer", "boolean"];
@@ -12,39 +11,39 @@ const SCALARS = ["string", "number", "integer", "boolean"];
  * The field for a schema: `{ kind, name, title, description, required, example, options, fields, item }`. `kind` is
  * `text`, `number`, `integer`, `flag`, `choice`, `group`, `list` (of text or numbers) or `json`.
  */
-export function fieldOf(schema, name = "", required = true, root = schema, depth = 0) {
-  const plain = simplified(schema, root, depth);
-  const about = {
+export function formField(schema, name = "", required = true, root = schema, depth = 0) {
+  const resolved = resolve(schema, root, depth);
+  const common = {
     name,
-    title: plain.title ?? name,
-    description: plain.description ?? "",
+    title: resolved.title ?? name,
+    description: resolved.description ?? "",
     required,
-    example: plain.default ?? plain.examples?.[0],
-    limits: limits(plain),
+    example: resolved.default ?? resolved.examples?.[0],
+    limits: limits(resolved),
   };
-  if (Array.isArray(plain.enum) || plain.const !== undefined) {
-    return { ...about, kind: "choice", options: plain.enum ?? [plain.const] };
+  if (Array.isArray(resolved.enum) || resolved.const !== undefined) {
+    return { ...common, kind: "choice", options: resolved.enum ?? [resolved.const] };
   }
-  const type = kindOf(plain);
-  if (type === "object" && plain.properties && depth < MAX_DEPTH) {
-    const needed = new Set(plain.required ?? []);
-    const fields = Object.entries(plain.properties).map(([key, inner]) =>
-      fieldOf(inner, key, needed.has(key), root, depth + 1),
+  const type = schemaType(resolved);
+  if (type === "object" && resolved.properties && depth < MAX_DEPTH) {
+    const requiredKeys = new Set(resolved.required ?? []);
+    const fields = Object.entries(resolved.properties).map(([key, inner]) =>
+      formField(inner, key, requiredKeys.has(key), root, depth + 1),
     );
-    return { ...about, kind: "group", fields };
+    return { ...common, kind: "group", fields };
   }
-  if (type === "array" && plain.items && typeof plain.items === "object") {
-    const item = kindOf(simplified(plain.items, root, depth));
+  if (type === "array" && resolved.items && typeof resolved.items === "object") {
+    const item = schemaType(resolve(resolved.items, root, depth));
     if (["string", "number", "integer"].includes(item)) {
-      return { ...about, kind: "list", item };
+      return { ...common, kind: "list", item };
     }
   }
   const kinds = { string: "text", number: "number", integer: "integer", boolean: "flag" };
-  return { ...about, kind: kinds[type] ?? "json" };
+  return { ...common, kind: kinds[type] ?? "json" };
 }
 
-/** Follows references and takes the one choice that is not `null`. */
-function simplified(schema, root, depth) {
+/** Resolves `$ref`, and `anyOf`/`oneOf` with a single non-null alternative. */
+function resolve(schema, root, depth) {
   if (typeof schema !== "object" || schema === null || depth > MAX_DEPTH) {
     return {};
   }
@@ -52,21 +51,21 @@ function simplified(schema, root, depth) {
     const keys = schema.$ref
       .slice(2)
       .split("/")
-      .map((it) => it.replaceAll("~1", "/").replaceAll("~0", "~"));
+      .map((segment) => segment.replaceAll("~1", "/").replaceAll("~0", "~"));
     const target = keys.reduce((value, key) => value?.[key], root);
-    const { $ref: _followed, ...beside } = schema;
-    return { ...simplified(target, root, depth + 1), ...beside };
+    const { $ref: _resolved, ...siblings } = schema;
+    return { ...resolve(target, root, depth + 1), ...siblings };
   }
-  const choices = (schema.anyOf ?? schema.oneOf)?.filter((it) => it?.type !== "null");
+  const choices = (schema.anyOf ?? schema.oneOf)?.filter((choice) => choice?.type !== "null");
   if (choices?.length === 1) {
-    const { anyOf: _any, oneOf: _one, ...beside } = schema;
-    return { ...simplified(choices[0], root, depth + 1), ...beside };
+    const { anyOf: _any, oneOf: _one, ...siblings } = schema;
+    return { ...resolve(choices[0], root, depth + 1), ...siblings };
   }
   return schema;
 }
 
-function kindOf(schema) {
-  const types = [schema.type ?? []].flat().filter((it) => it !== "null");
+function schemaType(schema) {
+  const types = [schema.type ?? []].flat().filter((type) => type !== "null");
   if (types.length === 1) {
     return types[0];
   }
@@ -84,31 +83,31 @@ function limits({ minimum, maximum, minLength, maxLength, pattern, format }) {
           : null;
   const length = minLength > 1 ? `at least ${minLength} characters` : null;
   const longest = maxLength !== undefined ? `at most ${maxLength} characters` : null;
-  return [range, length, longest, format, pattern ? `like ${pattern}` : null].filter(Boolean).join(", ");
+  return [range, length, longest, format, pattern ? `pattern ${pattern}` : null].filter(Boolean).join(", ");
 }
 
 /**
- * The value that was typed into a field: `{ value }`, `{}` if it was left empty, or `{ fault }`. `typed` is the text,
- * or `true`/`false` as text for flags, or the place of a choice as text.
+ * Parses the input of a field: `{ value }`, `{}` if it is empty, or `{ error }`. `input` is the text, `true` or `false`
+ * for flags, or the index of the option for choices.
  */
-export function valueOf(field, typed) {
-  if (typed === "" || (typed.trim() === "" && field.kind !== "text")) {
-    return field.required && field.kind !== "text" ? { fault: "a value is needed" } : emptyText(field);
+export function parseValue(field, input) {
+  if (input === "" || (input.trim() === "" && field.kind !== "text")) {
+    return field.required && field.kind !== "text" ? { error: "required" } : emptyText(field);
   }
   switch (field.kind) {
     case "text":
-      return { value: typed };
+      return { value: input };
     case "flag":
-      return { value: typed === "true" };
+      return { value: input === "true" };
     case "choice":
-      return { value: field.options[Number(typed)] };
+      return { value: field.options[Number(input)] };
     case "number":
     case "integer":
-      return number(field.kind, typed);
+      return parseNumber(field.kind, input);
     case "list":
-      return list(field, typed);
+      return parseList(field, input);
     default:
-      return json(typed);
+      return parseJson(input);
   }
 }
 
@@ -116,46 +115,46 @@ function emptyText(field) {
   return field.kind === "text" && field.required ? { value: "" } : {};
 }
 
-function number(kind, typed) {
-  const value = Number(typed);
+function parseNumber(kind, input) {
+  const value = Number(input);
   if (!Number.isFinite(value)) {
-    return { fault: "this is no number" };
+    return { error: "must be a number" };
   }
-  return kind === "integer" && !Number.isInteger(value) ? { fault: "a whole number is needed" } : { value };
+  return kind === "integer" && !Number.isInteger(value) ? { error: "must be an integer" } : { value };
 }
 
-function list(field, typed) {
-  const items = typed
+function parseList(field, input) {
+  const items = input
     .split("\n")
-    .map((it) => it.trim())
-    .filter((it) => it !== "");
+    .map((item) => item.trim())
+    .filter((item) => item !== "");
   if (field.item === "string") {
     return { value: items };
   }
-  const numbers = items.map((it) => number(field.item, it));
-  const wrong = numbers.find((it) => it.fault);
-  return wrong ?? { value: numbers.map((it) => it.value) };
+  const numbers = items.map((item) => parseNumber(field.item, item));
+  const invalid = numbers.find(({ error }) => error);
+  return invalid ?? { value: numbers.map(({ value }) => value) };
 }
 
-function json(typed) {
+function parseJson(input) {
   try {
-    return { value: JSON.parse(typed) };
+    return { value: JSON.parse(input) };
   } catch (error) {
-    return { fault: `this is no JSON: ${error.message}` };
+    return { error: `invalid JSON: ${error.message}` };
   }
 }
 
-/** What a field shows for a value, so that [`valueOf`] gives the value back. */
-export function typedOf(field, value) {
+/** Formats a value for a field; the inverse of `parseValue`. */
+export function formatValue(field, value) {
   if (value === undefined || value === null) {
     return "";
   }
   if (field.kind === "choice") {
-    const place = field.options.findIndex((it) => compact(it) === compact(value));
-    return place < 0 ? "" : String(place);
+    const index = field.options.findIndex((option) => compactJson(option) === compactJson(value));
+    return index < 0 ? "" : String(index);
   }
   if (field.kind === "list" && Array.isArray(value)) {
     return value.join("\n");
   }
-  return SCALARS.includes(typeof value) ? String(value) : pretty(value);
+  return SCALARS.includes(typeof value) ? String(value) : prettyJson(value);
 }

@@ -1,53 +1,53 @@
-// Which tools and calls a person looks for. Pure.
+// Search and filters for tools and calls. Pure.
 
-/** Words that all have to occur; `server:name` and `tool:name` look only there. */
-export function wanted(query) {
+/** Parses a query into terms that must all match; `server:name`, `tool:name` and `outcome:name` match one field. */
+export function parseQuery(query) {
   const words = query
     .toLowerCase()
     .split(/\s+/)
-    .filter((it) => it !== "");
+    .filter((word) => word !== "");
   return words.map((word) => {
-    const [, where, what] = /^(server|tool|outcome):(.*)$/.exec(word) ?? [null, null, word];
-    return { where, what };
+    const [, field, text] = /^(server|tool|outcome):(.*)$/.exec(word) ?? [null, null, word];
+    return { field, text };
   });
 }
 
-/** How well a tool fits: 0 is not at all; its name counts more than what is said of it. */
-export function toolScore(tool, words) {
+/** Score of a tool; 0 if it does not match. Names weigh more than descriptions. */
+export function toolScore(tool, terms) {
   const name = `${tool.name} ${tool.raw_name} ${tool.title ?? ""}`.toLowerCase();
   const server = tool.server.toLowerCase();
-  const about = (tool.description ?? "").toLowerCase();
+  const description = (tool.description ?? "").toLowerCase();
   let score = 1;
-  for (const { where, what } of words) {
-    const inServer = where !== "tool" && (where === "server" ? server === what : server.includes(what));
-    const inName = where !== "server" && name.includes(what);
-    const inText = where === null && about.includes(what);
-    if (!inServer && !inName && !inText) {
+  for (const { field, text } of terms) {
+    const inServer = field !== "tool" && (field === "server" ? server === text : server.includes(text));
+    const inName = field !== "server" && name.includes(text);
+    const inDescription = field === null && description.includes(text);
+    if (!inServer && !inName && !inDescription) {
       return 0;
     }
-    score += inName ? (tool.raw_name.toLowerCase().startsWith(what) ? 8 : 4) : inServer ? 2 : 1;
+    score += inName ? (tool.raw_name.toLowerCase().startsWith(text) ? 8 : 4) : inServer ? 2 : 1;
   }
   return score;
 }
 
-/** The tools that fit, best first, and in their own order where they fit equally. */
+/** Matching tools, best first; tools with equal scores keep their order. */
 export function findTools(tools, query) {
-  const words = wanted(query);
-  const scored = tools.map((tool, place) => ({ tool, place, score: toolScore(tool, words) }));
-  const found = scored.filter((it) => it.score > 0);
-  if (words.some((it) => it.where !== "server")) {
-    found.sort((a, b) => b.score - a.score || a.place - b.place);
+  const terms = parseQuery(query);
+  const scored = tools.map((tool, index) => ({ tool, index, score: toolScore(tool, terms) }));
+  const matches = scored.filter(({ score }) => score > 0);
+  if (terms.some(({ field }) => field !== "server")) {
+    matches.sort((a, b) => b.score - a.score || a.index - b.index);
   }
-  return found.map((it) => it.tool);
+  return matches.map(({ tool }) => tool);
 }
 
-/** Whether a call fits a query and an outcome (`""` for any, `running` for those without one). */
-export function callFits(call, words, outcome) {
+/** Whether a call matches a query and an outcome (`""` for all, `running`, or `unsuccessful` for all but `done`). */
+export function callMatches(call, terms, outcome) {
   const own = call.outcome ?? "running";
-  if (outcome !== "" && (outcome === "trouble" ? ["done", "running"].includes(own) : own !== outcome)) {
+  if (outcome !== "" && (outcome === "unsuccessful" ? ["done", "running"].includes(own) : own !== outcome)) {
     return false;
   }
-  const texts = { server: call.server.toLowerCase(), tool: call.tool.toLowerCase(), outcome: own };
-  const all = `${texts.server} ${texts.tool} ${own} ${call.id}`;
-  return words.every(({ where, what }) => (where === null ? all.includes(what) : texts[where].includes(what)));
+  const fields = { server: call.server.toLowerCase(), tool: call.tool.toLowerCase(), outcome: own };
+  const all = `${fields.server} ${fields.tool} ${own} ${call.id}`;
+  return terms.every(({ field, text }) => (field === null ? all : fields[field]).includes(text));
 }

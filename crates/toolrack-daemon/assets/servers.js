@@ -1,34 +1,34 @@
-// The view of servers: how each is, what to do next, and everything about one of them.
+// Servers view: status and suggested action of each server, and details of one of them.
 
-import { addServer } from "./add.js";
-import { ask } from "./api.js";
-import { button, empty, h, part, say, set, sync } from "./dom.js";
-import { editor } from "./editor.js";
+import { addServer } from "./add-server.js";
+import { request } from "./api.js";
+import { button, emptyState, h, part, setAttr, setText, syncChildren } from "./dom.js";
 import { bytes, count } from "./format.js";
-import { attempt, confirm, note } from "./notice.js";
-import { log, overview } from "./server.js";
-import { origin, standing } from "./standing.js";
-import { known, refreshServers } from "./store.js";
+import { attempt, confirm, notify } from "./notifications.js";
+import { logTab, overviewTab } from "./server-detail.js";
+import { serverEditor } from "./server-editor.js";
+import { commandOrUrl, describeStatus } from "./status.js";
+import { refreshServers, store } from "./store.js";
 
 const TABS = { "": "Overview", log: "Log", edit: "Edit" };
-/** How old what is said of memory may be. */
-const WEIGH_MS = 5000;
-const DONE = { restart: "restarted", start: "started", stop: "stopped", enable: "enabled", disable: "disabled" };
+/** Maximum age of the memory figures. */
+const MEMORY_MAX_AGE_MS = 5000;
+const PAST_TENSE = { restart: "restarted", start: "started", stop: "stopped", enable: "enabled", disable: "disabled" };
 
 let main = null;
 let list = null;
 let detail = null;
 let timer = null;
-/** The name of the server that is open, its tab, and what the tab does. */
-let opened = { name: null, tab: "", body: null };
+/** Name, tab and tab content of the selected server. */
+let selected = { name: null, tab: "", body: null };
 
-const path = (name, verb) => `/api/servers/${encodeURIComponent(name)}${verb ? `/${verb}` : ""}`;
-const address = (name, tab) => `#/servers/${encodeURIComponent(name)}${tab ? `/${tab}` : ""}`;
-const find = (name) => known.servers?.find((it) => it.config.name === name);
+const apiPath = (name, verb) => `/api/servers/${encodeURIComponent(name)}${verb ? `/${verb}` : ""}`;
+const viewUrl = (name, tab) => `#/servers/${encodeURIComponent(name)}${tab ? `/${tab}` : ""}`;
+const find = (name) => store.servers?.find((server) => server.config.name === name);
 
 export const servers = {
-  open(where) {
-    main = where;
+  open(container) {
+    main = container;
     list = h("ul", { class: "rows servers", "data-list": true, "aria-label": "Servers" });
     detail = h("section", { class: "detail", hidden: true });
     const head = h(
@@ -37,15 +37,15 @@ export const servers = {
       h("h1", {}, "Servers"),
       h("p", { class: "summary", "data-part": "summary" }),
     );
-    head.append(button("Add server", "primary", () => addServer((name) => (location.hash = address(name)))));
+    head.append(button("Add server", "primary", () => addServer((name) => (location.hash = viewUrl(name)))));
     main.append(h("div", { class: "split" }, h("section", { class: "pane" }, head, list), detail));
-    // Waiting times run down, and memory changes, without any event.
+    // Retry countdowns and memory change without events.
     timer = setInterval(tick, 1000);
   },
 
-  go([name = null, tab = ""]) {
-    const isSame = opened.name === name && opened.tab === tab;
-    opened = isSame ? opened : { name, tab: TABS[tab] ? tab : "", body: null };
+  navigate([name = null, tab = ""]) {
+    const isSame = selected.name === name && selected.tab === tab;
+    selected = isSame ? selected : { name, tab: TABS[tab] ? tab : "", body: null };
     if (!isSame) {
       detail.replaceChildren();
     }
@@ -56,34 +56,34 @@ export const servers = {
 
   close() {
     clearInterval(timer);
-    opened = { name: null, tab: "", body: null };
+    selected = { name: null, tab: "", body: null };
   },
 };
 
 function tick() {
-  const isWeighed = Date.now() - known.servers_at < WEIGH_MS || document.hidden;
-  if (!isWeighed && known.live === "live") {
+  const isFresh = Date.now() - store.servers_at < MEMORY_MAX_AGE_MS || document.hidden;
+  if (!isFresh && store.connection === "live") {
     refreshServers();
-  } else if (known.servers?.some((it) => it.status.retry_in_ms)) {
+  } else if (store.servers?.some(({ status }) => status.retry_in_ms)) {
     update();
   }
 }
 
 function update() {
-  if (known.servers === null) {
+  if (store.servers === null) {
     return;
   }
-  const running = known.servers.filter((it) => it.status.phase === "connected").length;
-  say(part(main, "summary"), known.servers.length === 0 ? "" : `${running} of ${known.servers.length} running`);
-  sync(list, known.servers, (it) => it.config.id, makeRow, updateRow);
-  const nothing = part(main, "nothing");
-  if (known.servers.length === 0 && nothing === null) {
-    const advice = "Add one from the command that starts it, its URL, or the JSON of another tool.";
-    const none = empty("No servers yet.", h("p", {}, advice));
-    none.dataset.part = "nothing";
-    list.after(none);
-  } else if (known.servers.length > 0) {
-    nothing?.remove();
+  const running = store.servers.filter(({ status }) => status.phase === "connected").length;
+  setText(part(main, "summary"), store.servers.length === 0 ? "" : `${running} of ${store.servers.length} running`);
+  syncChildren(list, store.servers, ({ config }) => config.id, makeRow, updateRow);
+  const placeholder = part(main, "empty");
+  if (store.servers.length === 0 && placeholder === null) {
+    const advice = "Add a server from its command line, its URL, or the JSON config of another tool.";
+    const created = emptyState("No servers yet.", h("p", {}, advice));
+    created.dataset.part = "empty";
+    list.after(created);
+  } else if (store.servers.length > 0) {
+    placeholder?.remove();
   }
   updateDetail();
 }
@@ -95,23 +95,23 @@ function makeRow() {
     h("span", { class: "dot", "data-part": "dot", "aria-hidden": "true" }),
     h(
       "div",
-      { class: "who" },
+      { class: "server-identity" },
       h("a", { class: "name", "data-item": true, "data-part": "name" }),
-      h("span", { class: "origin", "data-part": "origin" }),
+      h("span", { class: "command", "data-part": "command" }),
     ),
     h(
       "div",
       { class: "state" },
-      h("span", { "data-part": "word", class: "word" }),
+      h("span", { "data-part": "label", class: "label" }),
       h("span", { class: "reason", "data-part": "reason" }),
     ),
-    h("span", { class: "figure", "data-part": "tools" }),
-    h("span", { class: "figure", "data-part": "memory", title: "Memory of all its processes" }),
+    h("span", { class: "metric", "data-part": "tools" }),
+    h("span", { class: "metric", "data-part": "memory", title: "Memory of all processes of the server" }),
     h(
       "div",
-      { class: "next" },
-      button("", "quiet", () => proceed(row.dataset.name, row.dataset.verb), { "data-part": "next" }),
-      button("", "switch", () => flip(row.dataset.name), { role: "switch", "data-part": "switch" }),
+      { class: "row-actions" },
+      button("", "quiet", () => runAction(row.dataset.name, row.dataset.verb), { "data-part": "action" }),
+      button("", "switch", () => toggle(row.dataset.name), { role: "switch", "data-part": "switch" }),
     ),
   );
   return row;
@@ -119,53 +119,55 @@ function makeRow() {
 
 function updateRow(row, server) {
   const { config, status } = server;
-  const { word, tone, reason, hint, next } = standing(server, Date.now() - known.servers_at);
+  const { label, tone, reason, hint, action } = describeStatus(server, Date.now() - store.servers_at);
   row.dataset.name = config.name;
-  row.dataset.verb = next.verb;
-  set(row, "data-tone", tone);
-  set(row, "data-open", opened.name === config.name);
-  say(part(row, "name"), config.name);
-  set(part(row, "name"), "href", address(config.name));
-  set(part(row, "name"), "aria-current", opened.name === config.name ? "true" : null);
-  say(part(row, "origin"), origin(config));
-  set(part(row, "origin"), "title", origin(config));
-  say(part(row, "word"), word);
-  say(part(row, "reason"), reason ?? "");
-  set(part(row, "reason"), "title", [reason, hint].filter(Boolean).join("\n"));
-  say(part(row, "tools"), status.n_tools > 0 || tone === "ok" ? count(status.n_tools, "tool") : "");
-  say(part(row, "memory"), status.memory_bytes ? bytes(status.memory_bytes) : "");
-  say(part(row, "next"), next.label);
-  set(part(row, "next"), "aria-label", `${next.label}: ${config.name}`);
-  set(part(row, "switch"), "aria-checked", String(config.enabled));
-  set(part(row, "switch"), "aria-label", `Enabled: ${config.name}`);
+  row.dataset.verb = action.verb;
+  setAttr(row, "data-tone", tone);
+  setAttr(row, "data-open", selected.name === config.name);
+  setText(part(row, "name"), config.name);
+  setAttr(part(row, "name"), "href", viewUrl(config.name));
+  setAttr(part(row, "name"), "aria-current", selected.name === config.name ? "true" : null);
+  setText(part(row, "command"), commandOrUrl(config));
+  setAttr(part(row, "command"), "title", commandOrUrl(config));
+  setText(part(row, "label"), label);
+  setText(part(row, "reason"), reason ?? "");
+  setAttr(part(row, "reason"), "title", [reason, hint].filter(Boolean).join("\n"));
+  setText(part(row, "tools"), status.n_tools > 0 || tone === "ok" ? count(status.n_tools, "tool") : "");
+  setText(part(row, "memory"), status.memory_bytes ? bytes(status.memory_bytes) : "");
+  setText(part(row, "action"), action.label);
+  setAttr(part(row, "action"), "aria-label", `${action.label}: ${config.name}`);
+  setAttr(part(row, "switch"), "aria-checked", String(config.enabled));
+  setAttr(part(row, "switch"), "aria-label", `Enabled: ${config.name}`);
 }
 
-async function flip(name) {
+async function toggle(name) {
   await run(name, find(name)?.config.enabled ? "disable" : "enable");
 }
 
 async function run(name, verb) {
-  const went = await attempt(`${name} was not ${DONE[verb]}.`, () => ask("POST", path(name, verb)));
+  const succeeded = await attempt(`${name} could not be ${PAST_TENSE[verb]}.`, () =>
+    request("POST", apiPath(name, verb)),
+  );
   await refreshServers();
-  if (went && verb === "restart") {
-    note(`${name} was restarted.`);
+  if (succeeded && verb === "restart") {
+    notify(`${name} restarted.`);
   }
 }
 
-async function proceed(name, verb) {
+async function runAction(name, verb) {
   if (verb === "open") {
     location.hash = `#/tools/?server=${encodeURIComponent(name)}`;
   } else if (verb === "login") {
-    location.hash = address(name);
+    location.hash = viewUrl(name);
   } else {
     await run(name, verb);
   }
 }
 
 async function remove(name) {
-  const details = "Its entry is taken out of the config file and its processes are ended.";
+  const details = "This removes it from the config file and stops its processes.";
   if (await confirm(`Remove ${name}?`, details, "Remove")) {
-    if (await attempt(`${name} was not removed.`, () => ask("DELETE", path(name)))) {
+    if (await attempt(`${name} could not be removed.`, () => request("DELETE", apiPath(name)))) {
       location.hash = "#/servers";
     }
     await refreshServers();
@@ -173,37 +175,41 @@ async function remove(name) {
 }
 
 function updateDetail() {
-  const server = find(opened.name);
-  set(detail, "hidden", opened.name === null);
-  set(detail.parentElement, "data-open", opened.name !== null);
-  if (opened.name === null) {
+  const server = find(selected.name);
+  setAttr(detail, "hidden", selected.name === null);
+  setAttr(detail.parentElement, "data-open", selected.name !== null);
+  if (selected.name === null) {
     return;
   }
   if (server === undefined) {
-    detail.replaceChildren(empty(`There is no server ${opened.name}.`, h("a", { href: "#/servers" }, "All servers")));
-    opened.body = null;
+    detail.replaceChildren(emptyState(`No server named ${selected.name}.`, h("a", { href: "#/servers" }, "All servers")));
+    selected.body = null;
     return;
   }
-  if (opened.body === null) {
+  if (selected.body === null) {
     buildDetail(server);
   }
-  const { word, tone } = standing(server, Date.now() - known.servers_at);
-  set(part(detail, "pill"), "data-tone", tone);
-  say(part(detail, "pill"), word);
-  const isUp = ["ok", "busy"].includes(tone);
-  set(part(detail, "stop"), "hidden", !isUp);
-  set(part(detail, "start"), "hidden", isUp || !server.config.enabled);
-  opened.body.update?.(server);
+  const { label, tone } = describeStatus(server, Date.now() - store.servers_at);
+  setAttr(part(detail, "pill"), "data-tone", tone);
+  setText(part(detail, "pill"), label);
+  const isActive = ["ok", "busy"].includes(tone);
+  setAttr(part(detail, "stop"), "hidden", !isActive);
+  setAttr(part(detail, "start"), "hidden", isActive || !server.config.enabled);
+  selected.body.update?.(server);
 }
 
 function buildDetail(server) {
   const { name } = server.config;
   const tabs = Object.entries(TABS).map(([tab, title]) =>
-    h("a", { href: address(name, tab), "aria-current": tab === opened.tab ? "page" : null }, title),
+    h("a", { href: viewUrl(name, tab), "aria-current": tab === selected.tab ? "page" : null }, title),
   );
-  const bodies = { "": overview, log, edit: (it) => editor(it, (now) => (location.hash = address(now))) };
-  opened.body = bodies[opened.tab](server);
-  set(detail, "aria-label", name);
+  const bodies = {
+    "": overviewTab,
+    log: logTab,
+    edit: (edited) => serverEditor(edited, (newName) => (location.hash = viewUrl(newName))),
+  };
+  selected.body = bodies[selected.tab](server);
+  setAttr(detail, "aria-label", name);
   detail.replaceChildren(
     h(
       "div",
@@ -220,7 +226,7 @@ function buildDetail(server) {
       button("Start", "quiet", () => run(name, "start"), { "data-part": "start" }),
       button("Remove", "quiet danger-text", () => remove(name)),
     ),
-    h("nav", { class: "tabs", "aria-label": `About ${name}` }, ...tabs),
-    opened.body.element,
+    h("nav", { class: "tabs", "aria-label": `Details of ${name}` }, ...tabs),
+    selected.body.element,
   );
 }

@@ -1,27 +1,28 @@
-// Server-sent events out of a stream of text. Pure.
+// SSE parser. Pure.
 
-/** Feed it text as it comes; it gives back the events that are complete. */
+/** Incremental parser: feed it chunks of text, it returns the complete events. */
 export class EventReader {
-  #rest = "";
-  #event = blank();
-  /** The id of the last event that was complete. */
+  #buffer = "";
+  #event = emptyEvent();
+  /** The id of the last complete event. */
   lastId = null;
 
   feed(text) {
-    const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
-    this.#rest = lines.pop();
+    // A CR at the end may be the first half of a CRLF, so it stays in the buffer.
+    const lines = (this.#buffer + text).split(/\r\n|\n|\r(?!$)/);
+    this.#buffer = lines.pop();
     const events = [];
     for (const line of lines) {
       if (line === "") {
-        this.#finish(events);
+        this.#finishEvent(events);
       } else {
-        this.#take(line);
+        this.#parseLine(line);
       }
     }
     return events;
   }
 
-  #take(line) {
+  #parseLine(line) {
     const colon = line.indexOf(":");
     const field = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
@@ -34,9 +35,9 @@ export class EventReader {
     }
   }
 
-  #finish(events) {
+  #finishEvent(events) {
     const { type, id, data } = this.#event;
-    this.#event = blank();
+    this.#event = emptyEvent();
     this.lastId = id ?? this.lastId;
     if (data.length > 0) {
       events.push({ type, data: data.join("\n") });
@@ -44,6 +45,6 @@ export class EventReader {
   }
 }
 
-function blank() {
+function emptyEvent() {
   return { type: "message", id: null, data: [] };
 }

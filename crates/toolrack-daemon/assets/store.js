@@ -1,122 +1,124 @@
-// What the page knows: servers, tools and calls, kept up to date by events.
+// Application state: servers, tools and calls, kept up to date by the event stream.
 //
-// Events about servers and tools only say that something is different; what it is now is asked for. Events about calls
-// are taken as they are, because there can be thousands.
+// Events about servers and tools only trigger a reload. Events about calls are applied directly, because there can be
+// thousands.
 
-import { ask, listen } from "./api.js";
+import { request, subscribe } from "./api.js";
 
-/** Calls that are shown at the most. */
+/** Maximum number of calls in the list. */
 const MAX_CALLS = 1000;
-/** Lines of a log that are shown at the most. */
+/** Maximum number of log lines per server. */
 const MAX_LINES = 500;
 
-/** Everything that is shown, as the daemon last told it. */
-export const known = {
+/** The current state. */
+export const store = {
   servers: null,
-  /** When that was. */
+  /** When `servers` was loaded. */
   servers_at: 0,
   tools: null,
-  /** Newest first, those under way among them: `{id, server, tool, started_ms, duration_us, outcome, delivery}`. */
+  /** Newest first, including running ones: `{id, server, tool, started_ms, duration_us, outcome, delivery}`. */
   calls: [],
   latencies: [],
-  /** Lines of the error output by server name. */
+  /** Stderr lines by server name. */
   logs: new Map(),
-  live: "connecting",
+  /** State of the event stream: `connecting`, `live`, `lost` or `locked`. */
+  connection: "connecting",
   /** Why the config file was last rejected. */
   rejected: null,
 };
 
-const watchers = new Set();
-let isTelling = false;
+const listeners = new Set();
+let isScheduled = false;
 
-/** Calls `watcher` soon after something has changed. Gives back how to stop that. */
-export function watch(watcher) {
-  watchers.add(watcher);
-  return () => watchers.delete(watcher);
+/** Calls `listener` soon after a change. Returns a function that removes it. */
+export function onChange(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
 }
 
+// Batches changes: a burst of events updates the page once.
 function changed() {
-  if (isTelling) {
+  if (isScheduled) {
     return;
   }
-  isTelling = true;
+  isScheduled = true;
   setTimeout(() => {
-    isTelling = false;
-    for (const watcher of watchers) {
-      watcher();
+    isScheduled = false;
+    for (const listener of listeners) {
+      listener();
     }
   }, 40);
 }
 
-/** Asks for something, at most one request at a time; asked for while one is under way means once more afterwards. */
+/** Wraps a loader so that one request runs at a time; a call during a request repeats it once afterwards. */
 function refresher(load) {
-  let underWay = null;
+  let running = null;
   let again = false;
   return async function refresh() {
-    if (underWay !== null) {
+    if (running !== null) {
       again = true;
-      return underWay;
+      return running;
     }
-    underWay = (async () => {
+    running = (async () => {
       do {
         again = false;
         await load().catch(() => {});
       } while (again);
-      underWay = null;
+      running = null;
       changed();
     })();
-    return underWay;
+    return running;
   };
 }
 
 export const refreshServers = refresher(async () => {
-  known.servers = (await ask("GET", "/api/servers")).servers;
-  known.servers_at = Date.now();
+  store.servers = (await request("GET", "/api/servers")).servers;
+  store.servers_at = Date.now();
 });
 
 export const refreshTools = refresher(async () => {
-  known.tools = (await ask("GET", "/api/tools")).tools;
+  store.tools = (await request("GET", "/api/tools")).tools;
 });
 
 export const refreshLatencies = refresher(async () => {
-  known.latencies = (await ask("GET", "/api/latencies")).latencies;
+  store.latencies = (await request("GET", "/api/latencies")).latencies;
 });
 
 const refreshCalls = refresher(async () => {
-  const { running, calls } = await ask("GET", "/api/calls?limit=200");
-  const fresh = [...running.map(underWay), ...calls.map(over)];
-  const ids = new Set(fresh.map((it) => it.id));
-  known.calls = sorted([...fresh, ...known.calls.filter((it) => !ids.has(it.id) && it.outcome !== null)]);
+  const { running, calls } = await request("GET", "/api/calls?limit=200");
+  const loaded = [...running.map(fromRunning), ...calls.map(fromRecord)];
+  const ids = new Set(loaded.map((call) => call.id));
+  store.calls = sorted([...loaded, ...store.calls.filter((call) => !ids.has(call.id) && call.outcome !== null)]);
 });
 
 function sorted(calls) {
   return calls.sort((a, b) => b.started_ms - a.started_ms).slice(0, MAX_CALLS);
 }
 
-function underWay(call) {
+function fromRunning(call) {
   return { ...call, started_ms: call.time_ms, duration_us: null, outcome: null, delivery: null };
 }
 
-/** A record says when a call was over. */
-function over(call) {
+/** `time_ms` of a record is the end of the call. */
+function fromRecord(call) {
   return { ...call, started_ms: call.time_ms - call.duration_us / 1000 };
 }
 
-/** The last lines of a server, and those that come. */
+/** Loads the log of a server; later lines are appended by events. */
 export async function followLog(name) {
-  const { lines } = await ask("GET", `/api/servers/${encodeURIComponent(name)}/logs?limit=${MAX_LINES}`);
-  known.logs.set(name, lines);
+  const { lines } = await request("GET", `/api/servers/${encodeURIComponent(name)}/logs?limit=${MAX_LINES}`);
+  store.logs.set(name, lines);
   changed();
 }
 
-/** Everything, anew. */
+/** Reloads everything. */
 export async function refreshAll() {
   await Promise.all([refreshServers(), refreshTools(), refreshCalls(), refreshLatencies()]);
 }
 
 let latenciesTimer = null;
 
-function hear(event) {
+function handleEvent(event) {
   switch (event.type) {
     case "state":
     case "phase":
@@ -127,19 +129,19 @@ function hear(event) {
       refreshTools();
       break;
     case "config_applied":
-      known.rejected = null;
+      store.rejected = null;
       refreshServers();
       refreshTools();
       break;
     case "config_rejected":
-      known.rejected = event.message;
+      store.rejected = event.message;
       break;
     case "call_started":
-      known.calls.unshift(underWay(event));
-      known.calls.length = Math.min(known.calls.length, MAX_CALLS);
+      store.calls.unshift(fromRunning(event));
+      store.calls.length = Math.min(store.calls.length, MAX_CALLS);
       break;
     case "call_finished":
-      finish(event);
+      finishCall(event);
       latenciesTimer ??= setTimeout(() => {
         latenciesTimer = null;
         refreshLatencies();
@@ -147,7 +149,7 @@ function hear(event) {
       break;
     case "stderr":
     case "install":
-      append(event);
+      appendLine(event);
       break;
     default:
       return;
@@ -155,10 +157,10 @@ function hear(event) {
   changed();
 }
 
-function finish(event) {
-  const call = known.calls.find((it) => it.id === event.id);
+function finishCall(event) {
+  const call = store.calls.find((other) => other.id === event.id);
   if (call === undefined) {
-    known.calls = sorted([over(event), ...known.calls]);
+    store.calls = sorted([fromRecord(event), ...store.calls]);
     return;
   }
   call.outcome = event.outcome;
@@ -166,8 +168,8 @@ function finish(event) {
   call.duration_us = event.duration_us;
 }
 
-function append(event) {
-  const lines = known.logs.get(event.server);
+function appendLine(event) {
+  const lines = store.logs.get(event.server);
   if (lines === undefined) {
     return;
   }
@@ -175,14 +177,14 @@ function append(event) {
   lines.splice(0, Math.max(0, lines.length - MAX_LINES));
 }
 
-/** Begins to listen. Ends only with the page, or when the key does not fit. */
-export async function follow() {
-  await listen({
-    event: hear,
+/** Subscribes to events. Returns only when the token is rejected. */
+export async function start() {
+  await subscribe({
+    event: handleEvent,
     gap: refreshAll,
     state(state) {
-      known.live = state;
-      // Events say what is different from before, so there has to be a before; and a break may have hidden some.
+      store.connection = state;
+      // Events are changes to loaded data, and some may have been missed before the stream was open.
       if (state === "live") {
         refreshAll();
       }

@@ -1,8 +1,8 @@
-// The theme that somebody chose, put in place before anything is painted.
+// Applies the saved theme before the first paint.
 
 (() => {
-  const chosen = localStorage.getItem("toolrack.theme");
-  if (chosen === "light" || chosen === "dark") {
-    document.documentElement.dataset.theme = chosen;
+  const theme = localStorage.getItem("toolrack.theme");
+  if (theme === "light" || theme === "dark") {
+    document.documentElement.dataset.theme = theme;
   }
 })();

@@ -1,26 +1,26 @@
-// Where calls stand on a common axis of time. Pure.
+// Time axis and bars of the call waterfall. Pure.
 
 import { duration, tick } from "./format.js";
 
-/** The shortest span that is shown. */
+/** The shortest span of the axis. */
 const MIN_SPAN_MS = 50;
-/** Calls with a longer pause between them are told apart by the list; the axis shows only the latest burst. */
+/** A pause longer than this splits calls into bursts; the axis shows only the latest burst. */
 const PAUSE_MS = 60_000;
 
-/** When a call was over, or now. */
-export function endOf(call, now_ms) {
+/** End time of a call, or now if it is running. */
+export function endTime(call, now_ms) {
   return call.duration_us === null ? Math.max(now_ms, call.started_ms) : call.started_ms + call.duration_us / 1000;
 }
 
-/** The axis for calls, newest first: `{ from, to }` in milliseconds. */
-export function axisOf(calls, now_ms) {
+/** The axis `{ from, to }` in milliseconds for calls, newest first. */
+export function timeAxis(calls, now_ms) {
   if (calls.length === 0) {
     return { from: now_ms - MIN_SPAN_MS, to: now_ms };
   }
   let from = calls[0].started_ms;
-  let to = endOf(calls[0], now_ms);
+  let to = endTime(calls[0], now_ms);
   for (const call of calls) {
-    const end = endOf(call, now_ms);
+    const end = endTime(call, now_ms);
     if (from - end > PAUSE_MS) {
       break;
     }
@@ -31,20 +31,20 @@ export function axisOf(calls, now_ms) {
   return { from, to: from + span * 1.02 };
 }
 
-/** Where a call stands on the axis, in percent: `{ left, width }`; `null` if it is not on it. */
-export function barOf(call, axis, now_ms) {
+/** Position of a call on the axis in percent, `{ left, width }`; `null` if it is before the axis. */
+export function callBar(call, axis, now_ms) {
   const span = axis.to - axis.from;
   const left = ((call.started_ms - axis.from) / span) * 100;
-  const right = ((endOf(call, now_ms) - axis.from) / span) * 100;
+  const right = ((endTime(call, now_ms) - axis.from) / span) * 100;
   return right < 0 ? null : { left: Math.max(left, 0), width: Math.max(right - Math.max(left, 0), 0.4) };
 }
 
-/** Marks of the axis: `{ left, label }` with the time since its begin. */
-export function marksOf({ from, to }, n) {
+/** Axis ticks `{ left, label }`, labelled with the time since the start of the axis. */
+export function axisTicks({ from, to }, n) {
   const step = tick(to - from, n);
-  const marks = [];
-  for (let at = 0; at < to - from; at += step) {
-    marks.push({ left: (at / (to - from)) * 100, label: at === 0 ? "0" : duration(at * 1000) });
+  const ticks = [];
+  for (let offset = 0; offset < to - from; offset += step) {
+    ticks.push({ left: (offset / (to - from)) * 100, label: offset === 0 ? "0" : duration(offset * 1000) });
   }
-  return marks;
+  return ticks;
 }

@@ -1,28 +1,28 @@
-// The view of tools: finding one, and trying it.
+// Tools view: search, and a form to call a tool.
 
-import { ask } from "./api.js";
-import { button, empty, h, part, say, searchBox, set, sync } from "./dom.js";
-import { form } from "./form.js";
+import { request } from "./api.js";
+import { button, emptyState, h, part, searchBox, setAttr, setText, syncChildren } from "./dom.js";
+import { argumentForm } from "./form.js";
 import { count, duration } from "./format.js";
-import { cut, failureOf, resultOf } from "./result.js";
+import { problemView, resultView, truncate } from "./result.js";
+import { compactJson, prettyJson } from "./sanitize.js";
 import { findTools } from "./search.js";
-import { known } from "./store.js";
-import { compact, pretty } from "./text.js";
+import { store } from "./store.js";
 
-/** More rows than this help nobody. */
-const MAX_SHOWN = 300;
+/** Maximum number of rows. */
+const MAX_ROWS = 300;
 
 let main = null;
 let search = null;
 let list = null;
 let detail = null;
-/** The public name of the tool that is open, and its schema as it was when the form was made. */
-let opened = { name: null, schema: null };
+/** Public name of the selected tool, and the schema from which its form was built. */
+let selected = { name: null, schema: null };
 
 export const tools = {
-  open(where) {
-    main = where;
-    search = searchBox("Search tools", "Search names and descriptions, or server:name", update);
+  open(container) {
+    main = container;
+    search = searchBox("Search tools", "Search by name or description, or server:name", update);
     list = h("ul", { class: "rows tools", "data-list": true, "aria-label": "Tools" });
     detail = h("section", { class: "detail", hidden: true });
     const head = h(
@@ -32,8 +32,8 @@ export const tools = {
       h("p", { class: "summary", "data-part": "summary" }),
       search,
     );
-    const nothing = h("div", { "data-part": "nothing" });
-    main.append(h("div", { class: "split even" }, h("section", { class: "pane" }, head, list, nothing), detail));
+    const footer = h("div", { "data-part": "footer" });
+    main.append(h("div", { class: "split even" }, h("section", { class: "pane" }, head, list, footer), detail));
     search.addEventListener("keydown", (event) => {
       if (event.key === "ArrowDown") {
         event.preventDefault();
@@ -42,14 +42,14 @@ export const tools = {
     });
   },
 
-  go([name = null]) {
+  navigate([name = null]) {
     if (name?.startsWith("?server=")) {
       search.value = `server:${name.slice("?server=".length)}`;
       history.replaceState(null, "", "#/tools");
       name = null;
     }
-    if (opened.name !== name) {
-      opened = { name, schema: null };
+    if (selected.name !== name) {
+      selected = { name, schema: null };
       detail.replaceChildren();
     }
     update();
@@ -58,39 +58,41 @@ export const tools = {
   update,
 
   close() {
-    opened = { name: null, schema: null };
+    selected = { name: null, schema: null };
   },
 };
 
 function update() {
-  if (known.tools === null) {
+  if (store.tools === null) {
     return;
   }
-  const found = findTools(known.tools, search.value);
-  const shown = found.slice(0, MAX_SHOWN);
-  const isAll = found.length === known.tools.length;
-  say(
+  const matches = findTools(store.tools, search.value);
+  const shown = matches.slice(0, MAX_ROWS);
+  const isAll = matches.length === store.tools.length;
+  setText(
     part(main, "summary"),
-    isAll ? count(found.length, "tool") : `${found.length} of ${count(known.tools.length, "tool")}`,
+    isAll ? count(matches.length, "tool") : `${matches.length} of ${count(store.tools.length, "tool")}`,
   );
-  sync(list, shown, (it) => it.name, makeRow, updateRow);
-  part(main, "nothing").replaceChildren(...advice(found.length, shown.length));
+  syncChildren(list, shown, (tool) => tool.name, makeRow, updateRow);
+  part(main, "footer").replaceChildren(...listFooter(matches.length, shown.length));
   updateDetail();
 }
 
-function advice(n_found, n_shown) {
-  if (known.tools.length === 0) {
-    const text = "Tools appear here as soon as a server runs.";
-    return [empty("No tools yet.", h("p", {}, text), h("a", { href: "#/servers" }, "Go to servers"))];
+/** Empty state, or how many tools are not shown. */
+function listFooter(matchCount, shownCount) {
+  if (store.tools.length === 0) {
+    const text = "Tools appear here once a server is running.";
+    return [emptyState("No tools yet.", h("p", {}, text), h("a", { href: "#/servers" }, "Go to servers"))];
   }
-  if (n_found === 0) {
-    const clear = button("Clear the search", "quiet", () => {
+  if (matchCount === 0) {
+    const clear = button("Clear search", "quiet", () => {
       search.value = "";
       update();
     });
-    return [empty("No tool fits.", clear)];
+    return [emptyState("No matching tools.", clear)];
   }
-  return n_found > n_shown ? [h("p", { class: "hint" }, `${n_found - n_shown} more; search to see them.`)] : [];
+  const hiddenCount = matchCount - shownCount;
+  return hiddenCount > 0 ? [h("p", { class: "hint" }, `${hiddenCount} more tools. Search to find them.`)] : [];
 }
 
 function makeRow(tool) {
@@ -103,42 +105,42 @@ function makeRow(tool) {
       tool.raw_name,
     ),
     h("span", { class: "server-name" }, tool.server),
-    h("span", { class: "origin", "data-part": "about" }),
+    h("span", { class: "command", "data-part": "description" }),
   );
 }
 
 function updateRow(row, tool) {
-  set(row, "data-open", opened.name === tool.name);
-  set(row, "data-off", !tool.is_connected);
-  set(part(row, "name"), "aria-current", opened.name === tool.name ? "true" : null);
-  say(part(row, "about"), (tool.description ?? "").split("\n", 1)[0]);
+  setAttr(row, "data-open", selected.name === tool.name);
+  setAttr(row, "data-off", !tool.is_connected);
+  setAttr(part(row, "name"), "aria-current", selected.name === tool.name ? "true" : null);
+  setText(part(row, "description"), (tool.description ?? "").split("\n", 1)[0]);
 }
 
 function updateDetail() {
-  set(detail, "hidden", opened.name === null);
-  set(detail.parentElement, "data-open", opened.name !== null);
-  if (opened.name === null) {
+  setAttr(detail, "hidden", selected.name === null);
+  setAttr(detail.parentElement, "data-open", selected.name !== null);
+  if (selected.name === null) {
     return;
   }
-  const tool = known.tools.find((it) => it.name === opened.name);
+  const tool = store.tools.find(({ name }) => name === selected.name);
   if (tool === undefined) {
-    const text = "Its server may have stopped, or does not offer it any more.";
+    const text = "Its server may have stopped or no longer offers it.";
     detail.replaceChildren(
-      empty(`There is no tool ${opened.name}.`, h("p", {}, text), h("a", { href: "#/tools" }, "All tools")),
+      emptyState(`No tool named ${selected.name}.`, h("p", {}, text), h("a", { href: "#/tools" }, "All tools")),
     );
-    opened.schema = null;
+    selected.schema = null;
     return;
   }
-  const schema = compact(tool.input_schema);
-  // What was typed stays, unless the tool takes something else now.
-  if (opened.schema !== schema) {
-    opened.schema = schema;
-    detail.replaceChildren(...build(tool));
+  const schema = compactJson(tool.input_schema);
+  // Keeps the input, unless the schema has changed.
+  if (selected.schema !== schema) {
+    selected.schema = schema;
+    detail.replaceChildren(...buildDetail(tool));
   }
 }
 
-function build(tool) {
-  set(detail, "aria-label", tool.name);
+function buildDetail(tool) {
+  setAttr(detail, "aria-label", tool.name);
   const head = h(
     "div",
     { class: "detail-head" },
@@ -149,103 +151,103 @@ function build(tool) {
     "p",
     { class: "hint" },
     h("code", {}, tool.name),
-    " of ",
+    " on ",
     h("a", { href: `#/servers/${encodeURIComponent(tool.server)}` }, tool.server),
   );
-  const about = h("p", { class: "about" }, tool.description ?? "Its server says nothing about it.");
+  const description = h("p", { class: "description" }, tool.description ?? "No description.");
   const schemas = h(
     "details",
     {},
-    h("summary", {}, "Schema"),
-    h("pre", { class: "output", tabindex: "0" }, cut(pretty(tool.input_schema))),
+    h("summary", {}, "Input schema"),
+    h("pre", { class: "output", tabindex: "0" }, truncate(prettyJson(tool.input_schema))),
   );
-  return [head, names, about, ...trial(tool), schemas];
+  return [head, names, description, ...tryIt(tool), schemas];
 }
 
-/** The form, the arguments as JSON, and what came of it. */
-function trial(tool) {
-  const fields = form(tool.input_schema);
+/** The form, the JSON editor for the arguments, and the result. */
+function tryIt(tool) {
+  const fields = argumentForm(tool.input_schema);
   const raw = h("textarea", { class: "code", rows: "8", spellcheck: "false", "aria-label": "Arguments as JSON" });
-  const fault = h("p", { class: "fault", role: "alert" });
+  const error = h("p", { class: "field-error", role: "alert" });
   const outcome = h("div", { class: "outcome", "data-part": "outcome", role: "status" });
   let isRaw = false;
-  let recall = null;
+  let abort = null;
 
   function read() {
-    say(fault, "");
+    setText(error, "");
     if (!isRaw) {
       return fields.read();
     }
     try {
-      return { value: JSON.parse(raw.value || "{}"), isSound: true };
-    } catch (error) {
-      say(fault, `This is no JSON: ${error.message}.`);
-      return { value: {}, isSound: false };
+      return { value: JSON.parse(raw.value || "{}"), isValid: true };
+    } catch (cause) {
+      setText(error, `Invalid JSON: ${cause.message}`);
+      return { value: {}, isValid: false };
     }
   }
 
   const body = h("div", {}, fields.element);
-  const swap = button("As JSON", "quiet", () => {
-    const { value, isSound } = read();
-    if (isRaw && !isSound) {
+  const toggleRaw = button("Edit as JSON", "quiet", () => {
+    const { value, isValid } = read();
+    if (isRaw && !isValid) {
       return;
     }
     isRaw = !isRaw;
-    raw.value = pretty(value);
+    raw.value = prettyJson(value);
     fields.write(value);
     body.replaceChildren(isRaw ? raw : fields.element);
-    say(swap, isRaw ? "As form" : "As JSON");
+    setText(toggleRaw, isRaw ? "Edit as form" : "Edit as JSON");
   });
 
-  const go = button("Run", "primary", async () => {
-    const { value, isSound } = read();
-    if (!isSound) {
+  const run = button("Run", "primary", async () => {
+    const { value, isValid } = read();
+    if (!isValid) {
       body.querySelector("[aria-invalid]")?.focus();
       return;
     }
-    recall = new AbortController();
-    set(cancel, "hidden", false);
-    outcome.replaceChildren(h("p", { class: "hint running" }, "Running"));
-    outcome.replaceChildren(...(await call(tool, value, recall.signal)));
-    set(cancel, "hidden", true);
+    abort = new AbortController();
+    setAttr(cancel, "hidden", false);
+    outcome.replaceChildren(h("p", { class: "hint running" }, "Running…"));
+    outcome.replaceChildren(...(await callTool(tool, value, abort.signal)));
+    setAttr(cancel, "hidden", true);
   });
-  const cancel = button("Cancel", "quiet", () => recall?.abort(), { hidden: true });
+  const cancel = button("Cancel", "quiet", () => abort?.abort(), { hidden: true });
   const box = h(
     "div",
-    { class: "trial stack" },
+    { class: "try-it stack" },
     h("h3", {}, "Try it"),
     body,
-    fault,
-    h("div", { class: "actions" }, swap, cancel, go),
+    error,
+    h("div", { class: "actions" }, toggleRaw, cancel, run),
   );
   box.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
-      go.click();
+      run.click();
     }
   });
   return [box, outcome];
 }
 
-async function call(tool, value, signal) {
-  const began = performance.now();
-  const took = () => duration((performance.now() - began) * 1000);
+async function callTool(tool, value, signal) {
+  const started = performance.now();
+  const elapsed = () => duration((performance.now() - started) * 1000);
   try {
-    const request = { server: tool.server, tool: tool.raw_name, arguments: value };
-    // A call ends by the timeout of its server, not by ours.
-    const answer = await ask("POST", "/api/calls", request, { signal, patience: null });
-    const link = h("a", { href: `#/calls/${encodeURIComponent(answer.id)}` }, took());
-    const word = answer.is_error ? "The tool says it failed" : "Done";
-    const tone = answer.is_error ? "warn" : "ok";
+    const call = { server: tool.server, tool: tool.raw_name, arguments: value };
+    // The timeout of the server applies, not that of the API client.
+    const response = await request("POST", "/api/calls", call, { signal, timeout: null });
+    const link = h("a", { href: `#/calls/${encodeURIComponent(response.id)}` }, elapsed());
+    const label = response.is_error ? "Tool error" : "Done";
+    const tone = response.is_error ? "warn" : "ok";
     return [
-      h("div", { class: "outcome-head" }, h("span", { class: "pill", "data-tone": tone }, word), " in ", link),
-      resultOf(answer),
+      h("div", { class: "outcome-head" }, h("span", { class: "pill", "data-tone": tone }, label), " in ", link),
+      resultView(response),
     ];
   } catch (problem) {
-    const word = problem.code === "CANCELLED" ? "Cancelled" : "Failed";
+    const label = problem.code === "CANCELLED" ? "Cancelled" : "Failed";
     return [
-      h("div", { class: "outcome-head" }, h("span", { class: "pill", "data-tone": "bad" }, word), ` after ${took()}`),
-      failureOf(problem),
+      h("div", { class: "outcome-head" }, h("span", { class: "pill", "data-tone": "bad" }, label), ` after ${elapsed()}`),
+      problemView(problem),
     ];
   }
 }

@@ -1,16 +1,16 @@
-//! A daemon in the foreground: `cargo run -p toolrack-daemon --example daemon -- HOME`.
+//! Daemon in the foreground: `cargo run -p toolrack-daemon --example daemon -- HOME`.
 //!
-//! Listens on a port that the system chooses. Says where when it is ready, and ends when a signal comes.
+//! Listens on a free port, prints its addresses once it is ready, and runs until a signal.
 
 use std::io::{Write as _, stderr, stdout};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
-use toolrack_daemon::{Daemon, DaemonOptions, Ending};
+use toolrack_daemon::{Daemon, DaemonOptions, ShutdownKind};
 use toolrack_service::Home;
 
 fn main() -> ExitCode {
-    // First of all: this program is also the guardian of its servers.
+    // Must come first: the guardian process is this program, started again.
     toolrack_stdio::init();
     let Some(home) = std::env::args().nth(1) else {
         return fail("usage: daemon HOME");
@@ -19,17 +19,17 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.to_string()),
     };
-    let ending = runtime.block_on(run(Home::at(home)));
-    // Without waiting for threads that are at the disk.
+    let result = runtime.block_on(run(Home::at(home)));
+    // Does not wait for blocking threads.
     runtime.shutdown_background();
-    match ending {
-        Ok(Ending::Orderly) => ExitCode::SUCCESS,
-        Ok(Ending::Forced) => ExitCode::FAILURE,
+    match result {
+        Ok(ShutdownKind::Graceful) => ExitCode::SUCCESS,
+        Ok(ShutdownKind::Forced) => ExitCode::FAILURE,
         Err(error) => fail(&error.to_string()),
     }
 }
 
-async fn run(home: Home) -> Result<Ending, Box<dyn std::error::Error>> {
+async fn run(home: Home) -> Result<ShutdownKind, Box<dyn std::error::Error>> {
     let listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let options = DaemonOptions { listen, ..DaemonOptions::default() };
     let daemon = Daemon::start(home, options).await?;
@@ -41,7 +41,7 @@ async fn run(home: Home) -> Result<Ending, Box<dyn std::error::Error>> {
 }
 
 fn fail(message: &str) -> ExitCode {
-    // Without a stderr there is nobody to tell.
+    // A closed stderr is ignored.
     writeln!(stderr(), "{message}").unwrap_or_default();
     ExitCode::from(2)
 }

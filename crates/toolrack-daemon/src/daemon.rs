@@ -1,10 +1,11 @@
-//! One daemon: put together, running, and taken apart in an order that leaves nothing behind.
+//! Daemon startup, shutdown order, options and startup errors.
 //!
-//! **Invariant:** when `shutdown` returns, no server, no socket and no task of the daemon is left, and its home is
-//! free for the next one.
+//! **Invariant:** when `shutdown` returns, every server, socket and task of the daemon has ended and the instance lock
+//! is free.
 
-use std::net::SocketAddr;
-use std::path::Path;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,87 +15,114 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_service::{Home, LocalService};
+use toolrack_service::{Home, LocalService, ServiceError, ServiceOptions};
 
-use crate::app::{App, Shared};
-use crate::chronicle::Chronicle;
-use crate::endpoint::{Endpoints, Opened, Origin};
-use crate::error::DaemonError;
-use crate::gate::Door;
-use crate::happening::{Happening, wall_clock_ms};
-use crate::history::History;
-use crate::key::{Keys, Token};
-use crate::listen::{self, Ends};
-use crate::options::DaemonOptions;
+use crate::access_control::ListenerKind;
+use crate::event_log::{ApiEvent, unix_time_ms};
+use crate::event_recorder::EventRecorder;
+use crate::history::{History, HistoryOptions};
+use crate::http_server::{self, Shutdown};
+use crate::instance_lock::{DaemonInfo, InstanceLock};
+use crate::mcp_endpoints::{Endpoints, OpenService, ServiceSource};
 use crate::routes;
-use crate::seat::{Running, Seat};
+use crate::state::{App, AppState};
+use crate::tokens::{Token, Tokens};
 
-/// How long connections may take to notice that they are cut.
-const CUT_LIMIT: Duration = Duration::from_secs(1);
-/// How long all servers may take to end. Each one is killed after five seconds at the latest.
-const CLOSE_LIMIT: Duration = Duration::from_secs(30);
-/// How long the last calls may take to be written down.
-const HISTORY_LIMIT: Duration = Duration::from_secs(3);
+/// Default TCP address. The port is fixed so that client configs can name it.
+pub const DEFAULT_ADDR: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7733);
 
-/// A daemon that runs.
+/// Time for connections to end after they are aborted.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for all servers to exit. Each one is killed after five seconds at the latest.
+const SERVER_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for the history to write its queue.
+const HISTORY_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Options of a daemon.
+#[derive(Debug)]
+pub struct DaemonOptions {
+    /// Options of the service. `autostart`, `follow` and `ready_wait` are overridden: the daemon always starts all
+    /// enabled servers and watches the config file.
+    pub service: ServiceOptions,
+    /// Loopback address to listen on for browsers and MCP clients. `None` disables TCP.
+    pub listen: Option<SocketAddr>,
+    /// Limits of the call history.
+    pub history: HistoryOptions,
+    /// Time for running calls to finish when the daemon shuts down.
+    pub drain: Duration,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> Self {
+        Self {
+            service: ServiceOptions::default(),
+            listen: Some(DEFAULT_ADDR),
+            history: HistoryOptions::default(),
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
     app: App,
-    running: Running,
+    info: DaemonInfo,
     drain: Duration,
-    ends: Ends,
+    shutdown: Shutdown,
     tasks: TaskTracker,
-    /// Ends the listener of events, last of all.
-    silence: CancellationToken,
-    /// Given up when dropped, so that the next daemon finds a free home.
-    seat: Seat,
+    /// Stops the event recorder, after everything that emits events.
+    recorder_stop: CancellationToken,
+    /// Released on drop, so it outlives the sockets and tasks above.
+    instance: InstanceLock,
 }
 
-/// How a daemon ended.
+/// How a daemon shut down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// Everything was ended in order.
-    Orderly,
-    /// A second signal came. Whoever gets this ends the process at once; guardians end the servers.
+pub enum ShutdownKind {
+    /// All servers and tasks ended in order.
+    Graceful,
+    /// A second signal interrupted the shutdown. The caller must exit at once; guardians kill the servers.
     Forced,
 }
 
 impl Daemon {
-    /// Starts the daemon of a home. Servers are started too, and not waited for.
+    /// Starts the daemon of a home directory. Servers start in the background.
     ///
     /// # Errors
     ///
-    /// When another one runs for this home, its config cannot be used, or it cannot listen.
+    /// When another daemon runs for this home, its config is invalid, or a socket cannot be bound.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends whatever was started.
+    /// Dropping the future stops everything that was started.
     pub async fn start(home: Home, options: DaemonOptions) -> Result<Self, DaemonError> {
-        let seat = take_seat(home.clone()).await?;
+        let instance = acquire_lock(home.clone()).await?;
         let tcp = match options.listen {
-            Some(addr) => Some(bind(addr).await?),
+            Some(addr) => Some(bind_tcp(addr).await?),
             None => None,
         };
-        let addr = tcp.as_ref().and_then(|it| it.local_addr().ok());
-        let unix = bind_unix(seat.socket())?;
-        let keys = Keys::new(seat.token()?);
+        let addr = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
+        let unix = bind_unix(instance.socket())?;
+        let tokens = Tokens::new(instance.token()?);
         let history_file = home.history_file();
         let history = History::open(&history_file, options.history).map_err(|source| {
-            DaemonError::File { done: "used", path: history_file.clone(), source }
+            DaemonError::File { action: "open", path: history_file.clone(), source }
         })?;
-        let (tasks, silence) = (TaskTracker::new(), CancellationToken::new());
-        let opened = Opened::open(home.clone(), options.service.clone(), None).await?;
-        let agent = opened.service.agent().map(str::to_owned);
+        let (tasks, recorder_stop) = (TaskTracker::new(), CancellationToken::new());
+        let open_service = OpenService::open(home.clone(), options.service.clone(), None).await?;
+        let agent = open_service.service.agent().map(str::to_owned);
         let config = home.config_file();
-        let config = std::path::absolute(config).unwrap_or_else(|_odd| config.to_owned());
+        let config = std::path::absolute(config).unwrap_or_else(|_error| config.to_owned());
         let endpoints = Endpoints::new(
-            opened,
-            Origin { home, options: options.service },
-            Arc::new(Chronicle::new(run_name()?, agent.clone(), history)),
-            (tasks.clone(), silence.clone()),
+            open_service,
+            ServiceSource { home, options: options.service },
+            Arc::new(EventRecorder::new(new_run_id()?, agent.clone(), history)),
+            (tasks.clone(), recorder_stop.clone()),
         );
-        let socket = seat.socket().to_owned();
-        let running = Running {
+        let socket = instance.socket().to_owned();
+        let info = DaemonInfo {
             pid: std::process::id(),
             socket: socket.clone(),
             addr,
@@ -102,173 +130,257 @@ impl Daemon {
             config,
             agent,
         };
-        let app = Arc::new(Shared::new(endpoints, keys, addr, socket));
-        let (ends, drain) = (Ends::default(), options.drain);
-        let daemon = Self { app, running, drain, ends, tasks, silence, seat };
+        let app = Arc::new(AppState::new(endpoints, tokens, addr, socket));
+        let (shutdown, drain) = (Shutdown::default(), options.drain);
+        let daemon = Self { app, info, drain, shutdown, tasks, recorder_stop, instance };
         daemon.serve(unix, tcp);
-        daemon.seat.introduce(&daemon.running)?;
+        // Last: a client that reads the lock file may connect at once.
+        daemon.instance.write_info(&daemon.info)?;
         Ok(daemon)
     }
 
     fn serve(&self, unix: UnixListener, tcp: Option<TcpListener>) {
-        let Shared { service, chronicle, .. } = &*self.app;
-        let listening = Arc::clone(chronicle).listen(
+        let AppState { service, recorder, .. } = &*self.app;
+        let recording = Arc::clone(recorder).run(
             Arc::clone(service),
             service.subscribe(),
-            self.silence.clone(),
+            self.recorder_stop.clone(),
         );
-        self.tasks.spawn(listening);
-        // What a daemon left that was killed together with its guardians.
-        self.tasks.spawn_blocking(toolrack_stdio::kill_orphans);
-        let router = routes::router(&self.app, Door::Socket);
-        self.tasks.spawn(listen::serve(unix, router, self.ends.clone()));
-        if let (Some(tcp), Some(addr)) = (tcp, self.running.addr) {
-            let router = routes::router(&self.app, Door::Tcp(addr));
-            self.tasks.spawn(listen::serve(tcp, router, self.ends.clone()));
+        self.tasks.spawn(recording);
+        // Kills servers of a daemon that was killed together with its guardians.
+        self.tasks.spawn_blocking(toolrack_stdio::sweep);
+        let router = routes::router(&self.app, ListenerKind::Unix);
+        self.tasks.spawn(http_server::serve(unix, router, self.shutdown.clone()));
+        if let (Some(tcp), Some(addr)) = (tcp, self.info.addr) {
+            let router = routes::router(&self.app, ListenerKind::Tcp(addr));
+            self.tasks.spawn(http_server::serve(tcp, router, self.shutdown.clone()));
         }
     }
 
-    /// Where browsers and other clients reach it.
+    /// The TCP address, if the daemon listens on one.
     pub fn addr(&self) -> Option<SocketAddr> {
-        self.running.addr
+        self.info.addr
     }
 
-    /// The key for TCP.
+    /// The API token for TCP.
     pub fn token(&self) -> &Token {
-        self.app.keys.main()
+        self.app.tokens.primary()
     }
 
-    /// Where programs of the same user reach it.
+    /// The path of the Unix socket.
     pub fn socket(&self) -> &Path {
-        &self.running.socket
+        &self.info.socket
     }
 
-    /// The servers.
+    /// The service that manages the servers.
     pub fn service(&self) -> &Arc<LocalService> {
         &self.app.service
     }
 
-    /// Waits until somebody asks the daemon to end by way of its API.
+    /// Waits until a client requests a stop through the API.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost.
-    pub async fn asked_to_stop(&self) {
-        self.app.farewell.cancelled().await;
+    /// Cancel safe.
+    pub async fn stop_requested(&self) {
+        self.app.stop_requested.cancelled().await;
     }
 
-    /// Runs until SIGTERM, SIGINT or SIGHUP comes or the API is asked, and ends in order. A second signal ends the
-    /// waiting.
+    /// Runs until SIGTERM, SIGINT, SIGHUP or a stop request, then shuts down. A second signal aborts the shutdown.
     ///
     /// # Errors
     ///
-    /// When signals cannot be waited for.
-    pub async fn run(self) -> std::io::Result<Ending> {
+    /// When signal handlers cannot be installed.
+    pub async fn run(self) -> io::Result<ShutdownKind> {
         let mut signals = Signals::new()?;
         tokio::select! {
             () = signals.next() => {}
-            () = self.asked_to_stop() => {}
+            () = self.stop_requested() => {}
         }
         tokio::select! {
             biased;
-            () = self.shutdown() => Ok(Ending::Orderly),
-            () = signals.next() => Ok(Ending::Forced),
+            () = self.shutdown() => Ok(ShutdownKind::Graceful),
+            () = signals.next() => Ok(ShutdownKind::Forced),
         }
     }
 
-    /// Ends the daemon: no new requests, calls under way have a few seconds, then all servers end.
+    /// Shuts down: refuses new requests, gives running calls the drain time, then stops all servers.
+    ///
+    /// The order matters: connections drain before servers stop, so that running calls can finish; the recorder stops
+    /// after the servers, so that it sees their last events; the history closes after the recorder that feeds it.
     pub async fn shutdown(self) {
         let app = &self.app;
         app.drain();
-        app.chronicle.feed.tell(wall_clock_ms(), Happening::Stopping);
-        self.ends.soon.cancel();
-        app.stop.cancel();
+        app.recorder.events.append(unix_time_ms(), ApiEvent::Stopping);
+        self.shutdown.graceful.cancel();
+        app.shutdown.cancel();
         app.endpoints.drain();
-        self.ends.connections.close();
-        if timeout(self.drain, self.ends.connections.wait()).await.is_err() {
-            tracing::warn!("calls that take too long are cut off");
+        self.shutdown.connections.close();
+        if timeout(self.drain, self.shutdown.connections.wait()).await.is_err() {
+            tracing::warn!("aborting calls that did not finish in time");
         }
-        self.ends.now.cancel();
-        self.end_within(CUT_LIMIT, "connections", self.ends.connections.wait()).await;
+        self.shutdown.force.cancel();
+        self.wait_for("connections", ABORT_TIMEOUT, self.shutdown.connections.wait()).await;
         app.tasks.close();
-        self.end_within(CLOSE_LIMIT, "servers", app.endpoints.close()).await;
-        self.silence.cancel();
+        self.wait_for("servers", SERVER_SHUTDOWN_TIMEOUT, app.endpoints.close()).await;
+        self.recorder_stop.cancel();
         self.tasks.close();
-        self.end_within(CUT_LIMIT, "tasks", self.tasks.wait()).await;
-        let history = Arc::clone(&app.chronicle.history);
+        self.wait_for("tasks", ABORT_TIMEOUT, self.tasks.wait()).await;
+        let history = Arc::clone(&app.recorder.history);
         let closed = self.tasks.spawn_blocking(move || history.close()).map(drop);
-        self.end_within(HISTORY_LIMIT, "records", closed).await;
+        self.wait_for("history", HISTORY_FLUSH_TIMEOUT, closed).await;
     }
 
-    async fn end_within(&self, limit: Duration, what: &str, end: impl Future<Output = ()>) {
+    async fn wait_for(&self, what: &str, limit: Duration, end: impl Future<Output = ()>) {
         if timeout(limit, end).await.is_err() {
-            tracing::warn!("some {what} of the daemon do not end");
+            tracing::warn!("shutdown timed out waiting for {what}");
         }
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.ends.soon.cancel();
-        self.ends.now.cancel();
-        self.app.stop.cancel();
-        self.silence.cancel();
+        self.shutdown.graceful.cancel();
+        self.shutdown.force.cancel();
+        self.app.shutdown.cancel();
+        self.recorder_stop.cancel();
     }
 }
 
-async fn take_seat(home: Home) -> Result<Seat, DaemonError> {
+/// Acquires the instance lock on a blocking thread: it may retry for a moment.
+async fn acquire_lock(home: Home) -> Result<InstanceLock, DaemonError> {
     let path = home.lock_file();
-    let taken = tokio::task::spawn_blocking(move || Seat::take(&home)).await;
-    let crashed = |_crashed| DaemonError::File {
-        done: "locked",
-        path,
-        source: std::io::ErrorKind::Other.into(),
-    };
-    taken.map_err(crashed)?
+    let acquired = tokio::task::spawn_blocking(move || InstanceLock::acquire(&home)).await;
+    let panicked =
+        |_panicked| DaemonError::File { action: "lock", path, source: io::ErrorKind::Other.into() };
+    acquired.map_err(panicked)?
 }
 
-async fn bind(addr: SocketAddr) -> Result<TcpListener, DaemonError> {
+async fn bind_tcp(addr: SocketAddr) -> Result<TcpListener, DaemonError> {
     if !addr.ip().is_loopback() {
         return Err(DaemonError::NotLoopback(addr));
     }
-    TcpListener::bind(addr).await.map_err(|source| DaemonError::Address { addr, source })
+    TcpListener::bind(addr).await.map_err(|source| DaemonError::Listen { addr, source })
 }
 
-/// The folder of the socket is closed to others, so that nobody connects before the mode is set.
 fn bind_unix(path: &Path) -> Result<UnixListener, DaemonError> {
     use std::os::unix::fs::PermissionsExt as _;
     let private = std::fs::Permissions::from_mode(0o600);
+    // The run directory has mode 0700, so other users cannot connect between bind and chmod.
     let bound = UnixListener::bind(path)
         .and_then(|listener| std::fs::set_permissions(path, private).map(|()| listener));
-    bound.map_err(|source| DaemonError::File { done: "bound", path: path.to_owned(), source })
+    bound.map_err(|source| DaemonError::File { action: "bind", path: path.to_owned(), source })
 }
 
-/// Tells this run from all others.
-fn run_name() -> Result<String, DaemonError> {
+/// A random id that distinguishes this run from earlier ones in call and event ids.
+fn new_run_id() -> Result<String, DaemonError> {
     Ok(Token::random()?.reveal().chars().take(8).collect())
 }
 
-/// The signals that ask a program to end.
+/// The signals that stop the daemon.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    hang_up: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
     async fn next(&mut self) {
         tokio::select! {
-            _one = self.terminate.recv() => {}
-            _one = self.interrupt.recv() => {}
-            _one = self.hang_up.recv() => {}
+            _received = self.terminate.recv() => {}
+            _received = self.interrupt.recv() => {}
+            _received = self.hangup.recv() => {}
         }
+    }
+}
+
+/// Why a daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// Another daemon runs for this home.
+    #[error("a daemon is already running for this home{}", pid_suffix(*.pid))]
+    AlreadyRunning {
+        /// Its process id, if it has written one.
+        pid: Option<u32>,
+        /// Its Unix socket.
+        socket: PathBuf,
+    },
+    /// The service cannot be opened, for example because the config is invalid.
+    #[error("cannot manage the servers of this home")]
+    Service(#[source] ServiceError),
+    /// A file or socket operation failed.
+    #[error("cannot {action} `{}`", .path.display())]
+    File {
+        /// The failed operation, as a verb.
+        action: &'static str,
+        /// The file or socket.
+        path: PathBuf,
+        /// The IO error.
+        source: io::Error,
+    },
+    /// The TCP address cannot be bound.
+    #[error("cannot listen on {addr}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// The IO error.
+        source: io::Error,
+    },
+    /// The address is reachable from other machines.
+    #[error("{0} is not a loopback address")]
+    NotLoopback(SocketAddr),
+    /// The system random number generator failed.
+    #[error("the system random number generator failed")]
+    NoRandomness,
+}
+
+impl DaemonError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::AlreadyRunning { .. } => {
+                Some("use the running daemon, or stop it with `toolrack daemon stop`".to_owned())
+            }
+            Self::Service(error) => error.hint().map(str::to_owned),
+            Self::File { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+                Some("set `TOOLRACK_HOME` to a directory with a shorter path".to_owned())
+            }
+            Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Some(
+                "another program uses this port; choose another one with `toolrack daemon start --listen \
+                 127.0.0.1:0` (0 picks a free port) or with `TOOLRACK_LISTEN`"
+                    .to_owned(),
+            ),
+            Self::NotLoopback(_) => Some("listen on `127.0.0.1` or `[::1]`".to_owned()),
+            Self::File { .. } | Self::Listen { .. } | Self::NoRandomness => None,
+        }
+    }
+}
+
+fn pid_suffix(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn already_running_error_names_the_process() {
+        let error = |pid| DaemonError::AlreadyRunning { pid, socket: PathBuf::new() };
+        assert_eq!(
+            error(Some(7)).to_string(),
+            "a daemon is already running for this home (process 7)"
+        );
+        assert_eq!(error(None).to_string(), "a daemon is already running for this home");
+        assert!(error(None).hint().is_some());
     }
 }

@@ -1,15 +1,17 @@
-//! Which calls there were, in a small database beside the config.
+//! Call history in `SQLite`, beside the config file.
 //!
-//! One thread of its own writes, fed through a queue with a bound. A disk that is full or a database that somebody
-//! else holds makes that thread wait and try again; whoever makes calls never waits for it, and what does not fit
-//! into the queue meanwhile is counted as dropped.
+//! A thread of its own writes to the database, fed through a bounded queue. When the disk is full or the database is
+//! locked, the thread waits and retries. Callers never wait for it; records that do not fit into the queue are
+//! dropped and counted.
 //!
-//! **Invariant:** nothing here fails or slows a call.
+//! **Invariant:** the history never fails or slows a call.
+//!
+//! **Invariant:** a file that is not a database is moved aside, never overwritten.
 
-mod db;
-mod question;
-mod record;
-
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
@@ -17,27 +19,57 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, params};
+use serde::Serialize;
 use toolrack_service::Home;
+use utoipa::ToSchema;
 
-use crate::error::DaemonError;
-use db::Db;
-pub use question::Question;
-pub(crate) use question::{Answers, Latency};
-pub use record::CallRecord;
+use crate::daemon::DaemonError;
 
-/// Records on their way to the thread. When it is full, new ones are dropped and counted.
-const QUEUE: usize = 4096;
-/// Records that are written in one step.
-const BATCH: usize = 512;
-/// How long to leave a database alone that did not take a batch.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Capacity of the queue to the writer. When it is full, new records are dropped and counted.
+const QUEUE_CAPACITY: usize = 4096;
+/// Maximum number of records per transaction.
+const BATCH_SIZE: usize = 512;
+/// Delay before a failed batch is written again.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// How long the writer waits for a locked database. Short, because it retries anyway.
+const WRITE_BUSY_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long a reader waits for a locked database.
+const READ_BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Number of latest calls from which percentiles are computed.
+const LATENCY_SAMPLE: u32 = 20_000;
+/// The write-ahead log stays small, so that little space is enough to continue after the disk was full.
+const WAL_CHECKPOINT_PAGES: u32 = 64;
+const WAL_MAX_BYTES: u32 = 256 << 10;
+/// Rows deleted per transaction when the file is too large, so that no transaction takes long.
+const DELETE_BATCH: u64 = 5_000;
 
-/// What can be chosen about the history.
+const SCHEMA: &str = "
+create table if not exists calls (
+    place integer primary key,
+    id text not null unique,
+    time_ms integer not null,
+    agent text,
+    server text not null,
+    tool text not null,
+    outcome text not null,
+    delivery text not null,
+    duration_us integer not null,
+    argument_bytes integer not null,
+    result_bytes integer not null
+) strict;
+create index if not exists calls_by_server on calls (server, tool, place);
+";
+
+const COLUMNS: &str = "place, id, time_ms, agent, server, tool, outcome, delivery, duration_us, \
+                       argument_bytes, result_bytes";
+
+/// Limits of the call history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryOptions {
-    /// How many calls are remembered. The oldest are forgotten.
+    /// Maximum number of calls. The oldest are deleted.
     pub max_calls: u64,
-    /// How large the database may become.
+    /// Maximum size of the database.
     pub max_bytes: u64,
 }
 
@@ -47,150 +79,249 @@ impl Default for HistoryOptions {
     }
 }
 
-/// Looks up calls in the history of a home, whether a daemon runs or not. Blocks like any reading of a file.
-///
-/// # Errors
-///
-/// When there is a history that cannot be read.
-pub fn read_history(home: &Home, question: &Question) -> Result<Vec<CallRecord>, DaemonError> {
-    read(home, |db| db.ask(question).map(|it| it.calls))
+/// A finished call. Arguments and result are not stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CallRecord {
+    /// The id of the call, unique across restarts.
+    pub id: String,
+    /// End time, Unix time in milliseconds.
+    pub time_ms: u64,
+    /// The agent, if the servers are those of one agent.
+    pub agent: Option<String>,
+    /// The server.
+    pub server: String,
+    /// The tool, by the server's name for it.
+    pub tool: String,
+    /// `done`, `tool_error`, `failed` or `abandoned`.
+    #[schema(value_type = String)]
+    pub outcome: Cow<'static, str>,
+    /// Whether the server may have acted on the call: `not_sent`, `unknown` or `answered`.
+    #[schema(value_type = String)]
+    pub delivery: Cow<'static, str>,
+    /// Time from request to outcome, in microseconds.
+    pub duration_us: u64,
+    /// Size of the arguments.
+    pub argument_bytes: u64,
+    /// Size of the result.
+    pub result_bytes: u64,
 }
 
-/// Looks up one call, by its id.
+/// Filter and page of a history query. Results are newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HistoryQuery {
+    /// Only calls of this server.
+    pub server: Option<String>,
+    /// Only calls of this tool, by the server's name for it.
+    pub tool: Option<String>,
+    /// Only calls with this outcome: `done`, `tool_error`, `failed` or `abandoned`.
+    pub outcome: Option<String>,
+    /// Only calls with an outcome other than `done`.
+    pub unsuccessful_only: bool,
+    /// Only calls that ended at or after this Unix time in milliseconds.
+    pub since_ms: Option<u64>,
+    /// Cursor: only calls before this position, which is `next` of the previous page.
+    pub before: Option<i64>,
+    /// Maximum number of calls.
+    pub limit: u32,
+}
+
+/// A page of calls.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct HistoryPage {
+    pub(crate) calls: Vec<CallRecord>,
+    /// Cursor of the next page, if there is one.
+    pub(crate) next: Option<i64>,
+}
+
+/// Latency percentiles of recent calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Latency {
+    /// The server.
+    pub(crate) server: String,
+    /// The tool; absent for all tools of the server together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tool: Option<String>,
+    /// Number of calls in the sample.
+    pub(crate) n_calls: u64,
+    /// Number of calls with an outcome other than `done`.
+    pub(crate) n_failed: u64,
+    /// 50th percentile (median), in microseconds.
+    pub(crate) p50_us: u64,
+    /// 90th percentile.
+    pub(crate) p90_us: u64,
+    /// 99th percentile.
+    pub(crate) p99_us: u64,
+    /// Maximum.
+    pub(crate) max_us: u64,
+}
+
+impl Latency {
+    pub(crate) fn from_durations(
+        server: String,
+        tool: Option<String>,
+        mut durations: Vec<u64>,
+        n_failed: u64,
+    ) -> Self {
+        durations.sort_unstable();
+        let rank = |percent: usize| percentile(&durations, percent);
+        let n_calls = durations.len() as u64;
+        let (p50_us, p90_us, p99_us, max_us) = (rank(50), rank(90), rank(99), rank(100));
+        Self { server, tool, n_calls, n_failed, p50_us, p90_us, p99_us, max_us }
+    }
+}
+
+/// The nearest-rank percentile: the smallest value that `percent` of all values do not exceed.
+fn percentile(sorted: &[u64], percent: usize) -> u64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or_default()
+}
+
+/// Queries the history of a home, whether a daemon is running or not. Blocking.
 ///
 /// # Errors
 ///
-/// When there is a history that cannot be read.
+/// When the database exists and cannot be read.
+pub fn read_history(home: &Home, query: &HistoryQuery) -> Result<Vec<CallRecord>, DaemonError> {
+    read(home, |db| db.query(query).map(|page| page.calls))
+}
+
+/// Reads one call from the history of a home. Blocking.
+///
+/// # Errors
+///
+/// When the database exists and cannot be read.
 pub fn read_call(home: &Home, id: &str) -> Result<Option<CallRecord>, DaemonError> {
     read(home, |db| db.get(id))
 }
 
 fn read<T: Default>(
     home: &Home,
-    look: impl FnOnce(&Db) -> Result<T, rusqlite::Error>,
+    query: impl FnOnce(&Db) -> Result<T, rusqlite::Error>,
 ) -> Result<T, DaemonError> {
     let path = home.history_file();
-    let found = Db::read(&path).and_then(|db| db.map_or(Ok(T::default()), |db| look(&db)));
-    found.map_err(|error| DaemonError::File {
-        done: "read",
+    let result =
+        Db::open_read_only(&path).and_then(|db| db.map_or(Ok(T::default()), |db| query(&db)));
+    result.map_err(|error| DaemonError::File {
+        action: "read",
         path,
         source: std::io::Error::other(error),
     })
 }
 
-/// The history of a home.
+/// Handle to the history of a running daemon.
 #[derive(Debug)]
 pub(crate) struct History {
     path: PathBuf,
-    /// `None` once it is closed.
+    /// `None` once the history is closed.
     queue: Mutex<Option<SyncSender<CallRecord>>>,
-    counts: Arc<Counts>,
+    stats: Arc<HistoryStats>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What became of the records.
+/// Counters of the writer.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct HistoryStats {
     pub(crate) n_written: AtomicU64,
     pub(crate) n_dropped: AtomicU64,
-    /// Attempts to write that failed and were repeated.
+    /// Failed write attempts, each of which was retried.
     pub(crate) n_failures: AtomicU64,
     is_closing: AtomicBool,
 }
 
 impl History {
-    /// Opens the history, or an empty one. That it cannot be written is no error: it is tried again and again.
+    /// Starts the writer thread. An unusable database is not an error here: the writer retries.
     pub(crate) fn open(path: &Path, options: HistoryOptions) -> std::io::Result<Self> {
-        let (queue, records) = sync_channel(QUEUE);
-        let counts = Arc::new(Counts::default());
+        let (queue, records) = sync_channel(QUEUE_CAPACITY);
+        let stats = Arc::new(HistoryStats::default());
         let writer = Writer {
             path: path.to_owned(),
             options,
             db: None,
             batch: Vec::new(),
-            counts: Arc::clone(&counts),
+            stats: Arc::clone(&stats),
         };
         let name = "toolrack-history".to_owned();
         let writer = thread::Builder::new().name(name).spawn(move || writer.run(&records))?;
         Ok(Self {
             path: path.to_owned(),
             queue: Mutex::new(Some(queue)),
-            counts,
+            stats,
             writer: Mutex::new(Some(writer)),
         })
     }
 
-    /// Remembers a call, at once or a moment later. Never waits.
-    pub(crate) fn remember(&self, record: CallRecord) {
+    /// Queues a call for writing. Never waits.
+    pub(crate) fn record(&self, record: CallRecord) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = queue.as_ref().is_some_and(|it| it.try_send(record).is_ok());
-        if !sent {
-            self.counts.n_dropped.fetch_add(1, Ordering::Relaxed);
+        let is_queued = queue.as_ref().is_some_and(|queue| queue.try_send(record).is_ok());
+        if !is_queued {
+            self.stats.n_dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn counts(&self) -> &Counts {
-        &self.counts
+    pub(crate) fn stats(&self) -> &HistoryStats {
+        &self.stats
     }
 
-    /// Looks calls up. Blocks for as long as the disk takes, and at most a second for whoever holds the database.
-    pub(crate) fn ask(&self, question: &Question) -> Result<Answers, rusqlite::Error> {
-        match Db::read(&self.path)? {
-            Some(db) => db.ask(question),
-            None => Ok(Answers::default()),
+    /// Queries calls. Blocking.
+    pub(crate) fn query(&self, query: &HistoryQuery) -> Result<HistoryPage, rusqlite::Error> {
+        match Db::open_read_only(&self.path)? {
+            Some(db) => db.query(query),
+            None => Ok(HistoryPage::default()),
         }
     }
 
-    /// One call.
+    /// Reads one call. Blocking.
     pub(crate) fn get(&self, id: &str) -> Result<Option<CallRecord>, rusqlite::Error> {
-        Db::read(&self.path)?.map_or(Ok(None), |db| db.get(id))
+        Db::open_read_only(&self.path)?.map_or(Ok(None), |db| db.get(id))
     }
 
-    /// How long calls took lately, for each tool of each server.
+    /// Latencies of recent calls by server and by tool. Blocking.
     pub(crate) fn latencies(&self) -> Result<Vec<Latency>, rusqlite::Error> {
-        Db::read(&self.path)?.map_or(Ok(Vec::new()), |db| db.latencies())
+        Db::open_read_only(&self.path)?.map_or(Ok(Vec::new()), |db| db.latencies())
     }
 
-    /// Writes what is still in the queue, and ends. Blocks until then.
+    /// Writes the queue and joins the writer thread. Blocking.
     pub(crate) fn close(&self) {
-        self.counts.is_closing.store(true, Ordering::Release);
+        // Set first, so that a writer that is retrying gives up.
+        self.stats.is_closing.store(true, Ordering::Release);
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if writer.is_some_and(|it| it.join().is_err()) {
-            tracing::error!("the history has crashed");
+        if writer.is_some_and(|writer| writer.join().is_err()) {
+            tracing::error!("the history writer panicked");
         }
     }
 }
 
-/// The thread that writes.
+/// The writer thread.
 struct Writer {
     path: PathBuf,
     options: HistoryOptions,
     db: Option<Db>,
     batch: Vec<CallRecord>,
-    counts: Arc<Counts>,
+    stats: Arc<HistoryStats>,
 }
 
 impl Writer {
     fn run(mut self, records: &Receiver<CallRecord>) {
         loop {
-            let is_last = self.gather(records);
-            let written = self.write();
-            let is_closing = self.counts.is_closing.load(Ordering::Acquire);
-            if is_last || (is_closing && !written) {
-                // Nobody waits longer for a database that does not take it even now.
+            let is_last = self.fill_batch(records);
+            let is_written = self.write_batch();
+            let is_closing = self.stats.is_closing.load(Ordering::Acquire);
+            if is_last || (is_closing && !is_written) {
+                // A database that fails now must not delay the shutdown.
                 let n_lost = self.batch.len() as u64 + records.try_iter().count() as u64;
-                self.counts.n_dropped.fetch_add(n_lost, Ordering::Relaxed);
+                self.stats.n_dropped.fetch_add(n_lost, Ordering::Relaxed);
                 return;
             }
-            if !written {
-                thread::sleep(PAUSE);
+            if !is_written {
+                thread::sleep(RETRY_DELAY);
             }
         }
     }
 
-    /// Waits for records, and takes what there is. `true` if there will be no more.
-    fn gather(&mut self, records: &Receiver<CallRecord>) -> bool {
+    /// Waits for a record and takes all that are queued, up to a full batch. `true` if the queue is closed and empty.
+    fn fill_batch(&mut self, records: &Receiver<CallRecord>) -> bool {
         if self.batch.is_empty() {
             match records.recv_timeout(Duration::from_hours(1)) {
                 Ok(record) => self.batch.push(record),
@@ -198,7 +329,7 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => return true,
             }
         }
-        while self.batch.len() < BATCH {
+        while self.batch.len() < BATCH_SIZE {
             match records.try_recv() {
                 Ok(record) => self.batch.push(record),
                 Err(TryRecvError::Empty) => return false,
@@ -208,27 +339,28 @@ impl Writer {
         false
     }
 
-    /// Writes the batch. `false` if it has to be tried again.
-    fn write(&mut self) -> bool {
+    /// Writes the batch. `false` if it must be retried.
+    fn write_batch(&mut self) -> bool {
         if self.batch.is_empty() {
             return true;
         }
-        let written = self.db().and_then(|(db, batch, options)| {
-            db.add(batch)?;
-            db.forget_oldest(options)
+        let result = self.db().and_then(|(db, batch, options)| {
+            db.insert(batch)?;
+            db.delete_oldest(options)
         });
-        match written {
+        match result {
             Ok(()) => {
                 let n = self.batch.len() as u64;
-                self.counts.n_written.fetch_add(n, Ordering::Relaxed);
+                self.stats.n_written.fetch_add(n, Ordering::Relaxed);
                 self.batch.clear();
                 true
             }
             Err(error) => {
-                if self.counts.n_failures.fetch_add(1, Ordering::Relaxed) == 0 {
-                    tracing::warn!(%error, path = %self.path.display(), "calls are not remembered for now");
+                // Logged once, not for every retry.
+                if self.stats.n_failures.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::warn!(%error, path = %self.path.display(), "cannot write the call history, retrying");
                 }
-                // Opened anew, in case it is the file itself that is gone or broken.
+                // Reopened on the next attempt, in case the file was removed or is damaged.
                 self.db = None;
                 false
             }
@@ -242,6 +374,201 @@ impl Writer {
         };
         Ok((self.db.insert(db), &self.batch, &self.options))
     }
+}
+
+/// The `SQLite` database.
+#[derive(Debug)]
+struct Db {
+    connection: Connection,
+}
+
+impl Db {
+    /// Opens or creates the database for writing. Moves a damaged file aside.
+    fn open(path: &Path) -> Result<Self, rusqlite::Error> {
+        match Self::try_open(path) {
+            Err(error) if is_damaged(&error) => {
+                let aside = path.with_extension("db.damaged");
+                tracing::error!(%error, aside = %aside.display(), "the call history is damaged, starting a new one");
+                let moved = fs::rename(path, &aside);
+                moved.map_err(|_rename_error| error)?;
+                Self::try_open(path)
+            }
+            other => other,
+        }
+    }
+
+    fn try_open(path: &Path) -> Result<Self, rusqlite::Error> {
+        make_private(path);
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(WRITE_BUSY_TIMEOUT)?;
+        connection.pragma_update(None, "auto_vacuum", "incremental")?;
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        // In WAL mode a power failure loses the last transactions, but does not damage the database.
+        connection.pragma_update(None, "synchronous", "normal")?;
+        connection.pragma_update(None, "journal_size_limit", WAL_MAX_BYTES)?;
+        connection.pragma_update(None, "wal_autocheckpoint", WAL_CHECKPOINT_PAGES)?;
+        connection.execute_batch(SCHEMA)?;
+        Ok(Self { connection })
+    }
+
+    /// Opens the database for reading. `None` if it does not exist yet.
+    fn open_read_only(path: &Path) -> Result<Option<Self>, rusqlite::Error> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(READ_BUSY_TIMEOUT)?;
+        // The writer creates the file before the table.
+        let query = "select count(*) from sqlite_schema where name = 'calls'";
+        let n: i64 = connection.query_row(query, [], |row| row.get(0))?;
+        Ok((n > 0).then_some(Self { connection }))
+    }
+
+    /// Inserts calls in one transaction. Ignores ids that exist, so a retried batch is not stored twice.
+    fn insert(&mut self, records: &[CallRecord]) -> Result<(), rusqlite::Error> {
+        let transaction = self.connection.transaction()?;
+        {
+            let mut insert = transaction.prepare_cached(
+                "insert or ignore into calls (id, time_ms, agent, server, tool, outcome, delivery, \
+                 duration_us, argument_bytes, result_bytes) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            )?;
+            for record in records {
+                insert.execute(params![
+                    record.id,
+                    to_i64(record.time_ms),
+                    record.agent,
+                    record.server,
+                    record.tool,
+                    record.outcome,
+                    record.delivery,
+                    to_i64(record.duration_us),
+                    to_i64(record.argument_bytes),
+                    to_i64(record.result_bytes),
+                ])?;
+            }
+        }
+        transaction.commit()
+    }
+
+    /// Deletes the oldest calls if a limit is exceeded.
+    fn delete_oldest(&self, options: &HistoryOptions) -> Result<(), rusqlite::Error> {
+        let n_excess = self.n_calls()?.saturating_sub(options.max_calls);
+        let n_too_large = if self.n_bytes()? > options.max_bytes { DELETE_BATCH } else { 0 };
+        let n = n_excess.max(n_too_large);
+        if n == 0 {
+            return Ok(());
+        }
+        let delete =
+            "delete from calls where place in (select place from calls order by place limit ?)";
+        self.connection.execute(delete, [to_i64(n)])?;
+        self.connection.execute_batch("pragma incremental_vacuum;")
+    }
+
+    fn query(&self, query: &HistoryQuery) -> Result<HistoryPage, rusqlite::Error> {
+        let sql = format!(
+            "select {COLUMNS} from calls where place < ?1 and (?2 is null or server = ?2) \
+             and (?3 is null or tool = ?3) and (?4 is null or outcome = ?4) and time_ms >= ?5 \
+             and (not ?7 or outcome <> 'done') order by place desc limit ?6"
+        );
+        let mut statement = self.connection.prepare(&sql)?;
+        let rows = statement.query_map(
+            params![
+                query.before.unwrap_or(i64::MAX),
+                query.server,
+                query.tool,
+                query.outcome,
+                to_i64(query.since_ms.unwrap_or_default()),
+                // One more row shows whether there is another page.
+                i64::from(query.limit) + 1,
+                query.unsuccessful_only,
+            ],
+            |row| Ok((row.get::<_, i64>(0)?, record_from_row(row)?)),
+        )?;
+        let mut found: Vec<(i64, CallRecord)> = rows.collect::<Result<_, _>>()?;
+        let has_more = found.len() > query.limit as usize;
+        found.truncate(query.limit as usize);
+        let next = found.last().filter(|_| has_more).map(|(place, _)| *place);
+        Ok(HistoryPage { calls: found.into_iter().map(|(_, record)| record).collect(), next })
+    }
+
+    fn get(&self, id: &str) -> Result<Option<CallRecord>, rusqlite::Error> {
+        let query = format!("select {COLUMNS} from calls where id = ?");
+        self.connection.query_row(&query, [id], record_from_row).optional()
+    }
+
+    fn latencies(&self) -> Result<Vec<Latency>, rusqlite::Error> {
+        let query =
+            "select server, tool, outcome, duration_us from calls order by place desc limit ?";
+        let mut statement = self.connection.prepare(query)?;
+        let mut groups: BTreeMap<(String, Option<String>), (Vec<u64>, u64)> = BTreeMap::new();
+        let mut rows = statement.query([LATENCY_SAMPLE])?;
+        while let Some(row) = rows.next()? {
+            let (server, tool): (String, String) = (row.get(0)?, row.get(1)?);
+            let failed = u64::from(row.get_ref(2)?.as_str()? != "done");
+            let duration = to_u64(row.get(3)?);
+            for key in [(server.clone(), Some(tool)), (server, None)] {
+                let (durations, n_failed) = groups.entry(key).or_default();
+                durations.push(duration);
+                *n_failed += failed;
+            }
+        }
+        let latency = |((server, tool), (durations, n_failed))| {
+            Latency::from_durations(server, tool, durations, n_failed)
+        };
+        Ok(groups.into_iter().map(latency).collect())
+    }
+
+    fn n_calls(&self) -> Result<u64, rusqlite::Error> {
+        // `place` only grows and only the oldest rows are deleted, so the difference is the count, without a scan.
+        let query = "select coalesce(max(place) - min(place) + 1, 0) from calls";
+        self.connection.query_row(query, [], |row| row.get(0)).map(to_u64)
+    }
+
+    fn n_bytes(&self) -> Result<u64, rusqlite::Error> {
+        let query = "select (page_count - freelist_count) * page_size \
+                     from pragma_page_count, pragma_freelist_count, pragma_page_size";
+        self.connection.query_row(query, [], |row| row.get(0)).map(to_u64)
+    }
+}
+
+fn record_from_row(row: &Row<'_>) -> Result<CallRecord, rusqlite::Error> {
+    Ok(CallRecord {
+        id: row.get(1)?,
+        time_ms: to_u64(row.get(2)?),
+        agent: row.get(3)?,
+        server: row.get(4)?,
+        tool: row.get(5)?,
+        outcome: row.get::<_, String>(6)?.into(),
+        delivery: row.get::<_, String>(7)?.into(),
+        duration_us: to_u64(row.get(8)?),
+        argument_bytes: to_u64(row.get(9)?),
+        result_bytes: to_u64(row.get(10)?),
+    })
+}
+
+fn is_damaged(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+}
+
+/// Creates the file with mode 0600. `SQLite` gives its WAL and shared-memory files the same mode.
+fn make_private(path: &Path) {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path);
+    let changed = file.and_then(|file| file.set_permissions(Permissions::from_mode(0o600)));
+    if let Err(error) = changed {
+        // Opening the database fails in the same way and reports the error.
+        tracing::debug!(%error, "cannot make the call history private");
+    }
+}
+
+fn to_i64(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn to_u64(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
 }
 
 #[cfg(test)]

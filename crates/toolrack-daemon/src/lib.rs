@@ -1,4 +1,5 @@
-//! The daemon: the servers of one home behind an HTTP API, with a page, a history and counters.
+//! The daemon: runs the servers of one home and serves the control API, MCP endpoints, dashboard, call history and
+//! metrics.
 //!
 //! ```no_run
 //! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,49 +13,69 @@
 //! # }
 //! ```
 //!
-//! Programs of the same user come in over a Unix socket, browsers and other clients over TCP with a key; docs/api.md
-//! says which checks a request passes. Everything that is done goes through
-//! [`LocalService`](toolrack_service::LocalService).
+//! Programs of the same user connect over a Unix socket, browsers and MCP clients over TCP with a token. All work goes
+//! through [`LocalService`](toolrack_service::LocalService).
 //!
-//! **Invariant:** there is one daemon per home, and nothing of it is left when it has ended.
+//! | module | content |
+//! |---|---|
+//! | `daemon` | [`Daemon`]: startup, signals, shutdown order; [`DaemonOptions`], [`DaemonError`] |
+//! | `instance_lock` | one daemon per home; [`DaemonInfo`], by which clients find it |
+//! | `http_server` | accept loop, connection limit, graceful shutdown |
+//! | `access_control` | `Host`, `Origin` and token checks |
+//! | `tokens` | API tokens, login codes, the login file for browsers |
+//! | `routes` | routes of the API, middleware; one module per group of routes |
+//! | `state` | `AppState`, shared by all routes |
+//! | `extract` | JSON bodies and query parameters with limits |
+//! | `problem` | error responses |
+//! | `openapi` | `OpenAPI` schemas and error responses |
+//! | `mcp_endpoints` | MCP endpoints: all servers, one server, the servers of an agent |
+//! | `assets` | static files of the dashboard (`assets/`) |
+//! | `event_recorder` | consumer of manager events; running calls, stderr lines |
+//! | `event_log` | events of the API and their ring buffer |
+//! | `history` | call history in `SQLite` |
+//! | `metrics` | Prometheus metrics |
+//! | `process_memory` | memory of process trees |
+//!
+//! **Invariant:** there is one daemon per home, and nothing of it is left when it has ended or was killed.
+//!
+//! **Invariant:** a request that is not known to be harmless is refused before anything else reads it.
+//!
+//! **Invariant:** every request ends: bodies are bounded in size and time, idle connections are closed.
+//!
+//! **Invariant:** the history never fails or slows a call.
+//!
+//! **Invariant:** an event reader gets each event once and in order, or learns how many it missed.
+//!
+//! **Invariant:** the published `OpenAPI` document is the served one, and responses match it.
+//!
+//! Start reading at `Daemon::start` and `routes::router`. docs/api.md describes the API and its access control.
 
 #![warn(missing_docs)]
 
-mod answer;
-mod app;
-mod body;
-mod chronicle;
+mod access_control;
+mod assets;
 mod daemon;
-mod doorway;
-mod endpoint;
-mod error;
-mod feed;
-mod gate;
-mod happening;
+mod event_log;
+mod event_recorder;
+mod extract;
 mod history;
-mod key;
-mod listen;
-mod logbook;
-mod memory;
-mod merge;
-mod options;
-mod page;
+mod http_server;
+mod instance_lock;
+mod mcp_endpoints;
+mod metrics;
+mod openapi;
 mod problem;
-mod query;
+mod process_memory;
 mod routes;
-mod schema;
-mod seat;
-mod status;
-mod tally;
+mod state;
+mod tokens;
 
-pub use daemon::{Daemon, Ending};
-pub use error::DaemonError;
-pub use history::{CallRecord, Question as HistoryQuestion, read_call, read_history};
-pub use key::Token;
-pub use options::{DEFAULT_ADDR, DaemonOptions, HistoryOptions};
-pub use seat::{Running, token_file};
+pub use daemon::{DEFAULT_ADDR, Daemon, DaemonError, DaemonOptions, ShutdownKind};
+pub use history::{CallRecord, HistoryOptions, HistoryQuery, read_call, read_history};
+pub use instance_lock::{DaemonInfo, token_file};
+pub use tokens::Token;
 
-/// The description of the API (`OpenAPI`), as it is served at `/api/openapi.json`.
+/// The `OpenAPI` document, as served at `/api/openapi.json`.
 pub fn openapi() -> serde_json::Value {
-    serde_json::to_value(routes::description()).unwrap_or_default()
+    serde_json::to_value(routes::openapi_document()).unwrap_or_default()
 }

@@ -1,58 +1,60 @@
-//! What went wrong, as an answer over HTTP: `{code, message, field}` and the status that fits.
+//! Error responses of the API: `{code, message, field}` and the HTTP status.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
-use toolrack_service::{ToolCallError, ErrorCode, ServiceError, ErrorDetail};
+use toolrack_service::{CallFault, ErrorCode, ServiceError, ServiceFault};
 use toolrack_transport::Delivery;
 use utoipa::ToSchema;
 
-use crate::gate::Refusal;
-use crate::happening::delivery_word;
+use crate::access_control::AccessDenied;
+use crate::event_log::delivery_name;
 
-/// Why a request was not fulfilled.
+/// An error response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Problem {
     #[serde(skip)]
     pub(crate) status: StatusCode,
     #[serde(flatten)]
-    first: Box<Complaint>,
-    /// Every fault, if there are several; the first of them stands outside too.
+    first: Box<ProblemDetail>,
+    /// All errors, if there are several; the first one is repeated at the top level.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<Complaint>,
-    /// How far a call came: `not_sent`, `unknown` or `answered`.
+    errors: Vec<ProblemDetail>,
+    /// Whether the server may have acted on a call: `not_sent`, `unknown` or `answered`.
     #[serde(skip_serializing_if = "Option::is_none")]
     delivery: Option<&'static str>,
 }
 
-/// One fault.
+/// One error.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-struct Complaint {
+#[schema(as = Complaint)]
+struct ProblemDetail {
     /// `VALIDATION_ERROR`, `NOT_FOUND`, `CONFLICT`, `SERVICE_UNAVAILABLE`, `NETWORK_ERROR`, `UNAUTHORIZED`,
     /// `DENIED` or `INTERNAL`.
     code: &'static str,
-    /// One clause for a person.
+    /// A message for people.
     message: String,
-    /// Where it is in the request.
+    /// The path of the invalid member or parameter.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// What to do next.
+    /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
-    /// What happened in detail, where `message` is in words that other programs rely on; `hint` begins with it.
+    /// The cause in detail, where programs rely on the wording of `message`; `hint` starts with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// The status of a code. A server that wants a login is not a client that has none, hence 424.
-fn status(code: ErrorCode) -> StatusCode {
+/// The HTTP status of an error code.
+fn http_status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::ValidationError => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
         ErrorCode::Conflict => StatusCode::CONFLICT,
         ErrorCode::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorCode::NetworkError => StatusCode::BAD_GATEWAY,
+        // 401 is for a client without a token; here an MCP server requires a login.
         ErrorCode::Unauthorized => StatusCode::FAILED_DEPENDENCY,
         ErrorCode::Denied => StatusCode::FORBIDDEN,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -60,70 +62,71 @@ fn status(code: ErrorCode) -> StatusCode {
 }
 
 impl Problem {
-    pub(crate) fn new(status: StatusCode, fault: ErrorDetail) -> Self {
-        Self { status, first: Box::new(fault.into()), errors: Vec::new(), delivery: None }
+    pub(crate) fn new(status: StatusCode, detail: ServiceFault) -> Self {
+        Self { status, first: Box::new(detail.into()), errors: Vec::new(), delivery: None }
     }
 
-    /// The request has to be changed; `field` says where.
+    /// A member or parameter of the request is invalid.
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
-        let fault = ErrorDetail::new(ErrorCode::ValidationError, message).at(field);
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, fault)
+        let detail = ServiceFault::new(ErrorCode::ValidationError, message).at(field);
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, ErrorDetail::new(ErrorCode::NotFound, message))
+        Self::new(StatusCode::NOT_FOUND, ServiceFault::new(ErrorCode::NotFound, message))
     }
 
     pub(crate) fn conflict(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, ErrorDetail::new(ErrorCode::Conflict, message))
+        Self::new(StatusCode::CONFLICT, ServiceFault::new(ErrorCode::Conflict, message))
     }
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        let fault = ErrorDetail::new(ErrorCode::ServiceUnavailable, message);
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, fault)
+        let detail = ServiceFault::new(ErrorCode::ServiceUnavailable, message);
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        let fault = ErrorDetail::new(ErrorCode::Internal, message);
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, fault)
+        let detail = ServiceFault::new(ErrorCode::Internal, message);
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
     }
 
-    /// The request itself cannot be read.
+    /// The request cannot be parsed.
     pub(crate) fn malformed(status: StatusCode, message: impl Into<String>) -> Self {
-        Self::new(status, ErrorDetail::new(ErrorCode::ValidationError, message))
+        Self::new(status, ServiceFault::new(ErrorCode::ValidationError, message))
     }
 }
 
-impl From<ErrorDetail> for Complaint {
-    fn from(fault: ErrorDetail) -> Self {
-        let ErrorDetail { code, message, field, hint, reason } = fault;
+impl From<ServiceFault> for ProblemDetail {
+    fn from(detail: ServiceFault) -> Self {
+        let ServiceFault { code, message, field, hint, reason } = detail;
         Self { code: code.word(), message, field, hint, reason }
     }
 }
 
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Self {
-        let status = status(error.code());
-        let mut faults: Vec<Complaint> =
-            error.faults().iter().cloned().map(Complaint::from).collect();
-        match (faults.len(), faults.first().cloned()) {
-            (0, _) | (_, None) => Self::internal("nobody knows what went wrong"),
+        let status = http_status(error.code());
+        let mut errors: Vec<ProblemDetail> =
+            error.faults().iter().cloned().map(ProblemDetail::from).collect();
+        match (errors.len(), errors.first().cloned()) {
+            (0, _) | (_, None) => Self::internal("unknown error"),
             (n, Some(first)) => {
                 if n == 1 {
-                    faults.clear();
+                    errors.clear();
                 }
-                Self { status, first: Box::new(first), errors: faults, delivery: None }
+                Self { status, first: Box::new(first), errors, delivery: None }
             }
         }
     }
 }
 
-impl From<ToolCallError> for Problem {
-    fn from(fault: ToolCallError) -> Self {
+impl From<CallFault> for Problem {
+    fn from(failure: CallFault) -> Self {
         let mut problem =
-            Self { delivery: Some(delivery_word(fault.delivery)), ..fault.error.into() };
-        // The server has spoken, and would say the same again: nothing to wait for.
-        if fault.delivery == Delivery::Answered && problem.status == StatusCode::SERVICE_UNAVAILABLE
+            Self { delivery: Some(delivery_name(failure.delivery)), ..failure.error.into() };
+        // The server has answered and would answer the same again, so a 503 with `Retry-After` would mislead.
+        if failure.delivery == Delivery::Answered
+            && problem.status == StatusCode::SERVICE_UNAVAILABLE
         {
             problem.status = StatusCode::BAD_GATEWAY;
         }
@@ -132,41 +135,42 @@ impl From<ToolCallError> for Problem {
 }
 
 impl From<Delivery> for Problem {
-    /// A call that its caller took back.
+    /// A call that its client cancelled.
     fn from(delivery: Delivery) -> Self {
-        Self { delivery: Some(delivery_word(delivery)), ..Self::conflict("the call was cancelled") }
+        Self { delivery: Some(delivery_name(delivery)), ..Self::conflict("the call was cancelled") }
     }
 }
 
 impl From<rusqlite::Error> for Problem {
     fn from(error: rusqlite::Error) -> Self {
-        tracing::warn!(%error, "the history cannot be read");
-        Self::unavailable("the history cannot be read at the moment")
+        tracing::warn!(%error, "cannot read the call history");
+        Self::unavailable("the call history is temporarily unavailable")
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
-        let denied = |message: &str, hint: &str| {
-            let fault = ErrorDetail::new(ErrorCode::Denied, message).hint(hint);
-            Self::new(StatusCode::FORBIDDEN, fault)
+impl From<AccessDenied> for Problem {
+    fn from(denied: AccessDenied) -> Self {
+        let forbidden = |message: &str, hint: &str| {
+            let detail = ServiceFault::new(ErrorCode::Denied, message).hint(hint);
+            Self::new(StatusCode::FORBIDDEN, detail)
         };
-        let unknown = |message: &str| {
-            let hint = "send `Authorization: Bearer …` with the key from `run/daemon.token`, or open the page \
-                        with `toolrack dashboard`";
-            let fault = ErrorDetail::new(ErrorCode::Unauthorized, message).hint(hint);
-            Self::new(StatusCode::UNAUTHORIZED, fault)
+        let unauthorized = |message: &str| {
+            let hint = "send `Authorization: Bearer …` with the token from `run/daemon.token`, or open the \
+                        dashboard with `toolrack dashboard`";
+            let detail = ServiceFault::new(ErrorCode::Unauthorized, message).hint(hint);
+            Self::new(StatusCode::UNAUTHORIZED, detail)
         };
-        match refusal {
-            Refusal::Host => denied(
-                "the request is for another host",
+        match denied {
+            AccessDenied::Host => forbidden(
+                "the `Host` header does not name this daemon",
                 "use `127.0.0.1`, `[::1]` or `localhost` with the port of the daemon",
             ),
-            Refusal::Origin => {
-                denied("the request comes from another page", "open the page of the daemon itself")
-            }
-            Refusal::NoKey => unknown("a key is needed"),
-            Refusal::WrongKey => unknown("the key does not fit"),
+            AccessDenied::Origin => forbidden(
+                "cross-origin requests are not allowed",
+                "open the dashboard with `toolrack dashboard`",
+            ),
+            AccessDenied::MissingToken => unauthorized("authentication required"),
+            AccessDenied::InvalidToken => unauthorized("invalid token"),
         }
     }
 }
@@ -196,11 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_its_status_and_several_faults_are_all_told() {
-        let fault = |message: &str| ErrorDetail::new(ErrorCode::ValidationError, message).at("x");
+    fn error_codes_map_to_statuses_and_all_errors_are_listed() {
+        let detail = |message: &str| ServiceFault::new(ErrorCode::ValidationError, message).at("x");
         let one = r#"{"code":"VALIDATION_ERROR","message":"a","field":"x"}"#;
-        check(ServiceError::from(fault("a")).into(), 422, one);
-        let two = ServiceError::unless_empty(vec![fault("a"), fault("b")]).unwrap_err();
+        check(ServiceError::from(detail("a")).into(), 422, one);
+        let two = ServiceError::unless_empty(vec![detail("a"), detail("b")]).unwrap_err();
         let body = r#"{"code":"VALIDATION_ERROR","message":"a","field":"x","errors":[{"code":"VALIDATION_ERROR","message":"a","field":"x"},{"code":"VALIDATION_ERROR","message":"b","field":"x"}]}"#;
         check(two.into(), 422, body);
         let statuses = [
@@ -215,14 +219,18 @@ mod tests {
         for (code, expected) in statuses {
             assert_eq!(Problem::from(ServiceError::new(code, "m")).status.as_u16(), expected);
         }
-        let fault = ToolCallError {
+        let failure = CallFault {
             error: ServiceError::new(ErrorCode::NetworkError, "m"),
             delivery: Delivery::Unknown,
         };
-        check(fault.into(), 502, r#"{"code":"NETWORK_ERROR","message":"m","delivery":"unknown"}"#);
+        check(
+            failure.into(),
+            502,
+            r#"{"code":"NETWORK_ERROR","message":"m","delivery":"unknown"}"#,
+        );
         for (delivery, expected) in [(Delivery::Answered, 502), (Delivery::NotSent, 503)] {
             let error = ServiceError::new(ErrorCode::ServiceUnavailable, "m");
-            let problem = Problem::from(ToolCallError { error, delivery });
+            let problem = Problem::from(CallFault { error, delivery });
             assert_eq!(problem.status.as_u16(), expected, "{delivery:?}");
         }
     }

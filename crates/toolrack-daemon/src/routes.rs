@@ -1,15 +1,11 @@
-//! Every route, its place in the published description, and what all of them have in common.
+//! HTTP routes, the `OpenAPI` document, and the middleware that all routes share.
 
-mod agent;
-mod call;
+mod calls;
 mod config;
 mod daemon;
-mod event;
-mod health;
-mod mcp;
-mod secret;
-mod server;
-mod tool;
+mod events;
+mod servers;
+mod tools;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,24 +27,25 @@ use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::answer::name_failures;
-use crate::app::App;
-use crate::body::{LARGEST_BYTES, too_large};
-use crate::gate::{self, Door};
-use crate::page;
+use crate::access_control::{self, ListenerKind};
+use crate::assets;
+use crate::extract::{MAX_BODY_BYTES, body_too_large};
+use crate::mcp_endpoints;
+use crate::openapi::add_error_responses;
 use crate::problem::Problem;
+use crate::state::App;
 
-/// How long a request may take that has no deadline of its own.
-const DEADLINE: Duration = Duration::from_secs(90);
-/// How long a body may pause.
-const BODY_PAUSE: Duration = Duration::from_secs(10);
-/// Nothing from elsewhere, nothing inline, and no frame round it. Images may be results of tools.
+/// Timeout of requests that have no timeout of their own.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
+/// Timeout between two chunks of a body.
+const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Only own files, nothing inline, no framing. `data:` images are results of tools.
 const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                    font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
                    frame-ancestors 'none'; require-trusted-types-for 'script'";
 
-/// Headers of every answer.
-const HEADERS: [(HeaderName, &str); 7] = [
+/// Headers of every response.
+const RESPONSE_HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, CSP),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -58,122 +55,124 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// The control API, and its description.
+/// The API routes and their `OpenAPI` document.
 fn api() -> (Router<App>, OpenApi) {
-    let about = InfoBuilder::new()
+    let info = InfoBuilder::new()
         .title("Toolrack")
-        .description(Some("The control API of the Toolrack daemon. Every route but `/healthz` and `/api/login` wants `Authorization: Bearer …` over TCP."))
+        .description(Some("Control API of the Toolrack daemon. Over TCP, every route except `/healthz` and `/api/login` requires `Authorization: Bearer …`."))
         .version(env!("CARGO_PKG_VERSION"))
         .build();
-    OpenApiRouter::with_openapi(OpenApiBuilder::new().info(about).build())
-        .routes(routes!(agent::list))
-        .routes(routes!(agent::reconnect))
-        .routes(routes!(server::list, server::create))
-        .routes(routes!(server::check))
-        .routes(routes!(server::get, server::replace, server::patch, server::delete))
-        .routes(routes!(server::start))
-        .routes(routes!(server::stop))
-        .routes(routes!(server::restart))
-        .routes(routes!(server::enable))
-        .routes(routes!(server::disable))
-        .routes(routes!(server::logs))
-        .routes(routes!(tool::list))
-        .routes(routes!(call::list, call::make))
-        .routes(routes!(call::get))
-        .routes(routes!(call::cancel))
-        .routes(routes!(call::latencies))
-        .routes(routes!(event::stream))
-        .routes(routes!(secret::list))
-        .routes(routes!(secret::set, secret::delete))
+    OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info).build())
+        .routes(routes!(servers::list_for_agent))
+        .routes(routes!(servers::reconnect))
+        .routes(routes!(servers::list, servers::create))
+        .routes(routes!(servers::check))
+        .routes(routes!(servers::get, servers::replace, servers::patch, servers::delete))
+        .routes(routes!(servers::start))
+        .routes(routes!(servers::stop))
+        .routes(routes!(servers::restart))
+        .routes(routes!(servers::enable))
+        .routes(routes!(servers::disable))
+        .routes(routes!(servers::logs))
+        .routes(routes!(tools::list))
+        .routes(routes!(calls::list, calls::create))
+        .routes(routes!(calls::get))
+        .routes(routes!(calls::cancel))
+        .routes(routes!(calls::latencies))
+        .routes(routes!(events::stream))
+        .routes(routes!(config::list_secrets))
+        .routes(routes!(config::set_secret, config::delete_secret))
         .routes(routes!(config::get, config::save))
         .routes(routes!(config::check))
-        .routes(routes!(daemon::about))
+        .routes(routes!(daemon::status))
         .routes(routes!(daemon::stop))
-        .routes(routes!(daemon::link))
-        .routes(routes!(daemon::page))
+        .routes(routes!(daemon::create_login_link))
+        .routes(routes!(daemon::create_login_file))
         .routes(routes!(daemon::login))
         .routes(routes!(daemon::openapi))
-        .routes(routes!(health::alive))
-        .routes(routes!(health::ready))
-        .routes(routes!(health::metrics))
+        .routes(routes!(daemon::healthz))
+        .routes(routes!(daemon::readyz))
+        .routes(routes!(daemon::metrics))
         .split_for_parts()
 }
 
-/// The description of the API, as it is served and published.
-pub(crate) fn description() -> OpenApi {
-    let (_, mut description) = api();
-    name_failures(&mut description);
+/// The `OpenAPI` document, as it is served and published.
+pub(crate) fn openapi_document() -> OpenApi {
+    let (_, mut document) = api();
+    add_error_responses(&mut document);
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
-    let components = description.components.get_or_insert_default();
+    let components = document.components.get_or_insert_default();
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
-    description.security =
+    document.security =
         Some(vec![utoipa::openapi::SecurityRequirement::new("bearer", Vec::<String>::new())]);
-    description
+    document
 }
 
-/// Everything that is served at a door.
-pub(crate) fn router(app: &App, door: Door) -> Router {
+/// The router of a listener: API, dashboard and MCP endpoints behind the access control.
+pub(crate) fn router(app: &App, listener: ListenerKind) -> Router {
     let (mut router, _) = api();
-    for path in page::paths() {
-        router = router.route(path, get(page::serve));
+    for path in assets::paths() {
+        router = router.route(path, get(assets::serve));
     }
     router
-        .layer(RequestBodyLimitLayer::new(LARGEST_BYTES))
-        .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
-        // The gateway sees to its bodies itself: messages may be larger.
-        .merge(mcp::routes())
-        .fallback(nowhere)
-        .method_not_allowed_fallback(wrong_method)
+        .layer(RequestBodyLimitLayer::new(MAX_BODY_BYTES))
+        .layer(RequestBodyTimeoutLayer::new(BODY_IDLE_TIMEOUT))
+        // Merged after the layers: the gateway has its own, larger body limit.
+        .merge(mcp_endpoints::routes())
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
         .with_state(Arc::clone(app))
-        .layer(CatchPanicLayer::custom(crashed))
-        .layer(from_fn_with_state(Arc::clone(app), admit))
-        .layer(Extension(door))
+        .layer(CatchPanicLayer::custom(panic_response))
+        .layer(from_fn_with_state(Arc::clone(app), guard))
+        .layer(Extension(listener))
 }
 
-/// Lets a request in or not, and sees that it has an end.
-async fn admit(
+/// Middleware: access control, request timeout and response headers.
+async fn guard(
     State(app): State<App>,
-    Extension(door): Extension<Door>,
+    Extension(listener): Extension<ListenerKind>,
     request: Request,
     next: Next,
 ) -> Response {
     let (head, body) = request.into_parts();
     let is_api = head.uri.path().starts_with("/api/");
-    let mut response = match gate::admit(door, &head, &app.keys) {
+    let mut response = match access_control::check(listener, &head, &app.tokens) {
         Ok(()) => {
             let request = Request::from_parts(head, body);
-            if has_own_deadline(request.uri().path()) {
+            if has_own_timeout(request.uri().path()) {
                 next.run(request).await
             } else {
-                let late = || Problem::unavailable("this takes too long").into_response();
-                timeout(DEADLINE, next.run(request)).await.unwrap_or_else(|_late| late())
+                let timed_out = || Problem::unavailable("the request timed out").into_response();
+                timeout(REQUEST_TIMEOUT, next.run(request))
+                    .await
+                    .unwrap_or_else(|_elapsed| timed_out())
             }
         }
-        Err(refusal) => Problem::from(refusal).into_response(),
+        Err(denied) => Problem::from(denied).into_response(),
     };
     if is_api && response.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        // The layer that counts bytes says it in words of its own.
-        response = too_large().into_response();
+        // The body limit layer responds with plain text.
+        response = body_too_large().into_response();
     }
-    for (name, value) in HEADERS {
+    for (name, value) in RESPONSE_HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
 }
 
-/// Calls end by the timeout of their server; the gateway sees to itself.
-fn has_own_deadline(path: &str) -> bool {
+/// Calls end by the timeout of their server, and the gateway has timeouts of its own.
+fn has_own_timeout(path: &str) -> bool {
     path == "/api/calls" || path == "/mcp" || path.starts_with("/mcp/")
 }
 
-async fn nowhere() -> Problem {
-    Problem::not_found("there is no such route")
+async fn not_found() -> Problem {
+    Problem::not_found("no such route")
 }
 
-async fn wrong_method() -> Problem {
-    Problem::malformed(StatusCode::METHOD_NOT_ALLOWED, "this route does not take this method")
+async fn method_not_allowed() -> Problem {
+    Problem::malformed(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
 }
 
-fn crashed(_panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
-    Problem::internal("a fault of the daemon; its log says more").into_response()
+fn panic_response(_panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
+    Problem::internal("internal error; see the daemon log").into_response()
 }

@@ -1,138 +1,219 @@
-//! `/api/config`: the config file as text, for whoever edits it as such.
+//! `/api/config` and `/api/secrets`: the config file as text, and secrets, which can be written but not read.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Path, State};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use toolrack_config::{Dialect, Diagnostic, Severity, read_as};
-use toolrack_service::ETag;
+use serde_json::Value;
+use toolrack_config::{Dialect, Fault, Severity, read_as};
+use toolrack_service::{Generation, Secret};
 use utoipa::ToSchema;
+use uuid::Uuid;
 
-use crate::app::{App, blocking};
-use crate::body::Body;
+use crate::extract::JsonBody;
 use crate::problem::Problem;
+use crate::state::{App, run_blocking};
 
 /// The config file.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ConfigText {
-    /// Where it is.
+    /// The path of the file.
     path: String,
-    /// All of it, sound or not. Empty if there is none.
+    /// The complete text, valid or not. Empty if there is no file.
     text: String,
-    /// Which state of the file this is. Whoever saves repeats it.
+    /// The version of the file. A save request must repeat it.
     #[schema(pattern = "^[0-9a-f]{32}$")]
     generation: String,
-    /// What is wrong with it.
-    faults: Vec<ConfigFault>,
+    /// Errors and warnings.
+    #[serde(rename = "faults")]
+    diagnostics: Vec<ConfigDiagnostic>,
 }
 
-/// Something that is wrong with a config file.
+/// An error or warning about the config file.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ConfigFault {
-    /// `error` or `warning`; a file with errors cannot be used.
+#[schema(as = ConfigFault)]
+pub(super) struct ConfigDiagnostic {
+    /// `error` or `warning`; a file with errors is not applied.
     severity: &'static str,
     message: String,
-    /// Such as `defaults.mcp[0].timeout`.
+    /// The path of the key, such as `defaults.mcp[0].timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// The first line is 1.
+    /// Line number, starting at 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<usize>,
-    /// The first character of a line is 1.
+    /// Column number, starting at 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     column: Option<usize>,
 }
 
-/// A text that may become the config file.
+/// A config text to check.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Draft {
+#[schema(as = Draft)]
+pub(super) struct CheckRequest {
     text: String,
 }
 
-/// A text that is to become the config file.
+/// A config text to save.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NewText {
+#[schema(as = NewText)]
+pub(super) struct SaveRequest {
     text: String,
-    /// That of the text which was edited.
+    /// The version of the file that was edited.
     #[schema(pattern = "^[0-9A-Fa-f]{32}$")]
     generation: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Verdict {
-    /// Whether it can be used.
-    is_sound: bool,
-    faults: Vec<ConfigFault>,
+#[schema(as = Verdict)]
+pub(super) struct CheckResult {
+    /// Whether the text has no errors.
+    #[serde(rename = "is_sound")]
+    is_valid: bool,
+    #[serde(rename = "faults")]
+    diagnostics: Vec<ConfigDiagnostic>,
 }
 
-/// What was saved.
+/// The result of a save.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Saved {
+#[schema(as = Saved)]
+pub(super) struct SaveResult {
     #[schema(pattern = "^[0-9a-f]{32}$")]
     generation: String,
-    /// What is odd about it.
+    /// Warnings about the saved config.
     warnings: Vec<String>,
 }
 
-fn faults(text: &str) -> Vec<ConfigFault> {
-    read_as(Dialect::Toolrack, "", text).faults.into_iter().map(ConfigFault::from).collect()
+fn diagnose(text: &str) -> Vec<ConfigDiagnostic> {
+    read_as(Dialect::Toolrack, "", text).faults.into_iter().map(ConfigDiagnostic::from).collect()
 }
 
-impl From<Diagnostic> for ConfigFault {
-    fn from(fault: Diagnostic) -> Self {
+impl From<Fault> for ConfigDiagnostic {
+    fn from(diagnostic: Fault) -> Self {
         Self {
-            severity: match fault.severity {
+            severity: match diagnostic.severity {
                 Severity::Error => "error",
                 Severity::Warning => "warning",
             },
-            message: fault.message,
-            field: Some(fault.field).filter(|it| !it.is_empty()),
-            line: fault.at.map(|it| it.line),
-            column: fault.at.map(|it| it.column),
+            message: diagnostic.message,
+            field: Some(diagnostic.field).filter(|field| !field.is_empty()),
+            line: diagnostic.at.map(|position| position.line),
+            column: diagnostic.at.map(|position| position.column),
         }
     }
 }
 
-/// The config file
+/// Get the config file
 #[utoipa::path(get, path = "/api/config", tag = "config",
     responses((status = 200, body = ConfigText), (status = "default", body = Problem)))]
 pub(super) async fn get(State(app): State<App>) -> Result<Json<ConfigText>, Problem> {
-    let text = blocking(&app, |app| {
+    let config = run_blocking(&app, |app| {
         let store = app.service.config_store();
         let (text, generation) = store.text()?;
-        let (path, faults) = (store.path().display().to_string(), faults(&text));
-        Ok(ConfigText { path, text, generation: generation.to_string(), faults })
+        let (path, diagnostics) = (store.path().display().to_string(), diagnose(&text));
+        Ok(ConfigText { path, text, generation: generation.to_string(), diagnostics })
     });
-    text.await.map(Json)
+    config.await.map(Json)
 }
 
-/// Checks a text without saving it
-#[utoipa::path(post, path = "/api/config/check", tag = "config", request_body = Draft,
-    responses((status = 200, body = Verdict), (status = "default", body = Problem)))]
-pub(super) async fn check(Body(draft): Body<Draft>) -> Json<Verdict> {
-    let faults = faults(&draft.text);
-    Json(Verdict { is_sound: faults.iter().all(|it| it.severity != "error"), faults })
+/// Check a config text without saving it
+#[utoipa::path(post, path = "/api/config/check", tag = "config", request_body = CheckRequest,
+    responses((status = 200, body = CheckResult), (status = "default", body = Problem)))]
+pub(super) async fn check(JsonBody(request): JsonBody<CheckRequest>) -> Json<CheckResult> {
+    let diagnostics = diagnose(&request.text);
+    let is_valid = diagnostics.iter().all(|diagnostic| diagnostic.severity != "error");
+    Json(CheckResult { is_valid, diagnostics })
 }
 
-/// Saves the config file, and makes the servers follow
+/// Save the config file and apply it
 ///
-/// Refused with 409 if the file is not the one that was edited.
-#[utoipa::path(put, path = "/api/config", tag = "config", request_body = NewText,
-    responses((status = 200, body = Saved), (status = "default", body = Problem)))]
+/// Fails with 409 if the file has changed since it was read.
+#[utoipa::path(put, path = "/api/config", tag = "config", request_body = SaveRequest,
+    responses((status = 200, body = SaveResult), (status = "default", body = Problem)))]
 pub(super) async fn save(
     State(app): State<App>,
-    Body(new): Body<NewText>,
-) -> Result<Json<Saved>, Problem> {
-    let generation: ETag =
-        new.generation.parse().map_err(|error: toolrack_service::InvalidETag| {
+    JsonBody(request): JsonBody<SaveRequest>,
+) -> Result<Json<SaveResult>, Problem> {
+    let generation: Generation =
+        request.generation.parse().map_err(|error: toolrack_service::NoGeneration| {
             Problem::invalid("generation", error.to_string())
         })?;
-    let stored = blocking(&app, move |app| {
-        app.service.config_store().replace_text(Some(generation), &new.text)
+    let stored = run_blocking(&app, move |app| {
+        app.service.config_store().replace_text(Some(generation), &request.text)
     });
     let stored = stored.await?;
     let warnings = app.service.reload().await?;
-    Ok(Json(Saved { generation: stored.generation.to_string(), warnings }))
+    Ok(Json(SaveResult { generation: stored.generation.to_string(), warnings }))
+}
+
+/// The names of all secrets.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SecretList {
+    names: Vec<String>,
+}
+
+/// A secret to store.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "schema only; the body is parsed by hand")]
+pub(super) struct NewSecret {
+    /// The value: at most 64 KiB, without NUL characters. A trailing line break is removed.
+    #[schema(min_length = 1, pattern = r"^[^\u0000]*[^\u0000\r\n][^\u0000]*$")]
+    value: String,
+}
+
+/// The result of a change to a secret.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SecretChange {
+    /// Servers that use the secret and are restarted.
+    restarted: Vec<Uuid>,
+}
+
+/// List the names of all secrets
+#[utoipa::path(get, path = "/api/secrets", tag = "secrets", operation_id = "list",
+    responses((status = 200, body = SecretList), (status = "default", body = Problem)))]
+pub(super) async fn list_secrets(State(app): State<App>) -> Result<Json<SecretList>, Problem> {
+    let names = run_blocking(&app, |app| app.service.secrets().list()).await?;
+    Ok(Json(SecretList { names }))
+}
+
+/// Set a secret
+///
+/// Restarts the servers that use it, unless the value is unchanged.
+#[utoipa::path(put, path = "/api/secrets/{name}", tag = "secrets", operation_id = "set", request_body = NewSecret,
+    params(("name" = String, Path, description = "Letters, digits, `.`, `_` and `-`",
+        pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$")),
+    responses((status = 200, body = SecretChange), (status = "default", body = Problem)))]
+pub(super) async fn set_secret(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    JsonBody(mut body): JsonBody<Value>,
+) -> Result<Json<SecretChange>, Problem> {
+    // Parsed by hand: the message of a serde error could contain the value.
+    let value = match body.get_mut("value").map(Value::take) {
+        Some(Value::String(value)) => Secret::from(value),
+        _ => return Err(Problem::invalid("value", "must be a string")),
+    };
+    let restarted = app.service.set_secret(&name, value).await?;
+    Ok(Json(SecretChange { restarted }))
+}
+
+/// Delete a secret
+#[utoipa::path(delete, path = "/api/secrets/{name}", tag = "secrets", operation_id = "delete",
+    params(("name" = String, Path, description = "Letters, digits, `.`, `_` and `-`",
+        pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$")),
+    responses((status = 200, body = SecretChange), (status = "default", body = Problem)))]
+pub(super) async fn delete_secret(
+    State(app): State<App>,
+    Path(name): Path<String>,
+) -> Result<(StatusCode, Json<SecretChange>), Problem> {
+    let wanted = name.clone();
+    let secret = run_blocking(&app, move |app| app.service.secrets().get(&wanted)).await?;
+    if secret.is_none() {
+        return Err(Problem::not_found("no secret with this name"));
+    }
+    let restarted = app.service.remove_secret(&name).await?;
+    Ok((StatusCode::OK, Json(SecretChange { restarted })))
 }

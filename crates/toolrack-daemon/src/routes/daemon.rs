@@ -1,146 +1,210 @@
-//! `/api/daemon` and what belongs to it: who runs, ending it, and how a page gets its key.
+//! `/api/daemon`, login, health checks and metrics.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
-use http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::app::App;
-use crate::body::Body;
-use crate::doorway::Doorway;
-use crate::key::{CODE_LIFE, Token};
+use crate::access_control::AccessDenied;
+use crate::extract::JsonBody;
+use crate::metrics::Gauges;
 use crate::problem::Problem;
+use crate::state::App;
+use crate::tokens::{CODE_TTL, LoginFile, Token};
 
-/// Who runs.
+/// Status of the daemon.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct About {
+#[schema(as = About)]
+pub(super) struct DaemonStatus {
     version: &'static str,
     pid: u32,
-    /// Where browsers and other clients reach it.
+    /// The TCP address, for browsers and MCP clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     addr: Option<String>,
-    /// Where programs of the same user reach it.
+    /// The Unix socket, for programs of the same user.
     socket: String,
-    /// Milliseconds since 1970.
+    /// Start time, Unix time in milliseconds.
     started_ms: u64,
-    /// Calls under way.
+    /// Number of running calls.
     n_running_calls: usize,
 }
 
-/// A link that opens the page.
+/// A link that logs a browser in to the dashboard.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Link {
-    /// Good once.
+#[schema(as = Link)]
+pub(super) struct LoginLink {
+    /// The URL, for single use.
     url: String,
-    /// And for so many seconds.
+    /// Validity in seconds.
     seconds: u64,
 }
 
-/// A page in a file that leads to the dashboard.
+/// An HTML file that logs a browser in to the dashboard.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Page {
-    /// Where it lies. It is removed when it was used, or too old.
+#[schema(as = Page)]
+pub(super) struct LoginFileView {
+    /// The path of the file. It is removed once it is used or expired.
     file: String,
-    /// Where it leads, without the code.
+    /// The URL of the dashboard, without the code.
     url: String,
-    /// It is good once, and for so many seconds.
+    /// Validity in seconds. The file is for single use.
     seconds: u64,
 }
 
-/// The code of a link.
+/// A login code.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Login {
+#[schema(as = Login)]
+pub(super) struct LoginRequest {
     code: String,
 }
 
-/// A key for a page.
+/// A browser token.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Key {
+#[schema(as = Key)]
+pub(super) struct LoginResponse {
     /// To be sent as `Authorization: Bearer …`.
     token: String,
 }
 
-/// Who runs
-#[utoipa::path(get, path = "/api/daemon", tag = "daemon",
-    responses((status = 200, body = About), (status = "default", body = Problem)))]
-pub(super) async fn about(State(app): State<App>) -> Json<About> {
-    Json(About {
+/// Readiness of the daemon.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Ready)]
+pub(super) struct Readiness {
+    /// Number of servers by state.
+    servers: BTreeMap<&'static str, u64>,
+}
+
+/// Get the status of the daemon
+#[utoipa::path(get, path = "/api/daemon", tag = "daemon", operation_id = "about",
+    responses((status = 200, body = DaemonStatus), (status = "default", body = Problem)))]
+pub(super) async fn status(State(app): State<App>) -> Json<DaemonStatus> {
+    Json(DaemonStatus {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
-        addr: app.addr.map(|it| it.to_string()),
+        addr: app.addr.map(|addr| addr.to_string()),
         socket: app.socket.display().to_string(),
         started_ms: app.started_ms,
-        n_running_calls: app.chronicle.n_running(),
+        n_running_calls: app.recorder.n_running(),
     })
 }
 
-/// Ends the daemon, as soon as calls under way are over or a few seconds have passed
+/// Stop the daemon, after running calls have had a few seconds to finish
 #[utoipa::path(post, path = "/api/daemon/stop", tag = "daemon",
-    responses((status = 202, description = "It is about to end"), (status = "default", body = Problem)))]
+    responses((status = 202, description = "The daemon is stopping"), (status = "default", body = Problem)))]
 pub(super) async fn stop(State(app): State<App>) -> StatusCode {
-    app.farewell.cancel();
+    app.stop_requested.cancel();
     StatusCode::ACCEPTED
 }
 
-/// Makes a link that opens the page
-#[utoipa::path(post, path = "/api/daemon/link", tag = "daemon",
-    responses((status = 201, body = Link), (status = "default", body = Problem)))]
-pub(super) async fn link(State(app): State<App>) -> Result<(StatusCode, Json<Link>), Problem> {
-    let (url, code) = invitation(&app)?;
+/// Create a single-use login link for the dashboard
+#[utoipa::path(post, path = "/api/daemon/link", tag = "daemon", operation_id = "link",
+    responses((status = 201, body = LoginLink), (status = "default", body = Problem)))]
+pub(super) async fn create_login_link(
+    State(app): State<App>,
+) -> Result<(StatusCode, Json<LoginLink>), Problem> {
+    let (url, code) = new_login_code(&app)?;
     let url = format!("{url}#code={}", code.reveal());
-    Ok((StatusCode::CREATED, Json(Link { url, seconds: CODE_LIFE.as_secs() })))
+    Ok((StatusCode::CREATED, Json(LoginLink { url, seconds: CODE_TTL.as_secs() })))
 }
 
-/// Makes a page in a private file that opens the dashboard, for a browser whose command line others can read
-#[utoipa::path(post, path = "/api/daemon/page", tag = "daemon",
-    responses((status = 201, body = Page), (status = "default", body = Problem)))]
-pub(super) async fn page(State(app): State<App>) -> Result<(StatusCode, Json<Page>), Problem> {
-    let (url, code) = invitation(&app)?;
+/// Create a private HTML file that opens the dashboard, so that the login code is not on a command line
+#[utoipa::path(post, path = "/api/daemon/page", tag = "daemon", operation_id = "page",
+    responses((status = 201, body = LoginFileView), (status = "default", body = Problem)))]
+pub(super) async fn create_login_file(
+    State(app): State<App>,
+) -> Result<(StatusCode, Json<LoginFileView>), Problem> {
+    let (url, code) = new_login_code(&app)?;
     let target = format!("{url}#code={}", code.reveal());
     let dir = app.socket.parent().unwrap_or(&app.socket).to_owned();
-    let doorway = tokio::task::spawn_blocking(move || Doorway::open(&dir, &target)).await;
-    let doorway = doorway.map_err(std::io::Error::from).flatten();
-    let doorway = doorway.map_err(|error| Problem::internal(error.to_string()))?;
-    let file = doorway.path().display().to_string();
-    app.keys.keep(&code, doorway);
-    let keeper = App::clone(&app);
+    let login_file = tokio::task::spawn_blocking(move || LoginFile::create(&dir, &target)).await;
+    let login_file = login_file.map_err(std::io::Error::from).flatten();
+    let login_file = login_file.map_err(|error| Problem::internal(error.to_string()))?;
+    let file = login_file.path().display().to_string();
+    app.tokens.attach_login_file(&code, login_file);
+    let cleanup = App::clone(&app);
     app.tasks.spawn(async move {
         tokio::select! {
-            () = keeper.stop.cancelled() => {}
-            () = tokio::time::sleep(CODE_LIFE) => {}
+            () = cleanup.shutdown.cancelled() => {}
+            () = tokio::time::sleep(CODE_TTL) => {}
         }
-        keeper.keys.tidy(Instant::now());
+        cleanup.tokens.remove_expired(Instant::now());
     });
-    Ok((StatusCode::CREATED, Json(Page { file, url, seconds: CODE_LIFE.as_secs() })))
+    Ok((StatusCode::CREATED, Json(LoginFileView { file, url, seconds: CODE_TTL.as_secs() })))
 }
 
-/// The address of the dashboard, and a code that opens it.
-fn invitation(app: &App) -> Result<(String, Token), Problem> {
+/// The URL of the dashboard, and a new login code.
+fn new_login_code(app: &App) -> Result<(String, Token), Problem> {
     let addr = app.addr.ok_or_else(|| Problem::conflict("the daemon does not listen on TCP"))?;
-    let code = app.keys.new_code(Instant::now());
+    let code = app.tokens.new_code(Instant::now());
     let code = code.map_err(|error| Problem::internal(error.to_string()))?;
     Ok((format!("http://{addr}/"), code))
 }
 
-/// Gives a page its key, once, for the code in the link that opened it
-#[utoipa::path(post, path = "/api/login", tag = "daemon", request_body = Login, security(()),
-    responses((status = 200, body = Key), (status = "default", body = Problem)))]
+/// Exchange a login code for a browser token
+#[utoipa::path(post, path = "/api/login", tag = "daemon", request_body = LoginRequest, security(()),
+    responses((status = 200, body = LoginResponse), (status = "default", body = Problem)))]
 pub(super) async fn login(
     State(app): State<App>,
-    Body(login): Body<Login>,
-) -> Result<Json<Key>, Problem> {
-    let key = app.keys.exchange(&login.code, Instant::now());
-    let key = key.map_err(|error| Problem::internal(error.to_string()))?;
-    let key = key.ok_or(crate::gate::Refusal::WrongKey)?;
-    Ok(Json(Key { token: key.reveal().to_owned() }))
+    JsonBody(request): JsonBody<LoginRequest>,
+) -> Result<Json<LoginResponse>, Problem> {
+    let token = app.tokens.exchange(&request.code, Instant::now());
+    let token = token.map_err(|error| Problem::internal(error.to_string()))?;
+    let token = token.ok_or(AccessDenied::InvalidToken)?;
+    Ok(Json(LoginResponse { token: token.reveal().to_owned() }))
 }
 
-/// This description
+/// Get this document
 #[utoipa::path(get, path = "/api/openapi.json", tag = "daemon",
     responses((status = 200, body = Object), (status = "default", body = Problem)))]
 pub(super) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
-    Json(super::description())
+    Json(super::openapi_document())
+}
+
+/// Liveness check
+#[utoipa::path(get, path = "/healthz", tag = "health", operation_id = "alive", security(()),
+    responses((status = 200, description = "The daemon is alive", content_type = "text/plain", body = String)))]
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Readiness check
+///
+/// The daemon is ready from its start until its shutdown, regardless of the state of its servers.
+#[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "ready",
+    responses((status = 200, body = Readiness), (status = "default", body = Problem)))]
+pub(super) async fn readyz(State(app): State<App>) -> Result<Json<Readiness>, Problem> {
+    if app.is_draining() {
+        return Err(Problem::unavailable("the daemon is shutting down"));
+    }
+    Ok(Json(Readiness { servers: servers_by_state(&app) }))
+}
+
+/// Get metrics in the Prometheus text format
+#[utoipa::path(get, path = "/metrics", tag = "health",
+    responses((status = 200, content_type = "text/plain", body = String), (status = "default", body = Problem)))]
+pub(super) async fn metrics(State(app): State<App>) -> Response {
+    let stats = app.recorder.history.stats();
+    let gauges = Gauges {
+        states: servers_by_state(&app),
+        n_running_calls: app.recorder.n_running() as u64,
+        n_history_written: stats.n_written.load(Ordering::Relaxed),
+        n_history_dropped: stats.n_dropped.load(Ordering::Relaxed),
+    };
+    let content_type = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    (content_type, app.recorder.render_metrics(&gauges)).into_response()
+}
+
+fn servers_by_state(app: &App) -> BTreeMap<&'static str, u64> {
+    let mut states = BTreeMap::new();
+    for server in app.service.rack().servers() {
+        *states.entry(server.state().word()).or_default() += 1;
+    }
+    states
 }

@@ -1,4 +1,4 @@
-//! The plainest of HTTP clients, which sends exactly what it is told.
+//! Minimal HTTP client that sends exactly the given bytes.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Longer than any request of a test takes.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// Longer than any request of a test.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -32,46 +32,46 @@ impl Answer {
     }
 }
 
-/// Sends bytes over TCP and reads all that comes back until the other end closes.
-pub(crate) fn send(addr: SocketAddr, bytes: &[u8]) -> io::Result<Answer> {
+/// Sends bytes over TCP and reads until the peer closes.
+pub(crate) fn send(addr: SocketAddr, bytes: &[u8]) -> io::Result<Response> {
     let stream = TcpStream::connect(addr)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     exchange(stream, bytes)
 }
 
 /// The same over a Unix socket.
-pub(crate) fn send_unix(path: &Path, bytes: &[u8]) -> io::Result<Answer> {
+pub(crate) fn send_unix(path: &Path, bytes: &[u8]) -> io::Result<Response> {
     let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     exchange(stream, bytes)
 }
 
-fn exchange(mut stream: impl Read + Write, bytes: &[u8]) -> io::Result<Answer> {
-    // A server that refuses may close before it has read everything.
+fn exchange(mut stream: impl Read + Write, bytes: &[u8]) -> io::Result<Response> {
+    // A server that refuses a request may close before it has read everything.
     let sent = stream.write_all(bytes);
-    let mut answer = Vec::new();
-    match stream.read_to_end(&mut answer) {
-        Err(error) if answer.is_empty() => return Err(error),
+    let mut response = Vec::new();
+    match stream.read_to_end(&mut response) {
+        Err(error) if response.is_empty() => return Err(error),
         _ => {}
     }
-    if answer.is_empty() {
+    if response.is_empty() {
         sent?;
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(parse(&answer))
+    Ok(parse(&response))
 }
 
-fn parse(bytes: &[u8]) -> Answer {
+fn parse(bytes: &[u8]) -> Response {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or_default();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
     let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    let body = if is_chunked { unchunk(body) } else { body.to_owned() };
-    Answer { status, head: head.to_owned(), body }
+    let body = if is_chunked { decode_chunks(body) } else { body.to_owned() };
+    Response { status, head: head.to_owned(), body }
 }
 
-fn unchunk(mut rest: &str) -> String {
+fn decode_chunks(mut rest: &str) -> String {
     let mut body = String::new();
     while let Some((size, tail)) = rest.split_once("\r\n") {
         let size = usize::from_str_radix(size.trim(), 16).unwrap_or_default();
@@ -84,8 +84,13 @@ fn unchunk(mut rest: &str) -> String {
     body
 }
 
-/// A request with a body, if there is one, that asks for the connection to be closed.
-pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
+/// Encodes a request with `Connection: close`.
+pub(crate) fn encode_request(
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Vec<u8> {
     let mut text = format!("{method} {path} HTTP/1.1\r\n");
     for (name, value) in headers {
         text.extend([name, ": ", value, "\r\n"]);

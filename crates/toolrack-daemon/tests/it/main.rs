@@ -1,23 +1,23 @@
-//! The daemon on real sockets, with real servers and real files.
+//! Integration tests of the daemon, with real sockets, servers and files.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "a test fails at the first unexpected value, in its helpers too"
 )]
 
+mod access_control;
 mod calls;
 mod config;
+mod dashboard;
 mod events;
+mod fixture;
 mod history;
-mod hostile;
 mod http;
-mod life;
+mod lifecycle;
 mod mcp;
 mod openapi;
-mod page;
-mod random;
+mod schemathesis;
 mod secrets;
 mod servers;
-mod stage;

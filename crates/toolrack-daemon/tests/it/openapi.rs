@@ -1,11 +1,11 @@
-//! The description of the API: published, complete, and true.
+//! The `OpenAPI` document is published, complete and correct.
 
 use serde_json::{Value, json};
 
-use crate::http::Answer;
-use crate::stage::{Stage, eventually};
+use crate::fixture::{Fixture, eventually};
+use crate::http::Response;
 
-/// Every method and path of the API. `{…}` of paths are filled in.
+/// All methods and paths of the API, with path parameters filled in.
 pub(crate) fn routes() -> Vec<(String, String)> {
     let document = toolrack_daemon::openapi();
     let mut routes = Vec::new();
@@ -19,7 +19,7 @@ pub(crate) fn routes() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_description_is_published() {
+fn openapi_document_is_published() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
     let mut text = serde_json::to_string_pretty(&toolrack_daemon::openapi()).unwrap();
     text.push('\n');
@@ -33,16 +33,16 @@ fn the_description_is_published() {
 }
 
 #[test]
-fn every_operation_says_what_it_answers_and_nothing_is_left_open() {
+fn every_operation_has_a_summary_responses_and_known_schemas() {
     let document = toolrack_daemon::openapi();
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
             let name = format!("{method} {path}");
             assert!(operation["summary"].is_string(), "{name} has no summary");
-            let answers = operation["responses"].as_object().unwrap();
+            let responses = operation["responses"].as_object().unwrap();
             assert!(
-                answers.contains_key("403") && answers.contains_key("500"),
-                "{name} cannot fail?"
+                responses.contains_key("403") && responses.contains_key("500"),
+                "{name} has no error responses"
             );
         }
     }
@@ -50,61 +50,64 @@ fn every_operation_says_what_it_answers_and_nothing_is_left_open() {
     let components = document["components"]["schemas"].as_object().unwrap();
     for reference in text.split("#/components/schemas/").skip(1) {
         let name = reference.split('"').next().unwrap();
-        assert!(components.contains_key(name), "{name} is not described");
+        assert!(components.contains_key(name), "{name} is missing");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_served_is_what_is_published() {
-    let stage = Stage::new();
-    let (daemon, client) = stage.start().await;
+async fn served_document_matches_the_published_one() {
+    let fixture = Fixture::new();
+    let (daemon, client) = fixture.start().await;
     assert_eq!(client.get("/api/openapi.json").await, toolrack_daemon::openapi());
     for (method, path) in routes() {
         if path == "/api/events" || path == "/api/daemon/stop" {
             continue;
         }
-        let answer = client.ask(&method, &path, (method != "GET").then_some(Value::Null)).await;
-        assert!(answer.status != 405 && answer.status < 500, "{method} {path}: {answer:?}");
+        let response =
+            client.request(&method, &path, (method != "GET").then_some(Value::Null)).await;
+        assert!(response.status != 405 && response.status < 500, "{method} {path}: {response:?}");
     }
-    stage.end(daemon).await;
+    fixture.shutdown(daemon).await;
 }
 
-/// What is answered fits what is said of it, for every answer of a daemon with a server that has run.
+/// Validates the responses of a daemon with a server that has run.
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_are_as_described() {
-    let stage = Stage::new();
-    let (daemon, client) = stage.start().await;
-    client.add(&stage.scripted("one", &[])).await;
-    let mut bad = stage.scripted("bad", &["--plan", "start=stderr(1KiB)+exit(3)"]);
+async fn responses_match_their_schemas() {
+    let fixture = Fixture::new();
+    let (daemon, client) = fixture.start().await;
+    client.add(&fixture.scripted("one", &[])).await;
+    let mut bad = fixture.scripted("bad", &["--plan", "start=stderr(1KiB)+exit(3)"]);
     bad["env_vars"]["KEY"] = json!({ "value": "hidden-value", "is_secret": true });
     client.post("/api/servers", bad).await;
-    client.until_state("bad", "error").await;
+    client.wait_for_state("bad", "error").await;
     let call = json!({ "tool": "one_echo", "arguments": { "text": "x" } });
-    let check = |method: &str, path: &str, answer: &Answer| {
+    let check = |method: &str, path: &str, response: &Response| {
         let document = toolrack_daemon::openapi();
         let operation = &document["paths"][path][method];
-        let said = &operation["responses"][answer.status.to_string()];
-        let mut schema = said["content"]["application/json"]["schema"].clone();
-        assert!(schema.is_object(), "{method} {path} {}", answer.status);
+        let documented = &operation["responses"][response.status.to_string()];
+        let mut schema = documented["content"]["application/json"]["schema"].clone();
+        assert!(schema.is_object(), "{method} {path} {}", response.status);
         schema["components"] = document["components"].clone();
-        let faults: Vec<String> = jsonschema::validator_for(&schema)
+        let errors: Vec<String> = jsonschema::validator_for(&schema)
             .unwrap()
-            .iter_errors(&answer.json())
-            .map(|it| format!("{it} at {}", it.instance_path()))
+            .iter_errors(&response.json())
+            .map(|error| format!("{error} at {}", error.instance_path()))
             .collect();
-        assert!(faults.is_empty(), "{method} {path}: {faults:#?}\n{}", answer.body);
+        assert!(errors.is_empty(), "{method} {path}: {errors:#?}\n{}", response.body);
     };
-    let made = client.ask("POST", "/api/calls", Some(call)).await;
-    check("post", "/api/calls", &made);
-    let id = made.json()["id"].as_str().unwrap().to_owned();
+    let created = client.request("POST", "/api/calls", Some(call)).await;
+    check("post", "/api/calls", &created);
+    let id = created.json()["id"].as_str().unwrap().to_owned();
     let one = format!("/api/calls/{id}");
-    eventually("it is remembered", async || client.ask("GET", &one, None).await.status == 200)
-        .await;
+    eventually("the call is recorded", async || {
+        client.request("GET", &one, None).await.status == 200
+    })
+    .await;
     for (path, wanted) in [
         ("/api/servers", "/api/servers"),
         ("/api/servers/{id}", "/api/servers/bad"),
         ("/api/servers/{id}/logs", "/api/servers/bad/logs"),
-        ("/api/servers/{id}", "/api/servers/nobody"),
+        ("/api/servers/{id}", "/api/servers/missing"),
         ("/api/agents/mcp", "/api/agents/mcp"),
         ("/api/tools", "/api/tools"),
         ("/api/calls", "/api/calls"),
@@ -115,13 +118,13 @@ async fn answers_are_as_described() {
         ("/api/daemon", "/api/daemon"),
         ("/readyz", "/readyz"),
     ] {
-        check("get", path, &client.ask("GET", wanted, None).await);
+        check("get", path, &client.request("GET", wanted, None).await);
     }
     let document = client.get("/api/servers/one").await["config"].clone();
-    let replaced = client.ask("PUT", "/api/servers/one", Some(document)).await;
+    let replaced = client.request("PUT", "/api/servers/one", Some(document)).await;
     assert_eq!(replaced.status, 200, "{replaced:?}");
     check("put", "/api/servers/{id}", &replaced);
-    let empty = client.ask("POST", "/api/servers", Some(json!({}))).await;
+    let empty = client.request("POST", "/api/servers", Some(json!({}))).await;
     check("post", "/api/servers", &empty);
-    stage.end(daemon).await;
+    fixture.shutdown(daemon).await;
 }

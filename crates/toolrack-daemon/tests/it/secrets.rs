@@ -1,14 +1,14 @@
-//! `/api/secrets`: values go in and never out.
+//! `/api/secrets`: values can be written but not read, and are redacted everywhere.
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::http::{Answer, request, send};
-use crate::stage::{Client, Stage, check_problem};
+use crate::fixture::{Client, Fixture, check_problem};
+use crate::http::{Response, encode_request, send};
 
-/// A server that tells its key in every way there is: as progress, in its log, in lists, results and refusals.
-const TELLTALE: &str = r#"
+/// A server that leaks its key in progress, log messages, lists, results and errors.
+const LEAKY_SERVER: &str = r#"
 key=$(printf %s "$KEY" | sed 's/"/\\"/g')
 say() { printf '%s\n' "$1"; }
 tell() { say '{"jsonrpc":"2.0","method":"notifications/'"$1"'","params":{'"$2"'}}'; }
@@ -35,112 +35,120 @@ while read -r line; do
 done
 "#;
 
-/// Sends a message to `/mcp`, in this session if there is one.
-async fn message(client: &Client, session: Option<&str>, body: &Value) -> Answer {
-    let (host, key) = (client.addr.to_string(), format!("Bearer {}", client.token));
+/// Sends a message to `/mcp`.
+async fn message(client: &Client, session: Option<&str>, body: &Value) -> Response {
+    let (host, bearer) = (client.addr.to_string(), format!("Bearer {}", client.token));
     let mut headers = vec![
         ("host", host.as_str()),
-        ("authorization", &key),
+        ("authorization", &bearer),
         ("content-type", "application/json"),
         ("accept", "application/json, text/event-stream"),
     ];
-    headers.extend(session.map(|it| ("mcp-session-id", it)));
-    let (addr, bytes) = (client.addr, request("POST", "/mcp", &headers, &body.to_string()));
+    headers.extend(session.map(|id| ("mcp-session-id", id)));
+    let (addr, bytes) = (client.addr, encode_request("POST", "/mcp", &headers, &body.to_string()));
     tokio::task::spawn_blocking(move || send(addr, &bytes)).await.unwrap().unwrap()
 }
 
-#[expect(clippy::disallowed_methods, reason = "a file of the test, which nobody reads meanwhile")]
-fn write_telltale(stage: &Stage) -> PathBuf {
-    let script = stage.dir.path().join("telltale.sh");
-    std::fs::write(&script, TELLTALE).unwrap();
+#[expect(clippy::disallowed_methods, reason = "a temporary file of the test")]
+fn write_leaky_server(fixture: &Fixture) -> PathBuf {
+    let script = fixture.dir.path().join("leaky.sh");
+    std::fs::write(&script, LEAKY_SERVER).unwrap();
     script
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_client_sees_a_secret_that_a_server_tells() {
-    // As JSON it is spelled in another way, and once more within a text.
+async fn secrets_are_redacted_from_server_messages() {
+    // The quote is escaped in JSON, and escaped twice in JSON within a string.
     const CANARY: &str = "can\"ary-5d1f0c7e9b";
-    let stage = Stage::new();
-    let (daemon, client) = stage.start().await;
-    client.ask("PUT", "/api/secrets/key", Some(json!({ "value": CANARY }))).await;
-    let mut telltale = stage.scripted("tale", &[]);
-    telltale["package"]["identifier"] = json!("/bin/sh");
-    telltale["config"]["args"] = json!([write_telltale(&stage)]);
-    for mut document in [stage.scripted("one", &[]), telltale] {
+    let fixture = Fixture::new();
+    let (daemon, client) = fixture.start().await;
+    client.request("PUT", "/api/secrets/key", Some(json!({ "value": CANARY }))).await;
+    let mut leaky = fixture.scripted("leaky", &[]);
+    leaky["package"]["identifier"] = json!("/bin/sh");
+    leaky["config"]["args"] = json!([write_leaky_server(&fixture)]);
+    for mut document in [fixture.scripted("one", &[]), leaky] {
         document["env_vars"]["KEY"] = json!({ "secret_ref": "key", "required": true });
         client.add(&document).await;
     }
-    let greeting = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"},
     }});
-    let opened = message(&client, None, &greeting).await;
-    let session = opened.header("mcp-session-id").unwrap().to_owned();
-    let check = |said: &str, n_masked: usize| {
-        assert_eq!(said.matches("[secret key]").count(), n_masked, "{said}");
-        assert!(!said.contains("ary-5d1f"), "{said}");
+    let initialized = message(&client, None, &initialize).await;
+    let session = initialized.header("mcp-session-id").unwrap().to_owned();
+    let check = |body: &str, n_redacted: usize| {
+        assert_eq!(body.matches("[secret key]").count(), n_redacted, "{body}");
+        assert!(!body.contains("ary-5d1f"), "{body}");
     };
-    check(&opened.body, 1);
+    check(&initialized.body, 1);
     let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
     check(&message(&client, Some(&session), &list).await.body, 2);
-    // Progress, log and the two members of the result.
-    for (tool, n_masked) in [("one_env", 1), ("tale_tell", 4), ("tale_refuse", 2)] {
+    // Progress, log and both members of the result.
+    for (tool, n_redacted) in [("one_env", 1), ("leaky_tell", 4), ("leaky_refuse", 2)] {
         let call = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {
             "name": tool, "arguments": {}, "_meta": {"progressToken": "p"},
         }});
-        check(&message(&client, Some(&session), &call).await.body, n_masked);
-        let called = client.ask("POST", "/api/calls", Some(json!({ "tool": tool }))).await;
+        check(&message(&client, Some(&session), &call).await.body, n_redacted);
+        let called = client.request("POST", "/api/calls", Some(json!({ "tool": tool }))).await;
         assert!(!called.body.contains("ary-5d1f"), "{}", called.body);
     }
-    stage.end(daemon).await;
+    fixture.shutdown(daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_goes_in_and_never_out() {
+async fn secrets_can_be_written_but_not_read() {
     const CANARY: &str = "canary-5d1f0c7e9b";
-    let stage = Stage::new();
-    let (daemon, client) = stage.start().await;
-    let set = client.ask("PUT", "/api/secrets/key", Some(json!({ "value": CANARY }))).await;
+    let fixture = Fixture::new();
+    let (daemon, client) = fixture.start().await;
+    let set = client.request("PUT", "/api/secrets/key", Some(json!({ "value": CANARY }))).await;
     assert_eq!((set.status, set.json()), (200, json!({ "restarted": [] })));
     assert_eq!(client.get("/api/secrets").await, json!({ "names": ["key"] }));
-    let mut document = stage.scripted("one", &[]);
+    let mut document = fixture.scripted("one", &[]);
     document["env_vars"]["KEY"] = json!({ "secret_ref": "key", "required": true });
     let id = client.add(&document).await;
-    let told = client.post("/api/calls", json!({ "tool": "one_env" })).await.to_string();
-    assert!(told.contains("KEY") && !told.contains(CANARY), "{told}");
+    let result = client.post("/api/calls", json!({ "tool": "one_env" })).await.to_string();
+    assert!(result.contains("KEY") && !result.contains(CANARY), "{result}");
     let changed =
-        client.ask("PUT", "/api/secrets/key", Some(json!({ "value": "other-value" }))).await;
+        client.request("PUT", "/api/secrets/key", Some(json!({ "value": "other-value" }))).await;
     assert_eq!(changed.json(), json!({ "restarted": [id] }));
-    client.until_state(&id, "running").await;
+    client.wait_for_state(&id, "running").await;
     for path in ["/api/servers", "/api/config", "/api/calls", "/metrics", "/api/openapi.json"] {
-        let answer = client.ask("GET", path, None).await;
-        assert!(!answer.body.contains(CANARY) && !answer.body.contains("other-value"), "{path}");
+        let response = client.request("GET", path, None).await;
+        assert!(
+            !response.body.contains(CANARY) && !response.body.contains("other-value"),
+            "{path}"
+        );
     }
-    let gone = client.ask("DELETE", "/api/secrets/key", None).await;
-    assert_eq!(gone.json(), json!({ "restarted": [id] }));
-    check_problem(&client.ask("DELETE", "/api/secrets/key", None).await, 404, "NOT_FOUND", None);
-    stage.end(daemon).await;
+    let deleted = client.request("DELETE", "/api/secrets/key", None).await;
+    assert_eq!(deleted.json(), json!({ "restarted": [id] }));
+    check_problem(
+        &client.request("DELETE", "/api/secrets/key", None).await,
+        404,
+        "NOT_FOUND",
+        None,
+    );
+    fixture.shutdown(daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_secret_is_refused_without_repeating_it() {
-    let stage = Stage::new();
-    let (daemon, client) = stage.start().await;
+async fn invalid_secret_errors_do_not_repeat_the_value() {
+    let fixture = Fixture::new();
+    let (daemon, client) = fixture.start().await;
     for name in ["..%2fkey", "%2e%2e", ".hidden", "a%20b", "a%00"] {
         let path = format!("/api/secrets/{name}");
-        let answer = client.ask("PUT", &path, Some(json!({ "value": "x1y2z3" }))).await;
-        check_problem(&answer, 422, "VALIDATION_ERROR", Some("name"));
+        let response = client.request("PUT", &path, Some(json!({ "value": "x1y2z3" }))).await;
+        check_problem(&response, 422, "VALIDATION_ERROR", Some("name"));
         check_problem(
-            &client.ask("DELETE", &path, None).await,
+            &client.request("DELETE", &path, None).await,
             422,
             "VALIDATION_ERROR",
             Some("name"),
         );
     }
     for body in [json!({}), json!({ "value": 7 }), json!(["x1y2z3"]), json!({ "value": "" })] {
-        let answer = client.ask("PUT", "/api/secrets/key", Some(body)).await;
-        check_problem(&answer, 422, "VALIDATION_ERROR", Some("value"));
-        assert!(!answer.body.contains("x1y2z3"));
+        let response = client.request("PUT", "/api/secrets/key", Some(body)).await;
+        check_problem(&response, 422, "VALIDATION_ERROR", Some("value"));
+        assert!(!response.body.contains("x1y2z3"));
     }
     assert_eq!(client.get("/api/secrets").await, json!({ "names": [] }));
-    stage.end(daemon).await;
+    fixture.shutdown(daemon).await;
 }

@@ -1,0 +1,420 @@
+//! Event log: the events of the API (`ApiEvent`) and a ring buffer of the latest ones that readers can resume.
+//!
+//! Readers have no queues: each remembers the number of its next event and looks it up in the ring. A reader that is
+//! too slow finds its event overwritten and learns how many it missed.
+//!
+//! **Invariant:** `append` never waits, and memory is bounded no matter how slow the readers are.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tokio::sync::watch;
+use toolrack_manager::{CallOutcome, RackEvent};
+use toolrack_transport::{Delivery, plain_text};
+use utoipa::ToSchema;
+
+/// Number of events in the ring.
+const CAPACITY: usize = 4096;
+/// Maximum length of a line of server output, in characters.
+const MAX_LINE_CHARS: usize = 2000;
+
+/// An event with its time.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = Told)]
+pub(crate) struct TimedEvent {
+    /// Unix time in milliseconds.
+    pub(crate) time_ms: u64,
+    #[serde(flatten)]
+    pub(crate) event: ApiEvent,
+}
+
+/// An event of the API.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = Happening)]
+pub(crate) enum ApiEvent {
+    /// The state of a server changed.
+    State {
+        #[schema(value_type = String)]
+        server: Arc<str>,
+        /// `disabled`, `disconnected`, `connecting`, `connected`, `needs-auth`, `failed` or `backing-off`.
+        state: &'static str,
+        /// The reason, if something failed.
+        reason: Option<String>,
+    },
+    /// A connecting server entered its next phase.
+    Phase {
+        #[schema(value_type = String)]
+        server: Arc<str>,
+        /// `installing`, `starting`, `handshake` or `listing`.
+        phase: &'static str,
+    },
+    /// The installer of a server's package printed a line.
+    Install {
+        #[schema(value_type = String)]
+        server: Arc<str>,
+        #[schema(value_type = String)]
+        line: Arc<str>,
+    },
+    /// The tool list of a server changed.
+    Tools {
+        #[schema(value_type = String)]
+        server: Arc<str>,
+        #[schema(value_type = Vec<String>)]
+        added: Vec<Arc<str>>,
+        #[schema(value_type = Vec<String>)]
+        removed: Vec<Arc<str>>,
+        #[schema(value_type = Vec<String>)]
+        changed: Vec<Arc<str>>,
+    },
+    /// A call started.
+    CallStarted {
+        id: String,
+        #[schema(value_type = String)]
+        server: Arc<str>,
+        #[schema(value_type = String)]
+        tool: Arc<str>,
+    },
+    /// A call finished.
+    CallFinished {
+        id: String,
+        #[schema(value_type = String)]
+        server: Arc<str>,
+        #[schema(value_type = String)]
+        tool: Arc<str>,
+        /// `done`, `tool_error`, `failed` or `abandoned`.
+        outcome: &'static str,
+        /// `not_sent`, `unknown` or `answered`.
+        delivery: &'static str,
+        duration_us: u64,
+    },
+    /// A server wrote a line to stderr.
+    Stderr {
+        #[schema(value_type = String)]
+        server: Arc<str>,
+        #[schema(value_type = String)]
+        line: Arc<str>,
+    },
+    /// A problem that does not stop anything from working.
+    Warning {
+        #[schema(value_type = Option<String>)]
+        server: Option<Arc<str>>,
+        message: String,
+    },
+    /// The config file is invalid; the servers keep their previous config.
+    ConfigRejected { message: String },
+    /// A changed config was applied.
+    ConfigApplied { connected: Vec<String>, disconnected: Vec<String>, reconnected: Vec<String> },
+    /// The daemon was too busy and missed this many events.
+    Missed { n_events: u64 },
+    /// The daemon is shutting down.
+    Stopping,
+}
+
+impl ApiEvent {
+    /// The SSE event name, equal to the `type` member.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::State { .. } => "state",
+            Self::Phase { .. } => "phase",
+            Self::Install { .. } => "install",
+            Self::Tools { .. } => "tools",
+            Self::CallStarted { .. } => "call_started",
+            Self::CallFinished { .. } => "call_finished",
+            Self::Stderr { .. } => "stderr",
+            Self::Warning { .. } => "warning",
+            Self::ConfigRejected { .. } => "config_rejected",
+            Self::ConfigApplied { .. } => "config_applied",
+            Self::Missed { .. } => "missed",
+            Self::Stopping => "stopping",
+        }
+    }
+
+    /// Converts a manager event. `call_id` makes the API's call id from a call number.
+    pub(crate) fn from_manager_event(
+        event: RackEvent,
+        call_id: impl Fn(u64) -> String,
+    ) -> Option<Self> {
+        Some(match event {
+            RackEvent::State { server, state } => {
+                let reason =
+                    state.failure().map(|failure| plain_text(failure.reason(), MAX_LINE_CHARS));
+                Self::State { server, state: state.word(), reason }
+            }
+            RackEvent::Phase { server, phase } => Self::Phase { server, phase: phase.word() },
+            RackEvent::Install { server, line } => {
+                Self::Install { server, line: truncate_line(line) }
+            }
+            RackEvent::Tools { server, added, removed, changed } => {
+                Self::Tools { server, added, removed, changed }
+            }
+            RackEvent::CallStarted { id, server, tool } => {
+                Self::CallStarted { id: call_id(id), server, tool }
+            }
+            RackEvent::CallFinished { id, server, tool, outcome, delivery, duration, .. } => {
+                Self::CallFinished {
+                    id: call_id(id),
+                    server,
+                    tool,
+                    outcome: outcome_name(outcome),
+                    delivery: delivery_name(delivery),
+                    duration_us: as_micros(duration),
+                }
+            }
+            RackEvent::Stderr { server, line } => {
+                Self::Stderr { server, line: truncate_line(line) }
+            }
+            RackEvent::Warning { server, message } => {
+                Self::Warning { server, message: plain_text(&message, MAX_LINE_CHARS) }
+            }
+            RackEvent::ConfigRejected { message } => {
+                Self::ConfigRejected { message: plain_text(&message, MAX_LINE_CHARS) }
+            }
+            RackEvent::ConfigApplied { plan } => Self::ConfigApplied {
+                connected: plan.connect,
+                disconnected: plan.disconnect,
+                reconnected: plan.reconnect,
+            },
+            RackEvent::Missed(n_events) => Self::Missed { n_events },
+            _ => return None,
+        })
+    }
+}
+
+/// Ring buffer of the latest events.
+#[derive(Debug)]
+pub(crate) struct EventLog {
+    /// Distinguishes the event ids of this run from those of earlier ones.
+    run_id: Arc<str>,
+    ring: Mutex<Ring>,
+    /// The number of the next event. Wakes up readers.
+    next: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    /// The number of the oldest event in the ring.
+    first: u64,
+    events: VecDeque<Arc<TimedEvent>>,
+}
+
+/// Position of one reader in the event log.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    log: Arc<EventLog>,
+    next: u64,
+    changes: watch::Receiver<u64>,
+    /// The reader resumed with an id of another run; its next item reports the gap.
+    is_from_other_run: bool,
+}
+
+/// An item of an event stream.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum StreamItem {
+    /// An event and its number.
+    Event(u64, Arc<TimedEvent>),
+    /// The number of the last missed event, and how many were missed. `None` if they belong to another run.
+    Missed(u64, Option<u64>),
+}
+
+impl EventLog {
+    pub(crate) fn new(run_id: &str) -> Self {
+        Self { run_id: run_id.into(), ring: Mutex::default(), next: watch::Sender::new(0) }
+    }
+
+    pub(crate) fn append(&self, time_ms: u64, event: ApiEvent) {
+        let mut ring = self.ring();
+        ring.events.push_back(Arc::new(TimedEvent { time_ms, event }));
+        if ring.events.len() > CAPACITY {
+            ring.events.pop_front();
+            ring.first += 1;
+        }
+        let next = ring.first + ring.events.len() as u64;
+        // Readers take the ring lock as soon as they wake up.
+        drop(ring);
+        self.next.send_replace(next);
+    }
+
+    /// The id of an event on the wire.
+    pub(crate) fn event_id(&self, number: u64) -> String {
+        format!("{}-{number}", self.run_id)
+    }
+
+    /// A reader that resumes after the event `last_id`, or starts with the next event.
+    pub(crate) fn reader(self: &Arc<Self>, last_id: Option<&str>) -> Reader {
+        let changes = self.next.subscribe();
+        let now = *changes.borrow();
+        let (next, is_from_other_run) = match last_id.map(|id| parse_event_id(&self.run_id, id)) {
+            None => (now, false),
+            Some(Some(last)) if last < now => (last + 1, false),
+            // An id of another run, or a number that was never issued.
+            Some(_) => (0, true),
+        };
+        Reader { log: Arc::clone(self), next, changes, is_from_other_run }
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The event number of an id of this run.
+fn parse_event_id(run_id: &str, id: &str) -> Option<u64> {
+    id.strip_prefix(run_id)?.strip_prefix('-')?.parse().ok()
+}
+
+impl Reader {
+    /// Waits for the next item. `None` once the log is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no event is lost.
+    pub(crate) async fn next(&mut self) -> Option<StreamItem> {
+        loop {
+            // Marked as seen before the look at the ring: an append in between wakes `changed` at once.
+            self.changes.borrow_and_update();
+            if let Some(item) = self.try_next() {
+                return Some(item);
+            }
+            self.changes.changed().await.ok()?;
+        }
+    }
+
+    fn try_next(&mut self) -> Option<StreamItem> {
+        let ring = self.log.ring();
+        if std::mem::take(&mut self.is_from_other_run) {
+            self.next = ring.first;
+            return Some(StreamItem::Missed(ring.first.saturating_sub(1), None));
+        }
+        if self.next < ring.first {
+            let n_missed = ring.first - self.next;
+            self.next = ring.first;
+            return Some(StreamItem::Missed(ring.first - 1, Some(n_missed)));
+        }
+        let index = usize::try_from(self.next - ring.first).ok()?;
+        let event = Arc::clone(ring.events.get(index)?);
+        self.next += 1;
+        Some(StreamItem::Event(self.next - 1, event))
+    }
+}
+
+pub(crate) fn outcome_name(outcome: CallOutcome) -> &'static str {
+    match outcome {
+        CallOutcome::Done => "done",
+        CallOutcome::ToolError => "tool_error",
+        CallOutcome::Abandoned => "abandoned",
+        _ => "failed",
+    }
+}
+
+pub(crate) fn delivery_name(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::NotSent => "not_sent",
+        Delivery::Unknown => "unknown",
+        Delivery::Answered => "answered",
+    }
+}
+
+pub(crate) fn as_micros(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Unix time in milliseconds, for display and records. Not monotonic, so never used to measure durations.
+pub(crate) fn unix_time_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Truncates a line of server output to the maximum length.
+pub(crate) fn truncate_line(line: Arc<str>) -> Arc<str> {
+    match line.char_indices().nth(MAX_LINE_CHARS) {
+        None => line,
+        Some((end, _)) => format!("{}…", line.split_at(end).0).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append(log: &EventLog, number: u64) {
+        log.append(number, ApiEvent::Missed { n_events: number });
+    }
+
+    /// All pending items of a reader, in short form.
+    fn all(reader: &mut Reader) -> Vec<String> {
+        let mut found = Vec::new();
+        while let Some(item) = reader.try_next() {
+            found.push(match item {
+                StreamItem::Event(number, event) => format!("{number}@{}", event.time_ms),
+                StreamItem::Missed(last, Some(n)) => format!("missed {n} to {last}"),
+                StreamItem::Missed(last, None) => format!("missed some to {last}"),
+            });
+        }
+        found
+    }
+
+    #[test]
+    fn reader_resumes_after_its_last_event() {
+        let log = Arc::new(EventLog::new("run"));
+        append(&log, 10);
+        let mut reader = log.reader(None);
+        assert_eq!(all(&mut reader), Vec::<String>::new());
+        append(&log, 11);
+        append(&log, 12);
+        assert_eq!(all(&mut reader), ["1@11", "2@12"]);
+        assert_eq!(all(&mut log.reader(Some(&log.event_id(1)))), ["2@12"]);
+        assert_eq!(all(&mut log.reader(Some(&log.event_id(2)))), Vec::<String>::new());
+    }
+
+    #[test]
+    fn reader_with_a_foreign_id_gets_a_gap_and_all_events() {
+        let log = Arc::new(EventLog::new("run"));
+        append(&log, 10);
+        for last in ["", "old-0", "run-1", "run-x", "run-99999999999999999999", "run"] {
+            assert_eq!(all(&mut log.reader(Some(last))), ["missed some to 0", "0@10"], "{last}");
+        }
+    }
+
+    #[test]
+    fn slow_reader_learns_how_many_events_it_missed() {
+        let log = Arc::new(EventLog::new("run"));
+        let mut reader = log.reader(None);
+        for number in 0..CAPACITY as u64 + 3 {
+            append(&log, number);
+        }
+        let found = all(&mut reader);
+        assert_eq!(found.len(), CAPACITY + 1);
+        assert_eq!(found[..2], ["missed 3 to 2", "3@3"]);
+    }
+
+    #[tokio::test]
+    async fn reader_waits_for_the_next_event() {
+        let log = Arc::new(EventLog::new("run"));
+        let mut reader = log.reader(None);
+        let appended = async { append(&log, 5) };
+        let (item, ()) = tokio::join!(reader.next(), appended);
+        assert!(matches!(item, Some(StreamItem::Event(0, _))));
+    }
+
+    #[test]
+    fn events_serialize_with_their_type_and_long_lines_are_truncated() {
+        let server: Arc<str> = "s".into();
+        let line: Arc<str> = "ü".repeat(MAX_LINE_CHARS + 1).into();
+        let event = RackEvent::Stderr { server: Arc::clone(&server), line };
+        let event = ApiEvent::from_manager_event(event, |number| number.to_string()).unwrap();
+        let ApiEvent::Stderr { line, .. } = &event else { panic!("{event:?}") };
+        assert_eq!(line.chars().count(), MAX_LINE_CHARS + 1);
+        let started = RackEvent::CallStarted { id: 7, server, tool: "t".into() };
+        let event =
+            ApiEvent::from_manager_event(started, |number| format!("run-{number}")).unwrap();
+        let timed = TimedEvent { time_ms: 5, event };
+        assert_eq!(
+            serde_json::to_string(&timed).unwrap(),
+            r#"{"time_ms":5,"type":"call_started","id":"run-7","server":"s","tool":"t"}"#
+        );
+        assert_eq!(timed.event.name(), "call_started");
+    }
+}

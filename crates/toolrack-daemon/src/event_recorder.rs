@@ -1,0 +1,308 @@
+//! Event recorder: the one consumer of manager events, which feeds the event log, call history, metrics and stderr
+//! buffer.
+//!
+//! **Invariant:** handling an event never waits, and memory is bounded: at most [`MAX_LINES`] lines for each of
+//! `MAX_SERVERS` servers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt as _;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use toolrack_manager::{RackEvent, RackEvents};
+use toolrack_service::LocalService;
+use utoipa::ToSchema;
+
+use crate::event_log::{
+    ApiEvent, EventLog, as_micros, delivery_name, outcome_name, truncate_line, unix_time_ms,
+};
+use crate::history::{CallRecord, History};
+use crate::metrics::{Gauges, Metrics};
+
+/// Maximum number of running calls that are listed. Further calls run, but are not listed.
+const MAX_RUNNING: usize = 4096;
+/// Lines kept per server. The oldest is dropped.
+pub(crate) const MAX_LINES: usize = 500;
+/// Servers whose lines are kept. Lines of further servers are dropped.
+const MAX_SERVERS: usize = 256;
+
+/// Records manager events, and answers questions about running calls, logs and metrics.
+#[derive(Debug)]
+pub(crate) struct EventRecorder {
+    run_id: String,
+    agent: Option<String>,
+    pub(crate) events: Arc<EventLog>,
+    pub(crate) history: Arc<History>,
+    live: Mutex<LiveState>,
+}
+
+#[derive(Debug, Default)]
+struct LiveState {
+    running: BTreeMap<u64, RunningCall>,
+    metrics: Metrics,
+    stderr: StderrBuffer,
+}
+
+/// A call that has not finished.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct RunningCall {
+    /// The id of the call.
+    pub(crate) id: String,
+    /// Start time, Unix time in milliseconds.
+    pub(crate) time_ms: u64,
+    /// The server.
+    #[schema(value_type = String)]
+    pub(crate) server: Arc<str>,
+    /// The tool, by the server's name for it.
+    #[schema(value_type = String)]
+    pub(crate) tool: Arc<str>,
+}
+
+impl EventRecorder {
+    /// `run_id` distinguishes the call and event ids of this run from those of earlier ones.
+    pub(crate) fn new(run_id: String, agent: Option<String>, history: History) -> Self {
+        let events = Arc::new(EventLog::new(&run_id));
+        Self { run_id, agent, events, history: Arc::new(history), live: Mutex::default() }
+    }
+
+    /// Records the events of the daemon's own servers until `stop`.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        service: Arc<LocalService>,
+        mut events: RackEvents,
+        stop: CancellationToken,
+    ) {
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                event = events.next() => event,
+            };
+            match event {
+                Some(event) => self.handle(&service, event),
+                None => return,
+            }
+        }
+        // Events emitted before the stop are still in the channel, such as the ends of the last calls.
+        while let Some(Some(event)) = events.next().now_or_never() {
+            self.handle(&service, event);
+        }
+    }
+
+    fn handle(&self, service: &LocalService, event: RackEvent) {
+        let time_ms = unix_time_ms();
+        match &event {
+            RackEvent::State { server, .. } => {
+                let launch = service.rack().server(server).ok().and_then(|server| server.launch());
+                self.live().metrics.record_launch(server, launch.unwrap_or_default());
+            }
+            RackEvent::CallStarted { id, server, tool } => {
+                self.add_running(*id, time_ms, server, tool);
+            }
+            RackEvent::CallFinished { id, outcome, duration, .. } => {
+                let mut live = self.live();
+                live.running.remove(id);
+                live.metrics.record_call(*outcome, *duration);
+            }
+            RackEvent::Stderr { server, line } | RackEvent::Install { server, line } => {
+                self.live().stderr.push(server, time_ms, truncate_line(Arc::clone(line)));
+            }
+            RackEvent::ConfigApplied { .. } => {
+                let is_configured = |name: &str| service.rack().server(name).is_ok();
+                self.live().stderr.retain_servers(is_configured);
+            }
+            RackEvent::Missed(n) => {
+                let mut live = self.live();
+                live.metrics.n_missed += n;
+                // The missed events may include the end of any of these calls, which would then be listed for ever.
+                live.running.clear();
+            }
+            _ => {}
+        }
+        self.record_call(time_ms, &event, (self.agent.as_deref(), |number| self.call_id(number)));
+        if let Some(event) = ApiEvent::from_manager_event(event, |number| self.call_id(number)) {
+            self.events.append(time_ms, event);
+        }
+    }
+
+    fn add_running(&self, number: u64, time_ms: u64, server: &Arc<str>, tool: &Arc<str>) {
+        let mut live = self.live();
+        if live.running.len() < MAX_RUNNING {
+            let (server, tool) = (Arc::clone(server), Arc::clone(tool));
+            let call = RunningCall { id: self.call_id(number), time_ms, server, tool };
+            live.running.insert(number, call);
+        }
+    }
+
+    /// Records the calls of another agent's servers. Their other events are dropped.
+    pub(crate) async fn run_for_agent(
+        self: Arc<Self>,
+        agent: String,
+        mut events: RackEvents,
+        stop: CancellationToken,
+    ) {
+        // Call numbers are unique within a manager only, so the id names the agent.
+        let id = |number| format!("{}-{agent}-{number}", self.run_id);
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = events.next() => event,
+                () = stop.cancelled() => return,
+            };
+            let Some(event) = event else { return };
+            self.record_call(unix_time_ms(), &event, (Some(&agent), id));
+        }
+    }
+
+    /// Writes a finished call to the history.
+    fn record_call(
+        &self,
+        time_ms: u64,
+        event: &RackEvent,
+        (agent, call_id): (Option<&str>, impl Fn(u64) -> String),
+    ) {
+        let RackEvent::CallFinished {
+            id,
+            server,
+            tool,
+            outcome,
+            delivery,
+            duration,
+            argument_bytes,
+            result_bytes,
+        } = event
+        else {
+            return;
+        };
+        self.history.record(CallRecord {
+            id: call_id(*id),
+            time_ms,
+            agent: agent.map(str::to_owned),
+            server: server.as_ref().to_owned(),
+            tool: tool.as_ref().to_owned(),
+            outcome: outcome_name(*outcome).into(),
+            delivery: delivery_name(*delivery).into(),
+            duration_us: as_micros(*duration),
+            argument_bytes: *argument_bytes as u64,
+            result_bytes: *result_bytes as u64,
+        });
+    }
+
+    /// The API's id of a call.
+    pub(crate) fn call_id(&self, number: u64) -> String {
+        format!("{}-{number}", self.run_id)
+    }
+
+    /// The number of a call of this run.
+    pub(crate) fn call_number(&self, id: &str) -> Option<u64> {
+        id.strip_prefix(&self.run_id)?.strip_prefix('-')?.parse().ok()
+    }
+
+    /// Running calls, oldest first.
+    pub(crate) fn running(&self) -> Vec<RunningCall> {
+        self.live().running.values().cloned().collect()
+    }
+
+    pub(crate) fn running_call(&self, id: &str) -> Option<RunningCall> {
+        let number = self.call_number(id)?;
+        self.live().running.get(&number).cloned()
+    }
+
+    pub(crate) fn n_running(&self) -> usize {
+        self.live().running.len()
+    }
+
+    pub(crate) fn stderr_lines(
+        &self,
+        server: &str,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Vec<LogLine> {
+        self.live().stderr.tail(server, after, limit)
+    }
+
+    pub(crate) fn render_metrics(&self, gauges: &Gauges) -> String {
+        self.live().metrics.clone().render(gauges)
+    }
+
+    // A poisoned lock is safe to use: the state is consistent after every statement.
+    fn live(&self) -> MutexGuard<'_, LiveState> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A line of a server's stderr or of its installer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct LogLine {
+    /// Sequence number within the server.
+    pub(crate) number: u64,
+    /// Unix time in milliseconds.
+    pub(crate) time_ms: u64,
+    /// The line, without terminal escape sequences.
+    #[schema(value_type = String)]
+    pub(crate) line: Arc<str>,
+}
+
+/// The last stderr lines of each server.
+#[derive(Debug, Default)]
+pub(crate) struct StderrBuffer {
+    servers: BTreeMap<Arc<str>, ServerLines>,
+}
+
+#[derive(Debug, Default)]
+struct ServerLines {
+    next_number: u64,
+    lines: VecDeque<LogLine>,
+}
+
+impl StderrBuffer {
+    pub(crate) fn push(&mut self, server: &Arc<str>, time_ms: u64, line: Arc<str>) {
+        if !self.servers.contains_key(server) && self.servers.len() >= MAX_SERVERS {
+            return;
+        }
+        let buffer = self.servers.entry(Arc::clone(server)).or_default();
+        buffer.lines.push_back(LogLine { number: buffer.next_number, time_ms, line });
+        buffer.next_number += 1;
+        if buffer.lines.len() > MAX_LINES {
+            buffer.lines.pop_front();
+        }
+    }
+
+    /// The last `limit` lines of a server after line `after`, oldest first.
+    pub(crate) fn tail(&self, server: &str, after: Option<u64>, limit: usize) -> Vec<LogLine> {
+        let Some(buffer) = self.servers.get(server) else { return Vec::new() };
+        let is_newer = |line: &&LogLine| after.is_none_or(|after| line.number > after);
+        let mut lines: Vec<LogLine> =
+            buffer.lines.iter().rev().filter(is_newer).take(limit).cloned().collect();
+        lines.reverse();
+        lines
+    }
+
+    /// Drops the lines of servers that are no longer configured.
+    pub(crate) fn retain_servers(&mut self, is_configured: impl Fn(&str) -> bool) {
+        self.servers.retain(|name, _| is_configured(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stderr_buffer_keeps_the_last_lines() {
+        let mut buffer = StderrBuffer::default();
+        let server: Arc<str> = "s".into();
+        for number in 0..MAX_LINES as u64 + 2 {
+            buffer.push(&server, number, number.to_string().into());
+        }
+        let numbers =
+            |lines: Vec<LogLine>| lines.iter().map(|line| line.number).collect::<Vec<_>>();
+        assert_eq!(numbers(buffer.tail("s", None, 3)), [499, 500, 501]);
+        assert_eq!(numbers(buffer.tail("s", Some(499), 9)), [500, 501]);
+        assert_eq!(buffer.tail("s", None, 9999).len(), MAX_LINES);
+        assert_eq!(buffer.tail("other", None, 9), Vec::new());
+        buffer.retain_servers(|_| false);
+        assert_eq!(buffer.tail("s", None, 9), Vec::new());
+    }
+}

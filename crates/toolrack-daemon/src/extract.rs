@@ -1,0 +1,185 @@
+//! Request extractors: JSON bodies with size and time limits, and query parameters.
+
+use std::time::Duration;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequest, Request};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize as _, Deserializer};
+use serde_json::Number;
+use serde_json::error::Category;
+use tokio::time::timeout;
+use tower_http::timeout::TimeoutError;
+
+use crate::problem::Problem;
+
+/// Maximum size of a body. Call arguments may contain files.
+pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
+/// Timeout for a whole body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A JSON body.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let (head, body) = request.into_parts();
+        // A page of another site can send `text/plain` without a preflight, but not JSON.
+        if !is_json(&head.headers) {
+            let message = "the body must be JSON with `Content-Type: application/json`";
+            return Err(Problem::malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
+        let bytes = match timeout(BODY_TIMEOUT, body.collect()).await {
+            Ok(Ok(collected)) => collected.to_bytes(),
+            Ok(Err(error)) => return Err(body_error(&error)),
+            Err(_elapsed) => return Err(body_timeout()),
+        };
+        parse_json(&bytes).map(Self)
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = value.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    ["application/json", "application/merge-patch+json"]
+        .iter()
+        .any(|accepted| media_type.eq_ignore_ascii_case(accepted))
+}
+
+/// Syntax errors are 400, a value of the wrong shape is 422.
+fn parse_json<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let status = match error.classify() {
+            Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
+            Category::Io | Category::Syntax | Category::Eof => StatusCode::BAD_REQUEST,
+        };
+        Problem::malformed(status, format!("invalid body: {error}"))
+    })
+}
+
+/// Deserializes an optional integer. Accepts `1.0`, which is the same number in JSON.
+pub(crate) fn optional_integer<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
+    let from_float = || {
+        let number = number.as_f64().filter(|number| number.fract() == 0.0)?;
+        format!("{number:.0}").parse().ok()
+    };
+    let integer = number.as_u64().or_else(from_float);
+    integer.map(Some).ok_or_else(|| D::Error::custom("expected an integer"))
+}
+
+fn body_timeout() -> Problem {
+    Problem::malformed(StatusCode::REQUEST_TIMEOUT, "the body was not received in time")
+}
+
+/// The response to a body above [`MAX_BODY_BYTES`].
+pub(crate) fn body_too_large() -> Problem {
+    Problem::malformed(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 MiB")
+}
+
+/// Finds the cause of a body error in its source chain: the limits are layers below axum.
+fn body_error(error: &axum::Error) -> Problem {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<LengthLimitError>() {
+            return body_too_large();
+        }
+        if error.is::<TimeoutError>() {
+            return body_timeout();
+        }
+        cause = error.source();
+    }
+    Problem::malformed(StatusCode::BAD_REQUEST, "the body is incomplete")
+}
+
+/// The response to a query string that cannot be parsed.
+pub(crate) fn invalid_query(rejection: QueryRejection) -> Problem {
+    let message = rejection.body_text();
+    Problem::malformed(StatusCode::BAD_REQUEST, message)
+}
+
+/// Checks that a number fits into `i64`, which `SQLite` and many clients use.
+pub(crate) fn check_integer(field: &str, value: Option<u64>) -> Result<Option<u64>, Problem> {
+    match value {
+        Some(value) if i64::try_from(value).is_err() => {
+            Err(Problem::invalid(field, format!("must not be larger than {}", i64::MAX)))
+        }
+        value => Ok(value),
+    }
+}
+
+/// Checks the `limit` parameter.
+pub(crate) fn check_limit(
+    value: Option<usize>,
+    default: usize,
+    max: usize,
+) -> Result<usize, Problem> {
+    match value {
+        None => Ok(default),
+        Some(value) if (1..=max).contains(&value) => Ok(value),
+        Some(_) => Err(Problem::invalid("limit", format!("must be between 1 and {max}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+    use serde_json::Value;
+
+    #[test]
+    fn only_json_content_types_are_accepted() {
+        let check = |value: Option<&'static str>, expected: bool| {
+            let mut headers = HeaderMap::new();
+            value.map(|text| headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(text)));
+            assert_eq!(is_json(&headers), expected, "{value:?}");
+        };
+        check(Some("application/json"), true);
+        check(Some("Application/JSON; charset=utf-8"), true);
+        check(Some("application/merge-patch+json"), true);
+        // Any page can send these three without a CORS preflight.
+        check(Some("text/plain"), false);
+        check(Some("application/x-www-form-urlencoded"), false);
+        check(Some("multipart/form-data"), false);
+        check(None, false);
+    }
+
+    #[test]
+    fn integers_may_be_written_as_floats() {
+        let check = |text: &str, expected: Option<Option<u64>>| {
+            let mut deserializer = serde_json::Deserializer::from_str(text);
+            assert_eq!(optional_integer(&mut deserializer).ok(), expected, "{text}");
+        };
+        check("null", Some(None));
+        check("7", Some(Some(7)));
+        check("7.0", Some(Some(7)));
+        check("7e2", Some(Some(700)));
+        check("18446744073709551615", Some(Some(u64::MAX)));
+        for text in ["7.5", "-1", "-1.0", "1e300", "true", "\"7\""] {
+            check(text, None);
+        }
+    }
+
+    #[test]
+    fn syntax_errors_are_400_and_wrong_shapes_422() {
+        let check = |text: &'static str, expected: u16| {
+            let parsed = parse_json::<std::collections::BTreeMap<String, u8>>(&Bytes::from_static(
+                text.as_bytes(),
+            ));
+            assert_eq!(parsed.unwrap_err().status.as_u16(), expected, "{text}");
+        };
+        check("{", 400);
+        check("", 400);
+        check("{} {}", 400);
+        check("[]", 422);
+        check(r#"{"a":"b"}"#, 422);
+        assert!(parse_json::<Value>(&Bytes::from_static(b"{}")).is_ok());
+    }
+}

@@ -1,0 +1,161 @@
+//! HTTP/1.1 server: accept loop, connection limit and graceful shutdown, over TCP and a Unix socket.
+//!
+//! **Invariant:** an idle connection is closed, and every connection has ended once the tracker reports so.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Maximum number of connections per listener. Further ones wait in the kernel's backlog.
+const MAX_CONNECTIONS: usize = 2048;
+/// Timeout for a request head. It also closes idle keep-alive connections.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of a request head.
+const MAX_HEADER_BYTES: usize = 32 << 10;
+const MAX_HEADERS: usize = 64;
+/// Delay after a failed `accept`, which mostly means that the process is out of file descriptors. Without it the loop
+/// would spin.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Shutdown signals for connections.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shutdown {
+    /// Stops accepting; open connections end after their current request.
+    pub(crate) graceful: CancellationToken,
+    /// Aborts open connections.
+    pub(crate) force: CancellationToken,
+    pub(crate) connections: TaskTracker,
+}
+
+/// A listening socket.
+pub(crate) trait Listener: Send + Sync + 'static {
+    /// An accepted connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Accepts the next connection. `None` if its peer was rejected.
+    fn poll_accept_allowed(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Self::Stream>>>;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    fn poll_accept_allowed(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<TcpStream>>> {
+        self.poll_accept(context).map_ok(|(stream, _)| {
+            // Responses are small; Nagle's algorithm would delay them.
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!(%error, "cannot set TCP_NODELAY");
+            }
+            Some(stream)
+        })
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    fn poll_accept_allowed(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<UnixStream>>> {
+        self.poll_accept(context).map_ok(|(stream, _)| Some(stream).filter(is_same_user))
+    }
+}
+
+/// Whether the peer runs as the same user, according to the kernel.
+fn is_same_user(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == own => true,
+        Ok(peer) => {
+            tracing::warn!(uid = peer.uid(), "rejected a connection from another user");
+            false
+        }
+        Err(error) => {
+            tracing::warn!(%error, "rejected a connection without peer credentials");
+            false
+        }
+    }
+}
+
+/// Accepts and serves connections until shutdown.
+pub(crate) async fn serve(listener: impl Listener, router: Router, shutdown: Shutdown) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let next = async {
+            // The slot comes first, so that at the limit no connection is accepted and left unserved.
+            let slot = Arc::clone(&slots).acquire_owned().await;
+            (slot, poll_fn(|context| listener.poll_accept_allowed(context)).await)
+        };
+        let (slot, accepted) = tokio::select! {
+            biased;
+            () = shutdown.graceful.cancelled() => return,
+            next = next => next,
+        };
+        match accepted {
+            Ok(Some(stream)) => {
+                let connection = serve_connection(stream, router.clone(), shutdown.clone());
+                shutdown.connections.spawn(async move {
+                    connection.await;
+                    drop(slot);
+                });
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection, retrying");
+                sleep(ACCEPT_RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    shutdown: Shutdown,
+) {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_READ_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .max_headers(MAX_HEADERS);
+    let connection =
+        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    let result = tokio::select! {
+        biased;
+        () = shutdown.force.cancelled() => return,
+        result = connection.as_mut() => result,
+        () = shutdown.graceful.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                biased;
+                () = shutdown.force.cancelled() => return,
+                result = connection => result,
+            }
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection error");
+    }
+}

@@ -1,0 +1,250 @@
+//! `/api/calls`: tool calls, their cancellation, the call history and latencies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use toolrack_client::CallOptions;
+use toolrack_manager::{Called, read_result};
+use toolrack_service::ToolCall;
+use toolrack_transport::Delivery;
+use utoipa::ToSchema;
+
+use crate::event_recorder::RunningCall;
+use crate::extract::JsonBody;
+use crate::history::{CallRecord, HistoryQuery, Latency};
+use crate::openapi::{AnyJson, OUTCOMES, OutcomeSchema};
+use crate::problem::Problem;
+use crate::state::App;
+
+/// Maximum size of `text` in a response. `result` is complete.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+/// The longest timeout that a client can request.
+const MAX_TIMEOUT: Duration = Duration::from_hours(1);
+
+/// A tool call.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewCall)]
+pub(super) struct CallRequest {
+    /// The public name of the tool, or `server.tool`; with `server`, the server's name for the tool.
+    tool: String,
+    /// The server, by name.
+    #[serde(default)]
+    server: Option<String>,
+    /// The arguments, as an object.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Box<RawValue>>,
+    /// Timeout in milliseconds. Defaults to the timeout of the config.
+    #[serde(default, deserialize_with = "crate::extract::optional_integer")]
+    #[schema(minimum = 1, maximum = 3_600_000)]
+    timeout_ms: Option<u64>,
+}
+
+/// The result of a call.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CallAnswer)]
+pub(super) struct CallResponse {
+    /// The id of the call in the history.
+    id: String,
+    /// Whether the tool reported an error.
+    is_error: bool,
+    /// The text of the result, sanitized and truncated to 64 KiB.
+    text: String,
+    /// The complete result, as the server sent it, with secrets redacted.
+    #[schema(value_type = AnyJson)]
+    result: Box<RawValue>,
+}
+
+/// Filter for calls.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CallQuery {
+    /// Only calls of this server.
+    server: Option<String>,
+    /// Only calls of this tool, by the server's name for it.
+    tool: Option<String>,
+    /// Only calls with this outcome.
+    #[param(value_type = Option<OutcomeSchema>, inline)]
+    outcome: Option<String>,
+    /// Only calls that ended at or after this Unix time in milliseconds.
+    since_ms: Option<u64>,
+    /// Cursor: `next` of the previous page.
+    before: Option<i64>,
+    /// Maximum number of calls.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
+
+/// Running calls, and finished calls newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CallList {
+    /// All running calls, regardless of the filter.
+    running: Vec<RunningCall>,
+    calls: Vec<CallRecord>,
+    /// Cursor of the next page, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<i64>,
+}
+
+/// A running or finished call.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub(super) enum CallView {
+    #[serde(rename = "over")]
+    Finished(CallRecord),
+    Running(RunningCall),
+}
+
+/// Latencies of recent calls.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Latencies {
+    /// One entry per server and one per tool.
+    latencies: Vec<Latency>,
+}
+
+/// Call a tool and wait for its result
+///
+/// Closing the connection cancels the call.
+#[utoipa::path(post, path = "/api/calls", tag = "calls", operation_id = "make", request_body = CallRequest,
+    responses((status = 200, body = CallResponse), (status = "default", body = Problem)))]
+pub(super) async fn create(
+    State(app): State<App>,
+    JsonBody(call): JsonBody<CallRequest>,
+) -> Result<Json<CallResponse>, Problem> {
+    if app.is_draining() {
+        return Err(Problem::unavailable("the daemon is shutting down"));
+    }
+    let arguments = match &call.arguments {
+        Some(arguments) if arguments.get().starts_with('{') => Some(&**arguments),
+        Some(arguments) if arguments.get() != "null" => {
+            return Err(Problem::invalid("arguments", "must be an object"));
+        }
+        _ => None,
+    };
+    let number = app.service.rack().reserve_call();
+    let registered = app.register_call(number);
+    let target = match &call.server {
+        Some(server) => Called::Of { server, tool: &call.tool },
+        None => Called::Public(&call.tool),
+    };
+    let empty = RawValue::from_string("{}".to_owned());
+    let empty = empty.map_err(|_never| Problem::internal("cannot build empty arguments"))?;
+    let call = app.service.call(ToolCall {
+        number,
+        called: target,
+        arguments: arguments.unwrap_or(&empty),
+        options: call_options(call.timeout_ms)?,
+    });
+    let raw = tokio::select! {
+        biased;
+        // The request may be on its way to the server, hence `Unknown`. Dropping `call` cancels it there.
+        () = registered.cancel.cancelled() => return Err(Delivery::Unknown.into()),
+        result = call => result?,
+    };
+    let invalid = |_error| Problem::unavailable("the server sent an invalid result");
+    let parsed = read_result(&raw, MAX_TEXT_BYTES).map_err(invalid)?;
+    let result = raw.checked().map(ToOwned::to_owned);
+    Ok(Json(CallResponse {
+        id: app.recorder.call_id(number),
+        is_error: parsed.is_error,
+        text: parsed.content,
+        result: result.map_err(|_error| Problem::unavailable("the result is not valid JSON"))?,
+    }))
+}
+
+fn call_options(timeout_ms: Option<u64>) -> Result<CallOptions, Problem> {
+    let Some(timeout_ms) = timeout_ms else { return Ok(CallOptions::default()) };
+    let timeout = Duration::from_millis(timeout_ms);
+    if timeout.is_zero() || timeout > MAX_TIMEOUT {
+        return Err(Problem::invalid("timeout_ms", "must be between 1 and 3600000"));
+    }
+    Ok(CallOptions { timeout: Some(timeout), at_most: Some(timeout), ..CallOptions::default() })
+}
+
+/// List calls
+#[utoipa::path(get, path = "/api/calls", tag = "calls", params(CallQuery),
+    responses((status = 200, body = CallList), (status = "default", body = Problem)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    query: Result<Query<CallQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<CallList>, Problem> {
+    let Query(query) = query.map_err(crate::extract::invalid_query)?;
+    if query.outcome.as_deref().is_some_and(|outcome| !OUTCOMES.contains(&outcome)) {
+        let message = "must be `done`, `tool_error`, `failed` or `abandoned`";
+        return Err(Problem::invalid("outcome", message));
+    }
+    let limit = crate::extract::check_limit(query.limit, 50, 500)?;
+    let since_ms = crate::extract::check_integer("since_ms", query.since_ms)?;
+    let CallQuery { server, tool, outcome, before, .. } = query;
+    let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+    let query =
+        HistoryQuery { server, tool, outcome, since_ms, before, limit, ..HistoryQuery::default() };
+    let history = Arc::clone(&app.recorder.history);
+    let page = read_history(move || history.query(&query)).await?;
+    let running = app.recorder.running();
+    Ok(Json(CallList { running, calls: page.calls, next: page.next }))
+}
+
+/// Get a call
+#[utoipa::path(get, path = "/api/calls/{id}", tag = "calls",
+    params(("id" = String, Path, description = "Id of the call")),
+    responses((status = 200, body = CallView), (status = "default", body = Problem)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Json<CallView>, Problem> {
+    if let Some(running) = app.recorder.running_call(&id) {
+        return Ok(Json(CallView::Running(running)));
+    }
+    let history = Arc::clone(&app.recorder.history);
+    let record = read_history(move || history.get(&id)).await?;
+    let record = record.ok_or_else(|| Problem::not_found("no call with this id"))?;
+    Ok(Json(CallView::Finished(record)))
+}
+
+/// Cancel a call that was made through this API
+#[utoipa::path(post, path = "/api/calls/{id}/cancel", tag = "calls",
+    params(("id" = String, Path, description = "Id of the call")),
+    responses((status = 202, description = "The call is being cancelled"), (status = "default", body = Problem)))]
+pub(super) async fn cancel(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<http::StatusCode, Problem> {
+    let number = app.recorder.call_number(&id);
+    if number.is_some_and(|number| app.cancel_call(number)) {
+        return Ok(http::StatusCode::ACCEPTED);
+    }
+    if app.recorder.running_call(&id).is_some() {
+        return Err(Problem::conflict("only the client that started this call can cancel it"));
+    }
+    let history = Arc::clone(&app.recorder.history);
+    match read_history(move || history.get(&id)).await? {
+        Some(_) => Err(Problem::conflict("the call has finished")),
+        None => Err(Problem::not_found("no call with this id")),
+    }
+}
+
+/// Get latencies of recent calls by server and tool
+#[utoipa::path(get, path = "/api/latencies", tag = "calls",
+    responses((status = 200, body = Latencies), (status = "default", body = Problem)))]
+pub(super) async fn latencies(State(app): State<App>) -> Result<Json<Latencies>, Problem> {
+    let history = Arc::clone(&app.recorder.history);
+    let latencies = read_history(move || history.latencies()).await?;
+    Ok(Json(Latencies { latencies }))
+}
+
+/// Runs a history query on a blocking thread.
+async fn read_history<T: Send + 'static>(
+    query: impl FnOnce() -> Result<T, rusqlite::Error> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::task::spawn_blocking(query).await {
+        Ok(result) => result.map_err(Problem::from),
+        Err(_panicked) => Err(Problem::internal("the history query did not complete")),
+    }
+}
