@@ -148,7 +148,7 @@ impl Daemon {
         );
         self.tasks.spawn(recording);
         // Kills servers of a daemon that was killed together with its guardians.
-        self.tasks.spawn_blocking(toolrack_stdio::sweep);
+        self.tasks.spawn_blocking(toolrack_stdio::kill_orphans);
         let router = routes::router(&self.app, ListenerKind::Unix);
         self.tasks.spawn(http_server::serve(unix, router, self.shutdown.clone()));
         if let (Some(tcp), Some(addr)) = (tcp, self.info.addr) {

@@ -11,8 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use tokio::sync::watch;
-use toolrack_manager::{CallOutcome, RackEvent};
-use toolrack_transport::{Delivery, plain_text};
+use toolrack_manager::{CallOutcome, ManagerEvent};
+use toolrack_transport::{Delivery, sanitize_line};
 use utoipa::ToSchema;
 
 /// Number of events in the ring.
@@ -134,26 +134,26 @@ impl ApiEvent {
 
     /// Converts a manager event. `call_id` makes the API's call id from a call number.
     pub(crate) fn from_manager_event(
-        event: RackEvent,
+        event: ManagerEvent,
         call_id: impl Fn(u64) -> String,
     ) -> Option<Self> {
         Some(match event {
-            RackEvent::State { server, state } => {
+            ManagerEvent::StateChanged { server, state } => {
                 let reason =
-                    state.failure().map(|failure| plain_text(failure.reason(), MAX_LINE_CHARS));
-                Self::State { server, state: state.word(), reason }
+                    state.failure().map(|failure| sanitize_line(failure.reason(), MAX_LINE_CHARS));
+                Self::State { server, state: state.as_str(), reason }
             }
-            RackEvent::Phase { server, phase } => Self::Phase { server, phase: phase.word() },
-            RackEvent::Install { server, line } => {
+            ManagerEvent::PhaseChanged { server, phase } => Self::Phase { server, phase: phase.as_str() },
+            ManagerEvent::InstallerOutput { server, line } => {
                 Self::Install { server, line: truncate_line(line) }
             }
-            RackEvent::Tools { server, added, removed, changed } => {
+            ManagerEvent::ToolsChanged { server, added, removed, changed } => {
                 Self::Tools { server, added, removed, changed }
             }
-            RackEvent::CallStarted { id, server, tool } => {
+            ManagerEvent::CallStarted { id, server, tool } => {
                 Self::CallStarted { id: call_id(id), server, tool }
             }
-            RackEvent::CallFinished { id, server, tool, outcome, delivery, duration, .. } => {
+            ManagerEvent::CallFinished { id, server, tool, outcome, delivery, duration, .. } => {
                 Self::CallFinished {
                     id: call_id(id),
                     server,
@@ -163,21 +163,21 @@ impl ApiEvent {
                     duration_us: as_micros(duration),
                 }
             }
-            RackEvent::Stderr { server, line } => {
+            ManagerEvent::Stderr { server, line } => {
                 Self::Stderr { server, line: truncate_line(line) }
             }
-            RackEvent::Warning { server, message } => {
-                Self::Warning { server, message: plain_text(&message, MAX_LINE_CHARS) }
+            ManagerEvent::Warning { server, message } => {
+                Self::Warning { server, message: sanitize_line(&message, MAX_LINE_CHARS) }
             }
-            RackEvent::ConfigRejected { message } => {
-                Self::ConfigRejected { message: plain_text(&message, MAX_LINE_CHARS) }
+            ManagerEvent::ConfigRejected { message } => {
+                Self::ConfigRejected { message: sanitize_line(&message, MAX_LINE_CHARS) }
             }
-            RackEvent::ConfigApplied { plan } => Self::ConfigApplied {
+            ManagerEvent::ConfigApplied { plan } => Self::ConfigApplied {
                 connected: plan.connect,
                 disconnected: plan.disconnect,
                 reconnected: plan.reconnect,
             },
-            RackEvent::Missed(n_events) => Self::Missed { n_events },
+            ManagerEvent::Lagged(n_events) => Self::Missed { n_events },
             _ => return None,
         })
     }
@@ -304,7 +304,7 @@ pub(crate) fn outcome_name(outcome: CallOutcome) -> &'static str {
     match outcome {
         CallOutcome::Done => "done",
         CallOutcome::ToolError => "tool_error",
-        CallOutcome::Abandoned => "abandoned",
+        CallOutcome::Cancelled => "abandoned",
         _ => "failed",
     }
 }
@@ -403,11 +403,11 @@ mod tests {
     fn events_serialize_with_their_type_and_long_lines_are_truncated() {
         let server: Arc<str> = "s".into();
         let line: Arc<str> = "ü".repeat(MAX_LINE_CHARS + 1).into();
-        let event = RackEvent::Stderr { server: Arc::clone(&server), line };
+        let event = ManagerEvent::Stderr { server: Arc::clone(&server), line };
         let event = ApiEvent::from_manager_event(event, |number| number.to_string()).unwrap();
         let ApiEvent::Stderr { line, .. } = &event else { panic!("{event:?}") };
         assert_eq!(line.chars().count(), MAX_LINE_CHARS + 1);
-        let started = RackEvent::CallStarted { id: 7, server, tool: "t".into() };
+        let started = ManagerEvent::CallStarted { id: 7, server, tool: "t".into() };
         let event =
             ApiEvent::from_manager_event(started, |number| format!("run-{number}")).unwrap();
         let timed = TimedEvent { time_ms: 5, event };

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::FutureExt as _;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
-use toolrack_manager::{RackEvent, RackEvents};
+use toolrack_manager::{ManagerEvent, ManagerEvents};
 use toolrack_service::LocalService;
 use utoipa::ToSchema;
 
@@ -70,7 +70,7 @@ impl EventRecorder {
     pub(crate) async fn run(
         self: Arc<Self>,
         service: Arc<LocalService>,
-        mut events: RackEvents,
+        mut events: ManagerEvents,
         stop: CancellationToken,
     ) {
         loop {
@@ -90,29 +90,29 @@ impl EventRecorder {
         }
     }
 
-    fn handle(&self, service: &LocalService, event: RackEvent) {
+    fn handle(&self, service: &LocalService, event: ManagerEvent) {
         let time_ms = unix_time_ms();
         match &event {
-            RackEvent::State { server, .. } => {
-                let launch = service.rack().server(server).ok().and_then(|server| server.launch());
+            ManagerEvent::StateChanged { server, .. } => {
+                let launch = service.manager().server(server).ok().and_then(|server| server.launch());
                 self.live().metrics.record_launch(server, launch.unwrap_or_default());
             }
-            RackEvent::CallStarted { id, server, tool } => {
+            ManagerEvent::CallStarted { id, server, tool } => {
                 self.add_running(*id, time_ms, server, tool);
             }
-            RackEvent::CallFinished { id, outcome, duration, .. } => {
+            ManagerEvent::CallFinished { id, outcome, duration, .. } => {
                 let mut live = self.live();
                 live.running.remove(id);
                 live.metrics.record_call(*outcome, *duration);
             }
-            RackEvent::Stderr { server, line } | RackEvent::Install { server, line } => {
+            ManagerEvent::Stderr { server, line } | ManagerEvent::InstallerOutput { server, line } => {
                 self.live().stderr.push(server, time_ms, truncate_line(Arc::clone(line)));
             }
-            RackEvent::ConfigApplied { .. } => {
-                let is_configured = |name: &str| service.rack().server(name).is_ok();
+            ManagerEvent::ConfigApplied { .. } => {
+                let is_configured = |name: &str| service.manager().server(name).is_ok();
                 self.live().stderr.retain_servers(is_configured);
             }
-            RackEvent::Missed(n) => {
+            ManagerEvent::Lagged(n) => {
                 let mut live = self.live();
                 live.metrics.n_missed += n;
                 // The missed events may include the end of any of these calls, which would then be listed for ever.
@@ -139,7 +139,7 @@ impl EventRecorder {
     pub(crate) async fn run_for_agent(
         self: Arc<Self>,
         agent: String,
-        mut events: RackEvents,
+        mut events: ManagerEvents,
         stop: CancellationToken,
     ) {
         // Call numbers are unique within a manager only, so the id names the agent.
@@ -159,10 +159,10 @@ impl EventRecorder {
     fn record_call(
         &self,
         time_ms: u64,
-        event: &RackEvent,
+        event: &ManagerEvent,
         (agent, call_id): (Option<&str>, impl Fn(u64) -> String),
     ) {
-        let RackEvent::CallFinished {
+        let ManagerEvent::CallFinished {
             id,
             server,
             tool,

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn one_daemon_per_home() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(dir.path());
+        let home = Home::in_dir(dir.path());
         assert_eq!(DaemonInfo::find(&home).unwrap(), None);
         let instance = InstanceLock::acquire(&home).unwrap();
         instance.write_info(&sample_info(&instance)).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn files_of_a_killed_daemon_are_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(dir.path());
+        let home = Home::in_dir(dir.path());
         let instance = InstanceLock::acquire(&home).unwrap();
         instance.token().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn token_is_kept_until_its_file_is_removed_or_damaged() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(dir.path());
+        let home = Home::in_dir(dir.path());
         let token = || InstanceLock::acquire(&home).unwrap().token().unwrap().reveal().to_owned();
         let (first, second) = (token(), token());
         assert_eq!(first, second);
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn too_long_socket_path_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let error = InstanceLock::acquire(&Home::at(dir.path().join("a".repeat(100)))).unwrap_err();
+        let error = InstanceLock::acquire(&Home::in_dir(dir.path().join("a".repeat(100)))).unwrap_err();
         assert!(error.hint().unwrap().contains("shorter"), "{error}");
     }
 }

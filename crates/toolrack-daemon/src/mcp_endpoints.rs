@@ -19,8 +19,8 @@ use futures_util::future::join_all;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_gateway::{Access, Gateway, HttpGateway, HttpGatewayOptions, Scope, Switchboard};
-use toolrack_service::{Autostart, Follow, Home, LocalService, ServiceOptions};
+use toolrack_gateway::{Access, Gateway, HttpGateway, HttpGatewayOptions, Scope, ServerRequestRouter};
+use toolrack_service::{Autostart, WatchConfig, Home, LocalService, ServiceOptions};
 
 use crate::daemon::DaemonError;
 use crate::event_recorder::EventRecorder;
@@ -41,7 +41,7 @@ pub(crate) struct ServiceSource {
 #[derive(Debug)]
 pub(crate) struct OpenService {
     pub(crate) service: Arc<LocalService>,
-    request_router: Arc<Switchboard>,
+    request_router: Arc<ServerRequestRouter>,
 }
 
 /// The endpoints of one service.
@@ -72,15 +72,15 @@ impl OpenService {
         agent: Option<&str>,
     ) -> Result<Self, DaemonError> {
         let request_router = match options.handler {
-            Some(fallback) => Switchboard::with_fallback(fallback),
-            None => Switchboard::new(),
+            Some(fallback) => ServerRequestRouter::with_fallback(fallback),
+            None => ServerRequestRouter::new(),
         };
         let options = ServiceOptions {
             agent: agent.map(str::to_owned).or(options.agent),
             handler: Some(Arc::clone(&request_router) as _),
-            limits: Switchboard::limits(),
-            autostart: Autostart::Enabled,
-            follow: Follow::Yes,
+            limits: ServerRequestRouter::limits(),
+            autostart: Autostart::AllEnabled,
+            watch_config: WatchConfig::Yes,
             ready_wait: Duration::ZERO,
             ..options
         };
@@ -89,10 +89,10 @@ impl OpenService {
     }
 
     fn endpoint(&self, scope: Scope) -> HttpGateway {
-        let manager = Arc::clone(self.service.rack());
+        let manager = Arc::clone(self.service.manager());
         let gateway = Gateway::new(manager, Arc::clone(&self.request_router), scope);
         // The access control of the daemon has checked the request already.
-        let access = Access::Checked(Arc::new(|_request| Ok(())));
+        let access = Access::Custom(Arc::new(|_request| Ok(())));
         HttpGateway::with_options(gateway, HttpGatewayOptions { access, ..Default::default() })
     }
 }
@@ -105,7 +105,7 @@ impl EndpointSet {
 
     /// The endpoint of one server. Drops those of removed servers, which ends their sessions.
     fn server(&self, name: &str) -> Option<HttpGateway> {
-        let is_configured = |name: &str| self.open_service.service.id_of(name).is_some();
+        let is_configured = |name: &str| self.open_service.service.id_for_name(name).is_some();
         let mut servers = lock(&self.servers);
         servers.retain(|name, _| is_configured(name));
         if !is_configured(name) {

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
-use toolrack_service::{CallFault, ErrorCode, ServiceError, ServiceFault};
+use toolrack_service::{ToolCallError, ErrorCode, ServiceError, ErrorDetail};
 use toolrack_transport::Delivery;
 use utoipa::ToSchema;
 
@@ -62,44 +62,44 @@ fn http_status(code: ErrorCode) -> StatusCode {
 }
 
 impl Problem {
-    pub(crate) fn new(status: StatusCode, detail: ServiceFault) -> Self {
+    pub(crate) fn new(status: StatusCode, detail: ErrorDetail) -> Self {
         Self { status, first: Box::new(detail.into()), errors: Vec::new(), delivery: None }
     }
 
     /// A member or parameter of the request is invalid.
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
-        let detail = ServiceFault::new(ErrorCode::ValidationError, message).at(field);
+        let detail = ErrorDetail::new(ErrorCode::ValidationError, message).with_field(field);
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, ServiceFault::new(ErrorCode::NotFound, message))
+        Self::new(StatusCode::NOT_FOUND, ErrorDetail::new(ErrorCode::NotFound, message))
     }
 
     pub(crate) fn conflict(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, ServiceFault::new(ErrorCode::Conflict, message))
+        Self::new(StatusCode::CONFLICT, ErrorDetail::new(ErrorCode::Conflict, message))
     }
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        let detail = ServiceFault::new(ErrorCode::ServiceUnavailable, message);
+        let detail = ErrorDetail::new(ErrorCode::ServiceUnavailable, message);
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        let detail = ServiceFault::new(ErrorCode::Internal, message);
+        let detail = ErrorDetail::new(ErrorCode::Internal, message);
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
     }
 
     /// The request cannot be parsed.
     pub(crate) fn malformed(status: StatusCode, message: impl Into<String>) -> Self {
-        Self::new(status, ServiceFault::new(ErrorCode::ValidationError, message))
+        Self::new(status, ErrorDetail::new(ErrorCode::ValidationError, message))
     }
 }
 
-impl From<ServiceFault> for ProblemDetail {
-    fn from(detail: ServiceFault) -> Self {
-        let ServiceFault { code, message, field, hint, reason } = detail;
-        Self { code: code.word(), message, field, hint, reason }
+impl From<ErrorDetail> for ProblemDetail {
+    fn from(detail: ErrorDetail) -> Self {
+        let ErrorDetail { code, message, field, hint, reason } = detail;
+        Self { code: code.as_str(), message, field, hint, reason }
     }
 }
 
@@ -107,7 +107,7 @@ impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Self {
         let status = http_status(error.code());
         let mut errors: Vec<ProblemDetail> =
-            error.faults().iter().cloned().map(ProblemDetail::from).collect();
+            error.details().iter().cloned().map(ProblemDetail::from).collect();
         match (errors.len(), errors.first().cloned()) {
             (0, _) | (_, None) => Self::internal("unknown error"),
             (n, Some(first)) => {
@@ -120,8 +120,8 @@ impl From<ServiceError> for Problem {
     }
 }
 
-impl From<CallFault> for Problem {
-    fn from(failure: CallFault) -> Self {
+impl From<ToolCallError> for Problem {
+    fn from(failure: ToolCallError) -> Self {
         let mut problem =
             Self { delivery: Some(delivery_name(failure.delivery)), ..failure.error.into() };
         // The server has answered and would answer the same again, so a 503 with `Retry-After` would mislead.
@@ -151,13 +151,13 @@ impl From<rusqlite::Error> for Problem {
 impl From<AccessDenied> for Problem {
     fn from(denied: AccessDenied) -> Self {
         let forbidden = |message: &str, hint: &str| {
-            let detail = ServiceFault::new(ErrorCode::Denied, message).hint(hint);
+            let detail = ErrorDetail::new(ErrorCode::Denied, message).with_hint(hint);
             Self::new(StatusCode::FORBIDDEN, detail)
         };
         let unauthorized = |message: &str| {
             let hint = "send `Authorization: Bearer …` with the token from `run/daemon.token`, or open the \
                         dashboard with `toolrack dashboard`";
-            let detail = ServiceFault::new(ErrorCode::Unauthorized, message).hint(hint);
+            let detail = ErrorDetail::new(ErrorCode::Unauthorized, message).with_hint(hint);
             Self::new(StatusCode::UNAUTHORIZED, detail)
         };
         match denied {
@@ -201,10 +201,10 @@ mod tests {
 
     #[test]
     fn error_codes_map_to_statuses_and_all_errors_are_listed() {
-        let detail = |message: &str| ServiceFault::new(ErrorCode::ValidationError, message).at("x");
+        let detail = |message: &str| ErrorDetail::new(ErrorCode::ValidationError, message).with_field("x");
         let one = r#"{"code":"VALIDATION_ERROR","message":"a","field":"x"}"#;
         check(ServiceError::from(detail("a")).into(), 422, one);
-        let two = ServiceError::unless_empty(vec![detail("a"), detail("b")]).unwrap_err();
+        let two = ServiceError::if_any(vec![detail("a"), detail("b")]).unwrap_err();
         let body = r#"{"code":"VALIDATION_ERROR","message":"a","field":"x","errors":[{"code":"VALIDATION_ERROR","message":"a","field":"x"},{"code":"VALIDATION_ERROR","message":"b","field":"x"}]}"#;
         check(two.into(), 422, body);
         let statuses = [
@@ -219,7 +219,7 @@ mod tests {
         for (code, expected) in statuses {
             assert_eq!(Problem::from(ServiceError::new(code, "m")).status.as_u16(), expected);
         }
-        let failure = CallFault {
+        let failure = ToolCallError {
             error: ServiceError::new(ErrorCode::NetworkError, "m"),
             delivery: Delivery::Unknown,
         };
@@ -230,7 +230,7 @@ mod tests {
         );
         for (delivery, expected) in [(Delivery::Answered, 502), (Delivery::NotSent, 503)] {
             let error = ServiceError::new(ErrorCode::ServiceUnavailable, "m");
-            let problem = Problem::from(CallFault { error, delivery });
+            let problem = Problem::from(ToolCallError { error, delivery });
             assert_eq!(problem.status.as_u16(), expected, "{delivery:?}");
         }
     }

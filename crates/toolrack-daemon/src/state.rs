@@ -91,7 +91,7 @@ impl AppState {
 
     /// Resolves a server by id or name.
     pub(crate) fn resolve_server(&self, id_or_name: &str) -> Result<Uuid, Problem> {
-        let id = id_or_name.parse().ok().or_else(|| self.service.id_of(id_or_name));
+        let id = id_or_name.parse().ok().or_else(|| self.service.id_for_name(id_or_name));
         id.ok_or_else(|| Problem::not_found("no server with this id or name"))
     }
 

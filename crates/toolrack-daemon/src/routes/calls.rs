@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolrack_client::CallOptions;
-use toolrack_manager::{Called, read_result};
+use toolrack_manager::{CallTarget, render_tool_result};
 use toolrack_service::ToolCall;
 use toolrack_transport::Delivery;
 use utoipa::ToSchema;
@@ -127,17 +127,17 @@ pub(super) async fn create(
         }
         _ => None,
     };
-    let number = app.service.rack().reserve_call();
+    let number = app.service.manager().reserve_call_id();
     let registered = app.register_call(number);
     let target = match &call.server {
-        Some(server) => Called::Of { server, tool: &call.tool },
-        None => Called::Public(&call.tool),
+        Some(server) => CallTarget::OnServer { server, tool: &call.tool },
+        None => CallTarget::PublicName(&call.tool),
     };
     let empty = RawValue::from_string("{}".to_owned());
     let empty = empty.map_err(|_never| Problem::internal("cannot build empty arguments"))?;
     let call = app.service.call(ToolCall {
         number,
-        called: target,
+        tool: target,
         arguments: arguments.unwrap_or(&empty),
         options: call_options(call.timeout_ms)?,
     });
@@ -148,8 +148,8 @@ pub(super) async fn create(
         result = call => result?,
     };
     let invalid = |_error| Problem::unavailable("the server sent an invalid result");
-    let parsed = read_result(&raw, MAX_TEXT_BYTES).map_err(invalid)?;
-    let result = raw.checked().map(ToOwned::to_owned);
+    let parsed = render_tool_result(&raw, MAX_TEXT_BYTES).map_err(invalid)?;
+    let result = raw.as_raw_value().map(ToOwned::to_owned);
     Ok(Json(CallResponse {
         id: app.recorder.call_id(number),
         is_error: parsed.is_error,
@@ -164,7 +164,7 @@ fn call_options(timeout_ms: Option<u64>) -> Result<CallOptions, Problem> {
     if timeout.is_zero() || timeout > MAX_TIMEOUT {
         return Err(Problem::invalid("timeout_ms", "must be between 1 and 3600000"));
     }
-    Ok(CallOptions { timeout: Some(timeout), at_most: Some(timeout), ..CallOptions::default() })
+    Ok(CallOptions { timeout: Some(timeout), total_timeout: Some(timeout), ..CallOptions::default() })
 }
 
 /// List calls

@@ -5,8 +5,8 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolrack_config::{Dialect, Fault, Severity, read_as};
-use toolrack_service::{Generation, Secret};
+use toolrack_config::{Dialect, Diagnostic, Severity, read_as};
+use toolrack_service::{ETag, Secret};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -88,11 +88,11 @@ pub(super) struct SaveResult {
 }
 
 fn diagnose(text: &str) -> Vec<ConfigDiagnostic> {
-    read_as(Dialect::Toolrack, "", text).faults.into_iter().map(ConfigDiagnostic::from).collect()
+    read_as(Dialect::Toolrack, "", text).diagnostics.into_iter().map(ConfigDiagnostic::from).collect()
 }
 
-impl From<Fault> for ConfigDiagnostic {
-    fn from(diagnostic: Fault) -> Self {
+impl From<Diagnostic> for ConfigDiagnostic {
+    fn from(diagnostic: Diagnostic) -> Self {
         Self {
             severity: match diagnostic.severity {
                 Severity::Error => "error",
@@ -112,7 +112,7 @@ impl From<Fault> for ConfigDiagnostic {
 pub(super) async fn get(State(app): State<App>) -> Result<Json<ConfigText>, Problem> {
     let config = run_blocking(&app, |app| {
         let store = app.service.config_store();
-        let (text, generation) = store.text()?;
+        let (text, generation) = store.read_text()?;
         let (path, diagnostics) = (store.path().display().to_string(), diagnose(&text));
         Ok(ConfigText { path, text, generation: generation.to_string(), diagnostics })
     });
@@ -137,8 +137,8 @@ pub(super) async fn save(
     State(app): State<App>,
     JsonBody(request): JsonBody<SaveRequest>,
 ) -> Result<Json<SaveResult>, Problem> {
-    let generation: Generation =
-        request.generation.parse().map_err(|error: toolrack_service::NoGeneration| {
+    let generation: ETag =
+        request.generation.parse().map_err(|error: toolrack_service::InvalidETag| {
             Problem::invalid("generation", error.to_string())
         })?;
     let stored = run_blocking(&app, move |app| {
@@ -146,7 +146,7 @@ pub(super) async fn save(
     });
     let stored = stored.await?;
     let warnings = app.service.reload().await?;
-    Ok(Json(SaveResult { generation: stored.generation.to_string(), warnings }))
+    Ok(Json(SaveResult { generation: stored.etag.to_string(), warnings }))
 }
 
 /// The names of all secrets.

@@ -203,8 +203,8 @@ pub(super) async fn metrics(State(app): State<App>) -> Response {
 
 fn servers_by_state(app: &App) -> BTreeMap<&'static str, u64> {
     let mut states = BTreeMap::new();
-    for server in app.service.rack().servers() {
-        *states.entry(server.state().word()).or_default() += 1;
+    for server in app.service.manager().servers() {
+        *states.entry(server.state().as_str()).or_default() += 1;
     }
     states
 }

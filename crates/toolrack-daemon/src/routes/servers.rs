@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use toolrack_service::{
     Enabled, ErrorCode, LocalService, McpConfig, McpService as _, McpStatus, ServiceError,
-    ServiceFault, StatusDetail,
+    ErrorDetail, StatusDetail,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -53,7 +53,7 @@ pub(crate) struct StatusView {
     phase: String,
     /// Why it is not running, and what to do about it.
     #[schema(value_type = Option<Object>)]
-    problem: Option<ServiceFault>,
+    problem: Option<ErrorDetail>,
     /// Number of tools that are offered.
     n_tools: usize,
     /// Number of tools before filtering, if they were ever listed.
@@ -193,7 +193,7 @@ pub(super) async fn check(
     let has_same_name = |other: &McpConfig| other.name == config.name && other.id != config.id;
     if app.service.list().iter().any(has_same_name) {
         let message = format!("a server named `{}` already exists", config.name);
-        return Err(ServiceError::new(ErrorCode::Conflict, message).at("name").into());
+        return Err(ServiceError::new(ErrorCode::Conflict, message).with_field("name").into());
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -260,7 +260,7 @@ async fn edit_config(
         let config = McpConfig::from_json(&document)?;
         if !config.id.is_nil() && config.id != id {
             let message = "the id of a server cannot be changed";
-            return Err(ServiceError::new(ErrorCode::ValidationError, message).at("id"));
+            return Err(ServiceError::new(ErrorCode::ValidationError, message).with_field("id"));
         }
         app.service.update(McpConfig { id, ..config })
     })

@@ -5,7 +5,7 @@ use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolrack_manager::ToolWithServer;
-use toolrack_transport::clean_text;
+use toolrack_transport::sanitize_text;
 use utoipa::ToSchema;
 
 use crate::openapi::AnyJson;
@@ -60,7 +60,7 @@ pub(super) async fn list(
     query: Result<Query<ToolQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<ToolList>, Problem> {
     let Query(query) = query.map_err(crate::extract::invalid_query)?;
-    let tools = app.service.rack().all_tools();
+    let tools = app.service.manager().all_tools();
     let matches = |tool: &&ToolWithServer| {
         query.server.as_deref().is_none_or(|name| **tool.server() == *name)
     };
@@ -70,8 +70,8 @@ pub(super) async fn list(
 
 fn tool_view(app: &App, tool: &ToolWithServer) -> ToolView {
     let definition = tool.tool();
-    let sanitize = |text: &String| clean_text(text).into_owned();
-    let server = app.service.rack().server(tool.server());
+    let sanitize = |text: &String| sanitize_text(text).into_owned();
+    let server = app.service.manager().server(tool.server());
     ToolView {
         name: tool.name().as_ref().to_owned(),
         server: tool.server().as_ref().to_owned(),
