@@ -34,5 +34,5 @@ pub(crate) mod serve;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod systemd_unit;
 pub(crate) mod tools;
-pub(crate) mod unit;

@@ -6,7 +6,7 @@
 use clap::{Arg, Command};
 use toolrack_transport::plain_text;
 
-use crate::arguments::keep::Tool;
+use crate::args::config::Tool;
 
 /// A longer word is no help to whoever types.
 const MOST_CHARS: usize = 200;
@@ -162,7 +162,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
-    use crate::arguments::Arguments;
+    use crate::args::Arguments;
 
     fn tool(name: &str, arguments: &[&str]) -> KnownTool {
         let arguments = arguments.iter().map(|&it| it.to_owned()).collect();

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use tracing::Level;
 
-use crate::detach::open_log;
+use crate::daemon_process::open_log;
 
 /// A longer file is put aside, in the place of the one before.
 const LARGEST_BYTES: u64 = 2 << 20;

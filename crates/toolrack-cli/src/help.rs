@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use clap::{Command, CommandFactory as _};
 
-use crate::arguments::Arguments;
+use crate::args::Arguments;
+use crate::exit_code::Verdict;
 use crate::settings::Variable;
-use crate::verdict::Verdict;
 
 /// Every command that people use, in the order in which it is shown.
 pub(crate) const GROUPS: &[(&str, &[&str])] = &[

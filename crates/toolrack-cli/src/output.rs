@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::json_text;
+use crate::json_format;
 use crate::table;
 use crate::yaml;
 
@@ -47,9 +47,9 @@ impl Output {
     /// Writes a document. A table of a document is its JSON.
     pub(crate) fn document(self, json: &str) -> String {
         match self {
-            Self::Table | Self::Json => json_text::pretty(json),
+            Self::Table | Self::Json => json_format::pretty(json),
             Self::Yaml => yaml::write(json),
-            Self::Ndjson => json_text::line(json),
+            Self::Ndjson => json_format::line(json),
             Self::Raw => json.to_owned(),
         }
     }

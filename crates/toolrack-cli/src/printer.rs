@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::aim::Aim;
-use crate::failure::Failure;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
 use crate::output::{List, Output};
 use crate::settings::{Paint, Settings, Talk};
+use crate::suggested_command::Aim;
 use crate::terminal::End;
-use crate::usage;
-use crate::verdict::Verdict;
+use crate::usage_error;
 
 /// So many notes are held back at most; nobody reads more.
 const MOST_NOTES: usize = 1000;
@@ -236,15 +236,15 @@ impl Printer {
             let _heard = error.print();
             return Verdict::Success;
         }
-        let hint = usage::hint(error, typed);
+        let hint = usage_error::hint(error, typed);
         if self.output == Output::Json {
-            return self.failure(&Failure::usage(usage::message(error), hint));
+            return self.failure(&Failure::usage(usage_error::message(error), hint));
         }
         if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             // All that can be typed is said by that.
             let _heard = error.print();
         } else {
-            self.say(format_args!("{}\nhint: {hint}", usage::words(error)));
+            self.say(format_args!("{}\nhint: {hint}", usage_error::words(error)));
         }
         Verdict::Usage
     }

@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use serde_json::json;
 
-use crate::failure::Failure;
-use crate::json_text;
+use crate::error::Failure;
+use crate::json_format;
 use crate::printer::Printer;
 
 /// So many numbers are tried for a name.
@@ -70,7 +70,7 @@ impl<'d> Files<'d> {
             return json.to_owned();
         }
         let paths: Vec<_> = self.saved.iter().map(|it| it.to_string_lossy()).collect();
-        json_text::with_member(json, "saved", &json!(paths).to_string())
+        json_format::with_member(json, "saved", &json!(paths).to_string())
     }
 
     /// Says where files are, for whoever gets the result untouched.

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use crate::discreet::{is_reference, is_secret_name};
+use crate::redacted_config::{is_reference, is_secret_name};
 
 /// A secret in an argument: what it is called, and where in the argument it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use std::io::{self, Read as _};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use toolrack_service::Secret;
 
-use crate::failure::Failure;
-use crate::question::read_line;
-use crate::surroundings::Surroundings;
+use crate::context::Surroundings;
+use crate::elicitation::read_line;
+use crate::error::Failure;
 use crate::terminal::End;
 
 /// More than any secret may have; the store says so.

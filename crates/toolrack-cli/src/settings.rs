@@ -14,10 +14,10 @@ use clap::ValueEnum as _;
 use toolrack_http::ProxySettings;
 use toolrack_service::Home;
 
-use crate::aim::Aim;
-use crate::arguments::GlobalOptions;
-use crate::failure::Failure;
+use crate::args::GlobalOptions;
+use crate::error::Failure;
 use crate::output::Output;
+use crate::suggested_command::Aim;
 use crate::terminal::{End, Terminal};
 
 /// What holds for every command.

@@ -6,10 +6,10 @@ use toolrack_manager::ToolWithServer;
 use toolrack_mcp::Tool;
 use toolrack_transport::plain_text;
 
-use crate::call::schema::Schema;
-use crate::call::shape::signature;
 use crate::output::List;
-use crate::target::Kind;
+use crate::server_selection::Kind;
+use crate::tool_args::coerce::signature;
+use crate::tool_args::schema::Schema;
 
 /// The longest description that is read for a table; it is cut to its terminal later.
 const MOST_CHARS: usize = 400;

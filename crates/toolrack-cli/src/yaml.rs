@@ -6,12 +6,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
-use crate::json_text;
+use crate::json_format;
 
 /// Writes a JSON document as YAML. One that is nested too deep stays JSON, which is YAML too.
 pub(crate) fn write(json: &str) -> String {
-    if json_text::is_sprawling(json) {
-        return json_text::line(json);
+    if json_format::is_sprawling(json) {
+        return json_format::line(json);
     }
     match serde_json::from_str(json) {
         Ok(node) => {
@@ -19,7 +19,7 @@ pub(crate) fn write(json: &str) -> String {
             block(&node, 0, "", &mut lines);
             lines.join("\n")
         }
-        Err(_no_json) => json_text::line(json),
+        Err(_no_json) => json_format::line(json),
     }
 }
 
@@ -75,7 +75,7 @@ fn scalar(text: &str) -> String {
         return text.to_owned();
     }
     let quoted = serde_json::to_string(text).unwrap_or_default();
-    json_text::line(&quoted)
+    json_format::line(&quoted)
 }
 
 /// Whether no reader of YAML can take the text for anything but this text.

@@ -11,18 +11,18 @@ use toolrack_service::{
     ErrorCode, LocalService, McpConfig, McpService as _, ServiceError, ServiceFault,
 };
 
-use crate::aim::word;
-use crate::arguments::server::{AddOptions, Way};
-use crate::discreet::is_reference;
-use crate::failure::Failure;
-use crate::folder;
-use crate::keeper::{changed, file_of, put, with_service};
+use crate::args::servers::{AddOptions, Way};
+use crate::check_server::trial;
+use crate::config_service::{changed, file_of, put, with_service};
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
+use crate::extract_secrets::stow;
+use crate::redacted_config::is_reference;
 use crate::secret_input;
-use crate::stowing::stow;
-use crate::surroundings::Surroundings;
-use crate::target::header_of;
-use crate::trial::trial;
-use crate::verdict::Verdict;
+use crate::server_selection::header_of;
+use crate::suggested_command::word;
+use crate::working_dir;
 
 /// What helps whoever typed something wrongly.
 const EXAMPLES: &str = "change what was typed; `toolrack add --help` has examples";
@@ -51,7 +51,7 @@ pub(crate) async fn create(
     let printer = &surroundings.printer;
     let name = config.name.clone();
     let here = std::env::current_dir();
-    let settled = here.ok().and_then(|it| folder::settle(&mut config, &it));
+    let settled = here.ok().and_then(|it| working_dir::settle(&mut config, &it));
     let plain = stow(config.clone()).names;
     let (file, mut said) = with_service(surroundings, None, async |service: &LocalService| {
         fill_in_secrets(service, &config, surroundings).await?;
@@ -327,17 +327,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::arguments::server::PackageOptions;
-    use crate::discreet::{self, Values};
+    use crate::args::servers::PackageOptions;
+    use crate::redacted_config::{self, Values};
 
     fn told(options: &AddOptions) -> String {
         let config = match draft(options) {
             Ok(entry) => McpConfig::of_entry(&entry),
             Err(failure) => return format!("error: {}", failure.faults()[0].message),
         };
-        let (way, target) = (discreet::way(&config), discreet::target(&config));
+        let (way, target) = (redacted_config::way(&config), redacted_config::target(&config));
         let env = json!(config.env_vars.keys().collect::<Vec<_>>());
-        let rest = &discreet::document(&config, Values::Shown)["config"];
+        let rest = &redacted_config::document(&config, Values::Shown)["config"];
         format!("{way} {target} {env} {rest}")
     }
 

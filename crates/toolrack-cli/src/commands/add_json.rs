@@ -2,11 +2,11 @@
 
 use std::io::{self, Read as _};
 
-use crate::arguments::server::AddJsonOptions;
+use crate::args::servers::AddJsonOptions;
 use crate::commands::add::{Check, create};
-use crate::failure::Failure;
-use crate::snippet;
-use crate::surroundings::Surroundings;
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::pasted_config;
 
 /// The longest entry.
 const LIMIT_BYTES: u64 = 1 << 20;
@@ -20,7 +20,7 @@ pub(crate) async fn add_json(
         "-" => surroundings.blocking(piped).await?,
         _ => options.json,
     };
-    let snippet = snippet::read(&options.name, &text)?;
+    let snippet = pasted_config::read(&options.name, &text)?;
     for remark in &snippet.remarks {
         surroundings.printer.note(format_args!("note: {remark}"));
     }

@@ -13,24 +13,24 @@ use toolrack_service::{ErrorCode, ServiceFault};
 use toolrack_transport::RawJson;
 use toolrack_transport::plain_text;
 
-use crate::absence::{self, Absent};
-use crate::arguments::tool::{CallOptions, ConductOptions};
-use crate::call::function::{self, Members};
-use crate::call::schema::Schema;
-use crate::call::shape::{Check, shape, signature};
-use crate::call::word::{self, Argument, From};
-use crate::content;
-use crate::failure::Failure;
-use crate::naming::{self, Meant};
-use crate::near::{meant, near};
-use crate::opening::{Rack, with_rack};
+use crate::args::tools::{CallOptions, ConductOptions};
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
 use crate::output::Output;
 use crate::progress::Live;
+use crate::render_content;
+use crate::resolve_name::{self, Meant};
 use crate::save::Files;
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
+use crate::server_selection::Servers;
+use crate::server_session::{Rack, with_rack};
+use crate::suggest::{meant, near};
 use crate::terminal::End;
-use crate::verdict::Verdict;
+use crate::tool_args::call_expr::{self, Members};
+use crate::tool_args::coerce::{Check, shape, signature};
+use crate::tool_args::key_value::{self, Argument, From};
+use crate::tool_args::schema::Schema;
+use crate::unlisted_servers::{self, Absent};
 
 /// The longest argument that is read from a file.
 const FILE_LIMIT_BYTES: u64 = 32 << 20;
@@ -43,7 +43,7 @@ struct Typed {
 
 /// Calls a tool and shows what it answered.
 pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> Result<(), Failure> {
-    let (name, members) = function::split(&options.tool)?;
+    let (name, members) = call_expr::split(&options.tool)?;
     if let (false, None, Some(first)) =
         (options.target.is_given(), &members, options.arguments.first())
     {
@@ -56,14 +56,14 @@ pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> R
     let (args, words) = (options.args.clone(), options.arguments.clone());
     let typed = surroundings.blocking(move || gather(args.as_deref(), &words, members)).await?;
     let servers = Servers::find(&options.target, &surroundings.settings, &surroundings.printer)?;
-    let servers = match naming::plain(name, &servers) {
+    let servers = match resolve_name::plain(name, &servers) {
         Some(Meant { server, .. }) => servers.keep(|it| it == server),
         None => servers,
     };
-    let meant = naming::plain(name, &servers)
-        .or_else(|| naming::public(name, &servers))
-        .or_else(|| naming::alone(name, &servers));
-    let nobody = naming::unknown("tool", name, &servers, std::iter::empty());
+    let meant = resolve_name::plain(name, &servers)
+        .or_else(|| resolve_name::public(name, &servers))
+        .or_else(|| resolve_name::alone(name, &servers));
+    let nobody = resolve_name::unknown("tool", name, &servers, std::iter::empty());
     with_rack(servers, &options.conduct, surroundings, async |rack: &Rack| {
         let absent = rack.recall().await?;
         rack.unambiguous(name)?;
@@ -113,12 +113,12 @@ fn bare(rack: &Rack, name: &str, absent: &[Absent]) -> Result<Option<String>, Fa
     let namesakes = tools.iter().filter(|it| it.tool().name == name);
     let owners: Vec<&str> = namesakes.map(|it| &**it.server()).collect();
     let silent: Vec<&str> = absent.iter().map(|it| it.server.as_str()).collect();
-    naming::bare(name, &owners, &silent)
+    resolve_name::bare(name, &owners, &silent)
 }
 
 /// The same failure, with servers that do not run and may have what was meant.
 fn suspecting(nobody: Failure, absent: &[Absent]) -> Failure {
-    match absence::suspicion(absent) {
+    match unlisted_servers::suspicion(absent) {
         Some(suspicion) => {
             let hint = format!("{}; {suspicion}", nobody.hint().unwrap_or_default());
             nobody.advising(hint)
@@ -162,13 +162,13 @@ fn gather(
     }
     let mut arguments = Vec::new();
     for typed in words {
-        let word = word::parse(typed)?;
+        let word = key_value::parse(typed)?;
         let text = match word.from {
             From::Here(text) => text,
             From::Input => read_input(&word.path)?,
             From::File(path) => read_file(&word.path, &path)?,
         };
-        arguments.push(word::settle(&word.path, word.reads, text)?);
+        arguments.push(key_value::settle(&word.path, word.reads, text)?);
     }
     Ok(Typed { object, arguments })
 }
@@ -267,7 +267,7 @@ impl Errand<'_> {
             printer.data(b"\n");
             let mut files = Files::into(self.options.save.as_deref());
             if let Ok(result) = &result {
-                content::of_result(result, &mut files)?;
+                render_content::of_result(result, &mut files)?;
                 files.tell(printer);
             }
             let is_error = result.is_ok_and(|it| it.is_error);
@@ -275,7 +275,7 @@ impl Errand<'_> {
         }
         let result = result?;
         let mut files = Files::into(self.options.save.as_deref());
-        let text = content::of_result(&result, &mut files)?;
+        let text = render_content::of_result(&result, &mut files)?;
         match printer.output() {
             Output::Table if text.is_empty() => printer.note("note: the answer is empty"),
             Output::Table => {

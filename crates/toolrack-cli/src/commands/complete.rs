@@ -7,14 +7,14 @@ use serde_json::Value;
 use toolrack_manager::ToolWithServer;
 use toolrack_transport::plain_text;
 
-use crate::arguments::{Arguments, CompleteOptions};
-use crate::call::schema::Schema;
+use crate::args::{Arguments, CompleteOptions};
 use crate::complete::{Known, KnownTool, candidates};
-use crate::opening::Rack;
+use crate::context::Surroundings;
 use crate::output::Output;
 use crate::printer::Printer;
-use crate::surroundings::Surroundings;
-use crate::target::{Kind, Servers};
+use crate::server_selection::{Kind, Servers};
+use crate::server_session::Rack;
+use crate::tool_args::schema::Schema;
 use crate::tool_list;
 
 /// Prints one candidate to a line, each with a tab and a few words.

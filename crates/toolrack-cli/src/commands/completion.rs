@@ -1,6 +1,6 @@
 //! `toolrack completion`: a short script for each shell. All it does is ask the program what could be typed next.
 
-use crate::arguments::Shell;
+use crate::args::Shell;
 use crate::printer::Printer;
 
 /// Prints the script of a shell.

@@ -7,13 +7,13 @@ use toolrack_config::{Fault, Severity, detect, read};
 use toolrack_manager::read_at_most;
 use toolrack_service::{ErrorCode, ServiceFault};
 
-use crate::arguments::keep::ConfigAction;
-use crate::failure::Failure;
-use crate::keeper::count;
-use crate::other_tool::dialect_name;
+use crate::args::config::ConfigAction;
+use crate::config_service::count;
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
+use crate::import_sources::dialect_name;
 use crate::output::Output;
-use crate::surroundings::Surroundings;
-use crate::verdict::Verdict;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 

@@ -11,18 +11,18 @@ use toolrack_daemon::{
 };
 use toolrack_service::{ErrorCode, McpStatus, ServiceOptions, SharedLookup};
 
-use crate::arguments::daemon::{DaemonAction, DaemonStartOptions};
-use crate::commands::{daemon_logs, unit};
-use crate::daemon::{Daemon, log_file, of_home, of_servers};
-use crate::failure::Failure;
-use crate::inherited::{Inherited, start_command};
-use crate::keeper::service_options;
+use crate::args::daemon::{DaemonAction, DaemonStartOptions};
+use crate::commands::{daemon_logs, systemd_unit};
+use crate::config_service::service_options;
+use crate::context::Surroundings;
+use crate::daemon_client::{Daemon, log_file, of_home, of_servers};
+use crate::daemon_env::{Inherited, start_command};
+use crate::error::Failure;
+use crate::exit_code::Verdict;
 use crate::output::Output;
+use crate::server_selection::Servers;
 use crate::settings::{Listen, Settings};
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
-use crate::verdict::Verdict;
-use crate::{clock, daemon_log, detach};
+use crate::{daemon_log, daemon_process, time_format};
 
 /// How long a daemon may take to end: it gives calls five seconds, and its servers some more.
 const END_PATIENCE: Duration = Duration::from_secs(45);
@@ -45,7 +45,7 @@ pub(crate) async fn daemon(
         DaemonAction::Stop => stop(surroundings).await,
         DaemonAction::Status => status(surroundings).await,
         DaemonAction::Logs(options) => daemon_logs::logs(&options, surroundings).await,
-        DaemonAction::Unit => unit::unit(surroundings),
+        DaemonAction::Unit => systemd_unit::unit(surroundings),
     }
 }
 
@@ -59,7 +59,7 @@ async fn start(options: &DaemonStartOptions, surroundings: &Surroundings) -> Res
         printer.done(text, &said(&running, "runs already"));
         return Ok(());
     }
-    let running = detach::start(options, surroundings).await?;
+    let running = daemon_process::start(options, surroundings).await?;
     let log = log_file(settings.home()?);
     let text = format!("the daemon runs: {}\nits log is {}", place(&running), log.display());
     printer.done(text, &said(&running, "started"));
@@ -99,7 +99,7 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
         // Nothing of the terminal that started us shall reach us any more.
         rustix::process::setsid().map_err(std::io::Error::from)?;
     }
-    detach::make_home(home)?;
+    daemon_process::make_home(home)?;
     daemon_log::install(options.detached.then(|| log_file(home)))?;
     raise_limits();
     let listen = match wanted(options, settings) {
@@ -189,14 +189,14 @@ async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
         let document = json!({
             "state": "running", "pid": pid, "version": version, "url": url,
             "mcp": url.as_ref().map(|it| format!("{it}/mcp")), "socket": socket,
-            "key_file": token_file(home), "started_at": clock::utc(about.started_ms), "config": config, "agent": agent,
+            "key_file": token_file(home), "started_at": time_format::utc(about.started_ms), "config": config, "agent": agent,
             "n_servers": n_servers, "n_running_servers": n_up,
             "n_running_calls": about.n_running_calls, "log": log_file(home),
         });
         printer.document(&document.to_string());
         return Ok(());
     }
-    let up = clock::ago(about.started_ms, clock::now());
+    let up = time_format::ago(about.started_ms, time_format::now());
     printer.line(format_args!("running   process {pid}, version {version}, started {up}"));
     match url {
         Some(url) => {

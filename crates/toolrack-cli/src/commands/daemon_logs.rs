@@ -9,12 +9,12 @@ use serde_json::json;
 use tokio::time::sleep;
 use toolrack_transport::plain_text;
 
-use crate::arguments::daemon::DaemonLogsOptions;
-use crate::daemon::log_file;
-use crate::failure::Failure;
+use crate::args::daemon::DaemonLogsOptions;
+use crate::context::Surroundings;
+use crate::daemon_client::log_file;
+use crate::error::Failure;
 use crate::output::Output;
 use crate::printer::Printer;
-use crate::surroundings::Surroundings;
 
 /// What is shown of a long log.
 const END_BYTES: u64 = 16 << 10;

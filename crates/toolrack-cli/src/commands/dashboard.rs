@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::arguments::daemon::DashboardOptions;
-use crate::daemon::{self, Daemon};
-use crate::editor::open_page;
-use crate::failure::Failure;
+use crate::args::daemon::DashboardOptions;
+use crate::context::Surroundings;
+use crate::daemon_client::{self, Daemon};
+use crate::error::Failure;
+use crate::external_program::open_page;
 use crate::output::Output;
 use crate::printer::Printer;
-use crate::surroundings::Surroundings;
 
 /// A link that opens the page.
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ pub(crate) async fn dashboard(
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let printer = &surroundings.printer;
-    let daemon = daemon::require(surroundings).await?;
+    let daemon = daemon_client::require(surroundings).await?;
     if options.no_browser {
         return show(&daemon, printer).await;
     }

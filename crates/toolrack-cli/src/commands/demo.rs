@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use toolrack_client::{CallOptions, EraChoice, McpClient};
 use toolrack_stdio::{McpServerDef, StdioOptions};
 
-use crate::arguments::DemoOptions;
+use crate::args::DemoOptions;
 use crate::commands::demo_server;
-use crate::failure::Failure;
+use crate::error::Failure;
 use crate::output::Output;
 use crate::printer::Printer;
 use crate::settings::Talk;

@@ -3,11 +3,11 @@
 use serde_json::json;
 use toolrack_service::{Enabled, LocalService, McpService as _};
 
-use crate::aim::word;
-use crate::daemon;
-use crate::failure::Failure;
-use crate::keeper::{Change, changed, find, must_be_own, must_exist, put, with_service};
-use crate::surroundings::Surroundings;
+use crate::config_service::{Change, changed, find, must_be_own, must_exist, put, with_service};
+use crate::context::Surroundings;
+use crate::daemon_client;
+use crate::error::Failure;
+use crate::suggested_command::word;
 
 /// Forbids a server to be started.
 pub(crate) async fn disable(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
@@ -18,7 +18,7 @@ pub(crate) async fn disable(name: &str, surroundings: &Surroundings) -> Result<(
         put(&mut said, "enabled", json!(false));
         if config.enabled {
             must_be_own(service, &config, Change::Disable)?;
-            match daemon::find(&surroundings.settings)? {
+            match daemon_client::find(&surroundings.settings)? {
                 Some(daemon) => drop(daemon.act(name, "disable").await?),
                 None => service.set_enabled(config.id, Enabled::No).await?,
             }

@@ -1,7 +1,7 @@
 //! `toolrack doctor`: what is wrong, layer by layer, and how to mend it.
 
-mod layer;
-mod there;
+mod daemon;
+mod stage;
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -16,15 +16,15 @@ use toolrack_stdio::find_program;
 use toolrack_transport::plain_text;
 use uuid::Uuid;
 
-use crate::aim::word;
-use crate::arguments::keep::DoctorOptions;
-use crate::failure::Failure;
-use crate::keeper::{count, find, with_service};
+use crate::args::config::DoctorOptions;
+use crate::config_service::{count, find, with_service};
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
 use crate::output::{List, Output};
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
-use crate::verdict::Verdict;
-use layer::judge;
+use crate::server_selection::Servers;
+use crate::suggested_command::word;
+use stage::judge;
 
 const MOST_CHARS: usize = 500;
 
@@ -128,7 +128,7 @@ pub(crate) async fn doctor(
     })
     .await?;
     let looked: Vec<Finding> = looked.into_iter().flatten().collect();
-    let there = there::look(&looked, surroundings).await?;
+    let there = daemon::look(&looked, surroundings).await?;
     findings.extend(looked);
     findings.extend(there);
     report(findings, surroundings)

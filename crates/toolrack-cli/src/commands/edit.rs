@@ -13,14 +13,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use toolrack_manager::read_at_most;
 use toolrack_service::{ConfigStore, ServiceError, Stored};
 
-use crate::arguments::server::EditOptions;
-use crate::editor;
-use crate::failure::Failure;
+use crate::args::servers::EditOptions;
+use crate::context::Surroundings;
+use crate::elicitation::read_line;
+use crate::error::Failure;
+use crate::external_program;
 use crate::output::Output;
 use crate::printer::Printer;
-use crate::question::read_line;
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
+use crate::server_selection::Servers;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 /// So many texts that were not saved are kept.
@@ -45,7 +45,7 @@ pub(crate) async fn edit(
     let (text, generation) = store.text()?;
     let draft = Draft::new(&home.dir().join("edit"), &text)?;
     let written = loop {
-        let edited = editor::edit(&draft.path, line);
+        let edited = external_program::edit(&draft.path, line);
         let written = draft.text()?;
         if written == text {
             draft.remove();

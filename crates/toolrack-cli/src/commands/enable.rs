@@ -3,12 +3,12 @@
 use serde_json::json;
 use toolrack_service::{Enabled, LocalService, McpConfig, McpService as _};
 
-use crate::arguments::server::EnableOptions;
-use crate::daemon;
-use crate::failure::Failure;
-use crate::keeper::{Change, changed, find, must_be_own, must_exist, put, with_service};
+use crate::args::servers::EnableOptions;
+use crate::config_service::{Change, changed, find, must_be_own, must_exist, put, with_service};
+use crate::context::Surroundings;
+use crate::daemon_client;
+use crate::error::Failure;
 use crate::progress::Live;
-use crate::surroundings::Surroundings;
 
 /// Allows a server to be started. It is tried, and one that does not start stays disabled.
 pub(crate) async fn enable(
@@ -35,7 +35,7 @@ pub(crate) async fn enable(
         let live = Live::new(printer);
         live.phase(&format!("{name}: starting"));
         let starting = async {
-            Ok(match daemon::find(&surroundings.settings)? {
+            Ok(match daemon_client::find(&surroundings.settings)? {
                 Some(daemon) => daemon.bring(name, "enable").await.map(drop),
                 None => service.set_enabled(config.id, Enabled::Yes).await.map_err(Failure::from),
             })

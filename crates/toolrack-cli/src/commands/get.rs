@@ -3,12 +3,12 @@
 use serde_json::Value;
 use toolrack_service::{LocalService, McpConfig};
 
-use crate::arguments::server::GetOptions;
-use crate::discreet::{self, Values};
-use crate::failure::Failure;
-use crate::keeper::{file_of, find, must_exist, with_service};
+use crate::args::servers::GetOptions;
+use crate::config_service::{file_of, find, must_exist, with_service};
+use crate::context::Surroundings;
+use crate::error::Failure;
 use crate::output::Output;
-use crate::surroundings::Surroundings;
+use crate::redacted_config::{self, Values};
 
 /// Shows a server. Values that may be secret are hidden unless they are asked for.
 pub(crate) async fn get(options: &GetOptions, surroundings: &Surroundings) -> Result<(), Failure> {
@@ -18,7 +18,7 @@ pub(crate) async fn get(options: &GetOptions, surroundings: &Surroundings) -> Re
     })
     .await?;
     let values = if options.show_values { Values::Shown } else { Values::Hidden };
-    let document = discreet::document(&config, values);
+    let document = redacted_config::document(&config, values);
     match surroundings.printer.output() {
         Output::Table => surroundings.printer.line(page(&config, &document, &file)),
         _ => surroundings.printer.document(&document.to_string()),
@@ -31,8 +31,8 @@ fn page(config: &McpConfig, document: &Value, file: &str) -> String {
     let mut lines = vec![
         line("name", &config.name),
         line("enabled", if config.enabled { "yes" } else { "no" }),
-        line("way", discreet::way(config)),
-        line("target", &discreet::target(config)),
+        line("way", redacted_config::way(config)),
+        line("target", &redacted_config::target(config)),
     ];
     let variables = document.get("env_vars");
     for (name, variable) in &config.env_vars {
@@ -60,7 +60,7 @@ fn page(config: &McpConfig, document: &Value, file: &str) -> String {
 }
 
 fn line(key: &str, value: &str) -> String {
-    format!("{key:<16} {}", discreet::shown(value))
+    format!("{key:<16} {}", redacted_config::shown(value))
 }
 
 fn text(value: &Value) -> String {

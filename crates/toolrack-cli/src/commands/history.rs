@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 use toolrack_daemon::{CallRecord, HistoryQuestion, read_call, read_history};
 use toolrack_transport::plain_text;
 
-use crate::arguments::daemon::HistoryOptions;
-use crate::clock;
-use crate::failure::Failure;
+use crate::args::daemon::HistoryOptions;
+use crate::context::Surroundings;
+use crate::error::Failure;
 use crate::output::{List, Output};
-use crate::surroundings::Surroundings;
+use crate::time_format;
 
 /// The most that can be asked for at once.
 const MOST: u32 = 10_000;
@@ -65,7 +65,14 @@ fn shown(text: &str) -> String {
 fn row(call: &CallRecord) -> Vec<String> {
     let (server, tool) = (shown(&call.server), shown(&call.tool));
     let outcome = call.outcome.replace('_', " ");
-    vec![call.id.clone(), clock::utc(call.time_ms), server, tool, outcome, took(call.duration_us)]
+    vec![
+        call.id.clone(),
+        time_format::utc(call.time_ms),
+        server,
+        tool,
+        outcome,
+        took(call.duration_us),
+    ]
 }
 
 /// So long, in the unit that reads best.
@@ -80,7 +87,7 @@ fn took(us: u64) -> String {
 fn item(call: &CallRecord) -> Value {
     let mut item = json!(call);
     if let Some(members) = item.as_object_mut() {
-        members.insert("time".to_owned(), json!(clock::utc(call.time_ms)));
+        members.insert("time".to_owned(), json!(time_format::utc(call.time_ms)));
     }
     item
 }
@@ -89,7 +96,7 @@ fn item(call: &CallRecord) -> Value {
 fn words(call: &CallRecord) -> String {
     let mut lines = vec![
         format!("id         {}", call.id),
-        format!("time       {}", clock::utc(call.time_ms)),
+        format!("time       {}", time_format::utc(call.time_ms)),
         format!("server     {}", shown(&call.server)),
         format!("tool       {}", shown(&call.tool)),
         format!("outcome    {}", call.outcome.replace('_', " ")),

@@ -8,19 +8,19 @@ use serde_json::json;
 use toolrack_config::{Dialect, Fault, detect, read_as};
 use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret, ServiceFault};
 
-use crate::arguments::keep::{ImportOptions, Tool};
+use crate::args::config::{ImportOptions, Tool};
 use crate::commands::config::text;
-use crate::discreet;
-use crate::failure::Failure;
-use crate::folder;
-use crate::keeper::{file_of, with_service};
-use crate::near::{meant, near};
-use crate::other_tool::{Places, dialect_name};
+use crate::config_service::{file_of, with_service};
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
+use crate::extract_secrets::{self, Stowed};
+use crate::import_sources::{Places, dialect_name};
 use crate::output::{List, Output};
+use crate::redacted_config;
 use crate::settings::{Variable, of_process};
-use crate::stowing::{self, Stowed};
-use crate::surroundings::Surroundings;
-use crate::verdict::Verdict;
+use crate::suggest::{meant, near};
+use crate::working_dir;
 
 use plan::{Fate, Found, Import, plan};
 
@@ -54,7 +54,7 @@ pub(crate) async fn import(
                     "note: `{name}` wants a secret that is not stored: `toolrack secret set {secret}`"
                 ));
             }
-            let stowed = stowing::stow(import.config.clone());
+            let stowed = extract_secrets::stow(import.config.clone());
             if options.secrets && !stowed.names.is_empty() {
                 let (name, names) = (&import.config.name, stowed.names.join(", "));
                 printer.note(format_args!("{name}: into the secret store: {names}"));
@@ -209,7 +209,7 @@ fn places() -> Result<Places, Failure> {
 
 /// A file that somebody named, which may be that of a project.
 fn named(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
-    Ok(Found { dir: folder::of_project(path), ..read(path, dialect)? })
+    Ok(Found { dir: working_dir::of_project(path), ..read(path, dialect)? })
 }
 
 fn read(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
@@ -235,16 +235,16 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, surroundings:
     };
     let printer = &surroundings.printer;
     let row = |it: &Import| {
-        let name = discreet::shown(&it.config.name);
+        let name = redacted_config::shown(&it.config.name);
         let from = dialect_name(it.dialect).to_owned();
-        vec![name, from, discreet::target(&it.config), word(&it.fate)]
+        vec![name, from, redacted_config::target(&it.config), word(&it.fate)]
     };
     let item = |it: &Import| {
         let said = json!({
             "name": it.config.name,
             "file": it.path,
             "dialect": dialect_name(it.dialect),
-            "target": discreet::target(&it.config),
+            "target": redacted_config::target(&it.config),
             "taken": it.fate == Fate::Taken && !options.dry_run,
             "outcome": word(&it.fate),
         });

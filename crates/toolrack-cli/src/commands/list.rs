@@ -2,12 +2,12 @@
 
 use toolrack_service::{LocalService, McpConfig, McpService as _};
 
-use crate::discreet::{self, Values};
-use crate::failure::Failure;
-use crate::keeper::with_service;
+use crate::config_service::with_service;
+use crate::context::Surroundings;
+use crate::error::Failure;
 use crate::output::List;
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
+use crate::redacted_config::{self, Values};
+use crate::server_selection::Servers;
 
 /// Lists the servers of the config.
 pub(crate) async fn list(surroundings: &Surroundings) -> Result<(), Failure> {
@@ -26,7 +26,7 @@ pub(crate) async fn list(surroundings: &Surroundings) -> Result<(), Failure> {
         rows: configs.iter().map(row).collect(),
         items: configs
             .iter()
-            .map(|it| discreet::document(it, Values::Hidden).to_string())
+            .map(|it| redacted_config::document(it, Values::Hidden).to_string())
             .collect(),
     });
     Ok(())
@@ -34,6 +34,6 @@ pub(crate) async fn list(surroundings: &Surroundings) -> Result<(), Failure> {
 
 fn row(config: &McpConfig) -> Vec<String> {
     let enabled = if config.enabled { "yes" } else { "no" };
-    let (way, target) = (discreet::way(config), discreet::target(config));
-    vec![discreet::shown(&config.name), enabled.to_owned(), way.to_owned(), target]
+    let (way, target) = (redacted_config::way(config), redacted_config::target(config));
+    vec![redacted_config::shown(&config.name), enabled.to_owned(), way.to_owned(), target]
 }

@@ -9,16 +9,16 @@ use toolrack_manager::with_causes;
 use toolrack_service::{ErrorCode, LocalService};
 use toolrack_transport::{AuthError, BoxFuture, plain_text};
 
-use crate::aim::word;
-use crate::arguments::keep::LoginOptions;
-use crate::clock;
-use crate::editor::open_page;
-use crate::failure::Failure;
-use crate::keeper::{find, must_exist, with_service};
+use crate::args::config::LoginOptions;
+use crate::config_service::{find, must_exist, with_service};
+use crate::context::Surroundings;
+use crate::elicitation::read_line;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
+use crate::external_program::open_page;
 use crate::printer::Printer;
-use crate::question::read_line;
-use crate::surroundings::Surroundings;
-use crate::verdict::Verdict;
+use crate::suggested_command::word;
+use crate::time_format;
 
 const MOST_CHARS: usize = 4000;
 
@@ -59,7 +59,7 @@ fn told(name: &str, status: &Status) -> (String, serde_json::Value) {
     let Status::LoggedIn { issuer, scopes, expires_at, renewable, .. } = status else {
         return (format!("`{name}` needs no login"), json!({ "name": name, "logged_in": false }));
     };
-    let until = expires_at.map(clock::utc);
+    let until = expires_at.map(time_format::utc);
     let lasting = match (&until, renewable) {
         (_, true) => "it is renewed by itself".to_owned(),
         (Some(until), false) => format!("it ends at {until}"),

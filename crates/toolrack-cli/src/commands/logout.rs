@@ -5,10 +5,10 @@ use toolrack_auth::Status;
 use toolrack_manager::with_causes;
 use toolrack_service::{ErrorCode, LocalService};
 
-use crate::failure::Failure;
-use crate::keeper::{find, must_exist, with_service};
-use crate::surroundings::Surroundings;
-use crate::verdict::Verdict;
+use crate::config_service::{find, must_exist, with_service};
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
 
 /// Forgets the login at a server.
 pub(crate) async fn logout(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {

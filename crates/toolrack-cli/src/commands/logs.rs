@@ -7,14 +7,14 @@ use tokio::time::sleep;
 use toolrack_service::{LocalService, LogKind, LogLine, LogStore};
 use toolrack_transport::plain_text;
 
-use crate::aim::word;
-use crate::arguments::server::LogsOptions;
-use crate::clock;
-use crate::failure::Failure;
-use crate::keeper::{find, must_exist, with_service};
+use crate::args::servers::LogsOptions;
+use crate::config_service::{find, must_exist, with_service};
+use crate::context::Surroundings;
+use crate::error::Failure;
 use crate::output::{List, Output};
 use crate::printer::Printer;
-use crate::surroundings::Surroundings;
+use crate::suggested_command::word;
+use crate::time_format;
 
 /// How often a file is looked at that is followed.
 const LOOK: Duration = Duration::from_millis(200);
@@ -67,7 +67,7 @@ fn show(lines: &[LogLine], printer: &Printer) {
     for line in lines {
         match printer.output() {
             Output::Table => {
-                let (at, text) = (clock::utc(line.at), shown(line));
+                let (at, text) = (time_format::utc(line.at), shown(line));
                 printer.line(format_args!("{at} {} {text}", mark(line.kind)));
             }
             _ => printer.line(document(line)),
@@ -76,7 +76,7 @@ fn show(lines: &[LogLine], printer: &Printer) {
 }
 
 fn document(line: &LogLine) -> Value {
-    json!({ "at": clock::utc(line.at), "kind": line.kind, "text": shown(line) })
+    json!({ "at": time_format::utc(line.at), "kind": line.kind, "text": shown(line) })
 }
 
 fn shown(line: &LogLine) -> String {

@@ -8,22 +8,22 @@ use toolrack_mcp::{GetPromptResult, Prompt};
 use toolrack_service::{ErrorCode, ServiceFault};
 use toolrack_transport::plain_text;
 
-use crate::arguments::list::PromptOptions;
-use crate::call::word::{self, From, Reads};
+use crate::args::list::PromptOptions;
 use crate::commands::call::{conduct, read_file, read_input};
 use crate::commands::prompts::takes;
-use crate::content;
-use crate::failure::Failure;
-use crate::naming;
-use crate::near::{meant, near};
-use crate::opening::{Rack, with_rack};
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
 use crate::output::Output;
 use crate::printer::Printer;
 use crate::progress::Live;
+use crate::render_content;
+use crate::resolve_name;
 use crate::save::Files;
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
-use crate::verdict::Verdict;
+use crate::server_selection::Servers;
+use crate::server_session::{Rack, with_rack};
+use crate::suggest::{meant, near};
+use crate::tool_args::key_value::{self, From, Reads};
 
 /// Fills in a prompt and shows it.
 pub(crate) async fn prompt(
@@ -34,9 +34,11 @@ pub(crate) async fn prompt(
     let words = options.arguments.clone();
     let arguments = surroundings.blocking(move || gather(&words)).await?;
     let servers = Servers::find(&options.target, &surroundings.settings, printer)?;
-    let target = naming::plain(&options.prompt, &servers)
-        .or_else(|| naming::alone(&options.prompt, &servers))
-        .ok_or_else(|| naming::unknown("prompt", &options.prompt, &servers, std::iter::empty()))?;
+    let target = resolve_name::plain(&options.prompt, &servers)
+        .or_else(|| resolve_name::alone(&options.prompt, &servers))
+        .ok_or_else(|| {
+            resolve_name::unknown("prompt", &options.prompt, &servers, std::iter::empty())
+        })?;
     let servers = servers.keep(|it| it == target.server);
     with_rack(servers, &options.conduct, surroundings, async |rack: &Rack| {
         let connection = rack.connect(&target.server).await?;
@@ -59,7 +61,7 @@ pub(crate) async fn prompt(
 fn gather(words: &[String]) -> Result<BTreeMap<String, String>, Failure> {
     let mut arguments = BTreeMap::new();
     for typed in words {
-        let word = word::parse(typed)?;
+        let word = key_value::parse(typed)?;
         if word.reads == Reads::Json {
             let hint = format!("write `{}=…`", word.path);
             return Err(Failure::usage("prompts take text only", hint).at(&word.path));
@@ -125,7 +127,7 @@ fn show(result: &GetPromptResult, printer: &Printer) -> Result<(), Failure> {
         };
         printer.line(format_args!(
             "{role}: {}",
-            content::of_block(&message.content, &mut Files::into(None))?
+            render_content::of_block(&message.content, &mut Files::into(None))?
         ));
     }
     Ok(())

@@ -6,15 +6,15 @@ use toolrack_manager::McpConnection;
 use toolrack_mcp::Prompt;
 use toolrack_transport::plain_text;
 
-use crate::arguments::list::PromptsOptions;
-use crate::arguments::tool::ConductOptions;
+use crate::args::list::PromptsOptions;
+use crate::args::tools::ConductOptions;
 use crate::commands::resources::item;
 use crate::commands::tools::chosen;
-use crate::failure::Failure;
-use crate::opening::{Rack, with_rack};
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::fan_out;
 use crate::output::List;
-use crate::roll;
-use crate::surroundings::Surroundings;
+use crate::server_session::{Rack, with_rack};
 
 const MOST_CHARS: usize = 400;
 
@@ -26,9 +26,9 @@ pub(crate) async fn prompts(
     let printer = &surroundings.printer;
     let servers = chosen(&options.target, options.server.as_deref(), surroundings)?;
     with_rack(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
-        let roll = roll::call(rack, async |connection: &McpConnection| {
+        let roll = fan_out::call(rack, async |connection: &McpConnection| {
             let Some(client) = connection.client() else { return Ok(Arc::default()) };
-            roll::or_none(client.list_prompts().await)
+            fan_out::or_none(client.list_prompts().await)
         })
         .await;
         let mut list = List {
@@ -37,7 +37,7 @@ pub(crate) async fn prompts(
             items: Vec::new(),
         };
         for (connection, prompts) in &roll.answers {
-            roll::remark(prompts, "prompts", connection.name(), printer);
+            fan_out::remark(prompts, "prompts", connection.name(), printer);
             for it in &prompts.items {
                 list.rows.push(row(connection.name(), it));
                 list.items.push(item(connection.name(), it));

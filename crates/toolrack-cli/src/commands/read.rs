@@ -1,15 +1,15 @@
 //! `toolrack read`: what a resource holds.
 
-use crate::arguments::list::ReadOptions;
+use crate::args::list::ReadOptions;
 use crate::commands::call::conduct;
-use crate::content;
-use crate::failure::Failure;
-use crate::opening::{Rack, with_rack};
+use crate::context::Surroundings;
+use crate::error::Failure;
 use crate::output::Output;
 use crate::progress::Live;
+use crate::render_content;
 use crate::save::Files;
-use crate::surroundings::Surroundings;
-use crate::target::{Kind, Servers};
+use crate::server_selection::{Kind, Servers};
+use crate::server_session::{Rack, with_rack};
 
 /// Reads a resource and shows it.
 pub(crate) async fn read(options: ReadOptions, surroundings: &Surroundings) -> Result<(), Failure> {
@@ -33,7 +33,7 @@ pub(crate) async fn read(options: ReadOptions, surroundings: &Surroundings) -> R
         let mut files = Files::into(options.save.as_deref());
         let mut texts = Vec::new();
         for part in &result.contents {
-            texts.push(content::of_resource(part, &mut files)?);
+            texts.push(render_content::of_resource(part, &mut files)?);
         }
         match printer.output() {
             Output::Table => {

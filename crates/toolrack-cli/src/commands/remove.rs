@@ -6,9 +6,11 @@ use tokio::time::timeout;
 use toolrack_auth::Status;
 use toolrack_service::{LocalService, McpConfig, McpService as _};
 
-use crate::failure::Failure;
-use crate::keeper::{Change, changed, file_of, find, must_be_own, must_exist, with_service};
-use crate::surroundings::Surroundings;
+use crate::config_service::{
+    Change, changed, file_of, find, must_be_own, must_exist, with_service,
+};
+use crate::context::Surroundings;
+use crate::error::Failure;
 
 /// How long the server may take to hear that nobody is logged in any more. It is forgotten here either way.
 const FAREWELL: Duration = Duration::from_secs(5);

@@ -5,14 +5,14 @@ use toolrack_manager::McpConnection;
 use toolrack_mcp::{Resource, ResourceTemplate};
 use toolrack_transport::plain_text;
 
-use crate::arguments::list::ResourcesOptions;
-use crate::arguments::tool::ConductOptions;
+use crate::args::list::ResourcesOptions;
+use crate::args::tools::ConductOptions;
 use crate::commands::tools::chosen;
-use crate::failure::Failure;
-use crate::opening::{Rack, with_rack};
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::fan_out;
 use crate::output::List;
-use crate::roll;
-use crate::surroundings::Surroundings;
+use crate::server_session::{Rack, with_rack};
 
 const MOST_CHARS: usize = 400;
 
@@ -32,10 +32,10 @@ pub(crate) async fn resources(
     let printer = &surroundings.printer;
     let servers = chosen(&options.target, options.server.as_deref(), surroundings)?;
     with_rack(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
-        let roll = roll::call(rack, async |connection: &McpConnection| {
+        let roll = fan_out::call(rack, async |connection: &McpConnection| {
             let Some(client) = connection.client() else { return Ok(Default::default()) };
-            let resources = roll::or_none(client.list_resources().await)?;
-            let templates = roll::or_none(client.list_resource_templates().await)?;
+            let resources = fan_out::or_none(client.list_resources().await)?;
+            let templates = fan_out::or_none(client.list_resource_templates().await)?;
             Ok((resources, templates))
         })
         .await;
@@ -46,8 +46,8 @@ pub(crate) async fn resources(
         };
         for (connection, (resources, templates)) in &roll.answers {
             let server = connection.name();
-            roll::remark(resources, "resources", server, printer);
-            roll::remark(templates, "resource templates", server, printer);
+            fan_out::remark(resources, "resources", server, printer);
+            fan_out::remark(templates, "resource templates", server, printer);
             for it in &resources.items {
                 list.rows.push(row(server, of_resource(it)));
                 list.items.push(item(server, it));

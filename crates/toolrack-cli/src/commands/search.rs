@@ -2,12 +2,12 @@
 
 use toolrack_manager::{McpConnection, ToolWithServer};
 
-use crate::arguments::tool::{ConductOptions, SearchOptions};
-use crate::failure::Failure;
-use crate::opening::{Rack, with_rack};
-use crate::surroundings::Surroundings;
-use crate::target::{Kind, Servers};
-use crate::{absence, roll, tool_list};
+use crate::args::tools::{ConductOptions, SearchOptions};
+use crate::context::Surroundings;
+use crate::error::Failure;
+use crate::server_selection::{Kind, Servers};
+use crate::server_session::{Rack, with_rack};
+use crate::{fan_out, tool_list, unlisted_servers};
 
 /// Finds tools whose name or description has all the words.
 pub(crate) async fn search(
@@ -21,7 +21,7 @@ pub(crate) async fn search(
     }
     with_rack(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
         let (roll, absent) = if options.live {
-            (Some(roll::call(rack, async |_: &McpConnection| Ok(())).await), Vec::new())
+            (Some(fan_out::call(rack, async |_: &McpConnection| Ok(())).await), Vec::new())
         } else {
             (None, rack.recall().await?)
         };
@@ -33,7 +33,7 @@ pub(crate) async fn search(
         match roll {
             Some(roll) => roll.close(printer),
             None => {
-                absence::note(&absent, printer);
+                unlisted_servers::note(&absent, printer);
                 Ok(())
             }
         }

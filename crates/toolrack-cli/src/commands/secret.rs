@@ -6,13 +6,13 @@
 use serde_json::json;
 use toolrack_service::{LocalService, McpConfig, McpService as _};
 
-use crate::arguments::keep::{SecretAction, SecretSetOptions};
-use crate::failure::Failure;
-use crate::keeper::with_service;
-use crate::near::{meant, near};
+use crate::args::config::{SecretAction, SecretSetOptions};
+use crate::config_service::with_service;
+use crate::context::Surroundings;
+use crate::error::Failure;
 use crate::output::List;
 use crate::secret_input;
-use crate::surroundings::Surroundings;
+use crate::suggest::{meant, near};
 
 /// Stores, lists or forgets secrets.
 pub(crate) async fn secret(

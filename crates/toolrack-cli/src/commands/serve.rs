@@ -13,12 +13,12 @@ use toolrack_gateway::{Behind, Gateway, GatewayOptions, Scope, Switchboard, stan
 use toolrack_manager::McpManager;
 use toolrack_service::{Autostart, Follow, LocalService, ServiceOptions};
 
-use crate::arguments::daemon::ServeOptions;
-use crate::daemon::{self, Daemon};
-use crate::failure::Failure;
-use crate::keeper::{must_exist, service_options};
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
+use crate::args::daemon::ServeOptions;
+use crate::config_service::{must_exist, service_options};
+use crate::context::Surroundings;
+use crate::daemon_client::{self, Daemon};
+use crate::error::Failure;
+use crate::server_selection::Servers;
 
 /// What the bridge calls the daemon. Nobody sees it, because names pass as they are.
 const DAEMON: &str = "daemon";
@@ -40,7 +40,7 @@ pub(crate) async fn serve(
         )
         .at("--http"));
     }
-    let found = daemon::find(&surroundings.settings)?;
+    let found = daemon_client::find(&surroundings.settings)?;
     match &options.server {
         Some(name) => must_exist(name, surroundings)?,
         // A daemon goes on with what it has, whatever becomes of the file.
@@ -86,7 +86,7 @@ async fn bridge(
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let target = match server {
-        Some(name) => daemon::path(&["mcp", "server", name]),
+        Some(name) => daemon_client::path(&["mcp", "server", name]),
         None => "/mcp".to_owned(),
     };
     let transport = McpTransport::Http { url: daemon.url(&target), headers: HashMap::new() };

@@ -4,15 +4,15 @@
 
 use serde_json::json;
 
-use crate::aim::word;
-use crate::daemon::{self, Daemon, Status};
-use crate::failure::Failure;
-use crate::keeper::put;
+use crate::check_server::trial;
+use crate::config_service::put;
+use crate::context::Surroundings;
+use crate::daemon_client::{self, Daemon, Status};
+use crate::error::Failure;
 use crate::progress::Live;
+use crate::server_selection::Servers;
 use crate::settings::DaemonUse;
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
-use crate::trial::trial;
+use crate::suggested_command::word;
 
 /// Starts a server.
 pub(crate) async fn start(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
@@ -27,7 +27,7 @@ pub(crate) async fn restart(name: &str, surroundings: &Surroundings) -> Result<(
 async fn begin(name: &str, verb: &str, surroundings: &Surroundings) -> Result<(), Failure> {
     let (settings, printer) = (&surroundings.settings, &surroundings.printer);
     let is_enabled = Servers::configured(settings, printer)?.server(name)?.enabled;
-    let found = daemon::find(settings)?;
+    let found = daemon_client::find(settings)?;
     if found.is_none() && settings.daemon != DaemonUse::Usual {
         return test(name, surroundings).await;
     }
@@ -39,7 +39,7 @@ async fn begin(name: &str, verb: &str, surroundings: &Surroundings) -> Result<()
     if let Some(daemon) = found {
         return run(&daemon, name, verb, surroundings).await;
     }
-    let daemon = daemon::require(surroundings).await?;
+    let daemon = daemon_client::require(surroundings).await?;
     printer.note(format_args!(
         "a daemon was started to keep it running (process {})",
         daemon.running.pid

@@ -7,19 +7,19 @@ use toolrack_service::{
     StatusDetail,
 };
 
-use crate::absence::last_outcome;
-use crate::aim::{Aim, word};
-use crate::arguments::server::StatusOptions;
-use crate::daemon::{self, Daemon, Status};
-use crate::failure::Failure;
-use crate::keeper::with_service;
+use crate::args::servers::StatusOptions;
+use crate::check_server::{Trial, trial};
+use crate::config_service::with_service;
+use crate::context::Surroundings;
+use crate::daemon_client::{self, Daemon, Status};
+use crate::error::Failure;
+use crate::exit_code::Verdict;
 use crate::output::List;
 use crate::process::{Census, Process};
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
-use crate::trial::{Trial, trial};
-use crate::verdict::Verdict;
-use crate::{clock, discreet, process};
+use crate::server_selection::Servers;
+use crate::suggested_command::{Aim, word};
+use crate::unlisted_servers::last_outcome;
+use crate::{process, redacted_config, time_format};
 
 /// What is known of a server.
 #[derive(Debug)]
@@ -71,14 +71,14 @@ pub(crate) async fn status(
                 return Err(Failure::interrupted());
             }
         }
-    } else if let Some(daemon) = daemon::find(&surroundings.settings)? {
+    } else if let Some(daemon) = daemon_client::find(&surroundings.settings)? {
         ask(&daemon, &mut known).await?;
     } else {
         surroundings.printer.note(
             "note: without a daemon nothing runs between commands; `--check` starts servers to look at them",
         );
     }
-    let (now, aim) = (clock::now(), &surroundings.settings.aim);
+    let (now, aim) = (time_format::now(), &surroundings.settings.aim);
     surroundings.printer.list(&List {
         columns: &["NAME", "STATE", "WAY", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
         rows: known.iter().map(|it| row(it, now, aim)).collect(),
@@ -145,7 +145,7 @@ fn standing(known: &Known, now: u64) -> Standing {
         }
         (None, None) => tell("unknown", "never started".to_owned(), run("start")),
         (None, Some(last)) => {
-            let when = clock::ago(last.at, now);
+            let when = time_format::ago(last.at, now);
             match last.kind {
                 LogKind::Ready => tell("idle", format!("worked {when}"), run("tools")),
                 LogKind::NeedsLogin => tell(barred.0, when, run(barred.1)),
@@ -197,8 +197,8 @@ fn row(known: &Known, now: u64, aim: &Aim) -> Vec<String> {
             _ => "-".to_owned(),
         },
     };
-    let way = discreet::way(&known.config).to_owned();
-    let name = discreet::shown(&known.config.name);
+    let way = redacted_config::way(&known.config).to_owned();
+    let name = redacted_config::shown(&known.config.name);
     vec![name, state.to_owned(), way, tools(known), processes, detail, aim.command(&next)]
 }
 
@@ -218,12 +218,12 @@ fn item(known: &Known, now: u64, aim: &Aim) -> Value {
         "name": known.config.name,
         "id": known.config.id,
         "state": state,
-        "way": discreet::way(&known.config),
+        "way": redacted_config::way(&known.config),
         "n_tools": known.n_tools,
         "n_tools_total": known.n_tools_total,
         "detail": detail,
         "next": aim.command(&next),
-        "last_at": known.last.as_ref().map(|it| clock::utc(it.at)),
+        "last_at": known.last.as_ref().map(|it| time_format::utc(it.at)),
         "check": check,
         "problem": problem,
         "processes": processes,

@@ -2,18 +2,18 @@
 
 use serde_json::json;
 
-use crate::aim::word;
-use crate::daemon;
-use crate::failure::Failure;
-use crate::keeper::must_exist;
-use crate::surroundings::Surroundings;
+use crate::config_service::must_exist;
+use crate::context::Surroundings;
+use crate::daemon_client;
+use crate::error::Failure;
+use crate::suggested_command::word;
 
 /// Ends a server. Without a daemon it ends what crashed programs have left behind, and says that nothing else is there
 /// to be stopped.
 pub(crate) async fn stop(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
     must_exist(name, surroundings)?;
     let typed = word(name);
-    if let Some(daemon) = daemon::find(&surroundings.settings)? {
+    if let Some(daemon) = daemon_client::find(&surroundings.settings)? {
         surroundings.unless_stopped(daemon.act(name, "stop")).await?;
         let text = format!("`{name}` has ended; `toolrack start {typed}` starts it again");
         surroundings.printer.done(text, &json!({ "name": name, "state": "stopped" }));

@@ -2,15 +2,15 @@
 
 use toolrack_manager::{McpConnection, ToolWithServer};
 
-use crate::arguments::target::TargetOptions;
-use crate::arguments::tool::{ConductOptions, ToolsOptions};
-use crate::failure::Failure;
-use crate::opening::{Rack, with_rack};
+use crate::args::target::TargetOptions;
+use crate::args::tools::{ConductOptions, ToolsOptions};
+use crate::context::Surroundings;
+use crate::error::Failure;
 use crate::output::Output;
 use crate::printer::Printer;
-use crate::surroundings::Surroundings;
-use crate::target::{Kind, Servers};
-use crate::{absence, roll, tool_list};
+use crate::server_selection::{Kind, Servers};
+use crate::server_session::{Rack, with_rack};
+use crate::{fan_out, tool_list, unlisted_servers};
 
 /// Lists the tools of one server or of all.
 pub(crate) async fn tools(
@@ -24,13 +24,13 @@ pub(crate) async fn tools(
         if options.cached {
             let absent = rack.recall().await?;
             show(&rack.tools(), kind, &options, printer);
-            absence::note(&absent, printer);
+            unlisted_servers::note(&absent, printer);
             return Ok(());
         }
-        let roll = roll::call(rack, async |_: &McpConnection| Ok(())).await;
+        let roll = fan_out::call(rack, async |_: &McpConnection| Ok(())).await;
         for (connection, ()) in &roll.answers {
             if let Some(listing) = connection.listing() {
-                roll::remark(listing, "tools", connection.name(), printer);
+                fan_out::remark(listing, "tools", connection.name(), printer);
             }
         }
         if roll.has_answers() {

@@ -8,9 +8,9 @@ use toolrack_config::{ConfigFile, Dialect, Fault};
 use toolrack_service::McpConfig;
 use toolrack_transport::plain_text;
 
-use crate::discreet::shown;
-use crate::folder;
-use crate::stowing;
+use crate::extract_secrets;
+use crate::redacted_config::shown;
+use crate::working_dir;
 
 /// A file that is read.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(super) fn plan(found: &[Found], present: &[McpConfig], here: &Path) -> Vec<I
             let mut config = McpConfig::of_entry(entry);
             let note = match project {
                 Some(project) => at_project(&mut config, project),
-                None => dir.as_ref().and_then(|it| folder::settle(&mut config, it)),
+                None => dir.as_ref().and_then(|it| working_dir::settle(&mut config, it)),
             };
             let taken = imports.iter().filter(|it| it.fate == Fate::Taken).map(|it| &it.config);
             let namesake = present.iter().chain(taken).find(|it| it.name == config.name);
@@ -87,7 +87,7 @@ fn at_project(config: &mut McpConfig, project: &str) -> Option<String> {
         shown(&config.name),
         shown(project)
     );
-    folder::start_in(config, Path::new(project)).then_some(note)
+    working_dir::start_in(config, Path::new(project)).then_some(note)
 }
 
 /// Why a server of a project, or of an agent, is not taken.
@@ -103,7 +103,7 @@ fn elsewhere(owner: &str) -> String {
 
 fn fate(config: &McpConfig, namesake: Option<&McpConfig>) -> Fate {
     // The secrets in its arguments may have been moved.
-    let stowed = stowing::stow(config.clone()).config;
+    let stowed = extract_secrets::stow(config.clone()).config;
     let is_same = |it: &McpConfig| {
         let is_same = |as_is: &McpConfig, key: &str| it.config.get(key) == as_is.config.get(key);
         let has_args = is_same(config, "args") || is_same(&stowed, "args");

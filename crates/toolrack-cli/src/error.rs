@@ -1,0 +1,362 @@
+//! Why a command did not do what it was asked to: for scripts a verdict and a code, for people a message and what
+//! to do next.
+//!
+//! **Invariant:** there is at least one fault, every failure has a hint, and no text can command a terminal.
+
+use std::io;
+
+use toolrack_client::{CallError, ConnectError};
+use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
+use toolrack_service::{ErrorCode, ServiceError, ServiceFault};
+use toolrack_transport::{Delivery, TransportError, plain_text};
+
+use crate::exit_code::Verdict;
+use crate::gateway_error;
+use crate::suggested_command::word;
+
+/// The longest text that is shown of one fault. Servers may say more than anybody reads.
+const MOST_CHARS: usize = 2000;
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    verdict: Verdict,
+    faults: Vec<ServiceFault>,
+}
+
+impl Failure {
+    pub(crate) fn new(
+        verdict: Verdict,
+        code: ErrorCode,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self::all(verdict, vec![ServiceFault::new(code, message).hint(hint)])
+    }
+
+    /// Several faults at once. The first one that has a hint gives it for all.
+    pub(crate) fn all(verdict: Verdict, faults: Vec<ServiceFault>) -> Self {
+        let faults = faults.into_iter().map(cleaned).collect();
+        Self { verdict, faults }
+    }
+
+    /// Something was typed wrongly.
+    pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(Verdict::Usage, ErrorCode::ValidationError, message, hint)
+    }
+
+    /// A name that nobody has.
+    pub(crate) fn unknown(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(Verdict::Usage, ErrorCode::NotFound, message, hint)
+    }
+
+    /// The config cannot be used.
+    pub(crate) fn config(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(Verdict::Config, ErrorCode::ValidationError, message, hint)
+    }
+
+    pub(crate) fn interrupted() -> Self {
+        let hint = "run it again to start over";
+        Self::new(Verdict::Interrupted, ErrorCode::ServiceUnavailable, "interrupted", hint)
+    }
+
+    /// A tool ran and said that it failed.
+    pub(crate) fn tool(tool: &str) -> Self {
+        Self::new(
+            Verdict::ToolFailed,
+            ErrorCode::ServiceUnavailable,
+            format!("the tool `{tool}` ran and failed"),
+            "its output says why",
+        )
+    }
+
+    /// The same in other words.
+    #[must_use]
+    pub(crate) fn saying(mut self, message: String) -> Self {
+        if let Some(first) = self.faults.first_mut() {
+            first.message = plain_text(&message, MOST_CHARS);
+        }
+        self
+    }
+
+    /// The same with something else to do next.
+    #[must_use]
+    pub(crate) fn hinting(mut self, hint: String) -> Self {
+        if let Some(first) = self.faults.first_mut() {
+            first.hint = Some(plain_text(&hint, MOST_CHARS));
+        }
+        self
+    }
+
+    /// The same with another exit code.
+    #[must_use]
+    pub(crate) fn judged(self, verdict: Verdict) -> Self {
+        Self { verdict, ..self }
+    }
+
+    /// What the service says, with `hint` if it does not know what to do next.
+    pub(crate) fn of(error: ServiceError, hint: &str) -> Self {
+        let is_helpful = error.hint().is_some();
+        let failure = Self::from(error);
+        if is_helpful { failure } else { failure.advising(hint) }
+    }
+
+    /// The same with what to do next.
+    #[must_use]
+    pub(crate) fn advising(mut self, hint: impl Into<String>) -> Self {
+        if let Some(first) = self.faults.first_mut() {
+            first.hint = Some(plain_text(&hint.into(), MOST_CHARS));
+        }
+        self
+    }
+
+    /// Where in the user's own input it is.
+    #[must_use]
+    pub(crate) fn at(mut self, field: &str) -> Self {
+        if let Some(first) = self.faults.first_mut() {
+            first.field = Some(plain_text(field, MOST_CHARS));
+        }
+        self
+    }
+
+    pub(crate) fn faults(&self) -> &[ServiceFault] {
+        &self.faults
+    }
+
+    pub(crate) fn hint(&self) -> Option<&str> {
+        self.faults.iter().find_map(|it| it.hint.as_deref())
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Everything in the one shape in which failures leave the program.
+    pub(crate) fn summary(&self) -> ServiceFault {
+        let messages: Vec<&str> = self.faults.iter().map(|it| it.message.as_str()).collect();
+        let first = self.faults.first();
+        ServiceFault {
+            code: first.map_or(ErrorCode::Internal, |it| it.code),
+            message: messages.join("; "),
+            field: first.and_then(|it| it.field.clone()),
+            hint: self.hint().map(str::to_owned),
+            reason: None,
+        }
+    }
+}
+
+fn cleaned(fault: ServiceFault) -> ServiceFault {
+    ServiceFault {
+        message: plain_text(&fault.message, MOST_CHARS),
+        hint: fault.hint.map(|it| plain_text(&it, MOST_CHARS)),
+        field: fault.field.map(|it| plain_text(&it, MOST_CHARS)),
+        ..fault
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let hint = "look at the rights, the space and the limits of this machine";
+        Self::new(Verdict::Unreachable, ErrorCode::Internal, error.to_string(), hint)
+    }
+}
+
+impl From<ServiceError> for Failure {
+    fn from(error: ServiceError) -> Self {
+        let mut faults = error.faults().to_vec();
+        if let (None, Some(first)) = (error.hint(), faults.first_mut()) {
+            first.hint = Some("run `toolrack --help` to see what can be done".to_owned());
+        }
+        Self::all(Verdict::of(error.code()), faults)
+    }
+}
+
+impl From<RackError> for Failure {
+    fn from(error: RackError) -> Self {
+        if let RackError::Call { source, .. } = &error
+            && let Some(failure) = gateway_error::failure(source)
+        {
+            let message = format!("{error}: {}", failure.summary().message);
+            return failure.saying(message);
+        }
+        let (verdict, code) = judged(&error);
+        let hint = match (&error, error.hint()) {
+            (RackError::Call { source, .. }, _) => hint_of(source).to_owned(),
+            (RackError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
+                format!("run `toolrack enable {}` to use it", word(server))
+            }
+            (_, Some(hint)) => hint,
+            (RackError::NoSuchServer { .. }, None) => {
+                "run `toolrack list` to see which servers there are".to_owned()
+            }
+            (RackError::NoSuchTool { .. }, None) => {
+                "run `toolrack tools` to see what there is".to_owned()
+            }
+            _ => "run it again with `--verbose` to see what the server writes".to_owned(),
+        };
+        Self::new(verdict, code, with_causes(&error), hint)
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let (verdict, code) = match error {
+            ConnectError::NeedsAuth(_) => (Verdict::Auth, ErrorCode::Unauthorized),
+            _ => (Verdict::Unreachable, ErrorCode::ServiceUnavailable),
+        };
+        let general = "run the server in a terminal of its own to see why";
+        let hint = error.hint().unwrap_or_else(|| general.to_owned());
+        Self::new(verdict, code, with_causes(&error), hint)
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        if let Some(failure) = gateway_error::failure(&error) {
+            return failure;
+        }
+        let (verdict, code) = judged_call(&error);
+        Self::new(verdict, code, with_causes(&error), hint_of(&error))
+    }
+}
+
+fn judged(error: &RackError) -> (Verdict, ErrorCode) {
+    match error {
+        RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => {
+            (Verdict::Usage, ErrorCode::NotFound)
+        }
+        RackError::Ambiguous { .. } => (Verdict::Usage, ErrorCode::ValidationError),
+        RackError::Denied { .. } => (Verdict::Denied, ErrorCode::Denied),
+        RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
+            ConnectionState::NeedsAuth(_) => (Verdict::Auth, ErrorCode::Unauthorized),
+            ConnectionState::Disabled => (Verdict::Config, ErrorCode::Conflict),
+            state => judged_start(state.failure().map(toolrack_manager::Failure::kind)),
+        },
+        RackError::Call { source, .. } => judged_call(source),
+        RackError::Undecodable { .. } => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
+        _ => (Verdict::Unreachable, ErrorCode::Internal),
+    }
+}
+
+fn judged_start(kind: Option<FailureKind>) -> (Verdict, ErrorCode) {
+    match kind {
+        Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
+            (Verdict::Config, ErrorCode::ValidationError)
+        }
+        Some(FailureKind::PackageNotFound) => (Verdict::Unreachable, ErrorCode::NotFound),
+        Some(FailureKind::NeedsLogin) => (Verdict::Auth, ErrorCode::Unauthorized),
+        Some(FailureKind::HandshakeTimedOut | FailureKind::Unreachable | FailureKind::Lost) => {
+            (Verdict::Unreachable, ErrorCode::NetworkError)
+        }
+        _ => (Verdict::Unreachable, ErrorCode::ServiceUnavailable),
+    }
+}
+
+fn judged_call(error: &CallError) -> (Verdict, ErrorCode) {
+    match error {
+        CallError::TimedOut { .. } => (Verdict::Unreachable, ErrorCode::NetworkError),
+        CallError::Line(failure) => match failure.error {
+            TransportError::Unauthorized(_) => (Verdict::Auth, ErrorCode::Unauthorized),
+            _ => (Verdict::Unreachable, ErrorCode::NetworkError),
+        },
+        CallError::NoSuchResource { .. } => (Verdict::Usage, ErrorCode::NotFound),
+        _ => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
+    }
+}
+
+fn hint_of(error: &CallError) -> &'static str {
+    match error {
+        CallError::TimedOut { delivery, .. } => hint_of_lateness(*delivery),
+        CallError::Refused(error)
+            if error.code == toolrack_mcp::ErrorCode::MISSING_CLIENT_CAPABILITY.0 =>
+        {
+            "the server wants something that the command line cannot give, such as a model"
+        }
+        CallError::Line(failure) if matches!(failure.error, TransportError::Oversize { .. }) => {
+            HINT_OF_SIZE
+        }
+        CallError::Line(failure) => hint_of_line(failure.delivery),
+        CallError::NoSuchResource { .. } => "run `toolrack resources` to see what there is",
+        CallError::InputUnanswered { .. } | CallError::TooManyRounds { .. } => {
+            "the server wants something that the command line cannot give, such as a model"
+        }
+        CallError::Unsupported { .. } => "look at what the server offers with `toolrack tools`",
+        _ => "compare what you sent with what the server expects: `toolrack tools --schema`",
+    }
+}
+
+/// What to do when an answer was too large.
+pub(crate) const HINT_OF_SIZE: &str = "the server has answered; ask it for less, or allow more with `max_message_bytes` of the server, which \
+     `toolrack edit` changes";
+
+/// What to do when no answer came in time.
+pub(crate) fn hint_of_lateness(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::NotSent => {
+            "the server does not read what it is sent; allow more time with `--timeout`"
+        }
+        _ => "the server may have done it; look, then allow more time with `--timeout`",
+    }
+}
+
+/// What to do when the line to the server failed.
+pub(crate) fn hint_of_line(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::Unknown => "the server may have done it; look before you try again",
+        _ => "run it again with `--verbose` to see what the server writes",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use toolrack_manager::Rule;
+    use toolrack_transport::LineError;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(failure: Failure, verdict: Verdict, json: &str) {
+        assert_eq!(failure.verdict(), verdict);
+        assert_eq!(serde_json::to_string(&failure.summary()).unwrap(), json);
+    }
+
+    #[test]
+    fn every_failure_has_a_verdict_a_code_and_a_hint() {
+        check(
+            Failure::usage("no such\u{1b}[31m thing", "look\u{7} again").at("k\u{202e}"),
+            Verdict::Usage,
+            r#"{"code":"VALIDATION_ERROR","message":"no such thing","field":"k","hint":"look again"}"#,
+        );
+        let rule = Rule::Denied { pattern: "rm*".to_owned() };
+        check(
+            RackError::Denied { server: "fs".to_owned(), tool: "rm".to_owned(), rule }.into(),
+            Verdict::Denied,
+            r#"{"code":"DENIED","message":"the tool `rm` of `fs` is denied: the rule `deny = \"rm*\"` matches it","hint":"change `allow` or `deny` of the server to use it"}"#,
+        );
+        let late =
+            CallError::TimedOut { waited: Duration::from_secs(3), delivery: Delivery::Unknown };
+        check(
+            late.into(),
+            Verdict::Unreachable,
+            r#"{"code":"NETWORK_ERROR","message":"no answer within 3s","hint":"the server may have done it; look, then allow more time with `--timeout`"}"#,
+        );
+        let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
+        let large = Failure::from(CallError::Line(large));
+        assert!(large.hint().unwrap().contains("`max_message_bytes`"), "{large:?}");
+    }
+
+    #[test]
+    fn several_faults_are_told_at_once() {
+        let faults = vec![
+            ServiceFault::new(ErrorCode::ValidationError, "`a` is missing").at("a"),
+            ServiceFault::new(ErrorCode::ValidationError, "`b` is unknown").hint("name it"),
+        ];
+        check(
+            Failure::all(Verdict::Usage, faults),
+            Verdict::Usage,
+            r#"{"code":"VALIDATION_ERROR","message":"`a` is missing; `b` is unknown","field":"a","hint":"name it"}"#,
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Programs of the user's own at this terminal: an editor that is waited for, and a browser that is not.
+//!
+//! They are no servers: they share our terminal and outlive us if they like, so nobody guards them.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use toolrack_stdio::find_program;
+
+use crate::error::Failure;
+use crate::settings::{Variable, of_process};
+
+/// Editors that begin at a line if they are told so with `+`.
+const COUNTING: [&str; 8] = ["vi", "vim", "nvim", "nano", "emacs", "kak", "micro", "joe"];
+/// Programs that know which browser is the user's.
+const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
+
+/// Lets the user edit a file, and waits until they are done.
+pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), Failure> {
+    let named = [Variable::Visual, Variable::Editor].into_iter().find_map(|it| {
+        of_process(it).filter(|it| !it.is_empty()).map(|it| it.to_string_lossy().into_owned())
+    });
+    let words = words(named.as_deref().unwrap_or("vi"), line);
+    let Some((program, args)) = words.split_first() else {
+        return Err(no_editor("`EDITOR` is blank"));
+    };
+    let status = command(program).args(args).arg(file).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(no_editor(&format!("`{program}` ended with {status}"))),
+        Err(error) => Err(no_editor(&format!("`{program}` cannot be started: {error}"))),
+    }
+}
+
+fn no_editor(why: &str) -> Failure {
+    let hint = "set `EDITOR` to an editor, as in `EDITOR=nano`; `toolrack config path` says where the file is";
+    Failure::usage(why, hint).at(Variable::Editor.name())
+}
+
+/// The program and its arguments. An editor may be named with some, as in `code --wait`.
+fn words(editor: &str, line: Option<usize>) -> Vec<String> {
+    let mut words: Vec<String> = editor.split_whitespace().map(str::to_owned).collect();
+    let program = words.first().and_then(|it| it.rsplit('/').next()).unwrap_or_default();
+    if let (true, Some(line)) = (COUNTING.contains(&program), line) {
+        words.push(format!("+{line}"));
+    }
+    words
+}
+
+/// Shows a page in the user's browser, without waiting for it. It stands on a command line, which every user of the
+/// machine can read, so it has nothing in it that is a secret.
+pub(crate) fn open_page(page: impl AsRef<OsStr>) -> io::Result<()> {
+    let named = of_process(Variable::Browser).filter(|it| !it.is_empty());
+    let known = OPENERS.iter().find(|it| find_program(it, None).is_ok()).map(OsString::from);
+    let Some(program) = named.or(known) else {
+        return Err(io::Error::other(
+            "there is no program to open pages with; `BROWSER` names one",
+        ));
+    };
+    let mut browser = command(&program.to_string_lossy());
+    browser.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    browser.spawn().map(drop)
+}
+
+fn command(program: &str) -> Command {
+    #[expect(clippy::disallowed_methods, reason = "a program of the user's own, not a server")]
+    Command::new(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(editor: &str, line: Option<usize>, expected: &[&str]) {
+        assert_eq!(words(editor, line), expected);
+    }
+
+    #[test]
+    fn editors_begin_where_they_can() {
+        check("vi", None, &["vi"]);
+        check("/usr/bin/vim -n", Some(7), &["/usr/bin/vim", "-n", "+7"]);
+        check("code --wait", Some(7), &["code", "--wait"]);
+        check(" ", Some(7), &[]);
+    }
+}

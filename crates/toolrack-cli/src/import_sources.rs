@@ -1,0 +1,138 @@
+//! Other tools that have MCP servers: what they are called, and where their configs usually are.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum as _;
+use toolrack_config::Dialect;
+
+use crate::args::config::Tool;
+
+/// Where things usually are on this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    pub(crate) home: PathBuf,
+    /// `~/.config`, or where the environment says.
+    pub(crate) config: PathBuf,
+}
+
+impl Tool {
+    pub(crate) const ALL: &[Self] = &[
+        Self::Claude,
+        Self::ClaudeDesktop,
+        Self::Cursor,
+        Self::Vscode,
+        Self::Codex,
+        Self::Zed,
+        Self::Windsurf,
+        Self::Opencode,
+        Self::Goose,
+        Self::Lmstudio,
+    ];
+
+    /// The tool that somebody means. Hyphens do not matter.
+    pub(crate) fn meant(word: &str) -> Option<Self> {
+        let plain = |it: &str| it.to_ascii_lowercase().replace(['-', '_', ' '], "");
+        let is_meant = |it: &&Self| plain(&it.word()) == plain(word);
+        let found = Self::ALL.iter().find(is_meant).copied();
+        found.or_else(|| (plain(word) == "claudecode").then_some(Self::Claude))
+    }
+
+    /// The word for it on the command line.
+    pub(crate) fn word(self) -> String {
+        self.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// Whose format its files are in.
+    pub(crate) fn dialect(self) -> Dialect {
+        match self {
+            Self::Claude => Dialect::ClaudeCode,
+            Self::ClaudeDesktop => Dialect::ClaudeDesktop,
+            Self::Cursor => Dialect::Cursor,
+            Self::Vscode => Dialect::VsCode,
+            Self::Codex => Dialect::Codex,
+            Self::Zed => Dialect::Zed,
+            Self::Windsurf => Dialect::Windsurf,
+            Self::Opencode => Dialect::OpenCode,
+            Self::Goose => Dialect::Goose,
+            Self::Lmstudio => Dialect::LmStudio,
+        }
+    }
+
+    /// The files in which it usually keeps servers, on Linux and on macOS.
+    pub(crate) fn files(self, places: &Places) -> Vec<PathBuf> {
+        let home = |it: &str| places.home.join(it);
+        let config = |it: &str| places.config.join(it);
+        let mac = |it: &str| places.home.join("Library/Application Support").join(it);
+        match self {
+            Self::Claude => vec![home(".claude.json")],
+            Self::ClaudeDesktop => {
+                let name = "Claude/claude_desktop_config.json";
+                vec![config(name), mac(name)]
+            }
+            Self::Cursor => vec![home(".cursor/mcp.json")],
+            Self::Vscode => ["Code/User/mcp.json", "Code/User/settings.json"]
+                .into_iter()
+                .flat_map(|it| [config(it), mac(it)])
+                .collect(),
+            Self::Codex => vec![home(".codex/config.toml")],
+            Self::Zed => vec![config("zed/settings.json")],
+            Self::Windsurf => vec![home(".codeium/windsurf/mcp_config.json")],
+            Self::Opencode => {
+                vec![config("opencode/opencode.json"), config("opencode/opencode.jsonc")]
+            }
+            Self::Goose => vec![config("goose/config.yaml")],
+            Self::Lmstudio => vec![home(".lmstudio/mcp.json")],
+        }
+    }
+
+    /// Those of them that are there.
+    pub(crate) fn present(self, places: &Places) -> Vec<PathBuf> {
+        self.files(places).into_iter().filter(|it: &PathBuf| Path::is_file(it)).collect()
+    }
+}
+
+/// What people call the tool whose format a file is in.
+pub(crate) fn dialect_name(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Toolrack => "toolrack",
+        Dialect::ClaudeCode => "Claude Code",
+        Dialect::ClaudeDesktop => "Claude Desktop",
+        Dialect::Cursor => "Cursor",
+        Dialect::Windsurf => "Windsurf",
+        Dialect::LmStudio => "LM Studio",
+        Dialect::Cline => "Cline",
+        Dialect::VsCode => "VS Code",
+        Dialect::Zed => "Zed",
+        Dialect::Codex => "Codex",
+        Dialect::OpenCode => "OpenCode",
+        Dialect::Goose => "goose",
+        _ => "some tool with `mcpServers`",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_are_known_by_their_names() {
+        for tool in Tool::ALL {
+            assert_eq!(Tool::meant(&tool.word()), Some(*tool));
+        }
+        assert_eq!(Tool::ALL.len(), Tool::value_variants().len());
+        assert_eq!(Tool::meant("VS-Code"), Some(Tool::Vscode));
+        assert_eq!(Tool::meant("lm-studio"), Some(Tool::Lmstudio));
+        assert_eq!(Tool::meant("claude-code"), Some(Tool::Claude));
+        assert_eq!(Tool::meant("emacs"), None);
+    }
+
+    #[test]
+    fn files_are_looked_for_below_the_home() {
+        let places = Places { home: "/u".into(), config: "/c".into() };
+        assert_eq!(Tool::Cursor.files(&places), [Path::new("/u/.cursor/mcp.json")]);
+        assert_eq!(Tool::Goose.files(&places), [Path::new("/c/goose/config.yaml")]);
+        for tool in Tool::ALL {
+            assert!(!tool.files(&places).is_empty());
+        }
+    }
+}

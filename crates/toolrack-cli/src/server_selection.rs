@@ -1,0 +1,360 @@
+//! Which servers there are: those of the config file, or the one that was typed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use toolrack_config::{
+    ConfigFile, Dialect, EnvValue, Fault, FaultKind, McpServerConfig, McpTransport, Names,
+    Severity, read,
+};
+use toolrack_manager::read_at_most;
+use toolrack_service::{ErrorCode, ServiceFault};
+
+use crate::args::target::TargetOptions;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
+use crate::import_sources::dialect_name;
+use crate::printer::Printer;
+use crate::settings::Settings;
+use crate::suggest::{meant, near};
+use crate::suggested_command::word;
+
+/// The longest config file that is read.
+const FILE_LIMIT_BYTES: u64 = 16 << 20;
+/// A project's own file, which nobody has approved.
+const PROJECT_FILE: &str = ".toolrack.toml";
+
+/// Programs that fetch the package they are told and run it.
+const PACKAGE_LAUNCHERS: &[&str] = &["npx", "bunx", "pnpx", "uvx"];
+
+/// The servers that a command can use.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    pub(crate) configs: Vec<McpServerConfig>,
+    pub(crate) names: Names,
+    /// Where relative paths of `${file:…}` begin.
+    pub(crate) dir: PathBuf,
+    pub(crate) kind: Kind,
+}
+
+/// Where servers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One server that was typed.
+    Typed,
+    Configured,
+}
+
+impl Servers {
+    /// The server that was typed, or those of the config file.
+    pub(crate) fn find(
+        target: &TargetOptions,
+        settings: &Settings,
+        printer: &Printer,
+    ) -> Result<Self, Failure> {
+        let mut servers = if target.is_given() {
+            let configs = vec![typed(target)?];
+            Self { configs, names: Names::default(), dir: PathBuf::new(), kind: Kind::Typed }
+        } else {
+            Self::configured(settings, printer)?
+        };
+        for config in &mut servers.configs {
+            config.startup_timeout = target.startup_timeout.unwrap_or(config.startup_timeout);
+        }
+        Ok(servers)
+    }
+
+    /// The servers of the config file, and what is odd about it is said. That a secret is an argument is somebody's
+    /// choice, of which not every command has to speak.
+    pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, Failure> {
+        Self::told(settings, printer, |it| it.kind != FaultKind::Exposed)
+    }
+
+    /// The servers of the config file, and everything about it is said.
+    pub(crate) fn examined(settings: &Settings, printer: &Printer) -> Result<Self, Failure> {
+        Self::told(settings, printer, |_| true)
+    }
+
+    fn told(
+        settings: &Settings,
+        printer: &Printer,
+        is_told: fn(&Fault) -> bool,
+    ) -> Result<Self, Failure> {
+        if Path::new(PROJECT_FILE).exists() {
+            printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: nobody has approved it"));
+        }
+        let (servers, warnings) = Self::of_file(settings);
+        for warning in warnings.iter().filter(|it| is_told(it)) {
+            printer.note(format_args!("warning: {warning}"));
+        }
+        servers
+    }
+
+    /// Sees that the config file can be used, and says nothing of what is odd about it.
+    pub(crate) fn must_be_sound(settings: &Settings) -> Result<(), Failure> {
+        Self::of_file(settings).0.map(drop)
+    }
+
+    fn of_file(settings: &Settings) -> (Result<Self, Failure>, Vec<Fault>) {
+        match load(settings) {
+            Ok(Loaded { file, warnings }) => (Self::of_agent(&file, settings), warnings),
+            Err((failure, warnings)) => (Err(failure), warnings),
+        }
+    }
+
+    fn of_agent(file: &ConfigFile, settings: &Settings) -> Result<Self, Failure> {
+        let path = settings.home()?.config_file();
+        let dir = path.parent().unwrap_or(Path::new("")).to_owned();
+        let configs = match &settings.agent {
+            None => file.resolve_defaults(),
+            Some(agent) if file.agents.iter().any(|it| it.id == *agent) => file.resolve(agent),
+            Some(agent) => {
+                let meant = meant(&near(agent, file.agents.iter().map(|it| it.id.as_str())));
+                let message = format!("there is no agent `{agent}` in the config file{meant}");
+                return Err(Failure::unknown(message, "the agents are the `id`s of `[[agents]]`"));
+            }
+        };
+        Ok(Self { configs, names: file.names(), dir, kind: Kind::Configured })
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.configs.iter().map(|it| it.name.as_str())
+    }
+
+    /// One of them by its name.
+    pub(crate) fn server(&self, name: &str) -> Result<&McpServerConfig, Failure> {
+        if self.configs.is_empty() {
+            return Err(Self::none());
+        }
+        self.configs.iter().find(|it| it.name == name).ok_or_else(|| {
+            let meant = meant(&near(name, self.names()));
+            let all: Vec<&str> = self.names().collect();
+            let hint = format!("the servers of the config are: {}", all.join(", "));
+            Failure::unknown(format!("there is no server `{name}`{meant}"), hint)
+        })
+    }
+
+    /// The only one that is enabled, if there is only one.
+    pub(crate) fn only(&self) -> Option<&McpServerConfig> {
+        let mut enabled = self.configs.iter().filter(|it| it.enabled);
+        enabled.next().filter(|_| enabled.next().is_none())
+    }
+
+    /// Why nothing can be done without a server.
+    pub(crate) fn none() -> Failure {
+        let hint =
+            "add one with `toolrack add`, or take over those of other tools with `toolrack import`";
+        Failure::config("there is no server in the config", hint)
+    }
+
+    /// The same, where a server can also be typed.
+    pub(crate) fn nobody() -> Failure {
+        let hint = "add one with `toolrack add`, or name one: `-- COMMAND…` or `--url URL`";
+        Self::none().advising(hint)
+    }
+
+    /// Keeps only the servers with these names, so that nothing else is touched.
+    #[must_use]
+    pub(crate) fn keep(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
+        self.configs.retain(|it| is_wanted(&it.name));
+        self
+    }
+}
+
+/// A config file that can be used, and what is odd about it.
+#[derive(Default)]
+struct Loaded {
+    file: ConfigFile,
+    warnings: Vec<Fault>,
+}
+
+/// Reads the config file. One that is not there is empty, unless somebody asked for it.
+fn load(settings: &Settings) -> Result<Loaded, (Failure, Vec<Fault>)> {
+    let alone = |failure: Failure| (failure, Vec::new());
+    let path = settings.home().map_err(alone)?.config_file();
+    let text = match read_at_most(path, FILE_LIMIT_BYTES) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !settings.is_config_given => {
+            return Ok(Loaded::default());
+        }
+        Err(error) => return Err(alone(unreadable(path, &error))),
+    };
+    let shown = path.display().to_string();
+    let reading = read(&shown, &text);
+    if reading.value.dialect != Dialect::Toolrack {
+        return Err(alone(of_other_tool(&shown, reading.value.dialect)));
+    }
+    let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
+        reading.faults.into_iter().partition(|it| it.severity == Severity::Error);
+    if errors.is_empty() {
+        return Ok(Loaded { file: reading.value, warnings });
+    }
+    Err((faults_of(&errors), warnings))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    let message = format!("the config file {} cannot be read: {error}", path.display());
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "check the path; `toolrack add` makes the file",
+        _ => "check the path and its rights",
+    };
+    Failure::config(message, hint)
+}
+
+/// Files of other tools are copied and not used, because they are not ours to write to.
+fn of_other_tool(shown: &str, dialect: Dialect) -> Failure {
+    let message = format!("{shown} is a config file of {}, and not ours", dialect_name(dialect));
+    let file = word(shown);
+    Failure::config(message, format!("take its servers over with `toolrack import {file}`"))
+}
+
+/// Everything that is wrong with a config, at once.
+fn faults_of(faults: &[Fault]) -> Failure {
+    let fault = |it: &Fault| {
+        let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string())
+            .hint("mend these lines with `toolrack edit`; nothing was started");
+        if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
+    };
+    Failure::all(Verdict::Config, faults.iter().map(fault).collect())
+}
+
+/// The server that was typed.
+fn typed(target: &TargetOptions) -> Result<McpServerConfig, Failure> {
+    if let Some(url) = &target.url {
+        let mut headers = Vec::new();
+        for header in &target.header {
+            headers.push(header_of(header)?);
+        }
+        let transport =
+            McpTransport::Http { url: url.clone(), headers: headers.into_iter().collect() };
+        return Ok(McpServerConfig::new(host_of(url), transport));
+    }
+    let mut words = target.command.iter();
+    let command = words.next().cloned().unwrap_or_default();
+    let mut env = Vec::new();
+    for variable in &target.env {
+        env.push(variable_of(variable)?);
+    }
+    let name = name_of(&target.command);
+    let transport = McpTransport::Stdio {
+        command: literal(&command),
+        args: words.map(|it| literal(it)).collect(),
+        env: env.into_iter().collect(),
+        cwd: target.cwd.as_ref().map(|it| literal(&it.to_string_lossy())),
+    };
+    Ok(McpServerConfig::new(name, transport))
+}
+
+/// What a typed server is called: its program, or the package that its launcher fetches.
+fn name_of(command: &[String]) -> String {
+    let stem = |it: &str| Path::new(it).file_stem().map(|it| it.to_string_lossy().into_owned());
+    let mut words = command.iter();
+    let program = words.next().and_then(|it| stem(it)).unwrap_or_default();
+    if !PACKAGE_LAUNCHERS.contains(&program.as_str()) {
+        return program;
+    }
+    let package = words.find(|it| !it.starts_with('-')).and_then(|it| it.rsplit('/').next());
+    let name = package.and_then(|it| it.split('@').next()).unwrap_or_default();
+    if name.is_empty() { program } else { name.to_owned() }
+}
+
+/// A text in which `${…}` stays as it is: whoever types a command means it.
+fn literal(text: &str) -> String {
+    text.replace("${", "$${")
+}
+
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
+/// The value may be secret, so it is in no error.
+pub(crate) fn header_of(header: &str) -> Result<(String, String), Failure> {
+    match header.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err(Failure::usage(
+            "a `--header` has no name before its `:`",
+            "write it as in `--header 'Authorization: Bearer ${TOKEN}'`",
+        )
+        .at("--header")),
+    }
+}
+
+fn variable_of(variable: &str) -> Result<(String, EnvValue), Failure> {
+    let (name, value) = match variable.split_once('=') {
+        Some((name, value)) => (name, literal(value)),
+        None => (variable, format!("${{{variable}}}")),
+    };
+    if name.is_empty() {
+        let hint = "write it as in `--env NAME=value`, or `--env NAME` for the value it has here";
+        return Err(Failure::usage("an `--env` has no name before its `=`", hint).at("--env"));
+    }
+    Ok((name.to_owned(), EnvValue::Text(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|&it| it.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_typed_command_is_a_server() {
+        let target = TargetOptions {
+            command: words(&["/opt/bin/server.js", "--dir", "${HOME}"]),
+            env: words(&["A=${b}", "TOKEN"]),
+            ..TargetOptions::default()
+        };
+        let config = typed(&target).unwrap();
+        let McpTransport::Stdio { command, args, env, cwd } = config.transport else { panic!() };
+        assert_eq!((config.name.as_str(), command.as_str()), ("server", "/opt/bin/server.js"));
+        assert_eq!((args, cwd), (words(&["--dir", "$${HOME}"]), None));
+        assert_eq!(env.get("A"), Some(&EnvValue::Text("$${b}".to_owned())));
+        assert_eq!(env.get("TOKEN"), Some(&EnvValue::Text("${TOKEN}".to_owned())));
+    }
+
+    #[test]
+    fn a_typed_server_is_called_by_its_program_or_package() {
+        for (command, name) in [
+            ("/opt/bin/server.js", "server"),
+            ("npx -y @scope/server-git@1.2.3 --dir x", "server-git"),
+            ("uvx mcp-server-time", "mcp-server-time"),
+            ("npx", "npx"),
+            ("npx -y", "npx"),
+            ("sh -c x", "sh"),
+        ] {
+            let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(name_of(&command), name);
+        }
+    }
+
+    #[test]
+    fn a_typed_address_is_a_server() {
+        let target = TargetOptions {
+            url: Some("https://me:pw@host:8080/mcp?key=1".to_owned()),
+            header: words(&["Authorization: Bearer ${TOKEN}"]),
+            ..TargetOptions::default()
+        };
+        let config = typed(&target).unwrap();
+        let McpTransport::Http { headers, .. } = config.transport else { panic!() };
+        assert_eq!(config.name, "host:8080");
+        assert_eq!(headers.get("Authorization").map(String::as_str), Some("Bearer ${TOKEN}"));
+    }
+
+    #[test]
+    fn odd_headers_and_variables_are_told_without_their_values() {
+        for (failure, field) in [
+            (header_of("s3cret").unwrap_err(), "--header"),
+            (header_of(": s3cret").unwrap_err(), "--header"),
+            (variable_of("=s3cret").unwrap_err(), "--env"),
+        ] {
+            assert_eq!(failure.faults()[0].field.as_deref(), Some(field));
+            assert!(!format!("{failure:?}").contains("s3cret"));
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Servers put to use: the one place that knows what stands between a command and a server.
+//!
+//! **Invariant:** nothing is started that was not asked for, and once [`Rack::close`] returns, whatever was started
+//! has ended or is left to its guardian.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+use toolrack::Environment;
+use toolrack_client::{CallOptions, ClientHandler};
+use toolrack_config::{McpServerConfig, McpTransport, StartMode};
+use toolrack_http::HttpOptions;
+use toolrack_manager::{
+    ConnectPhase, ConnectionState, FailureKind, McpConnection, McpManager, RackError, RackEvent,
+    RackEvents, ToolWithServer,
+};
+use toolrack_mcp::Tool;
+use toolrack_service::{Home, LocalService, LogKind, McpStatus, ServiceOptions};
+use toolrack_stdio::{Ladder, StdioOptions};
+use toolrack_transport::RawJson;
+use uuid::Uuid;
+
+use crate::args::tools::ConductOptions;
+use crate::auth_hints::{change_token, how_to_log_in};
+use crate::context::Surroundings;
+use crate::daemon_client::{self, Daemon, Status};
+use crate::elicitation::Questions;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
+use crate::gateway_error;
+use crate::printer::Printer;
+use crate::progress::Live;
+use crate::server_selection::{Kind, Servers};
+use crate::settings::{self, Talk};
+use crate::unlisted_servers::{Absence, Absent, last_outcome};
+
+/// A person waits for the prompt of the shell, so servers that do not leave are pushed sooner than by a daemon.
+const LADDER: Ladder =
+    Ladder { close: Duration::from_secs(1), terminate: Duration::from_millis(700) };
+/// How long the end of all servers is waited for. Their guardians go on without us.
+const CLOSING: Duration = Duration::from_millis(2500);
+
+/// Servers, none of which is started before it is asked for.
+pub(crate) struct Rack {
+    service: LocalService,
+    configs: Vec<McpServerConfig>,
+    kind: Kind,
+    /// Who runs the servers, if it is not this program.
+    daemon: Option<Daemon>,
+    surroundings: Surroundings,
+}
+
+impl Rack {
+    /// Makes servers ready to be started. A daemon is told how long a request may take, if it is limited.
+    pub(crate) async fn open(
+        servers: Servers,
+        questions: Option<Questions>,
+        timeout: Option<Duration>,
+        surroundings: &Surroundings,
+    ) -> Result<Self, Failure> {
+        let settings = &surroundings.settings;
+        let home = settings.home()?;
+        let kind = servers.kind;
+        let daemon = match kind {
+            Kind::Configured => daemon_client::find(settings)?,
+            Kind::Typed => None,
+        };
+        let servers = match &daemon {
+            Some(daemon) => {
+                gateway_error::expect();
+                daemon.reroute(servers, timeout)
+            }
+            None => servers,
+        };
+        let is_adopted = kind == Kind::Typed || daemon.is_some();
+        // A server that is not read from the config file is remembered like any other.
+        let home =
+            if is_adopted { Home::new(home.dir().join("typed"), home.dir()) } else { home.clone() };
+        let mut http = HttpOptions::default();
+        if !servers.configs.iter().all(is_child) {
+            http.proxy = settings::proxies();
+        }
+        let options = ServiceOptions {
+            agent: settings.agent.clone(),
+            lookup: Some(Arc::new(Environment::of_process().beginning_at(servers.dir))),
+            handler: questions.map(|it| Arc::new(it) as Arc<dyn ClientHandler>),
+            names: Some(servers.names),
+            stdio: StdioOptions { ladder: LADDER, ..StdioOptions::default() },
+            http,
+            ..ServiceOptions::default()
+        };
+        let service = LocalService::open(home, options).await?;
+        if is_adopted {
+            service.rack().adopt(&servers.configs).await?;
+        }
+        let (configs, surroundings) = (servers.configs, surroundings.clone());
+        Ok(Self { service, configs, kind, daemon, surroundings })
+    }
+
+    fn rack(&self) -> &McpManager {
+        self.service.rack()
+    }
+
+    pub(crate) fn configs(&self) -> &[McpServerConfig] {
+        &self.configs
+    }
+
+    /// Lists the tools that are remembered, and says whose are not. Nothing is started for that.
+    pub(crate) async fn recall(&self) -> Result<Vec<Absent>, Failure> {
+        if let Some(daemon) = &self.daemon {
+            return self.recall_from(daemon).await;
+        }
+        let known = self.configs.iter().filter(|it| it.enabled && self.is_known(&it.name));
+        // A lazy server whose tools are remembered is listed without being started.
+        let lazy = known.map(|it| McpServerConfig { start: StartMode::Lazy, ..it.clone() });
+        self.rack().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
+        let enabled = self.configs.iter().filter(|it| it.enabled).map(|it| it.name.as_str());
+        let absent = enabled.filter(|it| !self.is_known(it));
+        let why = |name: &str| self.absence(self.service.id_of(name));
+        Ok(absent.map(|it| Absent { server: it.to_owned(), why: why(it) }).collect())
+    }
+
+    /// Why nobody knows the tools of a server.
+    fn absence(&self, id: Option<Uuid>) -> Absence {
+        let happened = id.and_then(|id| self.service.logs().read(id).ok());
+        match happened.and_then(last_outcome) {
+            Some(last) if last.kind == LogKind::Failure => Absence::Failed,
+            _ => Absence::Unasked,
+        }
+    }
+
+    /// The same of a daemon: it knows the tools of whatever it has run.
+    async fn recall_from(&self, daemon: &Daemon) -> Result<Vec<Absent>, Failure> {
+        let statuses = daemon.statuses().await?;
+        let is_known =
+            |name: &str| statuses.iter().any(|it| it.name == name && it.n_tools_total.is_some());
+        let known = self.configs.iter().filter(|it| it.enabled && is_known(&it.name));
+        let asked = known.map(|it| self.rack().connect(&it.name, it.clone()));
+        for outcome in join_all(asked).await {
+            outcome?;
+        }
+        let enabled = self.configs.iter().filter(|it| it.enabled);
+        let absent = enabled.filter_map(|it| {
+            let why =
+                self.absence_from(&it.name, statuses.iter().find(|one| one.name == it.name))?;
+            Some(Absent { server: it.name.clone(), why })
+        });
+        Ok(absent.collect())
+    }
+
+    /// Why the daemon does not offer the tools of a server, if it does not.
+    fn absence_from(&self, name: &str, status: Option<&Status>) -> Option<Absence> {
+        let has_tools = self.tools().iter().any(|it| **it.server() == *name);
+        match status.map(|it| (&it.state, it.n_tools)) {
+            _ if has_tools => None,
+            // One that was used and rests keeps its tools; one that was stopped does not.
+            Some((McpStatus::Stopped, 1..)) => Some(Absence::Stopped),
+            Some((McpStatus::Error { .. }, _)) => Some(Absence::Failed),
+            // It may be tried again at this very moment.
+            _ => (!self.is_known(name)).then(|| self.absence(status.map(|it| it.id))),
+        }
+    }
+
+    /// Starts or reaches a server and waits until it can be used.
+    pub(crate) async fn connect(&self, name: &str) -> Result<Arc<McpConnection>, Failure> {
+        let Some(config) = self.configs.iter().find(|it| it.name == name) else {
+            return Err(self.rack().server(name).err().unwrap_or(RackError::Closed).into());
+        };
+        if !config.enabled {
+            return Err(self.not_connected(name, &ConnectionState::Disabled));
+        }
+        let live = Live::new(&self.surroundings.printer);
+        live.phase(&format!("{name}: {}", ConnectPhase::default().word()));
+        let connecting = async {
+            if let Some(daemon) = &self.daemon {
+                daemon.start_server(name).await?;
+                if self.is_empty(name) {
+                    // It was asked while it did not run, and has tools now.
+                    return Ok(self.rack().reconnect(name).await?);
+                }
+            }
+            Ok(self.rack().connect(name, config.clone()).await?)
+        };
+        let connection = live.during(self.attended_by(Some(&live), name, connecting)).await?;
+        match connection.state() {
+            ConnectionState::Connected => Ok(connection),
+            state => Err(self.not_connected(name, state)),
+        }
+    }
+
+    /// Why a server is not connected, with its own reason if it has one.
+    fn not_connected(&self, name: &str, state: &ConnectionState) -> Failure {
+        let general = Failure::from(RackError::NotConnected {
+            server: name.to_owned(),
+            state: state.clone(),
+        });
+        let Some(failure) = state.failure() else {
+            return general.saying(format!("`{name}` is {state}"));
+        };
+        let barred = self.configs.iter().find(|it| it.name == name);
+        let barred = barred.filter(|_| failure.kind() == FailureKind::NeedsLogin);
+        if let (Kind::Typed, Some(hint)) = (self.kind, barred.and_then(how_to_log_in)) {
+            return general.saying(format!("`{name}` wants a login")).hinting(hint);
+        }
+        let general = general.saying(format!("`{name}` is not connected: {failure}"));
+        if let (Kind::Configured, Some(config)) =
+            (self.kind, barred.filter(|it| it.has_authorization()))
+        {
+            return general.hinting(change_token(config));
+        }
+        if !matches!(failure.kind(), FailureKind::BadConfig | FailureKind::MissingCredentials) {
+            return general;
+        }
+        // What the failure itself says to do is better than anything we could add.
+        let hint = |usual: &str| failure.hint().unwrap_or(usual).to_owned();
+        match self.kind {
+            Kind::Typed => general.judged(Verdict::Usage).hinting(hint("check what was typed")),
+            Kind::Configured => {
+                general.hinting(hint("mend this in the config, or set what is missing"))
+            }
+        }
+    }
+
+    /// Calls a tool and gives its result as the server wrote it.
+    pub(crate) async fn call(
+        &self,
+        (server, tool): (&str, &str),
+        arguments: &RawValue,
+        options: &CallOptions,
+    ) -> Result<RawJson, Failure> {
+        let call = async { Ok(self.rack().call_tool_raw(server, tool, arguments, options).await?) };
+        self.attended(server, call).await
+    }
+
+    /// Every tool that is known and not denied, without asking anybody.
+    pub(crate) fn tools(&self) -> Arc<[ToolWithServer]> {
+        self.rack().all_tools()
+    }
+
+    /// A tool by any of its names, as far as tools are known.
+    pub(crate) fn find(&self, typed: &str) -> Option<ToolWithServer> {
+        self.rack().find_tool(typed)
+    }
+
+    /// Sees that a name does not mean tools of several servers, as far as tools are known.
+    pub(crate) fn unambiguous(&self, typed: &str) -> Result<(), Failure> {
+        Ok(self.rack().unambiguous(typed)?)
+    }
+
+    /// A tool as its server describes it, denied or not, as far as tools are known.
+    pub(crate) fn tool(&self, server: &str, tool: &str) -> Option<Tool> {
+        let connection = self.rack().server(server).ok()?;
+        connection.listing()?.items.iter().find(|it| it.name == tool).cloned()
+    }
+
+    /// Why a tool that a server does not list cannot be called. A daemon does not list what is denied.
+    pub(crate) fn denied(&self, server: &str, tool: &str) -> Option<Failure> {
+        let daemon = self.daemon.as_ref();
+        let rule = daemon.and_then(|_| self.rack().server(server).ok()?.denial(tool))?;
+        let (server, tool) = (server.to_owned(), tool.to_owned());
+        Some(RackError::Denied { server, tool, rule }.into())
+    }
+
+    /// Whether a tool is known and not denied.
+    pub(crate) fn has_tool(&self, server: &str, tool: &str) -> bool {
+        self.tools().iter().any(|it| **it.server() == *server && it.tool().name == tool)
+    }
+
+    /// Whether the tools of a server are known, running or not.
+    pub(crate) fn is_known(&self, server: &str) -> bool {
+        self.rack().server(server).is_ok_and(|it| it.listing().is_some())
+    }
+
+    /// Whether a server has been asked, and had no tools.
+    fn is_empty(&self, server: &str) -> bool {
+        let asked = self.rack().server(server).ok();
+        asked.is_some_and(|it| it.listing().is_some_and(|listing| listing.items.is_empty()))
+    }
+
+    /// Waits for something of a server unless the user wants to stop, and passes on what that server says meanwhile.
+    pub(crate) async fn attended<T>(
+        &self,
+        server: &str,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        self.attended_by(None, server, work).await
+    }
+
+    /// The same, with a live line for how far the server is.
+    async fn attended_by<T>(
+        &self,
+        live: Option<&Live>,
+        server: &str,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let printer = &self.surroundings.printer;
+        let mut work = std::pin::pin!(self.surroundings.unless_stopped(work));
+        if live.is_none() && printer.talk() != Talk::Verbose {
+            return work.await;
+        }
+        let listener = Listener { printer, server, live };
+        let mut events = self.rack().subscribe();
+        loop {
+            tokio::select! {
+                outcome = &mut work => {
+                    listener.drain(&mut events).await;
+                    return outcome;
+                }
+                Some(event) = events.next() => listener.hear(&event),
+            }
+        }
+    }
+
+    /// Ends every server. What a crash of an earlier run left behind is ended in the same breath.
+    pub(crate) async fn close(self) {
+        let closing = async {
+            if self.daemon.is_some() {
+                // Nothing was started here.
+                return self.service.close().await;
+            }
+            let sweeping = tokio::task::spawn_blocking(toolrack_stdio::sweep);
+            let ((), swept) = tokio::join!(self.service.close(), sweeping);
+            swept.map_or_else(|error| tracing::debug!(%error, "nothing was swept"), drop);
+        };
+        if timeout(CLOSING, closing).await.is_err() {
+            tracing::debug!("a server takes long to end; its guardian goes on");
+        }
+    }
+}
+
+fn is_child(config: &McpServerConfig) -> bool {
+    matches!(config.transport, McpTransport::Stdio { .. })
+}
+
+/// Hears what one server says while it is waited for.
+struct Listener<'a> {
+    printer: &'a Printer,
+    server: &'a str,
+    live: Option<&'a Live>,
+}
+
+impl Listener<'_> {
+    /// What was said before the work was done is told before its outcome.
+    async fn drain(&self, events: &mut RackEvents) {
+        while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
+            self.hear(&event);
+        }
+    }
+
+    fn hear(&self, event: &RackEvent) {
+        match event {
+            RackEvent::Phase { server, phase } if self.is_meant(server) => {
+                if let Some(live) = self.live {
+                    live.phase(&format!("{server}: {}", phase.word()));
+                }
+            }
+            RackEvent::Stderr { server, line } | RackEvent::Install { server, line } => {
+                self.tell(server, line);
+            }
+            RackEvent::State { server, state } => self.tell(server, state),
+            RackEvent::Warning { server: Some(server), message } => self.tell(server, message),
+            _ => {}
+        }
+    }
+
+    fn is_meant(&self, server: &str) -> bool {
+        self.server == server
+    }
+
+    fn tell(&self, server: &str, said: impl fmt::Display) {
+        if self.is_meant(server) && self.printer.talk() == Talk::Verbose {
+            self.printer.relay(format_args!("{server}: {said}"));
+        }
+    }
+}
+
+/// Uses servers, and ends them whatever comes of it.
+pub(crate) async fn with_rack<T>(
+    servers: Servers,
+    conduct: &ConductOptions,
+    surroundings: &Surroundings,
+    work: impl AsyncFnOnce(&Rack) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let questions = Questions::new(surroundings, conduct);
+    let timeout = conduct.timeout(&surroundings.settings);
+    let rack = Rack::open(servers, Some(questions), timeout, surroundings).await?;
+    let outcome = work(&rack).await;
+    rack.close().await;
+    outcome
+}

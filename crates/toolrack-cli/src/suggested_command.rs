@@ -1,0 +1,121 @@
+//! The commands that we propose, aimed at the servers that the user meant.
+//!
+//! Whoever typed `--config` or `--agent` has to type it again for the next command. What is set in the environment
+//! is still there.
+
+use std::path::Path;
+
+use toolrack_transport::plain_text;
+
+use crate::args::GlobalOptions;
+
+/// How a command begins within a text.
+const QUOTED: &str = "`toolrack ";
+/// Commands for which it does not matter which servers are meant.
+const AIMLESS: [&str; 3] = ["-", "daemon stop", "secret "];
+
+/// The options that say which servers are meant, as they were typed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Aim {
+    config: Option<String>,
+    agent: Option<String>,
+}
+
+impl Aim {
+    pub(crate) fn of(options: &GlobalOptions) -> Self {
+        Self::at(options.config.as_deref(), options.agent.as_deref())
+    }
+
+    /// The servers of this file, and of this agent.
+    pub(crate) fn at(config: Option<&Path>, agent: Option<&str>) -> Self {
+        Self { config: config.map(|it| word(&it.to_string_lossy())), agent: agent.map(word) }
+    }
+
+    /// One command, which begins with our name.
+    pub(crate) fn command(&self, command: &str) -> String {
+        match command.strip_prefix("toolrack ") {
+            Some(rest) => format!("toolrack {}{rest}", self.options_for(rest)),
+            None => command.to_owned(),
+        }
+    }
+
+    /// A text of ours with every command in it.
+    pub(crate) fn told(&self, text: &str) -> String {
+        let mut pieces = text.split(QUOTED);
+        let mut told = pieces.next().unwrap_or_default().to_owned();
+        for rest in pieces {
+            let command = rest.split('`').next().unwrap_or_default();
+            told.push_str(QUOTED);
+            told.push_str(&self.options_for(command));
+            told.push_str(rest);
+        }
+        told
+    }
+
+    fn options_for(&self, command: &str) -> String {
+        if AIMLESS.iter().any(|it| command.starts_with(it)) {
+            return String::new();
+        }
+        // What is taken over from this very file goes into another one.
+        let is_source = |file: &&String| command.strip_prefix("import ") == Some(file.as_str());
+        let config = self.config.as_ref().filter(|it| !is_source(it));
+        let config = config.map(|it| format!("--config {it} "));
+        let agent = self.agent.as_ref().map(|it| format!("--agent {it} "));
+        config.into_iter().chain(agent).collect()
+    }
+}
+
+/// A word as a shell takes it, without what cannot be seen.
+pub(crate) fn word(text: &str) -> String {
+    let text = plain_text(text, usize::MAX);
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+=,".contains(it);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check((config, agent): (Option<&str>, Option<&str>), text: &str, expected: &str) {
+        let options = GlobalOptions {
+            config: config.map(Into::into),
+            agent: agent.map(str::to_owned),
+            ..GlobalOptions::default()
+        };
+        assert_eq!(Aim::of(&options).told(text), expected);
+    }
+
+    #[test]
+    fn proposed_commands_mean_the_same_servers() {
+        let two = "`toolrack edit z` changes it, `toolrack remove z` removes it";
+        check((None, None), two, two);
+        check(
+            (Some("new.toml"), None),
+            two,
+            "`toolrack --config new.toml edit z` changes it, `toolrack --config new.toml remove z` removes it",
+        );
+        let edit = "mend it with `toolrack edit`";
+        check((None, Some("main")), edit, "mend it with `toolrack --agent main edit`");
+        check(
+            (Some("my file.toml"), Some("it's")),
+            edit,
+            r"mend it with `toolrack --config 'my file.toml' --agent 'it'\''s' edit`",
+        );
+        for same in [
+            "run `toolrack --help`",
+            "end it with `toolrack daemon stop`",
+            "`toolrack secret set NAME` stores one",
+            "take its servers over with `toolrack import new.toml`",
+            "the daemon of toolrack listens",
+        ] {
+            check((Some("new.toml"), None), same, same);
+        }
+        let aim = Aim { config: None, agent: Some("main".to_owned()) };
+        assert_eq!(aim.command("toolrack logs -f it"), "toolrack --agent main logs -f it");
+    }
+}

@@ -1,0 +1,140 @@
+//! The folder in which a server is started, where its arguments are paths that begin there.
+//!
+//! **Invariant:** a folder that somebody chose stays.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use toolrack_service::{McpConfig, McpPackageType};
+
+use crate::redacted_config::{is_reference, shown};
+
+/// Folders of a project in which tools keep their configs. Paths in those begin at the project.
+const OF_TOOLS: [&str; 6] = [".codex", ".cursor", ".lmstudio", ".roo", ".vscode", ".zed"];
+
+/// Has a server started in `dir` if its arguments name something that is there, so that they mean the same from
+/// everywhere, and says so.
+pub(crate) fn settle(config: &mut McpConfig, dir: &Path) -> Option<String> {
+    let found = relative(config, |it| dir.join(it).exists())?;
+    let note = format!(
+        "note: `{}` is always started in {} (`cwd`), because `{}` is a path from there",
+        shown(&config.name),
+        shown(&dir.to_string_lossy()),
+        shown(&found)
+    );
+    start_in(config, dir).then_some(note)
+}
+
+/// Has a server started in `dir` unless it has a folder of its own, and says whether it is now.
+pub(crate) fn start_in(config: &mut McpConfig, dir: &Path) -> bool {
+    if !is_open(config) {
+        return false;
+    }
+    let Some(dir) = dir.to_str() else { return false };
+    let Some(rest) = members(&mut config.config) else { return false };
+    rest.insert("cwd".to_owned(), json!(dir.replace("${", "$${")));
+    true
+}
+
+/// Whether a server runs here, in whatever folder comes.
+fn is_open(config: &McpConfig) -> bool {
+    let is_local = match config.package.package_type {
+        McpPackageType::Npm | McpPackageType::Pypi | McpPackageType::Binary => true,
+        // Its paths are those of the container.
+        McpPackageType::Docker | McpPackageType::Http => false,
+    };
+    is_local && config.config.get("cwd").is_none()
+}
+
+fn members(rest: &mut Value) -> Option<&mut Map<String, Value>> {
+    if rest.is_null() {
+        *rest = json!({});
+    }
+    rest.as_object_mut()
+}
+
+/// The first path of a server that depends on the folder: its program, an argument, or what is behind a `=`.
+fn relative(config: &McpConfig, exists: impl Fn(&Path) -> bool) -> Option<String> {
+    if !is_open(config) {
+        return None;
+    }
+    let program = &config.package.identifier;
+    let is_path = config.package.package_type == McpPackageType::Binary && program.contains('/');
+    let args = config.config.get("args").and_then(Value::as_array).into_iter().flatten();
+    let args = args.filter_map(Value::as_str);
+    let args = args.flat_map(|it| [Some(it), it.split_once('=').map(|(_, value)| value)]);
+    let mut words = is_path.then_some(program.as_str()).into_iter().chain(args.flatten());
+    let is_found = |it: &Path| it.is_relative() && exists(it);
+    let found = words.find(|it| !it.is_empty() && !is_reference(it) && is_found(Path::new(it)));
+    found.map(str::to_owned)
+}
+
+/// The folder at which paths in a config of a tool begin, if it is that of a project.
+pub(crate) fn of_project(file: &Path) -> Option<PathBuf> {
+    let file = std::path::absolute(file).ok()?;
+    let dir = file.parent()?;
+    let is_of_tool = dir.file_name().is_some_and(|name| OF_TOOLS.iter().any(|it| *it == name));
+    let dir = if is_of_tool { dir.parent()? } else { dir };
+    Some(dir.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(kind: &str, program: &str, rest: Value) -> McpConfig {
+        let document = json!({
+            "name": "a", "config": rest,
+            "transport": if kind == "http" { json!({ "type": "http", "url": program }) } else { json!("stdio") },
+            "package": { "package_type": kind, "identifier": program },
+        });
+        McpConfig::from_json(&document).unwrap()
+    }
+
+    #[track_caller]
+    fn check(kind: &str, program: &str, rest: Value, expected: Option<&str>) {
+        let there = ["srv.py", "./x.js", "../data", ".", "bin/server", "-y"];
+        let exists = |it: &Path| there.iter().any(|there| it == Path::new(there));
+        let found = relative(&config(kind, program, rest), exists);
+        assert_eq!(found.as_deref(), expected);
+    }
+
+    #[test]
+    fn paths_that_depend_on_the_folder_are_found() {
+        check("binary", "python", json!({ "args": ["srv.py"] }), Some("srv.py"));
+        check("binary", "node", json!({ "args": ["--quiet", "./x.js"] }), Some("./x.js"));
+        check("binary", "x", json!({ "args": ["--data=../data"] }), Some("../data"));
+        check("pypi", "x", json!({ "args": ["--repository", "."] }), Some("."));
+        check("binary", "bin/server", Value::Null, Some("bin/server"));
+    }
+
+    #[test]
+    fn what_means_the_same_everywhere_is_left_alone() {
+        check("binary", "srv.py", Value::Null, None);
+        check("npm", "bin/server", Value::Null, None);
+        check("binary", "python", json!({ "args": ["/srv.py", "gone.py", "", "a="] }), None);
+        check("binary", "python", json!({ "args": ["${HOME}/srv.py"] }), None);
+        check("binary", "python", json!({ "args": ["srv.py"], "cwd": "/srv" }), None);
+        check("docker", "image", json!({ "args": ["srv.py"] }), None);
+        check("http", "https://h/mcp", Value::Null, None);
+    }
+
+    #[test]
+    fn a_folder_is_written_as_it_is() {
+        let mut bare = config("binary", "x", Value::Null);
+        assert!(start_in(&mut bare, Path::new("/a/${b}")));
+        assert_eq!(bare.config, json!({ "cwd": "/a/$${b}" }));
+        assert!(!start_in(&mut bare, Path::new("/c")));
+        assert!(!start_in(&mut config("http", "https://h", Value::Null), Path::new("/c")));
+    }
+
+    #[test]
+    fn a_config_of_a_tool_is_one_of_its_project() {
+        let check =
+            |file: &str, dir: &str| assert_eq!(of_project(Path::new(file)), Some(dir.into()));
+        check("/p/.mcp.json", "/p");
+        check("/p/.cursor/mcp.json", "/p");
+        check("/p/.vscode/mcp.json", "/p");
+        check("/p/configs/mcp.json", "/p/configs");
+    }
+}
